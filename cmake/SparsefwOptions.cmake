@@ -1,0 +1,46 @@
+# Compile options that every target of the project shares, as the interface
+# target sparsefw::options. Nothing global but the build type and the launcher.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(SPARSEFW_CCACHE ccache)
+mark_as_advanced(SPARSEFW_CCACHE)
+if(SPARSEFW_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The two variables let checkouts in different folders share objects.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${SPARSEFW_CCACHE})
+endif()
+
+add_library(sparsefw_options INTERFACE)
+add_library(sparsefw::options ALIAS sparsefw_options)
+target_compile_features(sparsefw_options INTERFACE cxx_std_20)
+set(CMAKE_CXX_EXTENSIONS OFF)
+target_include_directories(sparsefw_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(sparsefw_options INTERFACE -Wall -Wextra -Wshadow -Wconversion)
+if(SPARSEFW_WERROR)
+  target_compile_options(sparsefw_options INTERFACE -Werror)
+endif()
+
+if(SPARSEFW_SANITIZER STREQUAL "address")
+  set(_sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                -fno-omit-frame-pointer)
+elseif(SPARSEFW_SANITIZER STREQUAL "thread")
+  # g++ warns that its ThreadSanitizer does not model fences.
+  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer)
+  target_compile_options(sparsefw_options INTERFACE -Wno-tsan)
+elseif(SPARSEFW_SANITIZER)
+  message(FATAL_ERROR "SPARSEFW_SANITIZER must be address, thread or empty; "
+                      "got \"${SPARSEFW_SANITIZER}\"")
+endif()
+if(_sanitize)
+  target_compile_options(sparsefw_options INTERFACE ${_sanitize})
+  target_link_options(sparsefw_options INTERFACE ${_sanitize})
+endif()
+
+find_program(SPARSEFW_MOLD mold)
+mark_as_advanced(SPARSEFW_MOLD)
+if(SPARSEFW_MOLD)
+  target_link_options(sparsefw_options INTERFACE -fuse-ld=mold)
+endif()

@@ -1,0 +1,51 @@
+# sparsefw_library(name SOURCES ... [LIBRARIES ...] [PRIVATE_LIBRARIES ...])
+#   static library sparsefw_<name> with the alias sparsefw::<name>
+# sparsefw_program(name SOURCES ... LIBRARIES ...)
+#   program <name> in <build>/bin
+# sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds])
+#   GoogleTest program, one CTest entry. Label tsan: also run under ThreadSanitizer.
+# sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
+#   Google Benchmark program in <build>/bin
+
+function(sparsefw_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;PRIVATE_LIBRARIES")
+  add_library(sparsefw_${name} STATIC ${arg_SOURCES})
+  add_library(sparsefw::${name} ALIAS sparsefw_${name})
+  set_target_properties(sparsefw_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(sparsefw_${name} PUBLIC ${arg_LIBRARIES}
+                        PRIVATE sparsefw::options ${arg_PRIVATE_LIBRARIES})
+endfunction()
+
+function(sparsefw_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES})
+endfunction()
+
+function(sparsefw_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES}
+                        GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE
+    SPARSEFW_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SPARSEFW_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+function(sparsefw_benchmark name)
+  if(NOT SPARSEFW_BUILD_BENCHMARKS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  sparsefw_program(${name} SOURCES ${arg_SOURCES}
+                   LIBRARIES ${arg_LIBRARIES} benchmark::benchmark)
+endfunction()

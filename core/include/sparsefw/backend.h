@@ -1,0 +1,124 @@
+// The backend seam: the solver's outer logic is written once; a backend
+// supplies engines that do the arithmetic of one problem.
+#ifndef SPARSEFW_BACKEND_H_
+#define SPARSEFW_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/gram.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+#include "sparsefw/pattern.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw {
+
+enum class StepRule {
+  kOpenLoop,    // eta_t = 2 / (t + 2); eta_0 = 1 discards the warm start
+  kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
+};
+
+// A validated problem with its starting point. Views; must outlive the engine's Load.
+struct EngineProblem {
+  ConstMatrixView weights;  // [rows, cols] F32, F16, BF16
+  ConstMatrixView gram;     // [cols, cols] F32, F64; engines use (G + G^T)/2
+  Pattern pattern;
+  ConstMatrixView saliency;     // [rows, cols] F32: breaks ties of rounding
+  const Mask* warm = nullptr;   // meets the pattern
+  const Mask* fixed = nullptr;  // subset of warm
+};
+
+// State of the relaxed iterate after Step. All of them belong to the same
+// iterate M_t, t = iteration.
+struct StepStats {
+  int64_t iteration = 0;    // steps taken since Load
+  double relaxed_loss = 0;  // L(M_t)
+  double gap = 0;           // g_t at M_t, >= 0
+  double step_size = 0;     // eta of the last step; 0 before the first
+  // max over the iterates seen, the current included, of L(M_s) - g_s
+  double lower_bound = 0;
+  bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
+};
+
+struct StepRequest {
+  int64_t count = 0;  // steps to take; 0 evaluates loss and gap where it stands
+  StepRule rule = StepRule::kOpenLoop;
+  double rel_gap = 0;  // stop before a step when the gap is this small; 0: never
+};
+
+struct RoundedMask {
+  Mask mask;
+  double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k, 0 when k = 0
+};
+
+// One problem on one device. Not thread-safe; used by one thread at a time.
+// Whoever implements it may assume validated input. Every method that can
+// take longer than 50 ms looks at the stop signal given to CreateEngine and
+// returns Cancelled when it is set; after that Round still works and gives a
+// mask of the right counts.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Called once, first.
+  virtual absl::Status Load(const EngineProblem& problem) = 0;
+
+  // Takes up to request.count Frank-Wolfe steps without returning to the
+  // caller. The step of iteration t: V_t = in every group the (free capacity)
+  // free coordinates with the largest score W.E(M_t), only those above 0; then
+  // M_{t+1} = (1 - eta) M_t + eta V_t.
+  virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
+
+  // In every group the (free capacity) largest free entries of M_t, ties by
+  // saliency, then by the higher index, and the fixed set.
+  virtual absl::StatusOr<RoundedMask> Round() = 0;
+
+  // L(mask), from scratch: products of the inputs, float64 accumulation.
+  // An all-zero mask gives ||WX||^2.
+  virtual absl::StatusOr<double> Loss(const Mask& mask) = 0;
+};
+
+struct EngineOptions {
+  int threads = 0;                   // 0: all cores
+  const StopSignal* stop = nullptr;  // may be null
+};
+
+struct DeviceDescription {
+  std::string name;         // "cpu", "cuda:0"
+  std::string description;  // "AMD EPYC 9B14, 2 threads, AVX-512"
+  int64_t memory_bytes = 0;
+  int64_t memory_free_bytes = 0;
+};
+
+// Thread-safe; lives as long as the program.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda"
+  virtual DeviceDescription Describe() const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+      const EngineOptions& options) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
+      int64_t d_in, int threads) const = 0;
+  // Upper estimate of the bytes that an engine for this shape holds, the
+  // caller's W and G not counted.
+  virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols) const = 0;
+};
+
+// The one table that knows the backends, in order of preference; the slowest,
+// the reference, comes last. Pointers live as long as the program.
+std::span<const Backend* const> Backends();
+
+// NotFound (DEVICE_UNAVAILABLE) names what there is.
+absl::StatusOr<const Backend*> FindBackend(std::string_view name);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_BACKEND_H_

@@ -1,0 +1,45 @@
+// Gram accumulation: G = X X^T summed over chunks of activations.
+//
+//   G += C^T C   for every chunk C [tokens, d_in]
+//
+// A chunk's product is formed in fp32 (or better), the sum over chunks in
+// float64, so that 10^6 tokens lose nothing that matters. Symmetric by
+// construction. Not scaled: SparseGPT's H is (2/N) G.
+#ifndef SPARSEFW_GRAM_H_
+#define SPARSEFW_GRAM_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw {
+
+// Not thread-safe. Memory: 8*d_in^2 bytes, and one converted block of tokens.
+class GramAccumulator {
+ public:
+  virtual ~GramAccumulator() = default;
+
+  // Shapes:  chunk [tokens, d_in], F32, F16 or BF16; any number of tokens
+  // Numeric: values are validated first; an error leaves the sum as it was.
+  // Cost:    tokens * d_in^2 multiply-adds (half of a full product)
+  // Errors:  InvalidArgument  cols != d_in (SHAPE_MISMATCH), dtype
+  //          (DTYPE_UNSUPPORTED), NaN or infinity at [token, column], tokens
+  //          counted over all chunks (NON_FINITE)
+  virtual absl::Status Add(ConstMatrixView chunk) = 0;
+
+  // Adds another partial sum over `token_count` tokens: G = sum over ranks.
+  // Errors:  what ValidateGram says, SHAPE_MISMATCH
+  virtual absl::Status AddGram(ConstMatrixView gram, int64_t token_count) = 0;
+
+  virtual int64_t d_in() const = 0;
+  virtual int64_t token_count() const = 0;
+
+  // The sum so far, both triangles filled.
+  virtual Matrix<double> Snapshot() const = 0;
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_GRAM_H_

@@ -1,0 +1,73 @@
+// Saliency: how much a single weight seems to matter. Baselines, and the warm
+// start and fixed set of SparseFW.
+//
+//   magnitude  S_ij = |W_ij|
+//   Wanda      S_ij = |W_ij| * sqrt(G_jj)                        Sun et al. 2023
+//   RIA        S_ij = |W_ij| * (1/sum_k |W_ik| + 1/sum_k |W_kj|) * sqrt(G_jj)^a
+//                                                                Zhang et al. 2024
+//
+// Deviations: (1) RIA's a is 0.5 by default, as in its authors' code; the
+// SparseFW paper prints a = 1. (2) A zero row or column sum contributes 0
+// where the authors' code makes NaN and so keeps the weight. (3) Wanda's
+// published code divides G_jj by the number of samples; a common factor, it
+// changes no mask.
+#ifndef SPARSEFW_SALIENCY_H_
+#define SPARSEFW_SALIENCY_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+#include "sparsefw/pattern.h"
+
+namespace sparsefw {
+
+enum class SaliencyMethod { kMagnitude, kWanda, kRia };
+
+struct SaliencyOptions {
+  SaliencyMethod method = SaliencyMethod::kWanda;
+  double ria_exponent = 0.5;  // >= 0, finite
+};
+
+// Shapes:  weights    [rows, cols], F32, F16 or BF16
+//          gram_diag  [cols], >= 0; not read for kMagnitude (may be empty)
+// Result:  [rows, cols] F32
+// Numeric: row and column sums in float64, the score in float64, stored as
+//          fp32; identical for any number of threads.
+// Threads: uses the calling thread's TBB arena. Safe to call concurrently.
+// Cost:    O(rows*cols), two reads of weights for RIA, else one.
+// Errors:  InvalidArgument  shape mismatch, negative or non-finite exponent
+absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
+                                              std::span<const double> gram_diag,
+                                              const SaliencyOptions& options);
+
+// Keeps the highest scores of every group.
+//
+// Ties, everywhere in this library: the higher score is kept; of equal scores
+// the higher row-major index is kept (what a stable ascending sort that prunes
+// from the front does). Scores must not be NaN.
+//
+// Shapes:  scores [rows, cols] F32, stride >= cols
+// Cost:    O(rows*cols) expected, by selection, not by sorting.
+// Errors:  InvalidArgument  as ValidatePattern
+absl::StatusOr<Mask> TopScores(ConstMatrixView scores, const Pattern& pattern);
+
+// The fixed set of SparseFW: of the warm start's kept weights, the alpha
+// fraction with the highest saliency, which the solver never removes.
+//
+//   unstructured  the top floor(alpha*k) of the matrix
+//   per_row       the top floor(alpha*k_row) of each row
+//   n:m           the top floor(alpha*k_row) of each row of the warm-start
+//                 mask, k_row = keep*cols/group: flooring group by group would
+//                 leave a handful of distinct values of alpha
+//
+// `warm` meets the pattern exactly; the set is always a subset of it.
+// Errors:  InvalidArgument  alpha outside [0, 1] or NaN, shape mismatch
+absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pattern& pattern,
+                              double alpha);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_SALIENCY_H_

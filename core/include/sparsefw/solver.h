@@ -1,0 +1,117 @@
+// Solve: a layer in, the best mask found and what is known about it out.
+//
+//   warm start -> fixed set -> Frank-Wolfe -> rounding -> best of all seen
+//
+// Source: "Don't Be Greedy, Just Relax! Pruning LLMs via Frank-Wolfe",
+// Algorithm 2. Deviations, each argued in docs/numerics.md:
+//   (1) the gradient is taken at Mfixed + M_t; read literally, Algorithm 2
+//       takes it at M_t and lets fixed weights decay
+//   (2) the free capacity is k - |Mfixed|, so exactly k weights are kept; the
+//       printed floor(k alpha) + floor(k (1 - alpha)) can lose one
+//   (3) the result is the best mask seen, warm start included: a job never
+//       returns a larger loss than its warm start
+//   (4) an exact line search is offered beside the paper's step
+#ifndef SPARSEFW_SOLVER_H_
+#define SPARSEFW_SOLVER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/saliency.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw {
+
+enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw };
+
+struct SolveOptions {
+  Method method = Method::kSparseFw;
+  // Warm start of kSparseFw; ignored where the problem brings a saliency or a
+  // warm mask. With a warm mask and no saliency, this method scores it.
+  SaliencyOptions warm_start;
+
+  double alpha = 0.9;         // [0, 1]: fraction of the kept weights that is fixed
+  int64_t iterations = 2000;  // >= 1
+  StepRule step_rule = StepRule::kOpenLoop;
+  double rel_gap = 0;          // >= 0: stop when gap <= rel_gap * relaxed loss; 0: never
+  int64_t report_every = 100;  // >= 1: iterations between report points
+  bool swaps = false;          // Unimplemented in this version
+  bool keep_fixed = true;
+  bool reconstruct = false;  // Unimplemented in this version
+
+  // When it is near, the best mask so far is the result. The solver reserves
+  // the time of one rounding and one loss, measured on this layer.
+  absl::Time deadline = absl::InfiniteFuture();
+  int threads = 0;  // worker threads of the engine; 0: all cores
+};
+
+enum class StopCause { kIterations, kGap, kDeadline, kCancelled };
+enum class CandidateKind { kWarmStart, kRounded, kRefined };
+
+// What is known at a report point.
+struct ProgressReport {
+  int64_t iteration = 0;  // Frank-Wolfe steps taken
+  int64_t iterations_total = 0;
+  double relaxed_loss = 0;        // L(M_t)
+  double gap = 0;                 // g_t = <grad L(M_t), M_t - V_t> >= 0
+  double step_size = 0;           // eta of the last step
+  double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k
+  double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
+  double best_loss = 0;           // of every mask tried so far
+  double lower_bound = 0;         // the certificate so far
+  absl::Duration elapsed;
+};
+
+struct SolveResult {
+  Mask mask;
+  int64_t kept_count = 0;
+  double full_loss = 0;  // ||WX||^2: the loss of pruning everything
+  double warm_start_loss = 0;
+  double relaxed_loss = 0;  // L(M_T); of one-shot methods the loss of the mask
+  double rounded_loss = 0;  // L(round(M_T)); likewise
+  double final_loss = 0;    // L(mask): float64 reductions, from scratch
+  // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
+  // smaller loss. One-shot methods take no step and report 0, which always holds.
+  double lower_bound = 0;
+  double relative_reduction = 0;  // 1 - final/warm_start; 0 where both are 0
+  int64_t iterations = 0;
+  StopCause stop_cause = StopCause::kIterations;
+  CandidateKind candidate = CandidateKind::kWarmStart;
+  absl::Duration load_time;   // validation, conversion, warm start
+  absl::Duration solve_time;  // everything after it
+};
+
+// Called on the thread that called Solve; must not block for long.
+class SolveObserver {
+ public:
+  virtual ~SolveObserver() = default;
+  virtual void OnReport(const ProgressReport& report) = 0;
+};
+
+// Errors:  InvalidArgument  options out of range (OPTION_INVALID)
+//          Unimplemented    kSparseGpt, swaps, reconstruct (NOT_IN_THIS_VERSION)
+absl::Status ValidateOptions(const SolveOptions& options);
+
+// Shapes, dtypes: Problem. observer may be null; stop may be null.
+// Numeric: warm-start, rounded and final losses are recomputed from scratch
+//          with float64 accumulation; the same input gives the same mask bit
+//          for bit on one backend, for any number of threads.
+// Memory:  see Backend::EstimateHostBytes.
+// Threads: safe to call concurrently.
+// Cost:    backend-specific; docs/numerics.md.
+// Errors:  what ValidateProblem and ValidateOptions say
+//          Cancelled          stopped before there was a mask
+//          DeadlineExceeded   the deadline passed before there was a mask
+//          ResourceExhausted  memory
+absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
+                                  const Backend& backend, SolveObserver* observer,
+                                  const StopSignal* stop);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_SOLVER_H_

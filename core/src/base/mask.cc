@@ -1,0 +1,53 @@
+#include "sparsefw/mask.h"
+
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+
+Mask::Mask(int64_t rows, int64_t cols)
+    : rows_(rows), cols_(cols), bytes_(static_cast<size_t>(rows * ((cols + 7) / 8))) {}
+
+absl::StatusOr<Mask> Mask::FromBytes(int64_t rows, int64_t cols, std::span<const std::byte> bytes) {
+  const int64_t row_bytes = (cols + 7) / 8;
+  if (rows < 0 || cols < 0 || bytes.size() != static_cast<size_t>(rows * row_bytes)) {
+    return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                          "a mask of shape [%d, %d] must be rows*ceil(cols/8) bytes; got %d bytes",
+                          rows, cols, bytes.size())),
+                      "SHAPE_MISMATCH");
+  }
+  Mask mask(rows, cols);
+  if (!bytes.empty()) std::memcpy(mask.bytes_.data(), bytes.data(), bytes.size());
+  const int used = static_cast<int>(cols % 8);
+  if (used != 0) {
+    const auto padding = static_cast<uint8_t>(0xFFU << used);
+    for (int64_t row = 0; row < rows; ++row) {
+      if ((mask.row(row)[row_bytes - 1] & padding) != 0) {
+        return WithReason(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "padding bits of a mask must be 0; row %d of shape [%d, %d] has one set", row, rows,
+                cols)),
+            "MASK_PADDING");
+      }
+    }
+  }
+  return mask;
+}
+
+int64_t Mask::CountKept() const {
+  int64_t count = 0;
+  for (int64_t row = 0; row < rows_; ++row) count += CountKeptInRow(row);
+  return count;
+}
+
+int64_t Mask::CountKeptInRow(int64_t row) const {
+  int64_t count = 0;
+  const uint8_t* bytes = this->row(row);
+  for (int64_t i = 0; i < row_bytes(); ++i) count += std::popcount(bytes[i]);
+  return count;
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,67 @@
+// A job: what was asked for, how far it is, what came of it. Plain data.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_H_
+#define SPARSEFW_SERVER_JOBS_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "sparsefw/pattern.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw::server {
+
+struct JobSpec {
+  std::string weight;  // tensor names
+  std::string gram;
+  std::string warm_mask;      // may be empty
+  std::string warm_saliency;  // may be empty
+  Pattern pattern;
+  SolveOptions options;                                // its deadline is not used: see below
+  int priority = 0;                                    // [-100, 100], higher first
+  absl::Duration deadline = absl::InfiniteDuration();  // from acceptance
+  absl::Duration result_ttl = absl::Hours(24);
+  std::map<std::string, std::string> labels;
+  std::string device;  // "", "auto", "cpu", ...
+  bool return_pruned_weight = false;
+};
+
+enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
+constexpr bool IsTerminal(JobState state) {
+  return state != JobState::kQueued && state != JobState::kRunning;
+}
+
+struct JobResult {
+  std::string mask;           // tensor names
+  std::string pruned_weight;  // may be empty
+  SolveResult solve;          // its mask member is empty: the mask is the tensor
+  std::string device;
+  absl::Duration queue_time;
+};
+
+struct Job {
+  std::string name;  // "jobs/<id>"
+  JobSpec spec;
+  JobState state = JobState::kQueued;
+  std::optional<ProgressReport> progress;
+  std::optional<JobResult> result;
+  absl::Status error;    // not OK exactly when state is kFailed
+  int64_t revision = 0;  // 1 on creation; grows with every change
+  // The revision of the newest state change (not mere progress).
+  int64_t state_revision = 0;
+  absl::Time create_time;
+  absl::Time start_time = absl::InfinitePast();
+  absl::Time end_time = absl::InfinitePast();
+  absl::Time expire_time = absl::InfiniteFuture();
+  int queue_position = 0;  // computed when read
+  std::string owner;
+  int64_t rows = 0;  // of the weight
+  int64_t cols = 0;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_H_

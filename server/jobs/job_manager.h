@@ -1,0 +1,124 @@
+// Accepts, queues, runs, watches and ends jobs. Proto-free and gRPC-free.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_MANAGER_H_
+#define SPARSEFW_SERVER_JOBS_JOB_MANAGER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/job.h"
+#include "server/jobs/job_store.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw::server {
+
+// Does the work of one job. Implemented over the solver and the tensor store.
+class JobRunner {
+ public:
+  virtual ~JobRunner() = default;
+
+  // What a valid spec refers to, held from acceptance to the end of the job so
+  // that its tensors cannot be deleted meanwhile.
+  struct Inputs {
+    virtual ~Inputs() = default;
+    int64_t rows = 0;
+    int64_t cols = 0;
+  };
+  // Everything that can be known before the run: tensors exist, their values
+  // and shapes fit, options are in range, the device exists.
+  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) = 0;
+
+  // Called on a worker thread. `report` may be called from that thread only.
+  // A result with stop_cause kCancelled or kDeadline carries the best mask so
+  // far. absl::Cancelled: stopped before there was a mask.
+  virtual absl::StatusOr<JobResult> Run(
+      const Job& job, Inputs& inputs, const StopSignal& stop,
+      const std::function<void(const ProgressReport&)>& report) = 0;
+
+  // The job is being deleted or has expired: drop its result tensors.
+  virtual void Discard(const Job& job) = 0;
+};
+
+// What happens to jobs, for metrics and logs. Called without locks held;
+// must be thread-safe and quick.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void OnAccepted(const Job& job) = 0;
+  virtual void OnStarted(const Job& job) = 0;
+  virtual void OnEnded(const Job& job) = 0;
+};
+
+struct JobManagerOptions {
+  int workers = 1;
+  int max_queued_jobs = 10000;
+  std::function<absl::Time()> now;  // absl::Now when empty
+};
+
+// A watcher. Callbacks come one at a time for one watcher, without locks held,
+// from any thread; they must not block (hand the event on).
+class JobWatcher {
+ public:
+  enum class Event { kSnapshot, kStateChange, kProgress };
+  virtual ~JobWatcher() = default;
+  virtual void OnJob(Event event, const Job& job) = 0;
+};
+
+// Thread-safe.
+//
+// States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
+// kQueued -> kCancelled | kFailed. Every change gives the job a higher
+// revision and is stored before any watcher sees it.
+class JobManager {
+ public:
+  static std::unique_ptr<JobManager> Create(JobManagerOptions options, JobStore* store,
+                                            JobRunner* runner, JobListener* listener);
+  // Ends every job and joins the workers.
+  virtual ~JobManager() = default;
+
+  // Errors: what Prepare says;
+  //         InvalidArgument    priority, deadline or result_ttl out of range
+  //                            (OPTION_INVALID); REQUEST_ID_REUSED when the id
+  //                            was used with another fingerprint
+  //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms)
+  //         Unavailable        DRAINING (metadata retry_delay_ms)
+  // validate_only: nothing is queued or stored; the job has no name.
+  virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
+                                     std::string_view fingerprint, std::string_view owner,
+                                     bool validate_only) = 0;
+  virtual absl::StatusOr<Job> Get(std::string_view name) = 0;
+  virtual absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
+                                              std::string_view page_token) = 0;
+  // Idempotent. Returns the job as it is now; a running one ends soon after.
+  virtual absl::StatusOr<Job> Cancel(std::string_view name) = 0;
+  virtual absl::Status Delete(std::string_view name) = 0;  // JOB_NOT_FINISHED
+
+  // First calls OnJob(kSnapshot) before returning, then every state change
+  // after that snapshot exactly once and in order, and progress. Returns an id
+  // for Unwatch; after Unwatch returns no callback runs or will run. Unwatch
+  // must not be called from inside a callback.
+  virtual absl::StatusOr<int64_t> Watch(std::string_view name,
+                                        std::shared_ptr<JobWatcher> watcher) = 0;
+  virtual void Unwatch(int64_t id) = 0;
+
+  // No more jobs are accepted or started; running ones go on for at most
+  // `grace` and are then cancelled, keeping their best masks; queued ones are
+  // cancelled. Returns when all have ended.
+  virtual void Drain(absl::Duration grace) = 0;
+  // Only refuses new jobs.
+  virtual void StopAccepting() = 0;
+
+  // Drops jobs whose result_ttl is over.
+  virtual void CollectGarbage() = 0;
+  virtual int64_t queued() const = 0;
+  virtual int64_t running() const = 0;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_MANAGER_H_

@@ -1,0 +1,54 @@
+// Where job metadata lives. In memory in this version; a durable store
+// implements the same interface.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_STORE_H_
+#define SPARSEFW_SERVER_JOBS_JOB_STORE_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/job.h"
+
+namespace sparsefw::server {
+
+struct JobFilter {
+  std::vector<JobState> states;               // empty: all
+  std::map<std::string, std::string> labels;  // all must match
+};
+
+// Thread-safe. Keeps what it is told; knows nothing of queueing.
+class JobStore {
+ public:
+  struct RequestRecord {
+    std::string job;
+    std::string fingerprint;  // of the request body
+  };
+  struct Page {
+    std::vector<Job> jobs;  // newest first
+    std::string next_page_token;
+  };
+
+  virtual ~JobStore() = default;
+  // Stores a new job together with its request id (when that is not empty), or nothing.
+  virtual absl::Status Insert(const Job& job, std::string_view request_id,
+                              std::string_view fingerprint) = 0;
+  virtual absl::Status Update(const Job& job) = 0;
+  virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;  // NotFound JOB_NOT_FOUND
+  virtual std::optional<RequestRecord> FindRequest(std::string_view request_id) const = 0;
+  virtual absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
+                                    std::string_view page_token) const = 0;
+  virtual absl::Status Delete(std::string_view name) = 0;
+  // Jobs by state, for metrics.
+  virtual std::map<JobState, int64_t> CountByState() const = 0;
+};
+
+std::unique_ptr<JobStore> NewMemoryJobStore();
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_STORE_H_

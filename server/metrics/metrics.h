@@ -1,0 +1,48 @@
+// What the server counts. Interface only; see prometheus_metrics.h.
+#ifndef SPARSEFW_SERVER_METRICS_METRICS_H_
+#define SPARSEFW_SERVER_METRICS_METRICS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "server/jobs/job.h"
+
+namespace sparsefw::server {
+
+// Values that are computed when scraped, never kept by counting up and down.
+struct Gauges {
+  int64_t jobs_queued = 0;
+  int64_t jobs_running = 0;
+  int64_t memory_budget_bytes = 0;
+  int64_t memory_used_bytes = 0;
+  int64_t staging_budget_bytes = 0;
+  int64_t staging_used_bytes = 0;
+  int64_t tensors = 0;
+  int64_t uploads = 0;
+  int64_t watchers = 0;
+  bool draining = false;
+};
+
+// Thread-safe; every call is quick.
+class Metrics {
+ public:
+  virtual ~Metrics() = default;
+  // method: "TensorService/WriteTensor"; code: "OK", "INVALID_ARGUMENT", ...
+  virtual void RpcStarted(std::string_view method) = 0;
+  virtual void RpcEnded(std::string_view method, std::string_view code,
+                        absl::Duration duration) = 0;
+  virtual void BytesReceived(std::string_view method, int64_t bytes) = 0;
+  virtual void BytesSent(std::string_view method, int64_t bytes) = 0;
+  virtual void ChunkRejected(std::string_view reason) = 0;
+  virtual void JobAccepted(const Job& job) = 0;
+  virtual void JobStarted(const Job& job) = 0;
+  virtual void JobEnded(const Job& job) = 0;
+  // Called at every scrape; set once, before the first.
+  virtual void SetGauges(std::function<Gauges()> compute) = 0;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_METRICS_METRICS_H_
