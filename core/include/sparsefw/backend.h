@@ -25,7 +25,8 @@ enum class StepRule {
   kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
 };
 
-// A validated problem with its starting point. Views; must outlive the engine's Load.
+// A validated problem with its starting point. Views and pointers: what they
+// refer to must outlive the engine, which reads W and G again for every Loss.
 struct EngineProblem {
   ConstMatrixView weights;  // [rows, cols] F32, F16, BF16
   ConstMatrixView gram;     // [cols, cols] F32, F64; engines use (G + G^T)/2

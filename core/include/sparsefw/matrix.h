@@ -86,6 +86,8 @@ class Matrix {
  public:
   Matrix() = default;
   Matrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
+    constexpr int64_t kMaxSize = (int64_t{1} << 62) / static_cast<int64_t>(sizeof(T));
+    if (rows > 0 && cols > kMaxSize / rows) throw std::bad_alloc();  // the product would wrap
     const size_t bytes = (static_cast<size_t>(size()) * sizeof(T) + 63) / 64 * 64;
     data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes == 0 ? 64 : bytes)));
     if (data_ == nullptr) throw std::bad_alloc();  // turned into ResourceExhausted by Solve

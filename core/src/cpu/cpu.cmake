@@ -1,0 +1,8 @@
+# The CPU engine, a part of sparsefw::core: core.cmake compiles
+# SPARSEFW_CPU_SOURCES and links SPARSEFW_CPU_LIBRARIES.
+find_package(hwy CONFIG REQUIRED)
+set(SPARSEFW_CPU_LIBRARIES hwy::hwy)
+set(SPARSEFW_CPU_SOURCES
+  cpu/cpu_backend.cc cpu/cpu_engine.cc cpu/frank_wolfe.cc cpu/group_select.cc cpu/host_info.cc
+  cpu/kernels.cc cpu/mask_loss.cc cpu/relaxed_mask.cc cpu/rounding.cc cpu/scaled_layer.cc
+  cpu/vertex_selector.cc cpu/workers.cc)

@@ -1,0 +1,56 @@
+// The CPU engine: incremental updates, sums in float64.
+#ifndef SPARSEFW_CORE_SRC_CPU_CPU_ENGINE_H_
+#define SPARSEFW_CORE_SRC_CPU_CPU_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cpu/frank_wolfe.h"
+#include "core/src/cpu/scaled_layer.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// What the iterates are computed in.
+//
+// float32 halves the memory traffic that bounds a step. But Frank-Wolfe is
+// chaotic where it zigzags (small alpha): one near-tie that rounding decides
+// differently sends the iterates along another path of about the same losses.
+// A small layer fits in the caches anyway, has fewer coordinates over which
+// such differences average out, and follows the float64 path exactly.
+enum class Precision { kAuto, kFloat32, kFloat64 };
+
+// kAuto's choice: float64 below 2^20 weights and up to 2048 columns.
+Precision PrecisionFor(int64_t rows, int64_t cols);
+
+// Memory: Load keeps the views; the first Step copies W and G and allocates
+// what the iteration needs, so that a caller who only asks for losses (the
+// one-shot methods) pays for none of it.
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
+
+  absl::Status Load(const EngineProblem& problem) override;
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round() override;
+  absl::StatusOr<double> Loss(const Mask& mask) override;
+
+ private:
+  absl::Status Start();
+  template <typename Real>
+  absl::Status StartIn();
+
+  const Precision precision_;
+  Workers workers_;
+  Workers unstoppable_;  // a mask is owed even after a stop
+  EngineProblem problem_;
+  Scale scale_;
+  std::unique_ptr<Iteration> iteration_;  // null before the first Step
+};
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_CPU_ENGINE_H_

@@ -1,0 +1,109 @@
+// The incremental Frank-Wolfe iteration.
+//
+//   E_{t+1} = (1 - eta) E_t + eta U_t            E_t = D(M_t) G
+//   U_t     = U_{t-1} + (D(V_t) - D(V_{t-1})) G  one row of G for every
+//                                                coordinate that entered or
+//                                                left the vertex
+// Losses follow from three numbers, which are float64 sums:
+//   L_t = <D(M_t), E_t>   a_t = <D(V_t), E_t>   b_t = <D(V_t), U_t>
+//   gap g_t = 2 (L_t - a_t)     q_t = b_t - 2 a_t + L_t
+//   L_{t+1} = (1-eta)^2 L_t + 2 eta (1-eta) a_t + eta^2 b_t
+//
+// Every kRefreshPeriod iterations E, U, L and b are computed anew by dense
+// products, so that rounding does not pile up. When refreshes happen, and which
+// of the two ways U is updated, depends on the iterates alone: the same input
+// gives the same bits however Step is cut into batches.
+#ifndef SPARSEFW_CORE_SRC_CPU_FRANK_WOLFE_H_
+#define SPARSEFW_CORE_SRC_CPU_FRANK_WOLFE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iterate.h"
+#include "core/src/cpu/relaxed_mask.h"
+#include "core/src/cpu/vertex_selector.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// The iteration of one layer, whatever it is computed in. Losses are those of
+// the scaled layer.
+class Iteration {
+ public:
+  virtual ~Iteration() = default;
+
+  // After an error (Cancelled) the iterate is unfinished and takes no further
+  // step; Round still gives a legal mask.
+  virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
+  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency, Workers& workers) = 0;
+};
+
+// M_0 = warm without fixed. Used during Start only.
+struct StartPoint {
+  Pattern pattern;
+  const Mask& warm;
+  const Mask& fixed;
+};
+
+// Real, float or double, is the type of W, G, E, U and M.
+template <typename Real>
+class FrankWolfe final : public Iteration {
+ public:
+  // Evaluates loss and gap at M_0. `workers` must outlive it.
+  static absl::StatusOr<std::unique_ptr<Iteration>> Start(ScaledLayer<Real> layer,
+                                                          const StartPoint& start,
+                                                          Workers& workers);
+
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency, Workers& workers) override;
+
+ private:
+  explicit FrankWolfe(Workers& workers) : workers_(workers) {}
+  absl::Status Initialise(ScaledLayer<Real> layer, const StartPoint& start);
+
+  absl::Status Advance(StepRule rule);
+  absl::Status ApplyAndScan(double step_size);
+  absl::Status ApplySparse();
+  absl::Status ApplyDense();
+  absl::Status RecomputeVertexProduct();
+  absl::Status RefreshProduct();
+  absl::Status Scan(double step_size);
+  absl::Status MoveTo(double step_size);
+  void Evaluate();
+  bool Stationary(StepRule rule) const;
+  double StepSize(StepRule rule) const;
+  double ApplyRows(int64_t block);
+  template <typename Changed>  // changed(col, entered)
+  void ToggleRow(int64_t row, const Changed& changed);
+  int64_t CountToggles() const;
+  int64_t DenseFrom() const;
+
+  // out = D G, where fill(row, d) writes one row of D.
+  absl::Status Product(absl::FunctionRef<void(int64_t, Real*)> fill, Matrix<Real>& out);
+  // sum over rows of row_sum(row), in float64, combined in a fixed order.
+  absl::StatusOr<double> SumOverRows(absl::FunctionRef<double(int64_t)> row_sum);
+
+  Workers& workers_;
+  Iterate<Real> iterate_;
+  RelaxedMask<Real> relaxed_;
+  std::unique_ptr<VertexSelector<Real>> selector_;
+  std::vector<double> block_sums_;
+  int64_t free_total_ = 0;
+  bool refresh_vertex_product_ = false;
+  bool unfinished_ = false;
+  double vertex_loss_ = 0;   // b_{t-1}; b_t once V_t has been applied
+  double vertex_inner_ = 0;  // a_t
+  StepStats stats_;
+};
+
+// Bytes that the iteration of a layer holds, scratch included.
+template <typename Real>
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_FRANK_WOLFE_H_

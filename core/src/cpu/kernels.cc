@@ -1,0 +1,272 @@
+#include "core/src/cpu/kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/src/cpu/kernels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sparsefw::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int64_t kWordCols = 64;
+
+// The mask of the lanes that start at bit `shift`.
+template <class D>
+HWY_INLINE hn::Mask<D> LanesOf(D d, uint64_t word, size_t shift) {
+  const uint64_t shifted = word >> shift;
+  std::array<uint8_t, 8> bytes;
+  std::memcpy(bytes.data(), &shifted, sizeof(shifted));
+  return hn::LoadMaskBits(d, bytes.data());
+}
+
+template <class D, class M>
+HWY_INLINE uint64_t BitsOf(D d, M mask, size_t shift) {
+  std::array<uint8_t, 8> bytes{};
+  hn::StoreMaskBits(d, mask, bytes.data());
+  uint64_t bits;
+  std::memcpy(&bits, bytes.data(), sizeof(bits));
+  return bits << shift;
+}
+
+template <class DD>
+HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const float* HWY_RESTRICT from) {
+  return hn::PromoteTo(dd, hn::Load(hn::Rebind<float, DD>(), from));
+}
+template <class DD>
+HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const double* HWY_RESTRICT from) {
+  return hn::Load(dd, from);
+}
+
+// One word of MaskedDot; two sums, to hide the latency of the additions.
+template <class DD, class V, typename Real>
+HWY_INLINE void DotWord(DD dd, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
+                        uint64_t skip, V& sum0, V& sum1) {
+  const size_t lanes = hn::Lanes(dd);
+  for (size_t col = 0; col < kWordCols; col += 2 * lanes) {
+    const size_t next = col + lanes;
+    const V a0 = hn::IfThenZeroElse(LanesOf(dd, skip, col), LoadDoubles(dd, a + col));
+    const V a1 = hn::IfThenZeroElse(LanesOf(dd, skip, next), LoadDoubles(dd, a + next));
+    sum0 = hn::MulAdd(a0, LoadDoubles(dd, b + col), sum0);
+    sum1 = hn::MulAdd(a1, LoadDoubles(dd, b + next), sum1);
+  }
+}
+
+template <class D, class V, typename Real>
+HWY_INLINE V UpdatedProduct(D d, const RowOperands<Real>& row, int64_t col, V step) {
+  const V e = hn::Load(d, row.product + col);
+  const V u = hn::Load(d, row.vertex_product + col);
+  const V updated = hn::MulAdd(step, hn::Sub(u, e), e);
+  hn::Store(updated, d, row.product + col);
+  return updated;
+}
+
+template <typename Real>
+HWY_INLINE double UpdateAndScan(const RowOperands<Real>& row, Real step, Real low, Real high,
+                                uint64_t* HWY_RESTRICT above, uint64_t* HWY_RESTRICT window) {
+  const hn::ScalableTag<Real> d;
+  const hn::ScalableTag<double> dd;
+  const size_t lanes = hn::Lanes(d);
+  const auto steps = hn::Set(d, step);
+  const auto lows = hn::Set(d, low);
+  const auto highs = hn::Set(d, high);
+  auto sum0 = hn::Zero(dd);
+  auto sum1 = hn::Zero(dd);
+  for (int64_t word = 0; word < row.words; ++word) {
+    const int64_t first = word * kWordCols;
+    uint64_t over_low = 0;
+    uint64_t over_high = 0;
+    for (size_t lane = 0; lane < kWordCols; lane += lanes) {
+      const int64_t col = first + static_cast<int64_t>(lane);
+      const auto e = UpdatedProduct(d, row, col, steps);
+      const auto score = hn::Mul(hn::Load(d, row.weights + col), e);
+      over_low |= BitsOf(d, hn::Gt(score, lows), lane);
+      over_high |= BitsOf(d, hn::Gt(score, highs), lane);
+    }
+    const uint64_t fixed = row.fixed[word];
+    above[word] = over_high & ~fixed;
+    window[word] = over_low & ~over_high & ~fixed;
+    DotWord(dd, row.weights + first, row.product + first, fixed | over_high, sum0, sum1);
+  }
+  return hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
+}
+
+template <typename Real>
+HWY_INLINE void UpdateAndScore(const RowOperands<Real>& row, Real step, Real* HWY_RESTRICT scores) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto steps = hn::Set(d, step);
+  for (int64_t col = 0; col < row.words * kWordCols; col += lanes) {
+    const auto e = UpdatedProduct(d, row, col, steps);
+    hn::Store(hn::Mul(hn::Load(d, row.weights + col), e), d, scores + col);
+  }
+}
+
+template <typename Real>
+HWY_INLINE double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
+                            const uint64_t* HWY_RESTRICT skip) {
+  const hn::ScalableTag<double> dd;
+  auto sum0 = hn::Zero(dd);
+  auto sum1 = hn::Zero(dd);
+  for (int64_t word = 0; word < words; ++word) {
+    DotWord(dd, a + word * kWordCols, b + word * kWordCols, skip[word], sum0, sum1);
+  }
+  return hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
+}
+
+template <typename Real>
+HWY_INLINE void ZeroMasked(int64_t words, const Real* HWY_RESTRICT a,
+                           const uint64_t* HWY_RESTRICT skip, Real* HWY_RESTRICT out) {
+  const hn::ScalableTag<Real> d;
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t word = 0; word < words; ++word) {
+    for (size_t lane = 0; lane < kWordCols; lane += lanes) {
+      const int64_t col = word * kWordCols + static_cast<int64_t>(lane);
+      const auto mask = LanesOf(d, skip[word], lane);
+      hn::Store(hn::IfThenZeroElse(mask, hn::Load(d, a + col)), d, out + col);
+    }
+  }
+}
+
+// Four rows at a time: `out` is read and written once for all four.
+template <typename Real>
+HWY_INLINE void AddScaledRows(std::span<const RowTerm<Real>> terms, const Real* HWY_RESTRICT matrix,
+                              int64_t words, Real* HWY_RESTRICT out) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t stride = words * kWordCols;
+  for (size_t first = 0; first < terms.size(); first += 4) {
+    // The last group repeats its last row with the factor 0.
+    std::array<const Real*, 4> rows;
+    std::array<Real, 4> factors;
+    for (size_t k = 0; k < 4; ++k) {
+      const RowTerm<Real>& term = terms[std::min(first + k, terms.size() - 1)];
+      rows[k] = matrix + static_cast<int64_t>(term.index) * stride;
+      factors[k] = first + k < terms.size() ? term.factor : 0;
+    }
+    const auto f0 = hn::Set(d, factors[0]);
+    const auto f1 = hn::Set(d, factors[1]);
+    const auto f2 = hn::Set(d, factors[2]);
+    const auto f3 = hn::Set(d, factors[3]);
+    for (int64_t col = 0; col < stride; col += lanes) {
+      auto sum = hn::MulAdd(f0, hn::Load(d, rows[0] + col), hn::Load(d, out + col));
+      sum = hn::MulAdd(f1, hn::Load(d, rows[1] + col), sum);
+      sum = hn::MulAdd(f2, hn::Load(d, rows[2] + col), sum);
+      sum = hn::MulAdd(f3, hn::Load(d, rows[3] + col), sum);
+      hn::Store(sum, d, out + col);
+    }
+  }
+}
+
+// The dispatch tables want one plain function for each.
+
+double UpdateAndScanF32(const RowOperands<float>& row, float step, float low, float high,
+                        uint64_t* above, uint64_t* window) {
+  return UpdateAndScan(row, step, low, high, above, window);
+}
+void UpdateAndScoreF32(const RowOperands<float>& row, float step, float* scores) {
+  UpdateAndScore(row, step, scores);
+}
+double MaskedDotF32(int64_t words, const float* a, const float* b, const uint64_t* skip) {
+  return MaskedDot(words, a, b, skip);
+}
+void ZeroMaskedF32(int64_t words, const float* a, const uint64_t* skip, float* out) {
+  ZeroMasked(words, a, skip, out);
+}
+void AddScaledRowsF32(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
+                      float* out) {
+  AddScaledRows(terms, matrix, words, out);
+}
+
+double UpdateAndScanF64(const RowOperands<double>& row, double step, double low, double high,
+                        uint64_t* above, uint64_t* window) {
+  return UpdateAndScan(row, step, low, high, above, window);
+}
+void UpdateAndScoreF64(const RowOperands<double>& row, double step, double* scores) {
+  UpdateAndScore(row, step, scores);
+}
+double MaskedDotF64(int64_t words, const double* a, const double* b, const uint64_t* skip) {
+  return MaskedDot(words, a, b, skip);
+}
+void ZeroMaskedF64(int64_t words, const double* a, const uint64_t* skip, double* out) {
+  ZeroMasked(words, a, skip, out);
+}
+void AddScaledRowsF64(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
+                      double* out) {
+  AddScaledRows(terms, matrix, words, out);
+}
+
+const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace sparsefw::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sparsefw::cpu {
+
+HWY_EXPORT(TargetName);
+
+HWY_EXPORT(UpdateAndScanF32);
+HWY_EXPORT(UpdateAndScoreF32);
+HWY_EXPORT(MaskedDotF32);
+HWY_EXPORT(ZeroMaskedF32);
+HWY_EXPORT(AddScaledRowsF32);
+
+double UpdateAndScan(const RowOperands<float>& row, float step, float low, float high,
+                     uint64_t* above, uint64_t* window) {
+  return HWY_DYNAMIC_DISPATCH(UpdateAndScanF32)(row, step, low, high, above, window);
+}
+
+void UpdateAndScore(const RowOperands<float>& row, float step, float* scores) {
+  HWY_DYNAMIC_DISPATCH(UpdateAndScoreF32)(row, step, scores);
+}
+
+double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip) {
+  return HWY_DYNAMIC_DISPATCH(MaskedDotF32)(words, a, b, skip);
+}
+
+void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out) {
+  HWY_DYNAMIC_DISPATCH(ZeroMaskedF32)(words, a, skip, out);
+}
+
+void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
+                   float* out) {
+  HWY_DYNAMIC_DISPATCH(AddScaledRowsF32)(terms, matrix, words, out);
+}
+
+HWY_EXPORT(UpdateAndScanF64);
+HWY_EXPORT(UpdateAndScoreF64);
+HWY_EXPORT(MaskedDotF64);
+HWY_EXPORT(ZeroMaskedF64);
+HWY_EXPORT(AddScaledRowsF64);
+
+double UpdateAndScan(const RowOperands<double>& row, double step, double low, double high,
+                     uint64_t* above, uint64_t* window) {
+  return HWY_DYNAMIC_DISPATCH(UpdateAndScanF64)(row, step, low, high, above, window);
+}
+
+void UpdateAndScore(const RowOperands<double>& row, double step, double* scores) {
+  HWY_DYNAMIC_DISPATCH(UpdateAndScoreF64)(row, step, scores);
+}
+
+double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip) {
+  return HWY_DYNAMIC_DISPATCH(MaskedDotF64)(words, a, b, skip);
+}
+
+void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out) {
+  HWY_DYNAMIC_DISPATCH(ZeroMaskedF64)(words, a, skip, out);
+}
+
+void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
+                   double* out) {
+  HWY_DYNAMIC_DISPATCH(AddScaledRowsF64)(terms, matrix, words, out);
+}
+
+const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+}  // namespace sparsefw::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,62 @@
+// The vectorised inner loops, compiled for several instruction sets and chosen
+// at run time.
+//
+// Rows of reals are 64-byte aligned and `words * 64` long: the columns beyond
+// the matrix are zero in every operand, so that there are no tails. Sets of
+// coordinates are `words` 64-bit words, column c in bit c % 64 of word c / 64.
+#ifndef SPARSEFW_CORE_SRC_CPU_KERNELS_H_
+#define SPARSEFW_CORE_SRC_CPU_KERNELS_H_
+
+#include <cstdint>
+#include <span>
+
+namespace sparsefw::cpu {
+
+// One row of the iterate: where a step leaves from and what it is measured by.
+template <typename Real>
+struct RowOperands {
+  int64_t words = 0;
+  const Real* weights = nullptr;         // W_i
+  const Real* vertex_product = nullptr;  // U_i
+  const uint64_t* fixed = nullptr;
+  Real* product = nullptr;  // E_i, updated in place
+};
+
+// The fused pass for a selection by threshold:
+//   E += step * (U - E);  s = W.E;  above = free coordinates with s > high;
+//   window = those with low < s <= high
+// Returns <W, E> over the coordinates neither fixed nor above, in float64.
+double UpdateAndScan(const RowOperands<float>& row, float step, float low, float high,
+                     uint64_t* above, uint64_t* window);
+double UpdateAndScan(const RowOperands<double>& row, double step, double low, double high,
+                     uint64_t* above, uint64_t* window);
+
+// E += step * (U - E);  scores = W.E
+void UpdateAndScore(const RowOperands<float>& row, float step, float* scores);
+void UpdateAndScore(const RowOperands<double>& row, double step, double* scores);
+
+// <a, b> over the columns that are not in `skip`, in float64.
+double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip);
+double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip);
+
+// out = a, zero on the columns in `skip`.
+void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out);
+void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out);
+
+template <typename Real>
+struct RowTerm {
+  Real factor;
+  uint32_t index;
+};
+// out += sum over terms of factor * matrix[index, :]
+void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
+                   float* out);
+void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
+                   double* out);
+
+// "AVX3", "AVX2", ...: the instruction set in use.
+const char* SimdTargetName();
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_KERNELS_H_

@@ -1,0 +1,145 @@
+#include "core/src/cpu/rounding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "core/src/cpu/top_select.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+template <typename Real>
+class Rounding {
+ public:
+  Rounding(const Iterate<Real>& iterate, const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
+           Workers& workers)
+      : iterate_(iterate),
+        relaxed_(relaxed),
+        saliency_(saliency),
+        workers_(workers),
+        mask_(iterate.layer.rows, iterate.layer.cols) {}
+
+  absl::StatusOr<RoundedMask> Run() {
+    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { KeepFixed(row); }));
+    if (iterate_.groups.whole_matrix) {
+      SPARSEFW_RETURN_IF_ERROR(RoundWhole());
+    } else {
+      SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { RoundRow(row); }));
+    }
+    SPARSEFW_ASSIGN_OR_RETURN(const double residual, Residual());
+    return RoundedMask{std::move(mask_), residual};
+  }
+
+ private:
+  struct Entry {
+    uint64_t key;
+    int64_t col;
+  };
+
+  template <typename Body>
+  absl::Status ForEachRow(const Body& body) {
+    return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+      for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
+        body(row);
+      }
+    });
+  }
+
+  void KeepFixed(int64_t row) {
+    for (int64_t word = 0; word < iterate_.layer.words; ++word) {
+      ForEachBit(iterate_.fixed.row(row)[word], word,
+                 [&](int64_t col) { mask_.Set(row, col, true); });
+    }
+  }
+
+  Real ValueAt(int64_t row, int64_t col) const {
+    return relaxed_.Value(row, col, iterate_.previous.Get(row, col));
+  }
+
+  // Entry first, then saliency. Entries are not negative, so their bits are
+  // ordered as they are.
+  uint64_t KeyAt(int64_t row, int64_t col) const {
+    const auto value = std::bit_cast<uint32_t>(static_cast<float>(ValueAt(row, col)) + 0.0F);
+    return uint64_t{value} << 32 | OrderedBits(saliency_.row<float>(row)[col]);
+  }
+
+  absl::Status RoundWhole() {
+    int64_t fixed = 0;
+    for (int64_t row = 0; row < iterate_.layer.rows; ++row) fixed += mask_.CountKeptInRow(row);
+    const auto visit = [&](int64_t row, auto&& sink) {
+      for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
+        if (!iterate_.fixed.Get(row, col)) sink(col, KeyAt(row, col));
+      }
+    };
+    const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
+    return TakeTop({iterate_.blocks, 64, iterate_.groups.total_kept - fixed}, workers_, visit,
+                   take);
+  }
+
+  void RoundRow(int64_t row) {
+    std::vector<Entry> entries;
+    for (int64_t first = 0; first < iterate_.layer.cols; first += iterate_.groups.group_cols) {
+      entries.clear();
+      int64_t free = iterate_.groups.capacity;
+      for (int64_t col = first; col < first + iterate_.groups.group_cols; ++col) {
+        if (iterate_.fixed.Get(row, col)) {
+          --free;
+        } else {
+          entries.push_back({KeyAt(row, col), col});
+        }
+      }
+      if (free <= 0) continue;
+      std::nth_element(entries.begin(), entries.begin() + free - 1, entries.end(),
+                       [](const Entry& a, const Entry& b) {
+                         return a.key != b.key ? a.key > b.key : a.col > b.col;
+                       });
+      for (int64_t i = 0; i < free; ++i) {
+        mask_.Set(row, entries[static_cast<size_t>(i)].col, true);
+      }
+    }
+  }
+
+  // ||M_t - round(M_t)||_1 / k; fixed entries are 1 in both.
+  absl::StatusOr<double> Residual() {
+    if (iterate_.groups.total_kept == 0) return 0.0;
+    std::vector<double> sums(static_cast<size_t>(iterate_.layer.rows));
+    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
+      double sum = 0;
+      for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
+        if (iterate_.fixed.Get(row, col)) continue;
+        const double value = static_cast<double>(ValueAt(row, col));
+        sum += mask_.Get(row, col) ? 1 - value : value;
+      }
+      sums[static_cast<size_t>(row)] = sum;
+    }));
+    return std::accumulate(sums.begin(), sums.end(), 0.0) /
+           static_cast<double>(iterate_.groups.total_kept);
+  }
+
+  const Iterate<Real>& iterate_;
+  const RelaxedMask<Real>& relaxed_;
+  const ConstMatrixView saliency_;
+  Workers& workers_;
+  Mask mask_;
+};
+
+}  // namespace
+
+template <typename Real>
+absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
+                                      const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
+                                      Workers& workers) {
+  return Rounding<Real>(iterate, relaxed, saliency, workers).Run();
+}
+
+template absl::StatusOr<RoundedMask> RoundMask(const Iterate<float>&, const RelaxedMask<float>&,
+                                               ConstMatrixView, Workers&);
+template absl::StatusOr<RoundedMask> RoundMask(const Iterate<double>&, const RelaxedMask<double>&,
+                                               ConstMatrixView, Workers&);
+
+}  // namespace sparsefw::cpu

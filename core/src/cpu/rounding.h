@@ -1,0 +1,25 @@
+// From the relaxed mask to a mask.
+#ifndef SPARSEFW_CORE_SRC_CPU_ROUNDING_H_
+#define SPARSEFW_CORE_SRC_CPU_ROUNDING_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iterate.h"
+#include "core/src/cpu/relaxed_mask.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// Keeps the fixed set and in every group the (free capacity) largest free
+// entries of the relaxed mask; of equal entries the higher saliency, then the
+// higher index. Counts are exact whatever state the iterate is in.
+//
+// Errors: Cancelled, if `workers` has a stop signal
+template <typename Real>
+absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
+                                      const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
+                                      Workers& workers);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_ROUNDING_H_

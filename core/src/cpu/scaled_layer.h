@@ -1,0 +1,52 @@
+// W and G in the engine's own form: aligned, padded, scaled.
+#ifndef SPARSEFW_CORE_SRC_CPU_SCALED_LAYER_H_
+#define SPARSEFW_CORE_SRC_CPU_SCALED_LAYER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cpu {
+
+// Exact powers of two that bring max|W| and max|G| near 2^32. Scores are
+// products of two entries of W and one of G, so in float32 even cols = 2^17 of
+// the largest do not overflow, and entries 10^30 times smaller do not vanish,
+// whatever the units of the caller.
+struct Scale {
+  int weights_exponent = 0;  // W is multiplied by 2^weights_exponent
+  int gram_exponent = 0;
+
+  double weights_factor() const;
+  double gram_factor() const;
+  // The loss of the scaled layer, in the units of the given one.
+  double Unscaled(double loss) const;
+};
+
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers);
+
+// Real is float or double. Columns are padded with zeros to whole 64-bit words
+// of bits: kernels.h.
+template <typename Real>
+struct ScaledLayer {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t words = 0;     // 64 columns each
+  Matrix<Real> weights;  // [rows, stride]
+  Matrix<Real> gram;     // [cols, stride], (G + G^T)/2
+
+  int64_t stride() const { return words * 64; }
+};
+
+template <typename Real>
+absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
+                                             const Scale& scale, Workers& workers);
+
+// Rows that together fill some 128 KiB of one float32 matrix: W, E and U of a
+// block stay in a core's L2 cache.
+RowBlocks BlocksOf(int64_t rows, int64_t stride);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_SCALED_LAYER_H_

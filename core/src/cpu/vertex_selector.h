@@ -1,0 +1,42 @@
+// The linear minimisation step: which vertex of the polytope the gradient
+// points to.
+//
+//   V = in every group the (free capacity) free coordinates with the largest
+//       score s = W.E, only those with s > 0; of equal scores the higher index
+//
+// Selection is fused with the update of E, so that one pass over W, E and U
+// does both.
+#ifndef SPARSEFW_CORE_SRC_CPU_VERTEX_SELECTOR_H_
+#define SPARSEFW_CORE_SRC_CPU_VERTEX_SELECTOR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iterate.h"
+#include "core/src/cpu/workers.h"
+
+namespace sparsefw::cpu {
+
+// Keeps what it learnt from earlier selections: the exact result never depends
+// on it, only the time it takes.
+template <typename Real>
+class VertexSelector {
+ public:
+  virtual ~VertexSelector() = default;
+
+  // E += step * (U - E) on the rows of the block, and whatever of the
+  // selection can be done there. Distinct blocks concurrently.
+  virtual void Scan(int64_t block, Real step) = 0;
+
+  // After Scan of every block: completes iterate.vertex and returns <D_V, E>.
+  virtual absl::StatusOr<double> Finish() = 0;
+};
+
+// `iterate` and `workers` must outlive the selector; iterate.fixed is final.
+template <typename Real>
+std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate, Workers& workers);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_VERTEX_SELECTOR_H_

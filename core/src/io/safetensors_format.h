@@ -1,0 +1,30 @@
+// The rules of the safetensors format that reader and writer share.
+#ifndef SPARSEFW_CORE_SRC_IO_SAFETENSORS_FORMAT_H_
+#define SPARSEFW_CORE_SRC_IO_SAFETENSORS_FORMAT_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace sparsefw::io {
+
+inline constexpr std::string_view kMetadataName = "__metadata__";
+inline constexpr int64_t kLengthBytes = 8;  // of the header's length, little-endian
+
+// Bits of one element of any dtype that the format knows, not only of those
+// that we compute with.
+std::optional<int64_t> BitsOfDType(std::string_view dtype_name);
+
+// Bytes of a tensor with elements of `bits` bits; nothing when a dimension is
+// negative, the size is beyond int64 or not whole bytes.
+std::optional<int64_t> TensorBytes(std::span<const int64_t> shape, int64_t bits);
+
+// For messages: quoted, control characters escaped, cut when it is long.
+std::string Quoted(std::string_view text);
+std::string ShapeText(std::span<const int64_t> shape);  // "[2, 3]"
+
+}  // namespace sparsefw::io
+
+#endif  // SPARSEFW_CORE_SRC_IO_SAFETENSORS_FORMAT_H_

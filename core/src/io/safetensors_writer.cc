@@ -1,0 +1,234 @@
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/src/io/file_status.h"
+#include "core/src/io/safetensors_format.h"
+#include "sparsefw/safetensors.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw {
+namespace {
+
+using io::FileError;
+using io::InvalidFile;
+using io::Quoted;
+using io::ShapeText;
+
+// A file that is gone again unless it was put in its place.
+class TemporaryFile {
+ public:
+  // Beside the target: a rename does not cross file systems.
+  static absl::StatusOr<TemporaryFile> Create(const std::string& target) {
+    std::filesystem::path folder = std::filesystem::path(target).parent_path();
+    if (folder.empty()) folder = ".";
+    while (true) {
+      uint64_t random = 0;
+      if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+        return FileError(target, "written", errno);
+      }
+      TemporaryFile file;
+      // Not built from the target's name, which may be as long as names can be.
+      file.path_ = (folder / absl::StrFormat(".sparsefw-%016x.tmp", random)).string();
+      // Not mkstemp: the result has the permissions of any new file of this user.
+      file.fd_ = open(file.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (file.fd_ >= 0) return file;
+      const int error = errno;
+      file.path_.clear();
+      if (error != EEXIST) return FileError(target, "written", error);
+    }
+  }
+
+  TemporaryFile(TemporaryFile&& other) noexcept
+      : path_(std::exchange(other.path_, {})), fd_(std::exchange(other.fd_, -1)) {}
+  TemporaryFile& operator=(TemporaryFile&&) = delete;
+  ~TemporaryFile() {
+    if (fd_ >= 0) close(fd_);
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+
+  absl::Status Append(const std::string& target, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = write(fd_, bytes.data(), bytes.size());
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return FileError(target, "written", errno);
+      }
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+  // On disk before it gets its name: after a crash the name never stands for a
+  // half-written file.
+  absl::Status MoveTo(const std::string& target) {
+    if (fsync(fd_) != 0) return FileError(target, "written", errno);
+    if (close(std::exchange(fd_, -1)) != 0) return FileError(target, "written", errno);
+    if (rename(path_.c_str(), target.c_str()) != 0) return FileError(target, "replaced", errno);
+    path_.clear();
+    return SyncFolder(target);
+  }
+
+ private:
+  TemporaryFile() = default;
+
+  static absl::Status SyncFolder(const std::string& target) {
+    std::filesystem::path folder = std::filesystem::path(target).parent_path();
+    if (folder.empty()) folder = ".";
+    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // A folder that may be written but not read cannot be synced; the file is whole.
+    if (fd < 0) return absl::OkStatus();
+    const int result = fsync(fd);
+    const int error = errno;
+    close(fd);
+    // Some file systems cannot sync a folder, and say so.
+    if (result != 0 && error != EINVAL && error != EROFS) {
+      return FileError(target, "made durable", error);
+    }
+    return absl::OkStatus();
+  }
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+absl::Status CheckTensors(const std::string& path, std::span<const SafetensorsTensor> tensors) {
+  std::set<std::string_view> names;
+  for (const SafetensorsTensor& tensor : tensors) {
+    if (tensor.name == io::kMetadataName) {
+      return InvalidFile(path,
+                         "a tensor must not be named \"__metadata__\"; the format reserves it");
+    }
+    if (!names.insert(tensor.name).second) {
+      return InvalidFile(
+          path, absl::StrFormat("names must be unique; got tensor %s twice", Quoted(tensor.name)));
+    }
+    if (static_cast<int64_t>(tensor.shape.size()) > SafetensorsFile::kMaxRank) {
+      return InvalidFile(
+          path,
+          absl::StrFormat("tensor %s: shape must be at most %d numbers; got %d",
+                          Quoted(tensor.name), SafetensorsFile::kMaxRank, tensor.shape.size()));
+    }
+    const auto bytes =
+        io::TensorBytes(tensor.shape, static_cast<int64_t>(8 * SizeOf(tensor.dtype)));
+    if (!bytes) {
+      return InvalidFile(path, absl::StrFormat("tensor %s: shape %s of %s must be from 0 to 2^63-1 "
+                                               "bytes",
+                                               Quoted(tensor.name), ShapeText(tensor.shape),
+                                               DTypeName(tensor.dtype)));
+    }
+    if (static_cast<size_t>(*bytes) != tensor.bytes.size()) {
+      return InvalidFile(path,
+                         absl::StrFormat("tensor %s: shape %s of %s must be %d bytes; got %d",
+                                         Quoted(tensor.name), ShapeText(tensor.shape),
+                                         DTypeName(tensor.dtype), *bytes, tensor.bytes.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Throws nlohmann's type_error for text that is not UTF-8.
+std::string Json(const std::string& text) { return nlohmann::json(text).dump(); }
+
+absl::StatusOr<std::string> HeaderText(const std::string& path,
+                                       const std::vector<const SafetensorsTensor*>& tensors,
+                                       const std::map<std::string, std::string>& metadata) {
+  std::string header = "{";
+  std::string_view between;
+  try {
+    if (!metadata.empty()) {
+      header += Json(std::string(io::kMetadataName)) + ":{";
+      for (const auto& [key, value] : metadata) {
+        header += std::string(std::exchange(between, ",")) + Json(key) + ":" + Json(value);
+      }
+      header += "}";
+    }
+    size_t offset = 0;
+    for (const SafetensorsTensor* tensor : tensors) {
+      const size_t end = offset + tensor->bytes.size();
+      header +=
+          absl::StrFormat(R"(%s%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]})",
+                          std::exchange(between, ","), Json(tensor->name), DTypeName(tensor->dtype),
+                          absl::StrJoin(tensor->shape, ","), offset, end);
+      offset = end;
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return InvalidFile(
+        path, absl::StrFormat("names and metadata must be UTF-8; %s", Quoted(error.what())));
+  }
+  header += "}";
+  // The data begins at a multiple of 8.
+  header.append((8 - header.size() % 8) % 8, ' ');
+  if (static_cast<int64_t>(header.size()) > SafetensorsFile::kMaxHeaderBytes) {
+    return InvalidFile(path, absl::StrFormat("the header must be at most %d bytes; it would be %d",
+                                             SafetensorsFile::kMaxHeaderBytes, header.size()));
+  }
+  return header;
+}
+
+std::string LengthBytes(size_t length) {
+  std::string bytes;
+  for (int i = 0; i < io::kLengthBytes; ++i) {
+    bytes.push_back(static_cast<char>((length >> (8 * i)) & 0xFFU));
+  }
+  return bytes;
+}
+
+// A rename would replace a device such as /dev/null for the whole machine.
+absl::Status CheckTarget(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : FileError(path, "written", errno);
+  }
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  return InvalidFile(path, S_ISDIR(info.st_mode)
+                               ? "must be a file to write to; it is a directory"
+                               : "must be a regular file to write to; it is none");
+}
+
+absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  SPARSEFW_RETURN_IF_ERROR(CheckTensors(path, tensors));
+  std::vector<const SafetensorsTensor*> ordered;
+  for (const SafetensorsTensor& tensor : tensors) ordered.push_back(&tensor);
+  std::ranges::stable_sort(ordered, std::ranges::greater{},
+                           [](const SafetensorsTensor* tensor) { return SizeOf(tensor->dtype); });
+  SPARSEFW_ASSIGN_OR_RETURN(const std::string header, HeaderText(path, ordered, metadata));
+  SPARSEFW_RETURN_IF_ERROR(CheckTarget(path));
+
+  SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(path));
+  const std::string length = LengthBytes(header.size());
+  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(length))));
+  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(header))));
+  for (const SafetensorsTensor* tensor : ordered) {
+    SPARSEFW_RETURN_IF_ERROR(file.Append(path, tensor->bytes));
+  }
+  return file.MoveTo(path);
+}
+
+}  // namespace
+
+absl::Status WriteSafetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  try {
+    return Write(path, tensors, metadata);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: the header must fit into memory; there is too little", path));
+  }
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,64 @@
+#include "core/src/reference/reference_backend.h"
+
+#include <memory>
+#include <new>
+
+#include "absl/strings/str_format.h"
+#include "core/src/cpu/host_info.h"
+#include "core/src/parallel.h"
+#include "core/src/reference/reference_engine.h"
+#include "core/src/reference/reference_gram.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+class ReferenceBackendImpl final : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+
+  DeviceDescription Describe() const override {
+    const cpu::HostMemory memory = cpu::ReadHostMemory();
+    return {.name = "reference",
+            .description = absl::StrFormat("dense float64 reference, %d threads, for comparison",
+                                           Arena(0).threads()),
+            .memory_bytes = memory.total_bytes,
+            .memory_free_bytes = memory.available_bytes};
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+      const EngineOptions& options) const override {
+    return std::make_unique<ReferenceEngine>(options);
+  }
+
+  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
+                                                                         int) const override {
+    if (d_in < 1) {
+      return WithReason(
+          absl::InvalidArgumentError(absl::StrFormat("d_in must be at least 1; got %d", d_in)),
+          "SHAPE_MISMATCH");
+    }
+    try {
+      return std::make_unique<ReferenceGramAccumulator>(d_in);
+    } catch (const std::bad_alloc&) {
+      return WithReason(absl::ResourceExhaustedError(
+                            absl::StrFormat("no memory for a Gram accumulation of d_in=%d", d_in)),
+                        "OUT_OF_MEMORY");
+    }
+  }
+
+  // Float64: G, W, M and, at once in a step, three more like them; the fp32
+  // saliency, the index list of a selection and two bit masks.
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols) const override {
+    return 8 * cols * cols + rows * cols * (5 * 8 + 4 + 8 + 1);
+  }
+};
+
+}  // namespace
+
+const Backend& ReferenceBackend() {
+  static const ReferenceBackendImpl backend;
+  return backend;
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,83 @@
+// SparseFW as the paper writes it down, in float64, every product from scratch.
+//
+//   E_t = D_t G,  D_t = W.(1 - M_t)                 L(M_t) = <D_t, E_t>
+//   S_t = W.E_t = -grad L(M_t) / 2
+//   V_t = argmax <S_t, V>   over masks of the free coordinates       (LMO)
+//   g_t = 2 <S_t, V_t - M_t>                                         (gap)
+//   M_{t+1} = (1 - eta_t) M_t + eta_t V_t
+//
+// Source: "Don't Be Greedy, Just Relax! Pruning LLMs via Frank-Wolfe",
+// Algorithm 2; deviations as in solver.h.
+//
+// No recurrences, no thresholds carried over, no fused passes: every line can
+// be compared with the formulas above. The other engines are tested against it.
+#ifndef SPARSEFW_CORE_SRC_REFERENCE_REFERENCE_ENGINE_H_
+#define SPARSEFW_CORE_SRC_REFERENCE_REFERENCE_ENGINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/src/parallel.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw {
+
+// Memory: 8*d_in^2 + some 60*d_out*d_in bytes.
+// The stop signal is looked at in every product and before every group's
+// selection; Step leaves the iterate of its last complete step.
+class ReferenceEngine final : public Engine {
+ public:
+  explicit ReferenceEngine(const EngineOptions& options)
+      : arena_(options.threads), stop_(options.stop) {}
+
+  absl::Status Load(const EngineProblem& problem) override;
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round() override;
+  absl::StatusOr<double> Loss(const Mask& mask) override;
+
+ private:
+  // What is known about the iterate M_t.
+  struct Evaluation {
+    double loss = 0;
+    double gap = 0;
+    Mask vertex;  // V_t, the fixed set included
+  };
+
+  absl::Status LoadLayer(const EngineProblem& problem);
+  absl::StatusOr<StepStats> RunSteps(const StepRequest& request);
+  absl::Status Evaluate();
+  absl::Status TakeStep(StepRule rule);
+  // <D, D G> and D G; the product of the line search too.
+  absl::StatusOr<Matrix<double>> TimesGram(const Matrix<double>& left) const;
+  absl::StatusOr<Matrix<double>> Scores(const Matrix<double>& mask, double& loss) const;
+  absl::StatusOr<Mask> BestVertex(const Matrix<double>& scores) const;
+  absl::StatusOr<double> StepSize(StepRule rule) const;
+  absl::Status CheckStop() const;
+
+  // The groups are consecutive runs of the row-major coordinates, all of one size.
+  int64_t group_size() const { return groups_.whole_matrix ? mask_.size() : groups_.group_cols; }
+  int64_t group_count() const { return mask_.size() / group_size(); }
+  bool IsFixed(int64_t index) const { return fixed_.Get(index / cols(), index % cols()); }
+  int64_t cols() const { return mask_.cols(); }
+
+  Arena arena_;
+  const StopSignal* stop_;
+
+  Matrix<double> weights_;
+  Matrix<double> gram_;     // (G + G^T) / 2
+  Matrix<float> saliency_;  // orders entries of M_t that are equal
+  Mask fixed_;
+  Groups groups_;
+  std::vector<int64_t> free_capacity_;  // of every group
+
+  Matrix<double> mask_;  // M_t, the fixed set included
+  int64_t iteration_ = 0;
+  double step_size_ = 0;
+  double lower_bound_ = 0;
+  std::optional<Evaluation> evaluation_;  // of mask_; empty until asked for
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_REFERENCE_REFERENCE_ENGINE_H_

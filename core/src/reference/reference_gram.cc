@@ -1,0 +1,43 @@
+#include "core/src/reference/reference_gram.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/src/finite.h"
+#include "core/src/gram_accumulator.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw {
+
+absl::Status ReferenceGramAccumulator::Add(ConstMatrixView chunk) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateChunk(chunk, d_in(), token_count_));
+  std::vector<double> x(static_cast<size_t>(d_in()));
+  for (int64_t token = 0; token < chunk.rows(); ++token) {
+    ConvertToDouble(chunk.row_bytes(token), chunk.dtype(), x.size(), x.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      double* row = sum_.row(static_cast<int64_t>(i));
+      for (size_t j = 0; j < x.size(); ++j) row[j] += x[i] * x[j];
+    }
+  }
+  token_count_ += chunk.rows();
+  return absl::OkStatus();
+}
+
+absl::Status ReferenceGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_count) {
+  SPARSEFW_RETURN_IF_ERROR(ValidatePartialGram(gram, d_in(), token_count));
+  for (int64_t i = 0; i < d_in(); ++i) {
+    for (int64_t j = 0; j < d_in(); ++j) {
+      sum_(i, j) += (ValueAt(gram, i, j) + ValueAt(gram, j, i)) / 2;
+    }
+  }
+  token_count_ += token_count;
+  return absl::OkStatus();
+}
+
+Matrix<double> ReferenceGramAccumulator::Snapshot() const {
+  Matrix<double> copy(d_in(), d_in());
+  std::copy_n(sum_.data(), sum_.size(), copy.data());
+  return copy;
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,272 @@
+#include "core/src/solver/solve_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/src/parallel.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+// A batch of steps between two looks at the clock.
+constexpr absl::Duration kBatchTime = absl::Milliseconds(50);
+
+SaliencyOptions SaliencyOf(const SolveOptions& options) {
+  SaliencyOptions saliency = options.warm_start;
+  if (options.method == Method::kMagnitude) saliency.method = SaliencyMethod::kMagnitude;
+  if (options.method == Method::kWanda) saliency.method = SaliencyMethod::kWanda;
+  if (options.method == Method::kRia) saliency.method = SaliencyMethod::kRia;
+  return saliency;
+}
+
+std::vector<double> DiagonalOf(ConstMatrixView gram) {
+  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
+  const size_t size = SizeOf(gram.dtype());
+  for (int64_t i = 0; i < gram.rows(); ++i) {
+    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
+                    &diagonal[static_cast<size_t>(i)]);
+  }
+  return diagonal;
+}
+
+absl::Status CancelledWithoutMask() {
+  return WithReason(absl::CancelledError("the solve was cancelled before there was a mask"),
+                    "CANCELLED");
+}
+
+}  // namespace
+
+SolveRun::SolveRun(const SolveContext& context) : context_(context), start_(context.now()) {}
+
+absl::StatusOr<SolveResult> SolveRun::Run() {
+  if (absl::Status status = Prepare(); !status.ok()) {
+    return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
+  }
+  if (!one_shot()) SPARSEFW_RETURN_IF_ERROR(Iterate());
+  return Finish();
+}
+
+absl::Status SolveRun::Prepare() {
+  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
+  const Arena arena(context_.options.threads);
+  absl::Status status;
+  arena.Execute([&] {
+    status = ValidateProblem(context_.problem);
+    if (status.ok()) status = CheckLimits();
+    if (status.ok()) status = ChooseWarmStart();
+  });
+  SPARSEFW_RETURN_IF_ERROR(status);
+  SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+  SPARSEFW_RETURN_IF_ERROR(LoadEngine());
+  result_.load_time = context_.now() - start_;
+  return EvaluateStart();
+}
+
+absl::Status SolveRun::ChooseSaliency() {
+  if (!one_shot() && !context_.problem.saliency.empty()) {
+    saliency_ = context_.problem.saliency;
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(
+      own_saliency_, ComputeSaliency(context_.problem.weights, DiagonalOf(context_.problem.gram),
+                                     SaliencyOf(context_.options)));
+  saliency_ = own_saliency_.view();
+  return absl::OkStatus();
+}
+
+absl::Status SolveRun::ChooseWarmStart() {
+  const Pattern& pattern = context_.problem.pattern;
+  SPARSEFW_RETURN_IF_ERROR(ChooseSaliency());
+  if (!one_shot() && context_.problem.warm_mask != nullptr) {
+    warm_ = *context_.problem.warm_mask;
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(warm_, TopScores(saliency_, pattern));
+  }
+  if (one_shot()) {
+    fixed_ = warm_;
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(fixed_, FixedSet(saliency_, warm_, pattern, context_.options.alpha));
+  return absl::OkStatus();
+}
+
+absl::Status SolveRun::LoadEngine() {
+  const EngineOptions options = {.threads = context_.options.threads, .stop = context_.stop};
+  SPARSEFW_ASSIGN_OR_RETURN(engine_, context_.backend.CreateEngine(options));
+  const Problem& problem = context_.problem;
+  SPARSEFW_RETURN_IF_ERROR(engine_->Load({.weights = problem.weights,
+                                          .gram = problem.gram,
+                                          .pattern = problem.pattern,
+                                          .saliency = saliency_,
+                                          .warm = &warm_,
+                                          .fixed = &fixed_}));
+  return CheckLimits();
+}
+
+// The warm start is the first mask there is.
+absl::Status SolveRun::EvaluateStart() {
+  const Mask nothing_kept(warm_.rows(), warm_.cols());
+  SPARSEFW_ASSIGN_OR_RETURN(result_.full_loss, TimedLoss(nothing_kept));
+  if (!std::isfinite(result_.full_loss)) {
+    return WithReason(
+        absl::InvalidArgumentError("the loss of pruning everything overflows float64; "
+                                   "scale weights or gram down"),
+        "NON_FINITE");
+  }
+  SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+  SPARSEFW_ASSIGN_OR_RETURN(result_.warm_start_loss, TimedLoss(warm_));
+  result_.mask = warm_;
+  result_.final_loss = result_.warm_start_loss;
+  result_.rounded_loss = result_.warm_start_loss;
+  result_.relaxed_loss = result_.warm_start_loss;
+  last_tried_ = warm_;
+  stats_.relaxed_loss = result_.warm_start_loss;  // the warm start is M_0
+  return absl::OkStatus();
+}
+
+absl::Status SolveRun::CheckLimits() const {
+  if (context_.stop != nullptr && context_.stop->requested()) {
+    return CancelledWithoutMask();
+  }
+  if (context_.now() >= context_.options.deadline) {
+    return WithReason(absl::DeadlineExceededError("the deadline passed before there was a mask"),
+                      "DEADLINE_EXCEEDED");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SolveRun::Iterate() {
+  absl::Status status = [&]() -> absl::Status {
+    const absl::Time begin = context_.now();
+    // Takes no step; engines convert their inputs now at the latest.
+    SPARSEFW_ASSIGN_OR_RETURN(stats_, engine_->Step({.rule = context_.options.step_rule}));
+    result_.load_time += context_.now() - begin;
+    bool more = true;
+    while (more) {
+      SPARSEFW_ASSIGN_OR_RETURN(more, TakeBatch());
+    }
+    return last_report_ == stats_.iteration ? absl::OkStatus() : Report();
+  }();
+  // The mask of an earlier report point, or the warm start, stands.
+  if (!absl::IsCancelled(status)) return status;
+  result_.stop_cause = StopCause::kCancelled;
+  return absl::OkStatus();
+}
+
+// Returns false when there is nothing more to do, and why in stop_cause.
+absl::StatusOr<bool> SolveRun::TakeBatch() {
+  const SolveOptions& options = context_.options;
+  if (stats_.iteration >= options.iterations) return false;
+  if (context_.stop != nullptr && context_.stop->requested()) {
+    return absl::CancelledError("stopped between two batches");
+  }
+  if (DeadlineNear()) {
+    result_.stop_cause = StopCause::kDeadline;
+    return false;
+  }
+  const int64_t before = stats_.iteration;
+  const absl::Time begin = context_.now();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      stats_,
+      engine_->Step({.count = BatchSize(), .rule = options.step_rule, .rel_gap = options.rel_gap}));
+  const int64_t taken = stats_.iteration - before;
+  if (taken > 0) step_time_ = (context_.now() - begin) / taken;
+  if (stats_.reached_gap) {
+    result_.stop_cause = StopCause::kGap;
+    return false;
+  }
+  const bool report_point =
+      stats_.iteration % options.report_every == 0 || stats_.iteration == options.iterations;
+  if (report_point) SPARSEFW_RETURN_IF_ERROR(Report());
+  return true;
+}
+
+// Up to the next report point, and no longer than kBatchTime.
+int64_t SolveRun::BatchSize() const {
+  const SolveOptions& options = context_.options;
+  const int64_t to_end = options.iterations - stats_.iteration;
+  const int64_t to_report = options.report_every - stats_.iteration % options.report_every;
+  const int64_t limit = std::min(to_end, to_report);
+  if (stats_.iteration == 0) return 1;
+  if (step_time_ <= absl::ZeroDuration()) return limit;
+  const absl::Duration left = context_.options.deadline - context_.now() - loss_time_ - round_time_;
+  const auto by_time =
+      static_cast<int64_t>(absl::FDivDuration(std::min(kBatchTime, left), step_time_));
+  return std::clamp<int64_t>(by_time, 1, limit);
+}
+
+// True when one more step would leave too little time for a rounding and a loss.
+bool SolveRun::DeadlineNear() const {
+  return context_.now() + step_time_ + round_time_ + loss_time_ >= context_.options.deadline;
+}
+
+absl::Status SolveRun::Report() {
+  const absl::Time begin = context_.now();
+  SPARSEFW_ASSIGN_OR_RETURN(RoundedMask rounded, engine_->Round());
+  round_time_ = std::max(round_time_, context_.now() - begin);
+  SPARSEFW_ASSIGN_OR_RETURN(result_.rounded_loss, LossOf(rounded.mask));
+  if (result_.rounded_loss < result_.final_loss) {
+    result_.final_loss = result_.rounded_loss;
+    result_.mask = rounded.mask;
+    result_.candidate = CandidateKind::kRounded;
+  }
+  last_tried_ = std::move(rounded.mask);
+  last_report_ = stats_.iteration;
+  if (context_.observer == nullptr) return absl::OkStatus();
+  context_.observer->OnReport({.iteration = stats_.iteration,
+                               .iterations_total = context_.options.iterations,
+                               .relaxed_loss = stats_.relaxed_loss,
+                               .gap = stats_.gap,
+                               .step_size = stats_.step_size,
+                               .threshold_residual = rounded.threshold_residual,
+                               .rounded_loss = result_.rounded_loss,
+                               .best_loss = result_.final_loss,
+                               .lower_bound = Certificate(result_.final_loss),
+                               .elapsed = context_.now() - start_});
+  return absl::OkStatus();
+}
+
+// Masks settle long before the iteration ends; the last one is not evaluated twice.
+absl::StatusOr<double> SolveRun::LossOf(const Mask& mask) {
+  if (mask == last_tried_) return result_.rounded_loss;
+  return TimedLoss(mask);
+}
+
+absl::StatusOr<double> SolveRun::TimedLoss(const Mask& mask) {
+  const absl::Time begin = context_.now();
+  SPARSEFW_ASSIGN_OR_RETURN(const double loss, engine_->Loss(mask));
+  loss_time_ = std::max(loss_time_, context_.now() - begin);
+  return loss;
+}
+
+// In exact arithmetic L(M_t) - g_t never exceeds the loss of a mask that keeps
+// the fixed set, for `loss` is one. In floating point it may, by what the
+// iterates are off: then the mask is optimal to that accuracy and its loss is
+// the bound. By more than that it can only where G is not positive
+// semi-definite; L is not convex then and nothing is known.
+double SolveRun::Certificate(double loss) const {
+  const double bound = std::max(0.0, stats_.lower_bound);
+  if (bound <= loss) return bound;
+  const double rounding = 1e-4 * std::abs(loss) + 1e-6 * result_.full_loss;
+  return bound <= loss + rounding ? std::max(0.0, loss) : 0;
+}
+
+SolveResult SolveRun::Finish() {
+  result_.kept_count = result_.mask.CountKept();
+  result_.iterations = stats_.iteration;
+  if (!one_shot()) {
+    result_.relaxed_loss = stats_.relaxed_loss;
+    result_.lower_bound = Certificate(result_.final_loss);
+  }
+  if (result_.warm_start_loss > 0) {
+    result_.relative_reduction = 1 - result_.final_loss / result_.warm_start_loss;
+  }
+  result_.solve_time = context_.now() - start_ - result_.load_time;
+  return std::move(result_);
+}
+
+}  // namespace sparsefw

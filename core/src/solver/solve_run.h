@@ -1,0 +1,76 @@
+// One solve, with its clock given from outside.
+#ifndef SPARSEFW_CORE_SRC_SOLVER_SOLVE_RUN_H_
+#define SPARSEFW_CORE_SRC_SOLVER_SOLVE_RUN_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw {
+
+// What a solve is given; sparsefw/solver.h says what each means.
+struct SolveContext {
+  const Problem& problem;
+  const SolveOptions& options;
+  const Backend& backend;
+  SolveObserver* observer = nullptr;
+  const StopSignal* stop = nullptr;
+  std::function<absl::Time()> now;
+};
+
+// Validation, warm start, fixed set; steps between report points; best mask.
+// Lives for one call of Run. Throws std::bad_alloc: Solve turns it into a status.
+class SolveRun {
+ public:
+  explicit SolveRun(const SolveContext& context);
+  absl::StatusOr<SolveResult> Run();
+
+ private:
+  bool one_shot() const { return context_.options.method != Method::kSparseFw; }
+
+  // Before there is a mask every error ends the solve, stop and deadline too.
+  absl::Status Prepare();
+  absl::Status ChooseWarmStart();
+  absl::Status ChooseSaliency();
+  absl::Status LoadEngine();
+  absl::Status EvaluateStart();
+  absl::Status CheckLimits() const;
+
+  // From then on stop and deadline only end the iteration.
+  absl::Status Iterate();
+  absl::StatusOr<bool> TakeBatch();
+  absl::Status Report();
+  absl::StatusOr<double> TimedLoss(const Mask& mask);
+  absl::StatusOr<double> LossOf(const Mask& mask);
+  int64_t BatchSize() const;
+  bool DeadlineNear() const;
+  double Certificate(double loss) const;
+  SolveResult Finish();
+
+  const SolveContext context_;
+  const absl::Time start_;
+  std::unique_ptr<Engine> engine_;
+  Matrix<float> own_saliency_;
+  ConstMatrixView saliency_;
+  Mask warm_;
+  Mask fixed_;
+
+  StepStats stats_;
+  SolveResult result_;  // result_.mask and final_loss are the best so far
+  Mask last_tried_;     // the mask whose loss is result_.rounded_loss
+  int64_t last_report_ = -1;
+  // Measured on this layer, to be prompt about stop and deadline.
+  absl::Duration loss_time_;
+  absl::Duration round_time_;
+  absl::Duration step_time_;
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_SOLVER_SOLVE_RUN_H_

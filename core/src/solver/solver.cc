@@ -1,0 +1,36 @@
+#include "sparsefw/solver.h"
+
+#include <exception>
+#include <new>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/src/solver/solve_run.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+
+absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
+                                  const Backend& backend, SolveObserver* observer,
+                                  const StopSignal* stop) {
+  const SolveContext context = {.problem = problem,
+                                .options = options,
+                                .backend = backend,
+                                .observer = observer,
+                                .stop = stop,
+                                .now = absl::Now};
+  // No exception leaves core; inside, allocations may throw.
+  try {
+    return SolveRun(context).Run();
+  } catch (const std::bad_alloc&) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                          "out of memory while solving a [%d, %d] layer on backend \"%s\"",
+                          problem.weights.rows(), problem.weights.cols(), backend.name())),
+                      "OUT_OF_MEMORY");
+  } catch (const std::exception& error) {
+    return absl::InternalError(
+        absl::StrFormat("backend \"%s\" failed: %s", backend.name(), error.what()));
+  }
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,2 @@
+# Orchestration and registry, a part of sparsefw::core.
+set(SPARSEFW_SOLVER_SOURCES solver/options.cc solver/registry.cc solver/solve_run.cc solver/solver.cc)
