@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/jobs/clock.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
 #include "sparsefw/stop_signal.h"
@@ -52,12 +53,19 @@ class JobListener {
   virtual void OnAccepted(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;
+  // Something failed where nobody waits for an answer: progress that was not
+  // stored and so not announced, an end that is kept in memory until it can be
+  // stored, an expired job that stays.
+  virtual void OnBackgroundError(const Job& job, const absl::Status& error) {
+    static_cast<void>(job);
+    static_cast<void>(error);
+  }
 };
 
 struct JobManagerOptions {
-  int workers = 1;
-  int max_queued_jobs = 10000;
-  std::function<absl::Time()> now;  // absl::Now when empty
+  int workers = 1;              // >= 1
+  int max_queued_jobs = 10000;  // >= 1; those being validated count
+  Clock* clock = nullptr;       // RealClock() when null; must outlive the manager
 };
 
 // A watcher. Callbacks come one at a time for one watcher, without locks held,

@@ -3,7 +3,8 @@
 #ifndef SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 #define SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 
-#include <functional>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,18 +36,25 @@ class JobStore {
 
   virtual ~JobStore() = default;
   // Stores a new job together with its request id (when that is not empty), or nothing.
+  // Errors: AlreadyExists  the name or the request id is taken
   virtual absl::Status Insert(const Job& job, std::string_view request_id,
                               std::string_view fingerprint) = 0;
-  virtual absl::Status Update(const Job& job) = 0;
+  virtual absl::Status Update(const Job& job) = 0;                   // NotFound JOB_NOT_FOUND
   virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;  // NotFound JOB_NOT_FOUND
   virtual std::optional<RequestRecord> FindRequest(std::string_view request_id) const = 0;
+  // A page token stays good while jobs come and go: what was not listed yet and
+  // is still there when its turn comes is listed once, newer jobs are not.
+  // Errors: InvalidArgument  page_size below 1 (PAGE_SIZE_INVALID), a token that
+  //         this store did not give (PAGE_TOKEN_INVALID)
   virtual absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
                                     std::string_view page_token) const = 0;
+  // With its request id. NotFound JOB_NOT_FOUND.
   virtual absl::Status Delete(std::string_view name) = 0;
   // Jobs by state, for metrics.
   virtual std::map<JobState, int64_t> CountByState() const = 0;
 };
 
+// Forgets everything when it is destroyed.
 std::unique_ptr<JobStore> NewMemoryJobStore();
 
 }  // namespace sparsefw::server

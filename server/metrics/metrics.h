@@ -15,6 +15,9 @@ namespace sparsefw::server {
 struct Gauges {
   int64_t jobs_queued = 0;
   int64_t jobs_running = 0;
+  int64_t jobs_succeeded = 0;  // those that ended: of the jobs still kept
+  int64_t jobs_failed = 0;
+  int64_t jobs_cancelled = 0;
   int64_t memory_budget_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t staging_budget_bytes = 0;

@@ -85,7 +85,9 @@ class TensorHandle {
 };
 
 struct TensorStoreOptions {
-  std::string spool_dir;                    // made if it is not there; old content is removed
+  // Made if it is not there; one server's at a time. Tensors left in it by an
+  // earlier run are removed, anything else is left alone.
+  std::string spool_dir;
   int64_t budget_bytes = int64_t{8} << 30;  // uploads reserve their full size from it
   int64_t max_tensor_bytes = int64_t{64} << 30;
   absl::Duration upload_idle_ttl = absl::Minutes(10);
@@ -111,16 +113,20 @@ struct TensorStoreUsage {
 // last good byte.
 class TensorStore {
  public:
-  // Errors: FailedPrecondition  the folder is in use by another server;
-  //         PermissionDenied / Internal  it cannot be made or written.
+  // Errors: InvalidArgument     OPTION_INVALID
+  //         FailedPrecondition  the folder is in use by another server (SPOOL_IN_USE)
+  //         PermissionDenied / Internal  it cannot be made or written (SPOOL_FAILED)
   static absl::StatusOr<std::unique_ptr<TensorStore>> Open(TensorStoreOptions options);
   virtual ~TensorStore() = default;
 
   // Idempotent by request_id when it is not empty: the same id and spec give
-  // the same upload, or the tensor that it became.
-  // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED
-  //         ResourceExhausted   TENSOR_TOO_LARGE (never fits), HOST_MEMORY
-  //                             (does not fit now; metadata retry_delay_ms)
+  // the same upload, or the tensor that it became; forgotten with either. An
+  // accumulation reserves 8 * d_in^2 bytes for its sums besides the result.
+  // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
+  //                             another owner), REQUEST_ID_INVALID (over 128 bytes)
+  //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
+  //                             HOST_MEMORY (does not fit now; metadata
+  //                             retry_delay_ms), SPOOL_FULL (the disk is full)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
       const TensorSpec& spec, std::string_view request_id, std::string_view owner) = 0;
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(
@@ -131,40 +137,55 @@ class TensorStore {
   // Errors: NotFound            no such upload (UPLOAD_NOT_FOUND)
   //         FailedPrecondition  OFFSET_GAP (metadata committed_size)
   //         DataLoss            CHECKSUM_MISMATCH (metadata committed_size)
-  //         OutOfRange          past the end of the tensor (metadata committed_size)
-  //         InvalidArgument     negative offset; not a tensor upload (WRONG_UPLOAD_KIND)
+  //         OutOfRange          past the end of the tensor (OFFSET_OUT_OF_RANGE;
+  //                             metadata committed_size)
+  //         InvalidArgument     negative offset (OFFSET_INVALID); not a tensor
+  //                             upload (WRONG_UPLOAD_KIND)
   //         ResourceExhausted   the disk is full (SPOOL_FULL; metadata committed_size)
+  //         Internal / Unavailable  the disk fails (SPOOL_FAILED; metadata committed_size)
   virtual absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
                                         std::span<const std::byte> data, uint32_t crc32c) = 0;
   // Sums whole tokens. Returns committed_tokens. Tokens already summed are
-  // skipped, so a chunk may overlap the end. Errors: as Write, with metadata
-  // committed_tokens; InvalidArgument NON_FINITE, PARTIAL_TOKEN.
+  // skipped, so a chunk may overlap the end. A chunk with a NaN or infinity is
+  // refused whole. Errors: as Write, with metadata committed_tokens;
+  // InvalidArgument NON_FINITE, PARTIAL_TOKEN.
   virtual absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
                                              std::span<const std::byte> data, uint32_t crc32c) = 0;
 
-  // Makes the tensor. Idempotent: of an upload finished before, the tensor.
-  // Errors: FailedPrecondition  INCOMPLETE (metadata committed_size)
+  // Makes the tensor. Idempotent: of an upload finished before, the tensor. An
+  // upload that cannot be finished stays as it is.
+  // Errors: NotFound            no such upload, nor a tensor that it became
+  //                             (UPLOAD_NOT_FOUND)
+  //         FailedPrecondition  INCOMPLETE (metadata committed_size or
+  //                             committed_tokens; no token at all)
   //         DataLoss            CHECKSUM_MISMATCH over the whole
+  //         InvalidArgument     a sum beyond the range of F32 (NON_FINITE)
+  //         ResourceExhausted / Internal  as Write, for a Gram matrix
   virtual absl::StatusOr<TensorInfo> Finish(std::string_view upload,
                                             std::optional<uint32_t> total_crc32c) = 0;
 
+  // NotFound (UPLOAD_NOT_FOUND), also once it is finished, deleted or expired.
   virtual absl::StatusOr<UploadInfo> GetUpload(std::string_view name) = 0;
   virtual absl::Status DeleteUpload(std::string_view name) = 0;
 
-  // What the server makes itself: masks, pruned weights.
+  // What the server makes itself: masks, pruned weights. Errors: as CreateUpload
+  // and Write; SPEC_INVALID when the size is not that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
                                          std::string_view owner, absl::Time expire_time) = 0;
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
   virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;
   virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) = 0;
-  // FailedPrecondition (TENSOR_IN_USE) while a handle is held.
+  // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
+  // while a handle is held.
   virtual absl::Status DeleteTensor(std::string_view name) = 0;
   struct Page {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
-  // InvalidArgument (PAGE_TOKEN_INVALID).
+  // page_size 0 means 100, more than 1000 means 1000. A walk over the pages
+  // meets every tensor once that is there all the time.
+  // Errors: InvalidArgument (PAGE_TOKEN_INVALID, PAGE_SIZE_INVALID)
   virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token) = 0;
 
   // Drops idle uploads and expired tensors that nobody holds.

@@ -1,0 +1,214 @@
+#include "server/app/config.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+
+namespace sparsefw::server {
+namespace {
+
+// A stream holds one message beyond the budget; with less than a few of them
+// uploads would crawl.
+constexpr int64_t kMinStagingBytes = int64_t{4} << 20;
+
+std::string EnvironmentName(std::string_view flag) {
+  std::string name = "SPARSEFW_";
+  for (const char c : flag) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+std::string DefaultStateDir(const std::function<std::string(const std::string&)>& getenv) {
+  if (const std::string xdg = getenv("XDG_STATE_HOME"); !xdg.empty()) {
+    return xdg + "/sparsefw-server";
+  }
+  if (const std::string home = getenv("HOME"); !home.empty()) {
+    return home + "/.local/state/sparsefw-server";
+  }
+  return "/var/lib/sparsefw-server";
+}
+
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, int64_t at_least,
+                      const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [value, at_least](const std::string& text) {
+            const std::optional<int64_t> bytes = ParseBytes(text);
+            if (!bytes.has_value() || *bytes < at_least) {
+              throw CLI::ValidationError(absl::StrFormat(
+                  "must be a size of at least %d bytes, like 512MiB or 8GiB; got %s", at_least,
+                  text));
+            }
+            *value = *bytes;
+          },
+          help)
+      ->type_name("SIZE");
+}
+
+CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration* value,
+                         const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [value](const std::string& text) {
+            absl::Duration duration;
+            if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
+                duration > absl::Hours(24 * 365)) {
+              throw CLI::ValidationError("must be a duration like 30s or 5m; got " + text);
+            }
+            *value = duration;
+          },
+          help)
+      ->type_name("DURATION");
+}
+
+std::string CheckHostPort(const std::string& text) {
+  return ParseHostPort(text) ? "" : "must be HOST:PORT with a port in [0, 65535]; got " + text;
+}
+
+std::string CheckDevice(const std::string& text) {
+  const std::string kind = text.substr(0, text.find(':'));
+  if (text == "auto" || text == "cpu" || text == "reference" || text == "cuda") return "";
+  if (kind == "cuda" && text.size() > 5 &&
+      text.find_first_not_of("0123456789,", 5) == std::string::npos) {
+    return "";
+  }
+  return "must be auto, cpu, reference, cuda or cuda:N[,N]; got " + text;
+}
+
+std::function<std::string(const std::string&)> OneOf(std::vector<std::string> values) {
+  return [values = std::move(values)](const std::string& text) -> std::string {
+    if (std::find(values.begin(), values.end(), text) != values.end()) return "";
+    return "must be one of " + CLI::detail::join(values, ", ") + "; got " + text;
+  };
+}
+
+void AddOptions(CLI::App& app, ServerConfig* config) {
+  app.add_option("--listen", config->listen, "Address of the gRPC server; port 0 picks a free one")
+      ->check(CheckHostPort)
+      ->type_name("HOST:PORT");
+  app.add_option("--metrics-listen", config->metrics_listen, "Address of the Prometheus endpoint")
+      ->check(CheckHostPort)
+      ->type_name("HOST:PORT");
+  app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
+  app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
+  app.add_option("--device", config->device, "auto, cpu, reference, cuda or cuda:N[,N]")
+      ->check(CheckDevice);
+  app.add_option("--workers", config->workers, "Jobs that run at the same time")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
+      ->check(CLI::Range(1, 1024));
+  AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
+  AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
+           "Budget of messages between network and disk");
+  AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
+  app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
+      ->check(CLI::Range(1, 10'000'000));
+  AddDuration(app, "--drain-grace", &config->drain_grace,
+              "How long running jobs may go on after SIGTERM");
+  AddDuration(app, "--upload-idle-ttl", &config->upload_idle_ttl,
+              "When an upload that nothing was written to is dropped");
+  AddDuration(app, "--gc-interval", &config->gc_interval,
+              "How often expired jobs, tensors and uploads are dropped");
+  app.add_option("--log-level", config->log_level, "debug, info, warning or error")
+      ->check(OneOf({"debug", "info", "warning", "error"}));
+  app.add_option("--log-format", config->log_format, "text or json")
+      ->check(OneOf({"text", "json"}));
+}
+
+}  // namespace
+
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, int64_t>, 11> kUnits = {{
+      {"", 1},
+      {"b", 1},
+      {"kib", int64_t{1} << 10},
+      {"mib", int64_t{1} << 20},
+      {"gib", int64_t{1} << 30},
+      {"tib", int64_t{1} << 40},
+      {"kb", 1'000},
+      {"mb", 1'000'000},
+      {"gb", 1'000'000'000},
+      {"tb", 1'000'000'000'000},
+      {"bytes", 1},
+  }};
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &number) || number < 1) {
+    return std::nullopt;
+  }
+  std::string unit(text.substr(digits));
+  absl::StripAsciiWhitespace(&unit);
+  absl::AsciiStrToLower(&unit);
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    if (number > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
+    return number * factor;
+  }
+  return std::nullopt;
+}
+
+std::optional<HostPort> ParseHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  HostPort result;
+  result.host = text.substr(0, colon);
+  const bool bracketed = result.host.front() == '[' && result.host.back() == ']';
+  if (!bracketed && result.host.find(':') != std::string::npos) return std::nullopt;
+  const std::string port(text.substr(colon + 1));
+  if (port.empty() || port.find_first_not_of("0123456789") != std::string::npos) {
+    return std::nullopt;
+  }
+  if (!absl::SimpleAtoi(port, &result.port) || result.port > 65535) return std::nullopt;
+  return result;
+}
+
+Arguments ParseArguments(const std::vector<std::string>& arguments,
+                         const std::function<std::string(const std::string&)>& getenv) {
+  ServerConfig config;
+  CLI::App app("Prunes linear layers: weights and Gram matrices in over gRPC, masks out.",
+               "sparsefw-server");
+  AddOptions(app, &config);
+  app.set_config("--config", "", "File of key = value lines; the keys are the flags' names");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+
+  // CLI11 would let the file win over the environment, so the environment goes
+  // in front of the arguments, where a flag given later replaces it.
+  std::vector<std::string> all;
+  for (CLI::Option* option : app.get_options()) {
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (option->get_lnames().empty() || option->get_single_name() == "help") continue;
+    const std::string value = getenv(EnvironmentName(option->get_single_name()));
+    if (!value.empty()) all.push_back("--" + option->get_single_name() + "=" + value);
+  }
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::reverse(all.begin(), all.end());  // as CLI11 wants it
+
+  Arguments result;
+  try {
+    app.parse(std::move(all));
+  } catch (const CLI::CallForHelp&) {
+    result.text = app.help();
+    return result;
+  } catch (const CLI::ParseError& error) {
+    result.exit_code = 2;
+    result.text = absl::StrFormat("sparsefw-server: %s\n", error.what());
+    return result;
+  }
+  if (config.state_dir.empty()) config.state_dir = DefaultStateDir(getenv);
+  if (config.spool_dir.empty()) config.spool_dir = config.state_dir + "/spool";
+  result.config = std::move(config);
+  return result;
+}
+
+}  // namespace sparsefw::server

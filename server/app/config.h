@@ -1,0 +1,60 @@
+// What the server is told: flags, environment, file.
+#ifndef SPARSEFW_SERVER_APP_CONFIG_H_
+#define SPARSEFW_SERVER_APP_CONFIG_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace sparsefw::server {
+
+struct ServerConfig {
+  std::string listen = "127.0.0.1:50051";         // port 0: a free one
+  std::string metrics_listen = "127.0.0.1:9464";  // likewise
+  std::string state_dir;
+  std::string spool_dir;        // <state_dir>/spool unless set
+  std::string device = "auto";  // or a backend's name, "cuda:<n>[,<n>]"
+  int workers = 1;
+  int io_threads = 4;
+  int64_t host_memory_bytes = int64_t{8} << 30;
+  int64_t staging_memory_bytes = int64_t{512} << 20;
+  int64_t max_tensor_bytes = int64_t{64} << 30;
+  int max_queued_jobs = 10000;
+  absl::Duration drain_grace = absl::Seconds(30);
+  absl::Duration upload_idle_ttl = absl::Minutes(10);
+  absl::Duration gc_interval = absl::Seconds(30);
+  std::string log_level = "info";   // debug, info, warning, error
+  std::string log_format = "text";  // text, json
+};
+
+struct Arguments {
+  // Nothing: print `text` and leave with `exit_code` (0 --help, 2 bad usage).
+  std::optional<ServerConfig> config;
+  int exit_code = 0;
+  std::string text;
+};
+
+// Flag over environment (SPARSEFW_<FLAG>) over --config file. An unknown flag
+// or key, and a value out of range, is bad usage. `getenv` answers "" for a
+// variable that is not set.
+Arguments ParseArguments(const std::vector<std::string>& arguments,
+                         const std::function<std::string(const std::string&)>& getenv);
+
+// "8GiB", "512MiB", "1000000", "2GB"; at least 1.
+std::optional<int64_t> ParseBytes(std::string_view text);
+
+// "127.0.0.1:50051", "[::1]:0", "localhost:80".
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+std::optional<HostPort> ParseHostPort(std::string_view text);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_CONFIG_H_

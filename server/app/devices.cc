@@ -1,0 +1,52 @@
+#include "server/app/devices.h"
+
+#include "absl/strings/str_format.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+std::string DeviceNames() {
+  std::string names;
+  for (const Backend* backend : Backends()) {
+    if (!names.empty()) names += ", ";
+    names += backend->name();
+  }
+  return names;
+}
+
+absl::StatusOr<const Backend*> Find(std::string_view name) {
+  // "cuda:1" is a device of the backend "cuda".
+  const absl::StatusOr<const Backend*> backend = FindBackend(name.substr(0, name.find(':')));
+  if (backend.ok()) return backend;
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrFormat(
+          "device must be one that this server has (%s); got %s", DeviceNames(), name)),
+      "DEVICE_UNAVAILABLE");
+}
+
+}  // namespace
+
+absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag) {
+  if (flag.empty() || flag == "auto") {
+    const Backend* backend = Backends().front();
+    return DefaultDevice{
+        backend, absl::StrFormat("auto: the first of the devices there are (%s)", DeviceNames())};
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, Find(flag));
+  return DefaultDevice{backend, absl::StrFormat("--device %s", flag)};
+}
+
+absl::StatusOr<const Backend*> ResolveDevice(std::string_view name, const Backend& otherwise) {
+  if (name.empty() || name == "auto") return &otherwise;
+  return Find(name);
+}
+
+std::vector<DeviceDescription> DescribeDevices() {
+  std::vector<DeviceDescription> devices;
+  for (const Backend* backend : Backends()) devices.push_back(backend->Describe());
+  return devices;
+}
+
+}  // namespace sparsefw::server

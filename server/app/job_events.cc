@@ -1,0 +1,67 @@
+#include "server/app/job_events.h"
+
+#include <string>
+
+namespace sparsefw::server {
+namespace {
+
+const char* StateName(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "QUEUED";
+    case JobState::kRunning:
+      return "RUNNING";
+    case JobState::kSucceeded:
+      return "SUCCEEDED";
+    case JobState::kFailed:
+      return "FAILED";
+    case JobState::kCancelled:
+      return "CANCELLED";
+  }
+  return "UNKNOWN";
+}
+
+}  // namespace
+
+void JobEvents::OnAccepted(const Job& job) {
+  metrics_->JobAccepted(job);
+  logger_->Log(LogLevel::kInfo, "job_accepted",
+               {{"job", job.name},
+                {"pattern", ToString(job.spec.pattern)},
+                {"rows", job.rows},
+                {"cols", job.cols},
+                {"priority", int64_t{job.spec.priority}}});
+}
+
+void JobEvents::OnStarted(const Job& job) {
+  metrics_->JobStarted(job);
+  logger_->Log(
+      LogLevel::kInfo, "job_started",
+      {{"job", job.name}, {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}});
+}
+
+void JobEvents::OnEnded(const Job& job) {
+  metrics_->JobEnded(job);
+  if (!job.error.ok()) {
+    logger_->Log(LogLevel::kWarning, "job_ended",
+                 {{"job", job.name},
+                  {"state", std::string(StateName(job.state))},
+                  {"error", job.error.ToString()}});
+    return;
+  }
+  const SolveResult solve = job.result.has_value() ? job.result->solve : SolveResult();
+  logger_->Log(LogLevel::kInfo, "job_ended",
+               {{"job", job.name},
+                {"state", std::string(StateName(job.state))},
+                {"iterations", solve.iterations},
+                {"final_loss", solve.final_loss},
+                {"relative_reduction", solve.relative_reduction},
+                {"solve_s", absl::ToDoubleSeconds(solve.solve_time)}});
+}
+
+void JobEvents::OnBackgroundError(const Job& job, const absl::Status& error) {
+  logger_->Log(LogLevel::kError, "job_background_error",
+               {{"job", job.name}, {"error", error.ToString()}});
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,43 @@
+// The gRPC server: address, limits, health, reflection.
+#ifndef SPARSEFW_SERVER_APP_LISTENER_H_
+#define SPARSEFW_SERVER_APP_LISTENER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/grpcpp.h"
+#include "server/rpc/prune_service.h"
+#include "server/rpc/rpc_context.h"
+#include "server/rpc/tensor_service.h"
+
+namespace sparsefw::server {
+
+class Listener {
+ public:
+  // `address` is HOST:PORT. The context outlives the listener.
+  // Errors: Unavailable (ADDRESS_UNAVAILABLE)
+  static absl::StatusOr<std::unique_ptr<Listener>> Start(const std::string& address,
+                                                         RpcContext& context);
+
+  const std::string& address() const { return address_; }
+  grpc::Server& server() { return *server_; }
+
+  // Health: NOT_SERVING from now on. RPCs go on.
+  void StopServing();
+  // Every reactor must have been finished. What is not ours is cancelled after `timeout`.
+  void Shutdown(absl::Duration timeout);
+
+ private:
+  explicit Listener(RpcContext& context) : tensor_service_(context), prune_service_(context) {}
+
+  TensorServiceImpl tensor_service_;
+  PruneServiceImpl prune_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_LISTENER_H_

@@ -1,0 +1,231 @@
+#include "server/app/server.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "server/app/devices.h"
+#include "server/app/job_events.h"
+#include "server/app/listener.h"
+#include "server/app/solver_runner.h"
+#include "server/metrics/metrics_endpoint.h"
+#include "server/metrics/prometheus_metrics.h"
+#include "server/rpc/prune_service.h"
+#include "server/rpc/status_converter.h"
+#include "server/rpc/tensor_service.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr int kControlThreads = 4;
+// After the last job has ended: time for its watchers to be told and for
+// results under way to be read.
+constexpr absl::Duration kLinger = absl::Seconds(3);
+// For what is not ours and never ends by itself: watches of health, reflection.
+constexpr absl::Duration kShutdown = absl::Seconds(2);
+
+int ThreadsPerJob(int workers) {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
+}
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
+  ~ServerImpl() override { Drain(absl::ZeroDuration()); }
+
+  absl::Status Open();
+
+  const std::string& address() const override { return address_; }
+  const std::string& metrics_address() const override { return metrics_address_; }
+  const std::string& device() const override { return context_.facts.default_device; }
+  void Drain(absl::Duration grace) override;
+  std::shared_ptr<grpc::Channel> InProcessChannel() override {
+    return listener_->server().InProcessChannel(grpc::ChannelArguments());
+  }
+  TensorStore& tensors() override { return *tensors_; }
+  JobManager& jobs() override { return *jobs_; }
+  StagingBudget& staging() override { return staging_; }
+  ReactorRegistry& calls() override { return registry_; }
+
+ private:
+  absl::Status OpenStores(const Backend& backend);
+  void OpenJobs(const Backend& backend);
+  void FillContext(const DefaultDevice& device);
+  Gauges ComputeGauges();
+  void LogRpc(const RpcRecord& record);
+  void ScheduleGarbageCollection();
+
+  // In the order in which each needs those above it.
+  const ServerConfig config_;
+  Logger& logger_;
+  StagingBudget staging_{config_.staging_memory_bytes};
+  ReactorRegistry registry_;
+  std::unique_ptr<TensorStore> tensors_;
+  std::unique_ptr<TransientTensors> transient_;
+  std::unique_ptr<PrometheusMetrics> metrics_;
+  std::unique_ptr<SolverRunner> runner_;
+  std::unique_ptr<JobEvents> events_;
+  std::unique_ptr<JobStore> job_store_;
+  std::unique_ptr<JobManager> jobs_;
+  RpcContext context_;
+  std::unique_ptr<Executor> data_executor_;
+  std::unique_ptr<Executor> control_executor_;
+  std::unique_ptr<Timer> timer_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<MetricsEndpoint> endpoint_;
+  std::string address_;
+  std::string metrics_address_;
+
+  Mutex drain_mutex_;
+  bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
+};
+
+absl::Status ServerImpl::Open() {
+  SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
+  SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
+  metrics_ =
+      NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE}, absl::Now());
+  OpenJobs(*device.backend);
+  FillContext(device);
+  metrics_->SetGauges([this] { return ComputeGauges(); });
+  SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
+                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get()));
+  metrics_address_ = endpoint_->address();
+  SPARSEFW_ASSIGN_OR_RETURN(listener_, Listener::Start(config_.listen, context_));
+  address_ = listener_->address();
+  ScheduleGarbageCollection();
+  logger_.Log(LogLevel::kInfo, "serving",
+              {{"address", address_},
+               {"metrics", metrics_address_},
+               {"device", context_.facts.default_device},
+               {"reason", device.reason},
+               {"workers", int64_t{config_.workers}},
+               {"spool", config_.spool_dir}});
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::OpenStores(const Backend& backend) {
+  TensorStoreOptions options;
+  options.spool_dir = config_.spool_dir;
+  options.budget_bytes = config_.host_memory_bytes;
+  options.max_tensor_bytes = config_.max_tensor_bytes;
+  options.upload_idle_ttl = config_.upload_idle_ttl;
+  options.gram_backend = &backend;
+  SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
+  transient_ = std::make_unique<TransientTensors>(tensors_.get());
+  job_store_ = NewMemoryJobStore();
+  return absl::OkStatus();
+}
+
+void ServerImpl::OpenJobs(const Backend& backend) {
+  runner_ =
+      std::make_unique<SolverRunner>(tensors_.get(), transient_.get(),
+                                     SolverRunnerOptions{&backend, ThreadsPerJob(config_.workers)});
+  events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_);
+  JobManagerOptions options;
+  options.workers = config_.workers;
+  options.max_queued_jobs = config_.max_queued_jobs;
+  jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
+}
+
+void ServerImpl::FillContext(const DefaultDevice& device) {
+  data_executor_ = std::make_unique<Executor>(config_.io_threads);
+  control_executor_ = std::make_unique<Executor>(kControlThreads);
+  timer_ = std::make_unique<Timer>();
+  context_.tensors = tensors_.get();
+  context_.staging = &staging_;
+  context_.jobs = jobs_.get();
+  context_.metrics = metrics_.get();
+  context_.registry = &registry_;
+  context_.transient = transient_.get();
+  context_.data_executor = data_executor_.get();
+  context_.control_executor = control_executor_.get();
+  context_.timer = timer_.get();
+  context_.log = [this](const RpcRecord& record) { LogRpc(record); };
+  ServerFacts& facts = context_.facts;
+  facts.version = SPARSEFW_VERSION;
+  facts.default_device = std::string(device.backend->name());
+  facts.default_device_reason = device.reason;
+  facts.workers = config_.workers;
+  facts.max_queued_jobs = config_.max_queued_jobs;
+  facts.max_tensor_bytes = std::min(config_.max_tensor_bytes, config_.host_memory_bytes);
+  facts.start_time = absl::Now();
+  facts.devices = DescribeDevices;
+}
+
+Gauges ServerImpl::ComputeGauges() {
+  const TensorStoreUsage usage = tensors_->usage();
+  Gauges gauges;
+  gauges.jobs_queued = jobs_->queued();
+  gauges.jobs_running = jobs_->running();
+  const std::map<JobState, int64_t> kept = job_store_->CountByState();
+  const auto count = [&kept](JobState state) {
+    const auto found = kept.find(state);
+    return found == kept.end() ? 0 : found->second;
+  };
+  gauges.jobs_succeeded = count(JobState::kSucceeded);
+  gauges.jobs_failed = count(JobState::kFailed);
+  gauges.jobs_cancelled = count(JobState::kCancelled);
+  gauges.memory_budget_bytes = usage.budget_bytes;
+  gauges.memory_used_bytes = usage.used_bytes;
+  gauges.staging_budget_bytes = staging_.limit();
+  gauges.staging_used_bytes = staging_.used();
+  gauges.tensors = usage.tensors;
+  gauges.uploads = usage.uploads;
+  gauges.watchers = context_.watchers.load();
+  gauges.draining = registry_.draining();
+  return gauges;
+}
+
+void ServerImpl::LogRpc(const RpcRecord& record) {
+  const absl::string_view message = record.status.message();
+  logger_.Log(
+      record.status.ok() || absl::IsCancelled(record.status) ? LogLevel::kDebug : LogLevel::kInfo,
+      "rpc",
+      {{"method", std::string(record.method)},
+       {"code", std::string(CodeName(record.status.code()))},
+       {"ms", absl::ToDoubleMilliseconds(record.duration)},
+       {"peer", record.peer},
+       {"message", std::string(message.data(), message.size())}});
+}
+
+void ServerImpl::ScheduleGarbageCollection() {
+  timer_->After(absl::ToChronoNanoseconds(config_.gc_interval), [this] {
+    data_executor_->Post([this] {
+      jobs_->CollectGarbage();
+      tensors_->CollectGarbage();
+    });
+    ScheduleGarbageCollection();
+  });
+}
+
+void ServerImpl::Drain(absl::Duration grace) {
+  MutexLock lock(drain_mutex_);
+  if (std::exchange(drained_, true) || listener_ == nullptr) return;
+  logger_.Log(LogLevel::kInfo, "draining",
+              {{"grace_s", absl::ToDoubleSeconds(grace)},
+               {"running_jobs", jobs_->running()},
+               {"calls", registry_.size()}});
+  listener_->StopServing();
+  jobs_->StopAccepting();
+  registry_.BeginDrain();
+  jobs_->Drain(grace);
+  registry_.WaitUntilEmpty(kLinger);
+  registry_.CloseAll();
+  listener_->Shutdown(kShutdown);
+  logger_.Log(LogLevel::kInfo, "drained");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config, Logger* logger) {
+  auto server = std::make_unique<ServerImpl>(config, logger);
+  SPARSEFW_RETURN_IF_ERROR(server->Open());
+  return server;
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,67 @@
+// Runs jobs: the solver over tensors of the store.
+#ifndef SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
+#define SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "server/jobs/job_manager.h"
+#include "server/rpc/transient_tensors.h"
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+struct SolverRunnerOptions {
+  const Backend* default_backend = nullptr;  // required
+  int threads_per_job = 1;
+};
+
+// Thread-safe. Store and transient outlive it.
+//
+// Errors of Prepare, each naming field and value:
+//   InvalidArgument     options (OPTION_INVALID), pattern (PATTERN_INVALID), a
+//                       tensor of another kind (WRONG_TENSOR_KIND) or shape
+//                       (SHAPE_MISMATCH), values (NON_FINITE, GRAM_ASYMMETRIC,
+//                       GRAM_NEGATIVE_DIAGONAL, WARM_MASK_COUNT)
+//   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
+//                       that is not there (DEVICE_UNAVAILABLE)
+//   ResourceExhausted   the layer needs more memory than the device has
+//                       (DEVICE_MEMORY)
+//   Unimplemented       NOT_IN_THIS_VERSION
+class SolverRunner final : public JobRunner {
+ public:
+  SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
+
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override;
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
+                                const std::function<void(const ProgressReport&)>& report) override;
+  void Discard(const Job& job) override;
+
+ private:
+  using Handle = std::shared_ptr<const TensorHandle>;
+
+  absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind);
+  // Runs `check` unless the tensor has passed it before.
+  absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
+  absl::Status StoreResult(const Job& job, const TensorHandle& weight, const Mask& mask,
+                           JobResult* result);
+
+  TensorStore* const store_;
+  TransientTensors* const transient_;
+  const SolverRunnerOptions options_;
+
+  // Names of tensors whose values are known to be good; names are never used
+  // again. The oldest go when there are many.
+  Mutex mutex_;
+  std::set<std::string> checked_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::string> checked_order_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_

@@ -1,0 +1,28 @@
+// Time as the job manager sees it, so that tests can move it.
+#ifndef SPARSEFW_SERVER_JOBS_CLOCK_H_
+#define SPARSEFW_SERVER_JOBS_CLOCK_H_
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() = 0;
+
+  // Releases `mutex`, waits until `condition` is notified or `time` has come,
+  // and holds `mutex` again on return. May return earlier: wait in a loop.
+  virtual void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) = 0;
+};
+
+// The wall clock. Lives as long as the program.
+Clock& RealClock();
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_CLOCK_H_

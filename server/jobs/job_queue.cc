@@ -1,0 +1,67 @@
+#include "server/jobs/job_queue.h"
+
+#include <cassert>
+#include <iterator>
+
+namespace sparsefw::server {
+
+void JobQueue::Push(std::string_view name, int priority, absl::Time deadline,
+                    std::shared_ptr<ActiveJob> job) {
+  const Key key{-priority, ++arrivals_};
+  assert(!keys_.contains(name));
+  keys_.emplace(name, key);
+  if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, key);
+  items_.emplace(key, Item{std::string(name), deadline, std::move(job)});
+}
+
+std::shared_ptr<ActiveJob> JobQueue::Pop() {
+  assert(!items_.empty());
+  return Take(items_.begin());
+}
+
+void JobQueue::Remove(std::string_view name) {
+  const auto key = keys_.find(name);
+  if (key != keys_.end()) Take(items_.find(key->second));
+}
+
+std::vector<std::shared_ptr<ActiveJob>> JobQueue::TakeExpired(absl::Time now) {
+  std::vector<std::shared_ptr<ActiveJob>> expired;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    expired.push_back(Take(items_.find(deadlines_.begin()->second)));
+  }
+  return expired;
+}
+
+absl::Time JobQueue::next_deadline() const {
+  return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
+}
+
+std::vector<std::shared_ptr<ActiveJob>> JobQueue::All() const {
+  std::vector<std::shared_ptr<ActiveJob>> jobs;
+  jobs.reserve(items_.size());
+  for (const auto& [key, item] : items_) jobs.push_back(item.job);
+  return jobs;
+}
+
+int JobQueue::Position(std::string_view name) const {
+  const auto key = keys_.find(name);
+  if (key == keys_.end()) return 0;
+  return static_cast<int>(std::distance(items_.begin(), items_.find(key->second)));
+}
+
+std::map<std::string, int, std::less<>> JobQueue::Positions() const {
+  std::map<std::string, int, std::less<>> positions;
+  int position = 0;
+  for (const auto& [key, item] : items_) positions.emplace(item.name, position++);
+  return positions;
+}
+
+std::shared_ptr<ActiveJob> JobQueue::Take(std::map<Key, Item>::iterator item) {
+  std::shared_ptr<ActiveJob> job = std::move(item->second.job);
+  deadlines_.erase({item->second.deadline, item->first});
+  keys_.erase(item->second.name);
+  items_.erase(item);
+  return job;
+}
+
+}  // namespace sparsefw::server

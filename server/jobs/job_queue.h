@@ -1,0 +1,63 @@
+// The order in which queued jobs run, and when their deadlines pass.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_
+#define SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace sparsefw::server {
+
+class ActiveJob;
+
+// Higher priority first, then order of arrival. Not thread-safe. Knows jobs by
+// pointer only. Push, Pop and Remove cost O(log n), positions O(n).
+class JobQueue {
+ public:
+  void Push(std::string_view name, int priority, absl::Time deadline,
+            std::shared_ptr<ActiveJob> job);
+  std::shared_ptr<ActiveJob> Pop();  // the queue is not empty
+  void Remove(std::string_view name);
+
+  // Removes and returns those whose deadline is not after `now`.
+  std::vector<std::shared_ptr<ActiveJob>> TakeExpired(absl::Time now);
+  absl::Time next_deadline() const;  // InfiniteFuture when there is none
+  std::vector<std::shared_ptr<ActiveJob>> All() const;
+
+  // Jobs ahead of this one; 0 for a job that is not queued.
+  int Position(std::string_view name) const;
+  std::map<std::string, int, std::less<>> Positions() const;
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+
+ private:
+  struct Key {
+    int negated_priority;
+    int64_t arrival;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Item {
+    std::string name;
+    absl::Time deadline;
+    std::shared_ptr<ActiveJob> job;
+  };
+  std::shared_ptr<ActiveJob> Take(std::map<Key, Item>::iterator item);
+
+  int64_t arrivals_ = 0;
+  std::map<Key, Item> items_;
+  std::map<std::string, Key, std::less<>> keys_;
+  std::set<std::pair<absl::Time, Key>> deadlines_;  // finite ones
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_

@@ -1,0 +1,120 @@
+#include "server/metrics/labels.h"
+
+#include <algorithm>
+
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+template <size_t n>
+size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_view value) {
+  const auto found = std::find(values.begin(), values.end() - 1, value);
+  return static_cast<size_t>(found - values.begin());
+}
+
+constexpr std::array<std::string_view, 20> kChunkReasons = {
+    "CHECKSUM_MISMATCH",   "CHUNK_TOO_LARGE",   "DRAINING",          "HOST_MEMORY",
+    "INCOMPLETE",          "NON_FINITE",        "OFFSET_GAP",        "OFFSET_INVALID",
+    "OFFSET_OUT_OF_RANGE", "PARTIAL_TOKEN",     "SHAPE_MISMATCH",    "SPEC_INVALID",
+    "SPOOL_FULL",          "STREAM_INCOMPLETE", "STREAM_ORDER",      "TARGET_INVALID",
+    "TENSOR_TOO_LARGE",    "UPLOAD_NOT_FOUND",  "WRONG_UPLOAD_KIND", kOther,
+};
+
+constexpr std::array<std::string_view, 16> kFailures = {
+    "DEADLINE_EXCEEDED",   "DEVICE_MEMORY",
+    "DEVICE_UNAVAILABLE",  "DTYPE_UNSUPPORTED",
+    "GRAM_ASYMMETRIC",     "GRAM_NEGATIVE_DIAGONAL",
+    "HOST_MEMORY",         "NON_FINITE",
+    "NOT_IN_THIS_VERSION", "OPTION_INVALID",
+    "OUT_OF_MEMORY",       "PATTERN_INVALID",
+    "SHAPE_MISMATCH",      "SPOOL_FULL",
+    "WARM_MASK_COUNT",     kOther,
+};
+
+std::string_view StopLabel(StopCause cause) {
+  switch (cause) {
+    case StopCause::kIterations:
+      return "ITERATIONS";
+    case StopCause::kGap:
+      return "GAP";
+    case StopCause::kDeadline:
+      return "DEADLINE";
+    case StopCause::kCancelled:
+      return "CANCELLED";
+  }
+  return kOther;
+}
+
+}  // namespace
+
+size_t RpcMethodIndex(std::string_view method) { return IndexOrLast(kRpcMethods, method); }
+
+size_t CodeIndex(std::string_view code) { return IndexOrLast(kCodes, code); }
+
+std::string_view ChunkReasonLabel(std::string_view reason) {
+  return kChunkReasons[IndexOrLast(kChunkReasons, reason)];
+}
+
+std::string_view MethodLabel(Method method) {
+  switch (method) {
+    case Method::kMagnitude:
+      return "magnitude";
+    case Method::kWanda:
+      return "wanda";
+    case Method::kRia:
+      return "ria";
+    case Method::kSparseGpt:
+      return "sparsegpt";
+    case Method::kSparseFw:
+      return "sparsefw";
+  }
+  return kOther;
+}
+
+std::string_view PatternLabel(Pattern::Kind kind) {
+  switch (kind) {
+    case Pattern::Kind::kUnstructured:
+      return "unstructured";
+    case Pattern::Kind::kPerRow:
+      return "per_row";
+    case Pattern::Kind::kKeepOfGroup:
+      return "nm";
+  }
+  return kOther;
+}
+
+std::string_view StateLabel(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kSucceeded:
+      return "succeeded";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return kOther;
+}
+
+std::string_view DeviceLabel(std::string_view device) {
+  const std::string_view kind = device.substr(0, device.find(':'));
+  static constexpr std::array<std::string_view, 4> kDevices = {"cpu", "cuda", "reference", kOther};
+  return kDevices[IndexOrLast(kDevices, kind)];
+}
+
+std::string_view EndReasonLabel(const Job& job) {
+  if (job.state == JobState::kCancelled) return "CANCELLED";
+  if (job.state == JobState::kSucceeded) {
+    return job.result ? StopLabel(job.result->solve.stop_cause) : kOther;
+  }
+  const size_t failure = IndexOrLast(kFailures, ReasonOf(job.error));
+  if (failure + 1 < kFailures.size()) return kFailures[failure];
+  const auto code = static_cast<size_t>(job.error.code());
+  return kCodes[std::min(code, kCodes.size() - 1)];
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,64 @@
+// The values that labels can take: fixed sets, so that nobody outside can make
+// the number of time series grow.
+#ifndef SPARSEFW_SERVER_METRICS_LABELS_H_
+#define SPARSEFW_SERVER_METRICS_LABELS_H_
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "server/jobs/job.h"
+
+namespace sparsefw::server {
+
+inline constexpr std::string_view kOther = "other";
+
+// Every RPC of sparsefw.v1, then kOther.
+inline constexpr std::array<std::string_view, 18> kRpcMethods = {
+    "TensorService/CreateUpload", "TensorService/WriteTensor",  "TensorService/AccumulateGram",
+    "TensorService/GetUpload",    "TensorService/DeleteUpload", "TensorService/GetTensor",
+    "TensorService/ListTensors",  "TensorService/DeleteTensor", "TensorService/ReadTensor",
+    "PruneService/CreateJob",     "PruneService/GetJob",        "PruneService/ListJobs",
+    "PruneService/DeleteJob",     "PruneService/WatchJob",      "PruneService/CancelJob",
+    "PruneService/Prune",         "PruneService/GetServerInfo", kOther,
+};
+size_t RpcMethodIndex(std::string_view method);
+
+// gRPC's status codes by number, then kOther.
+inline constexpr std::array<std::string_view, 18> kCodes = {
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+    kOther,
+};
+size_t CodeIndex(std::string_view code);
+
+std::string_view ChunkReasonLabel(std::string_view reason);
+
+std::string_view MethodLabel(Method method);
+std::string_view PatternLabel(Pattern::Kind kind);
+std::string_view StateLabel(JobState state);
+// "cpu", "cuda", ...: without the number of the device.
+std::string_view DeviceLabel(std::string_view device);
+// Why an ended job ended: how its solve stopped ("ITERATIONS"), "CANCELLED",
+// or of a failure the reason, and where that has none or a new one, the code.
+std::string_view EndReasonLabel(const Job& job);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_METRICS_LABELS_H_

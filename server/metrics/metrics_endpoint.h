@@ -1,0 +1,33 @@
+// The HTTP endpoint that Prometheus scrapes: GET /metrics.
+#ifndef SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
+#define SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/metrics/prometheus_metrics.h"
+
+namespace sparsefw::server {
+
+// Serves until it is destroyed, on threads of its own. No authentication: bind
+// it to loopback or to a network of your own.
+class MetricsEndpoint {
+ public:
+  // address: "host:port"; port 0 takes a free one. No IPv6: Debian's HTTP
+  // library is built without.
+  // Errors: InvalidArgument  the address has no such form
+  //         what the system says of listening there: FailedPrecondition for a
+  //         port in use, PermissionDenied, ...
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
+                                                                const PrometheusMetrics* metrics);
+  virtual ~MetricsEndpoint() = default;
+
+  virtual const std::string& address() const = 0;  // with the port it really has
+  virtual int port() const = 0;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_

@@ -1,0 +1,189 @@
+#include "server/metrics/prometheus_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "server/metrics/gauge_collector.h"
+#include "server/metrics/labels.h"
+
+namespace sparsefw::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+
+Buckets DurationBuckets() {
+  return {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
+}
+Buckets IterationBuckets() { return {1, 10, 30, 100, 200, 500, 1000, 2000, 5000, 10000}; }
+Buckets ReductionBuckets() { return {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}; }
+
+std::map<std::string, std::string> Label(const char* name, std::string_view value) {
+  return {{name, std::string(value)}};
+}
+
+// The metrics of one RPC method, looked up once.
+struct RpcMetrics {
+  Counter* started = nullptr;
+  Gauge* in_flight = nullptr;
+  Counter* received_bytes = nullptr;
+  Counter* sent_bytes = nullptr;
+  // By code, made at its first use: most pairs never occur.
+  std::array<std::atomic<Histogram*>, kCodes.size()> duration = {};
+};
+
+class PrometheusMetricsImpl final : public PrometheusMetrics {
+ public:
+  PrometheusMetricsImpl(const BuildInfo& build, absl::Time start_time);
+
+  void RpcStarted(std::string_view method) override {
+    RpcMetrics& rpc = rpcs_[RpcMethodIndex(method)];
+    rpc.started->Increment();
+    rpc.in_flight->Increment();
+  }
+  void RpcEnded(std::string_view method, std::string_view code, absl::Duration duration) override {
+    const size_t index = RpcMethodIndex(method);
+    rpcs_[index].in_flight->Decrement();
+    DurationOf(index, CodeIndex(code)).Observe(absl::ToDoubleSeconds(duration));
+  }
+  void BytesReceived(std::string_view method, int64_t bytes) override {
+    rpcs_[RpcMethodIndex(method)].received_bytes->Increment(static_cast<double>(bytes));
+  }
+  void BytesSent(std::string_view method, int64_t bytes) override {
+    rpcs_[RpcMethodIndex(method)].sent_bytes->Increment(static_cast<double>(bytes));
+  }
+  void ChunkRejected(std::string_view reason) override {
+    chunks_rejected_.Add(Label("reason", ChunkReasonLabel(reason))).Increment();
+  }
+  void JobAccepted(const Job& job) override;
+  void JobStarted(const Job& job) override {
+    // The wall clock may have been set back in between.
+    job_queue_seconds_.Observe(
+        absl::ToDoubleSeconds(std::max(job.start_time - job.create_time, absl::ZeroDuration())));
+  }
+  void JobEnded(const Job& job) override;
+  void SetGauges(std::function<Gauges()> compute) override { gauges_->Set(std::move(compute)); }
+
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const override {
+    return {registry_, gauges_};
+  }
+
+ private:
+  Family<Counter>& CounterFamily(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
+  }
+  Family<Gauge>& GaugeFamily(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+  }
+  Family<Histogram>& HistogramFamily(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
+  }
+  Histogram& DurationOf(size_t method, size_t code);
+
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  const std::shared_ptr<GaugeCollector> gauges_ = std::make_shared<GaugeCollector>();
+
+  Family<Histogram>& rpc_duration_ =
+      HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
+  Family<Counter>& chunks_rejected_ = CounterFamily(
+      "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
+  Family<Counter>& jobs_submitted_ =
+      CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
+  Family<Counter>& jobs_finished_ =
+      CounterFamily("sparsefw_jobs_finished_total", "Jobs ended, by state and reason.");
+  Histogram& job_queue_seconds_ =
+      HistogramFamily("sparsefw_job_queue_seconds", "Time from acceptance to start.")
+          .Add({}, DurationBuckets());
+  Family<Histogram>& job_solve_seconds_ =
+      HistogramFamily("sparsefw_job_solve_seconds", "Time of solving, of jobs with a result.");
+  Family<Histogram>& job_iterations_ = HistogramFamily(
+      "sparsefw_job_iterations", "Frank-Wolfe iterations run, of jobs with a result.");
+  Family<Histogram>& job_relative_reduction_ =
+      HistogramFamily("sparsefw_job_relative_reduction",
+                      "1 - final loss / warm-start loss, of jobs with a result.");
+  std::array<RpcMetrics, kRpcMethods.size()> rpcs_;
+};
+
+PrometheusMetricsImpl::PrometheusMetricsImpl(const BuildInfo& build, absl::Time start_time) {
+  GaugeFamily("sparsefw_build_info", "What is running; always 1.")
+      .Add({{"version", build.version},
+            {"compiler", build.compiler},
+            {"build_type", build.build_type}})
+      .Set(1);
+  GaugeFamily("sparsefw_start_time_seconds", "When the server started, in Unix time.")
+      .Add({})
+      .Set(absl::ToDoubleSeconds(start_time - absl::UnixEpoch()));
+
+  auto& started = CounterFamily("sparsefw_rpc_started_total", "RPCs begun.");
+  auto& in_flight = GaugeFamily("sparsefw_rpc_in_flight", "RPCs begun and not ended.");
+  auto& received =
+      CounterFamily("sparsefw_rpc_received_bytes_total", "Tensor data received, in bytes.");
+  auto& sent = CounterFamily("sparsefw_rpc_sent_bytes_total", "Tensor data sent, in bytes.");
+  for (size_t i = 0; i < kRpcMethods.size(); ++i) {
+    const auto label = Label("method", kRpcMethods[i]);
+    rpcs_[i].started = &started.Add(label);
+    rpcs_[i].in_flight = &in_flight.Add(label);
+    rpcs_[i].received_bytes = &received.Add(label);
+    rpcs_[i].sent_bytes = &sent.Add(label);
+    DurationOf(i, CodeIndex("OK"));
+  }
+}
+
+// Two threads may come at once; the family gives both the same histogram.
+Histogram& PrometheusMetricsImpl::DurationOf(size_t method, size_t code) {
+  std::atomic<Histogram*>& cached = rpcs_[method].duration[code];
+  Histogram* histogram = cached.load(std::memory_order_acquire);
+  if (histogram == nullptr) {
+    histogram = &rpc_duration_.Add(
+        {{"method", std::string(kRpcMethods[method])}, {"code", std::string(kCodes[code])}},
+        DurationBuckets());
+    cached.store(histogram, std::memory_order_release);
+  }
+  return *histogram;
+}
+
+void PrometheusMetricsImpl::JobAccepted(const Job& job) {
+  jobs_submitted_
+      .Add({{"method", std::string(MethodLabel(job.spec.options.method))},
+            {"pattern", std::string(PatternLabel(job.spec.pattern.kind))}})
+      .Increment();
+}
+
+void PrometheusMetricsImpl::JobEnded(const Job& job) {
+  const std::string method(MethodLabel(job.spec.options.method));
+  jobs_finished_
+      .Add({{"method", method},
+            {"state", std::string(StateLabel(job.state))},
+            {"reason", std::string(EndReasonLabel(job))}})
+      .Increment();
+  if (!job.result) return;
+  const SolveResult& solve = job.result->solve;
+  job_solve_seconds_
+      .Add({{"method", method}, {"device", std::string(DeviceLabel(job.result->device))}},
+           DurationBuckets())
+      .Observe(absl::ToDoubleSeconds(solve.solve_time));
+  job_iterations_.Add(Label("method", method), IterationBuckets())
+      .Observe(static_cast<double>(solve.iterations));
+  job_relative_reduction_.Add(Label("method", method), ReductionBuckets())
+      .Observe(solve.relative_reduction);
+}
+
+}  // namespace
+
+std::unique_ptr<PrometheusMetrics> NewPrometheusMetrics(const BuildInfo& build,
+                                                        absl::Time start_time) {
+  return std::make_unique<PrometheusMetricsImpl>(build, start_time);
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,61 @@
+// Metrics in Prometheus' form. All names begin with sparsefw_; base units.
+//
+//   rpc_started_total{method}                counter    calls begun
+//   rpc_in_flight{method}                    gauge      calls begun and not ended
+//   rpc_duration_seconds{method,code}        histogram  of calls ended; its _count counts them
+//   rpc_received_bytes_total{method}         counter    of tensor data
+//   rpc_sent_bytes_total{method}             counter    of tensor data
+//   chunks_rejected_total{reason}            counter    chunks that were not taken
+//   jobs_submitted_total{method,pattern}     counter    jobs accepted
+//   jobs_finished_total{method,state,reason} counter    jobs ended; reason: why it stopped, or
+//                                                       the error's reason or code
+//   job_queue_seconds                        histogram  from acceptance to start
+//   job_solve_seconds{method,device}         histogram  of jobs with a result
+//   job_iterations{method}                   histogram  of jobs with a result
+//   job_relative_reduction{method}           histogram  1 - final/warm-start loss, with a result
+//   jobs{state}                              gauge      jobs kept, by state
+//   job_queue_depth                          gauge      jobs that wait for a worker
+//   memory_budget_bytes, memory_used_bytes   gauge      room for tensors and uploads
+//   staging_budget_bytes, staging_used_bytes gauge      room for chunks on their way to disk
+//   tensors, uploads, watchers               gauge      how many there are
+//   draining                                 gauge      1 while the server shuts down
+//   build_info{version,compiler,build_type}  gauge      always 1
+//   start_time_seconds                       gauge      Unix time
+//
+// `method` of an RPC is "Service/Method"; every label has a fixed set of
+// values, and what is not in it counts as "other". The gauges from jobs to
+// draining are computed at each scrape and absent before SetGauges.
+#ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
+#define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics/metrics.h"
+
+namespace prometheus {
+class Collectable;
+}  // namespace prometheus
+
+namespace sparsefw::server {
+
+struct BuildInfo {
+  std::string version;
+  std::string compiler;
+  std::string build_type;
+};
+
+class PrometheusMetrics : public Metrics {
+ public:
+  // What an endpoint serves. Valid after this object is gone.
+  virtual std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const = 0;
+};
+
+std::unique_ptr<PrometheusMetrics> NewPrometheusMetrics(const BuildInfo& build,
+                                                        absl::Time start_time);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_

@@ -1,0 +1,166 @@
+// What TensorSpec and GramSpec allow, and how many bytes that is.
+#include "server/tensors/spec.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+absl::Status Invalid(std::string_view message) {
+  return WithReason(absl::InvalidArgumentError(absl::StrFormat("%s", message)), "SPEC_INVALID");
+}
+
+std::string_view KindName(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kWeight:
+      return "WEIGHT";
+    case TensorKind::kGram:
+      return "GRAM";
+    case TensorKind::kSaliency:
+      return "SALIENCY";
+    case TensorKind::kMask:
+      return "MASK";
+    case TensorKind::kPrunedWeight:
+      return "PRUNED_WEIGHT";
+  }
+  return "?";
+}
+
+std::string_view DTypeText(TensorDType dtype) {
+  switch (dtype) {
+    case TensorDType::kF32:
+      return "F32";
+    case TensorDType::kF16:
+      return "F16";
+    case TensorDType::kBF16:
+      return "BF16";
+    case TensorDType::kF64:
+      return "F64";
+    case TensorDType::kU1:
+      return "U1";
+  }
+  return "?";
+}
+
+absl::Status CheckDType(std::string_view what, TensorDType dtype,
+                        std::initializer_list<TensorDType> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), dtype) != allowed.end()) return absl::OkStatus();
+  std::string list;
+  for (const TensorDType one : allowed) {
+    list += (list.empty() ? "" : " or ") + std::string(DTypeText(one));
+  }
+  return Invalid(absl::StrFormat("%s must be %s; got %s", what, list, DTypeText(dtype)));
+}
+
+absl::Status CheckKind(const TensorSpec& spec) {
+  const std::string what = absl::StrFormat("dtype of a %s", KindName(spec.kind));
+  switch (spec.kind) {
+    case TensorKind::kWeight:
+    case TensorKind::kPrunedWeight:
+      return CheckDType(what, spec.dtype,
+                        {TensorDType::kF32, TensorDType::kF16, TensorDType::kBF16});
+    case TensorKind::kGram:
+      return CheckDType(what, spec.dtype, {TensorDType::kF32, TensorDType::kF64});
+    case TensorKind::kSaliency:
+      return CheckDType(what, spec.dtype, {TensorDType::kF32});
+    case TensorKind::kMask:
+      return CheckDType(what, spec.dtype, {TensorDType::kU1});
+  }
+  return Invalid(absl::StrFormat("kind must be a known kind; got %d", static_cast<int>(spec.kind)));
+}
+
+absl::Status CheckDimension(std::string_view name, int64_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return Invalid(absl::StrFormat("%s must be at least 1; got %d", name, value));
+}
+
+// Nothing beyond int64.
+std::optional<int64_t> CheckedByteSize(const TensorSpec& spec) {
+  int64_t row = 0;
+  int64_t total = 0;
+  if (spec.dtype == TensorDType::kU1) {
+    row = spec.cols / 8 + (spec.cols % 8 != 0 ? 1 : 0);
+  } else if (__builtin_mul_overflow(spec.cols, ElementBytes(spec.dtype), &row)) {
+    return std::nullopt;
+  }
+  if (__builtin_mul_overflow(spec.rows, row, &total)) return std::nullopt;
+  return total;
+}
+
+}  // namespace
+
+int64_t ElementBytes(TensorDType dtype) {
+  const std::optional<DType> matrix_dtype = MatrixDType(dtype);
+  return matrix_dtype ? static_cast<int64_t>(SizeOf(*matrix_dtype)) : 0;
+}
+
+std::optional<DType> MatrixDType(TensorDType dtype) {
+  switch (dtype) {
+    case TensorDType::kF32:
+      return DType::kF32;
+    case TensorDType::kF16:
+      return DType::kF16;
+    case TensorDType::kBF16:
+      return DType::kBF16;
+    case TensorDType::kF64:
+      return DType::kF64;
+    case TensorDType::kU1:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+absl::Status ValidateSpec(const TensorSpec& spec) {
+  SPARSEFW_RETURN_IF_ERROR(CheckKind(spec));
+  SPARSEFW_RETURN_IF_ERROR(CheckDimension("dims[0]", spec.rows));
+  SPARSEFW_RETURN_IF_ERROR(CheckDimension("dims[1]", spec.cols));
+  if (spec.token_count < 0) {
+    return Invalid(absl::StrFormat("token_count must be at least 0; got %d", spec.token_count));
+  }
+  if (spec.kind == TensorKind::kGram && spec.rows != spec.cols) {
+    return Invalid(
+        absl::StrFormat("a GRAM must be square; got dims [%d, %d]", spec.rows, spec.cols));
+  }
+  if (!CheckedByteSize(spec)) {
+    return Invalid(absl::StrFormat("a tensor must be below 2^63 bytes; got dims [%d, %d] of %s",
+                                   spec.rows, spec.cols, DTypeText(spec.dtype)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSpec(const GramSpec& spec) {
+  SPARSEFW_RETURN_IF_ERROR(CheckDimension("d_in", spec.d_in));
+  SPARSEFW_RETURN_IF_ERROR(CheckDType("activation_dtype", spec.activation_dtype,
+                                      {TensorDType::kF32, TensorDType::kF16, TensorDType::kBF16}));
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckDType("gram_dtype", spec.gram_dtype, {TensorDType::kF32, TensorDType::kF64}));
+  if (!GramHostBytes(spec)) {
+    return Invalid(
+        absl::StrFormat("a Gram matrix must be below 2^63 bytes; got d_in=%d", spec.d_in));
+  }
+  return absl::OkStatus();
+}
+
+int64_t ByteSize(const TensorSpec& spec) { return CheckedByteSize(spec).value_or(0); }
+
+TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count) {
+  return TensorSpec{TensorKind::kGram, spec.gram_dtype, spec.d_in, spec.d_in, token_count};
+}
+
+std::optional<int64_t> GramHostBytes(const GramSpec& spec) {
+  const auto sums =
+      CheckedByteSize({TensorKind::kGram, TensorDType::kF64, spec.d_in, spec.d_in, 0});
+  const auto result = CheckedByteSize(ResultSpec(spec, 0));
+  int64_t total = 0;
+  if (!sums || !result || __builtin_add_overflow(*sums, *result, &total)) return std::nullopt;
+  return total;
+}
+
+}  // namespace sparsefw::server

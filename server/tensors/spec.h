@@ -1,0 +1,27 @@
+// Sizes that follow from a spec; see tensor_store.h for ValidateSpec and ByteSize.
+#ifndef SPARSEFW_SERVER_TENSORS_SPEC_H_
+#define SPARSEFW_SERVER_TENSORS_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/dtype.h"
+
+namespace sparsefw::server {
+
+// Nothing for U1, which is no dtype of a matrix view.
+std::optional<DType> MatrixDType(TensorDType dtype);
+// 0 for U1.
+int64_t ElementBytes(TensorDType dtype);
+
+// The tensor that an accumulation becomes.
+TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count);
+
+// What an accumulation holds while it runs: sums in float64 and the result.
+// Nothing beyond int64.
+std::optional<int64_t> GramHostBytes(const GramSpec& spec);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_SPEC_H_

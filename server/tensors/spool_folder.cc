@@ -1,0 +1,242 @@
+// The spool on a real file system.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "server/tensors/random_id.h"
+#include "server/tensors/spool.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr char kLockName[] = "lock";
+constexpr std::string_view kSuffix = ".tensor";
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+absl::Status SpoolError(std::string_view path, std::string_view action, int error) {
+  const std::string message =
+      absl::StrFormat("%s: cannot be %s: %s", path, action, std::system_category().message(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return WithReason(absl::ResourceExhaustedError(message), "SPOOL_FULL");
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return WithReason(absl::UnavailableError(message), "SPOOL_FAILED");
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return WithReason(absl::PermissionDeniedError(message), "SPOOL_FAILED");
+    default:
+      return WithReason(absl::InternalError(message), "SPOOL_FAILED");
+  }
+}
+
+// Of a file in the folder: that the folder can be written was checked at the
+// start, so no error here is the client's lack of permission.
+absl::Status FileError(std::string_view path, std::string_view action, int error) {
+  return SpoolError(path, action, error == EACCES || error == EPERM ? EIO : error);
+}
+
+struct Folder {
+  std::string path;
+  Descriptor fd;
+  Descriptor lock;  // released by the kernel when it is closed, however the program ends
+};
+
+class FolderFile final : public SpoolFile {
+ public:
+  FolderFile(std::shared_ptr<const Folder> folder, std::string name, int64_t size)
+      : folder_(std::move(folder)), name_(std::move(name)), size_(size) {}
+  // What cannot be removed now is removed at the next start.
+  ~FolderFile() override { unlinkat(folder_->fd.get(), name_.c_str(), 0); }
+
+  absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
+    const Descriptor fd(Open(O_WRONLY));
+    if (!fd.ok()) return FileError(path(), "opened", errno);
+    while (!bytes.empty()) {
+      const ssize_t written = pwrite(fd.get(), bytes.data(), bytes.size(), offset);
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return FileError(path(), "written", errno);
+      }
+      bytes = bytes.subspan(static_cast<size_t>(written));
+      offset += written;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<MappedBytes> Map() const override {
+    const Descriptor fd(Open(O_RDONLY));
+    if (!fd.ok()) return FileError(path(), "opened", errno);
+    struct stat info = {};
+    if (fstat(fd.get(), &info) != 0) return FileError(path(), "examined", errno);
+    if (info.st_size != size_) {
+      // Reading beyond the end of a mapped file is a SIGBUS.
+      return WithReason(
+          absl::InternalError(absl::StrFormat("%s: must be %d bytes; somebody made it %d", path(),
+                                              size_, info.st_size)),
+          "SPOOL_FAILED");
+    }
+    const auto size = static_cast<size_t>(size_);
+    void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (data == MAP_FAILED) return FileError(path(), "mapped into memory", errno);
+    return MappedBytes(std::span(static_cast<const std::byte*>(data), size));
+  }
+
+ private:
+  std::string path() const { return folder_->path + "/" + name_; }
+  int Open(int flags) const {
+    return openat(folder_->fd.get(), name_.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
+  }
+
+  const std::shared_ptr<const Folder> folder_;
+  const std::string name_;
+  const int64_t size_;
+};
+
+// An error number, or 0.
+int Allocate(int fd, int64_t size) {
+  while (fallocate(fd, 0, 0, size) != 0) {
+    if (errno == EINTR) continue;
+    // The file system cannot: a full disk shows when bytes come.
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return ftruncate(fd, size) == 0 ? 0 : errno;
+    return errno;
+  }
+  return 0;
+}
+
+class FolderSpool final : public Spool {
+ public:
+  explicit FolderSpool(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)) {}
+
+  absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
+    const std::string name = std::string(id) + std::string(kSuffix);
+    const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
+                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const std::string path = folder_->path + "/" + name;
+    if (!fd.ok()) return FileError(path, "made", errno);
+    auto file = std::make_unique<FolderFile>(folder_, name, size);
+    if (const int error = Allocate(fd.get(), size); error != 0) {
+      return FileError(path, absl::StrFormat("made %d bytes long", size), error);
+    }
+    return file;
+  }
+
+ private:
+  const std::shared_ptr<const Folder> folder_;
+};
+
+absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) return SpoolError(path, "made", error.value());
+  // Other people's weights: for nobody else's eyes.
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return SpoolError(path, "made", errno);
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return SpoolError(path, "opened as a folder", errno);
+  if (faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
+    return SpoolError(path, "written", errno);
+  }
+  return fd;
+}
+
+std::string HolderOf(int lock) {
+  char pid[24] = {};
+  const ssize_t size = pread(lock, pid, sizeof(pid) - 1, 0);
+  return size > 0 ? absl::StrFormat("process %d", std::atoll(pid)) : "another process";
+}
+
+absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
+  Descriptor lock(openat(folder, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.ok()) return SpoolError(path, "locked", errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return SpoolError(path, "locked", errno);
+    return WithReason(absl::FailedPreconditionError(absl::StrFormat(
+                          "%s: a spool folder must belong to one server; %s is using it", path,
+                          HolderOf(lock.get()))),
+                      "SPOOL_IN_USE");
+  }
+  // For the message above only: on a full disk the lock holds without it.
+  const std::string pid = absl::StrFormat("%d\n", getpid());
+  if (ftruncate(lock.get(), 0) == 0) (void)!pwrite(lock.get(), pid.data(), pid.size(), 0);
+  return lock;
+}
+
+bool IsTensorFile(std::string_view name) {
+  return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
+         IsId(name.substr(0, kIdLength));
+}
+
+absl::Status RemoveOldFiles(const std::string& path, int folder) {
+  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
+  if (listing == nullptr) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return SpoolError(path, "listed", error);
+  }
+  absl::Status status;
+  while (const dirent* entry = readdir(listing)) {  // its own stream: thread-safe in glibc
+    if (!IsTensorFile(entry->d_name)) continue;
+    if (unlinkat(folder, entry->d_name, 0) != 0 && errno != ENOENT && status.ok()) {
+      status = SpoolError(absl::StrFormat("%s/%s", path, entry->d_name), "removed", errno);
+    }
+  }
+  closedir(listing);
+  return status;
+}
+
+}  // namespace
+
+MappedBytes::~MappedBytes() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path.empty()) {
+    return WithReason(absl::InvalidArgumentError("the spool folder must have a name; got none"),
+                      "OPTION_INVALID");
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(Descriptor fd, OpenFolder(path));
+  SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));
+  SPARSEFW_RETURN_IF_ERROR(RemoveOldFiles(path, fd.get()));
+  return std::make_shared<FolderSpool>(
+      std::make_shared<const Folder>(Folder{path, std::move(fd), std::move(lock)}));
+}
+
+}  // namespace sparsefw::server
