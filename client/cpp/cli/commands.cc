@@ -1,0 +1,218 @@
+// The commands about jobs and servers; submit and gram have files of their own.
+#include "client/cpp/cli/commands.h"
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/format.h"
+#include "client/cpp/cli/inputs.h"
+#include "client/cpp/cli/names.h"
+#include "client/cpp/cli/result.h"
+#include "client/cpp/cli/session.h"
+#include "nlohmann/json.hpp"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<v1::Job> Follow(client::Client& client, const std::string& name,
+                               ProgressDisplay& display) {
+  return client.WaitJob(name, [&display](const v1::JobEvent& event) { display.OnJob(event); });
+}
+
+void PrintResult(const v1::Job& job, bool json, const Console& console) {
+  if (json) {
+    console.out << ResultJson(job, {}).dump() << "\n";
+  } else if (job.has_result()) {
+    console.out << ResultText(job, {});
+  }
+}
+
+std::string MethodNames(const v1::ServerInfo& info) {
+  std::vector<std::string> names;
+  for (const int method : info.methods()) {
+    names.push_back(MethodName(static_cast<v1::Method>(method)));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+std::string DTypeNames(const google::protobuf::RepeatedField<int>& dtypes) {
+  std::vector<std::string> names;
+  for (const int dtype : dtypes) names.push_back(v1::DType_Name(dtype));
+  return absl::StrJoin(names, ", ");
+}
+
+Json InfoJson(const v1::ServerInfo& info) {
+  Json devices = Json::array();
+  for (const v1::Device& device : info.devices()) {
+    devices.push_back(Json{{"name", device.name()},
+                           {"description", device.description()},
+                           {"memory_bytes", device.memory_bytes()},
+                           {"memory_free_bytes", device.memory_free_bytes()}});
+  }
+  std::vector<std::string> methods;
+  for (const int method : info.methods()) {
+    methods.push_back(MethodName(static_cast<v1::Method>(method)));
+  }
+  return Json{
+      {"version", info.version()},
+      {"devices", devices},
+      {"default_device", info.default_device()},
+      {"default_device_reason", info.default_device_reason()},
+      {"methods", methods},
+      {"patterns", std::vector<std::string>(info.patterns().begin(), info.patterns().end())},
+      {"workers", info.workers()},
+      {"max_tensor_bytes", info.max_tensor_bytes()},
+      {"host_memory_bytes", info.host_memory_bytes()},
+      {"host_memory_used_bytes", info.host_memory_used_bytes()},
+      {"max_queued_jobs", info.max_queued_jobs()},
+      {"queued_jobs", info.queued_jobs()},
+      {"running_jobs", info.running_jobs()},
+      {"draining", info.draining()},
+      {"uptime_s", absl::ToDoubleSeconds(FromProto(info.uptime()))}};
+}
+
+void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostream& out) {
+  const auto line = [&out](const char* name, const std::string& value) {
+    out << absl::StrFormat("%-16s%s\n", name, value);
+  };
+  line("server",
+       absl::StrFormat("%s, version %s, up %s%s", address, info.version(),
+                       FormatSpan(FromProto(info.uptime())), info.draining() ? ", draining" : ""));
+  for (const v1::Device& device : info.devices()) {
+    line("device", absl::StrFormat("%s: %s, %s", device.name(), device.description(),
+                                   FormatBytes(static_cast<double>(device.memory_bytes()))));
+  }
+  line("default device",
+       absl::StrFormat("%s (%s)", info.default_device(), info.default_device_reason()));
+  line("methods", MethodNames(info));
+  line("patterns", absl::StrJoin(info.patterns(), ", "));
+  line("weights", DTypeNames(info.weight_dtypes()));
+  line("Grams", DTypeNames(info.gram_dtypes()));
+  line("workers", std::to_string(info.workers()));
+  line("jobs", absl::StrFormat("%d running, %d queued (at most %d)", info.running_jobs(),
+                               info.queued_jobs(), info.max_queued_jobs()));
+  line("tensor memory",
+       absl::StrFormat("%s of %s used, a tensor at most %s",
+                       FormatBytes(static_cast<double>(info.host_memory_used_bytes())),
+                       FormatBytes(static_cast<double>(info.host_memory_bytes())),
+                       FormatBytes(static_cast<double>(info.max_tensor_bytes()))));
+}
+
+std::string ListLine(const v1::Job& job) {
+  std::string progress = "-";
+  if (job.state() == v1::QUEUED) progress = absl::StrFormat("%d ahead", job.queue_position());
+  if (job.state() == v1::RUNNING && job.has_progress()) {
+    progress =
+        absl::StrFormat("%d/%d", job.progress().iteration(), job.progress().iterations_total());
+  }
+  if (job.has_result()) progress = "final " + FormatLoss(job.result().losses().final());
+  const std::string shape = job.shape_size() == 2
+                                ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))
+                                : std::string("-");
+  return absl::StrFormat("%-40s  %-9s  %-9s  %-12s  %-12s  %-16s  %s ago\n", job.name(),
+                         JobStateName(job.state()), MethodName(job.spec().method()),
+                         PatternName(job.spec().pattern()), shape, progress,
+                         FormatSpan(absl::Now() - FromProto(job.create_time())));
+}
+
+}  // namespace
+
+absl::Status Run(const StatusOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
+  console.out << (options.common.json ? StatusJson(job).dump() + "\n" : StatusText(job));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const WatchOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  const auto job = Follow(*client, options.job, display);
+  if (!job.ok()) return job.status();
+  PrintResult(*job, options.common.json, console);
+  return JobOutcome(*job);
+}
+
+absl::Status Run(const FetchOptions& options, const Console& console) {
+  const OutputOptions& output = options.output;
+  SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", output.out));
+  if (!output.out_weights.empty()) {
+    SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out-weights", output.out_weights));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::Job known, client->GetJob(options.job));
+  if (!output.out_weights.empty() && !known.spec().return_pruned_weight()) {
+    return UsageError(
+        absl::StrFormat("--out-weights: %s was submitted without it, so the server "
+                        "has no pruned weight",
+                        options.job));
+  }
+  ProgressDisplay display(console, absl::Now);
+  const auto job = Follow(*client, options.job, display);
+  if (!job.ok()) return job.status();
+  const absl::Status outcome = JobOutcome(*job);
+  if (outcome.ok()) SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, output, display));
+  if (!output.keep_tensors) DeleteInputs(*client, *job, display);
+  PrintResult(*job, options.common.json, console);
+  return outcome;
+}
+
+absl::Status Run(const CancelOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->CancelJob(options.job));
+  console.out << (options.common.json ? StatusJson(job).dump() : FormatState(job)) << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Run(const DeleteOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
+  SPARSEFW_RETURN_IF_ERROR(client->DeleteJob(options.job));
+  ProgressDisplay display(console, absl::Now);
+  DeleteInputs(*client, job, display);
+  console.out << (options.common.json ? Json{{"deleted", options.job}}.dump()
+                                      : options.job + " deleted")
+              << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Run(const ListOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const std::vector<v1::Job> jobs,
+      client->ListJobs(client::ListJobsOptions{options.states, options.labels, options.limit}));
+  if (options.common.json) {
+    Json list = Json::array();
+    for (const v1::Job& job : jobs) list.push_back(StatusJson(job));
+    console.out << Json{{"jobs", list}}.dump() << "\n";
+    return absl::OkStatus();
+  }
+  for (const v1::Job& job : jobs) console.out << ListLine(job);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const InfoOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::ServerInfo info, client->GetServerInfo());
+  if (options.common.json) {
+    console.out << InfoJson(info).dump() << "\n";
+  } else {
+    PrintInfo(info, client->address(), console.out);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const PrintText& text, const Console& console) {
+  console.out << text.text;
+  return absl::OkStatus();
+}
+
+absl::Status RunCommand(const Command& command, const Console& console) {
+  return std::visit([&](const auto& options) { return Run(options, console); }, command);
+}
+
+}  // namespace sparsefw::cli

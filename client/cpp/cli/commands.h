@@ -1,0 +1,27 @@
+// One function a command. Results go to console.out, everything else to
+// console.err; the status says how the program ends (exit_code.h).
+#ifndef SPARSEFW_CLIENT_CLI_COMMANDS_H_
+#define SPARSEFW_CLIENT_CLI_COMMANDS_H_
+
+#include "absl/status/status.h"
+#include "client/cpp/cli/options.h"
+#include "client/cpp/cli/progress.h"
+
+namespace sparsefw::cli {
+
+absl::Status Run(const SubmitOptions& options, const Console& console);
+absl::Status Run(const StatusOptions& options, const Console& console);
+absl::Status Run(const WatchOptions& options, const Console& console);
+absl::Status Run(const FetchOptions& options, const Console& console);
+absl::Status Run(const CancelOptions& options, const Console& console);
+absl::Status Run(const DeleteOptions& options, const Console& console);
+absl::Status Run(const ListOptions& options, const Console& console);
+absl::Status Run(const GramOptions& options, const Console& console);
+absl::Status Run(const InfoOptions& options, const Console& console);
+absl::Status Run(const PrintText& text, const Console& console);
+
+absl::Status RunCommand(const Command& command, const Console& console);
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_COMMANDS_H_

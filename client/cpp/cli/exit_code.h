@@ -1,0 +1,34 @@
+// How the program ends, and which error ends it how.
+#ifndef SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
+#define SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace sparsefw::cli {
+
+enum class ExitCode {
+  kOk = 0,
+  kUsage = 2,   // bad usage, bad input file, an output that cannot be written
+  kServer = 3,  // refused, or not reached
+  kJobFailed = 4,
+  kNoMask = 5,  // cancelled or past its deadline without a mask
+};
+
+// `status` remembers how the program is to end because of it. An OK status
+// stays as it is.
+absl::Status WithExitCode(absl::Status status, ExitCode code);
+// kServer for an error that nobody marked: it came from the client library.
+ExitCode ExitCodeOf(const absl::Status& status);
+
+// Bad usage: `message` names the flag.
+absl::Status UsageError(std::string_view message);
+// `status` is about a local file.
+absl::Status FileError(absl::Status status);
+// `message` begins with the path.
+absl::Status FileError(std::string_view message);
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_EXIT_CODE_H_

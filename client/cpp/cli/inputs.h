@@ -1,0 +1,52 @@
+// Tensors of local files, checked before a byte travels.
+#ifndef SPARSEFW_CLIENT_CLI_INPUTS_H_
+#define SPARSEFW_CLIENT_CLI_INPUTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/dtype.h"
+#include "sparsefw/safetensors.h"
+
+namespace sparsefw::cli {
+
+// A two-dimensional tensor in a mapped file.
+struct Input {
+  std::string label;  // "weights.safetensors", or "weights.safetensors:q_proj" where there are more
+  std::string path;
+  std::string tensor;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::span<const std::byte> bytes;
+  std::map<std::string, std::string> metadata;  // of the file
+  std::shared_ptr<const SafetensorsFile> file;  // keeps `bytes` mapped
+};
+
+// `text` is FILE[:TENSOR]. Errors (exit code 2): what SafetensorsFile says; a
+// dtype that is not in `allowed`; not two dimensions of at least 1.
+absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> allowed);
+
+// Errors: the shape is not [rows, cols]; names both files.
+absl::Status CheckShape(const Input& input, int64_t rows, int64_t cols, const Input& because_of);
+
+// BOOL to the packed bytes of the wire. Errors: a byte other than 0 and 1.
+absl::StatusOr<std::vector<std::byte>> PackMask(const Input& input);
+
+// An output file can be written where `path` says, as far as can be known
+// before it is written. `flag` is for the message.
+absl::Status CheckWritable(std::string_view flag, const std::string& path);
+// `path` and `other` are the same file.
+bool SameFile(const std::string& path, const std::string& other);
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_INPUTS_H_

@@ -1,0 +1,40 @@
+// What came of a job: for programs, for people, for the mask's file.
+#ifndef SPARSEFW_CLIENT_CLI_RESULT_H_
+#define SPARSEFW_CLIENT_CLI_RESULT_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "nlohmann/json_fwd.hpp"
+#include "sparsefw/v1/job.pb.h"
+
+namespace sparsefw::cli {
+
+// What only this program knows. Unset: null.
+struct ClientTimes {
+  std::optional<absl::Duration> upload;
+  std::optional<absl::Duration> total;  // else from acceptance to end, by the server's clock
+};
+
+// The object of --json: always the same keys; null where there is no value.
+nlohmann::ordered_json ResultJson(const v1::Job& job, const ClientTimes& times);
+// As ResultJson, with progress, queue position, error and labels.
+nlohmann::ordered_json StatusJson(const v1::Job& job);
+
+// Several aligned lines.
+std::string ResultText(const v1::Job& job, const ClientTimes& times);
+std::string StatusText(const v1::Job& job);
+
+// The numbers of ResultJson as the strings that a safetensors file can hold.
+std::map<std::string, std::string> ResultMetadata(const v1::Job& job);
+
+// How the program ends: OK when the job has a mask; else an error with exit
+// code 4 (failed) or 5 (cancelled or past its deadline without a mask).
+absl::Status JobOutcome(const v1::Job& job);
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_RESULT_H_

@@ -1,0 +1,130 @@
+#include "client/cpp/cli/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/result.h"
+#include "sparsefw/client/error.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/safetensors.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+absl::StatusOr<client::TensorData> Download(client::Client& client, const std::string& tensor,
+                                            const std::string& file, ProgressDisplay& display,
+                                            const client::CallOptions& call) {
+  display.StartTransfer("downloading", file);
+  auto data = client.ReadTensor(
+      tensor,
+      [&display](const client::TransferProgress& progress) { display.OnTransfer(progress); }, call);
+  if (data.ok()) display.EndTransfer();
+  return data;
+}
+
+// A local file that cannot be written loses nothing: the server keeps the result.
+absl::Status Written(const absl::Status& status, const v1::Job& job) {
+  if (status.ok()) return status;
+  return FileError(client::WithMessage(
+      status, absl::StrFormat("%s; the result is still on the server: sparsefw-cli fetch %s",
+                              std::string(status.message()), job.name())));
+}
+
+absl::Status WriteMask(const v1::Job& job, const client::TensorData& data,
+                       const std::string& path) {
+  if (data.tensor.spec().dims_size() != 2) {
+    return absl::InternalError(job.name() + ": the server's mask is no matrix");
+  }
+  const int64_t rows = data.tensor.spec().dims(0);
+  const int64_t cols = data.tensor.spec().dims(1);
+  SPARSEFW_ASSIGN_OR_RETURN(const Mask mask, Mask::FromBytes(rows, cols, data.bytes));
+  if (mask.CountKept() != job.result().kept_count()) {
+    return absl::InternalError(
+        absl::StrFormat("%s: the server's mask keeps %d weights, not the %d "
+                        "that it reports",
+                        job.name(), mask.CountKept(), job.result().kept_count()));
+  }
+  std::vector<std::byte> bools(static_cast<size_t>(rows * cols));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      bools[static_cast<size_t>(row * cols + col)] = std::byte{mask.Get(row, col)};
+    }
+  }
+  const SafetensorsTensor tensor{"mask", DType::kBool, {rows, cols}, bools};
+  return Written(WriteSafetensors(path, std::span(&tensor, 1), ResultMetadata(job)), job);
+}
+
+absl::Status WritePruned(const v1::Job& job, const client::TensorData& data,
+                         const std::string& path) {
+  const auto dtype = client::FromProto(data.tensor.spec().dtype());
+  if (!dtype) return absl::InternalError(job.name() + ": the pruned weight has no dtype");
+  const auto& labels = job.spec().labels();
+  const auto label = labels.find(kWeightNameLabel);
+  const auto& dims = data.tensor.spec().dims();
+  const SafetensorsTensor tensor{label == labels.end() ? "weight" : label->second, *dtype,
+                                 std::vector<int64_t>(dims.begin(), dims.end()), data.bytes};
+  return Written(WriteSafetensors(path, std::span(&tensor, 1), ResultMetadata(job)), job);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
+                                                        const Console& console) {
+  client::ClientOptions options;
+  options.on_retry = [console](const absl::Status& error, absl::Duration wait) {
+    // A hiccup is nobody's business.
+    if (wait < absl::Milliseconds(500)) return;
+    if (console.err_is_terminal) console.err << "\r\033[K";
+    console.err << absl::StrFormat("sparsefw-cli: %s; trying again\n", std::string(error.message()))
+                << std::flush;
+  };
+  options.connect_timeout = common.timeout;
+  options.retry.give_up_after = common.retry_for;
+  options.owner = "sparsefw-cli";
+  return client::Client::Connect(common.server, std::move(options));
+}
+
+absl::Status About(std::string_view what, const absl::Status& status) {
+  if (status.ok()) return status;
+  return client::WithMessage(status,
+                             absl::StrFormat("%s: %s", what, std::string(status.message())));
+}
+
+void DeleteTensors(client::Client& client, const std::vector<std::string>& names,
+                   ProgressDisplay& display) {
+  for (const std::string& name : names) {
+    const absl::Status status = client.DeleteTensor(name);
+    if (status.ok() || absl::IsNotFound(status)) continue;
+    display.Note(absl::StrFormat("sparsefw-cli: %s could not be deleted: %s", name,
+                                 std::string(status.message())));
+  }
+}
+
+void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& display) {
+  const v1::JobSpec& spec = job.spec();
+  if (!spec.labels().contains(kInputsLabel)) return;
+  std::vector<std::string> names;
+  for (const std::string& name :
+       {spec.weight(), spec.gram(), spec.warm_start().mask(), spec.warm_start().saliency()}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  DeleteTensors(client, names, display);
+}
+
+absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
+                          ProgressDisplay& display, const client::CallOptions& call) {
+  if (!output.out.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData mask,
+                              Download(client, job.result().mask(), output.out, display, call));
+    SPARSEFW_RETURN_IF_ERROR(WriteMask(job, mask, output.out));
+  }
+  if (output.out_weights.empty()) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const client::TensorData pruned,
+      Download(client, job.result().pruned_weight(), output.out_weights, display, call));
+  return WritePruned(job, pruned, output.out_weights);
+}
+
+}  // namespace sparsefw::cli

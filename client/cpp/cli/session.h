@@ -1,0 +1,42 @@
+// What commands share: the connection, messages that name the file at fault,
+// and the files that they write.
+#ifndef SPARSEFW_CLIENT_CLI_SESSION_H_
+#define SPARSEFW_CLIENT_CLI_SESSION_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/cli/options.h"
+#include "client/cpp/cli/progress.h"
+#include "sparsefw/client/client.h"
+
+namespace sparsefw::cli {
+
+absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
+                                                        const Console& console);
+
+// `status` with `what` and a colon before the message.
+absl::Status About(std::string_view what, const absl::Status& status);
+
+// Names of tensors that a job made from files, kept as labels of the job.
+inline constexpr char kWeightNameLabel[] = "sparsefw-cli.weight";  // in its file
+inline constexpr char kInputsLabel[] = "sparsefw-cli.inputs";      // "delete": with the job
+
+// Removes the job's input tensors if this program uploaded them for it alone.
+// That it cannot is no reason to fail: a note says so.
+void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& display);
+void DeleteTensors(client::Client& client, const std::vector<std::string>& names,
+                   ProgressDisplay& display);
+
+// Downloads the mask, and the pruned weight where output.out_weights asks for
+// it, and writes the files.
+absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
+                          ProgressDisplay& display, const client::CallOptions& call = {});
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_SESSION_H_

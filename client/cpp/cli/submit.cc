@@ -1,0 +1,303 @@
+// `submit`: tensors up, the job, its mask down.
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/inputs.h"
+#include "client/cpp/cli/interrupt.h"
+#include "client/cpp/cli/result.h"
+#include "client/cpp/cli/session.h"
+#include "nlohmann/json.hpp"
+#include "sparsefw/client/error.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+constexpr std::array kFloats = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr std::array kGrams = {DType::kF32, DType::kF64};
+constexpr std::array kScores = {DType::kF32};
+constexpr std::array kMasks = {DType::kBool};
+// The server's limit for the value of a label.
+constexpr size_t kMaxLabelBytes = 256;
+
+struct SubmitInputs {
+  Input weight;
+  std::optional<Input> gram;
+  std::optional<Input> activations;
+  std::optional<Input> warm_mask;
+  std::optional<Input> saliency;
+};
+
+absl::StatusOr<std::optional<Input>> LoadOptional(const std::string& text,
+                                                  std::span<const DType> allowed) {
+  if (text.empty()) return std::nullopt;
+  SPARSEFW_ASSIGN_OR_RETURN(Input input, LoadInput(text, allowed));
+  return std::optional<Input>(std::move(input));
+}
+
+absl::Status CheckShapes(const SubmitInputs& inputs) {
+  const Input& weight = inputs.weight;
+  if (inputs.gram) {
+    SPARSEFW_RETURN_IF_ERROR(CheckShape(*inputs.gram, weight.cols, weight.cols, weight));
+  }
+  if (inputs.activations) {
+    SPARSEFW_RETURN_IF_ERROR(
+        CheckShape(*inputs.activations, inputs.activations->rows, weight.cols, weight));
+  }
+  for (const auto* start : {&inputs.warm_mask, &inputs.saliency}) {
+    if (*start) SPARSEFW_RETURN_IF_ERROR(CheckShape(**start, weight.rows, weight.cols, weight));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
+  SubmitInputs inputs;
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadInput(options.weights, kFloats));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOptional(options.gram, kGrams));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadOptional(options.activations, kFloats));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
+  SPARSEFW_RETURN_IF_ERROR(CheckShapes(inputs));
+  return inputs;
+}
+
+absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& inputs) {
+  for (const auto& [flag, path] : {std::pair<const char*, const std::string&>("--out", output.out),
+                                   {"--out-weights", output.out_weights}}) {
+    if (path.empty()) continue;
+    for (const Input* input : {&inputs.weight, inputs.gram ? &*inputs.gram : nullptr,
+                               inputs.activations ? &*inputs.activations : nullptr}) {
+      if (input != nullptr && SameFile(path, input->path)) {
+        return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
+      }
+    }
+    SPARSEFW_RETURN_IF_ERROR(CheckWritable(flag, path));
+  }
+  return absl::OkStatus();
+}
+
+// How many tokens a Gram that `gram` wrote was summed from.
+int64_t TokenCount(const Input& gram) {
+  const auto found = gram.metadata.find("token_count");
+  int64_t tokens = 0;
+  if (found == gram.metadata.end() || !absl::SimpleAtoi(found->second, &tokens)) return 0;
+  return std::max<int64_t>(tokens, 0);
+}
+
+// What an interrupt does depends on how far the submission is.
+class Cancellation {
+ public:
+  client::CallOptions call() const { return client::CallOptions{stop_.get_token()}; }
+
+  // From here on an interrupt cancels the job instead of stopping the client.
+  void SetJob(client::Client* client, const std::string& job) {
+    bool late = false;
+    {
+      MutexLock lock(mutex_);
+      client_ = client;
+      job_ = job;
+      late = interrupted_;
+    }
+    if (late) client->CancelJob(job).IgnoreError();
+  }
+
+  void OnInterrupt(std::ostream& err) {
+    client::Client* client = nullptr;
+    std::string job;
+    {
+      MutexLock lock(mutex_);
+      interrupted_ = true;
+      client = client_;
+      job = job_;
+    }
+    if (client == nullptr) {
+      stop_.request_stop();
+      return;
+    }
+    err << "\nsparsefw-cli: cancelling " << job << "; interrupt again to quit at once\n"
+        << std::flush;
+    const auto cancelled = client->CancelJob(job);
+    if (!cancelled.ok()) {
+      err << "sparsefw-cli: " << job << " could not be cancelled: " << cancelled.status().message()
+          << "\n"
+          << std::flush;
+    }
+  }
+
+ private:
+  std::stop_source stop_;
+  Mutex mutex_;
+  client::Client* client_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::string job_ ABSL_GUARDED_BY(mutex_);
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class Submission {
+ public:
+  Submission(const SubmitOptions& options, const SubmitInputs& inputs, const Console& console,
+             Cancellation& cancellation, client::Client& client)
+      : options_(options),
+        inputs_(inputs),
+        console_(console),
+        cancellation_(cancellation),
+        client_(client),
+        display_(console, absl::Now),
+        start_(absl::Now()) {}
+
+  absl::Status Run() {
+    absl::StatusOr<v1::Job> job = Create();
+    if (!job.ok()) {
+      DeleteTensors(client_, uploaded_, display_);
+      if (!absl::IsCancelled(job.status())) return job.status();
+      return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
+                          ExitCode::kNoMask);
+    }
+    if (options_.detach) {
+      console_.out << (options_.common.json ? nlohmann::ordered_json{{"job", job->name()}}.dump()
+                                            : job->name())
+                   << "\n";
+      return absl::OkStatus();
+    }
+    cancellation_.SetJob(&client_, job->name());
+    const std::string name = job->name();
+    job = client_.WaitJob(name, [this](const v1::JobEvent& event) { display_.OnJob(event); });
+    if (!job.ok()) return About(name, job.status());
+    return Finish(*job);
+  }
+
+ private:
+  using UploadCall = std::function<absl::StatusOr<v1::Tensor>(const client::TransferCallback&)>;
+
+  absl::StatusOr<std::string> Upload(const Input& input, const UploadCall& upload) {
+    display_.StartTransfer("uploading", input.label);
+    const auto tensor =
+        upload([this](const client::TransferProgress& progress) { display_.OnTransfer(progress); });
+    if (!tensor.ok()) return About(input.label, tensor.status());
+    display_.EndTransfer();
+    uploaded_.push_back(tensor->name());
+    if (options_.output.keep_tensors) {
+      display_.Note(absl::StrFormat("kept %s  %s", tensor->name(), input.label));
+    }
+    return tensor->name();
+  }
+
+  absl::StatusOr<std::string> UploadAs(const Input& input, const v1::TensorSpec& spec,
+                                       std::span<const std::byte> bytes) {
+    return Upload(input, [&](const client::TransferCallback& progress) {
+      return client_.UploadTensor(spec, bytes, progress, cancellation_.call());
+    });
+  }
+
+  absl::StatusOr<std::string> UploadGram() {
+    if (inputs_.gram) {
+      const Input& gram = *inputs_.gram;
+      return UploadAs(gram, client::GramTensorSpec(gram.dtype, gram.cols, TokenCount(gram)),
+                      gram.bytes);
+    }
+    const Input& activations = *inputs_.activations;
+    return Upload(activations, [&](const client::TransferCallback& progress) {
+      return client_.UploadGramFromActivations(
+          client::ActivationSpec(activations.dtype, activations.cols), activations.bytes, progress,
+          cancellation_.call());
+    });
+  }
+
+  absl::Status UploadStart(v1::WarmStart& start) {
+    if (inputs_.warm_mask) {
+      SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> bits, PackMask(*inputs_.warm_mask));
+      SPARSEFW_ASSIGN_OR_RETURN(
+          *start.mutable_mask(),
+          UploadAs(*inputs_.warm_mask, client::MaskSpec(inputs_.weight.rows, inputs_.weight.cols),
+                   bits));
+    }
+    if (inputs_.saliency) {
+      SPARSEFW_ASSIGN_OR_RETURN(
+          *start.mutable_saliency(),
+          UploadAs(*inputs_.saliency,
+                   client::SaliencySpec(inputs_.weight.rows, inputs_.weight.cols),
+                   inputs_.saliency->bytes));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<v1::Job> Create() {
+    v1::JobSpec spec = options_.spec;
+    const Input& weight = inputs_.weight;
+    SPARSEFW_ASSIGN_OR_RETURN(
+        *spec.mutable_weight(),
+        UploadAs(weight, client::WeightSpec(weight.dtype, weight.rows, weight.cols), weight.bytes));
+    SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_gram(), UploadGram());
+    if (inputs_.warm_mask || inputs_.saliency) {
+      SPARSEFW_RETURN_IF_ERROR(UploadStart(*spec.mutable_warm_start()));
+    }
+    upload_time_ = absl::Now() - start_;
+    if (weight.tensor.size() <= kMaxLabelBytes) {
+      (*spec.mutable_labels())[kWeightNameLabel] = weight.tensor;
+    }
+    if (!options_.output.keep_tensors) (*spec.mutable_labels())[kInputsLabel] = "delete";
+    if (cancellation_.call().stop.stop_requested()) return absl::CancelledError("stopped");
+    // Not stoppable: a job whose name is unknown could not be cancelled.
+    const auto job = client_.CreateJob(spec);
+    return job.ok() ? job : NameTheFile(job.status());
+  }
+
+  // The server speaks of "weight" and "gram"; here these are files.
+  absl::Status NameTheFile(const absl::Status& status) const {
+    const std::string message(status.message());
+    const std::pair<std::string_view, const std::optional<Input>*> roles[] = {
+        {"warm_start.mask", &inputs_.warm_mask},
+        {"warm_start.saliency", &inputs_.saliency},
+        {"gram", &inputs_.gram},
+        {"gram", &inputs_.activations}};
+    if (message.starts_with("weight")) return About(inputs_.weight.label, status);
+    for (const auto& [role, input] : roles) {
+      if (*input && message.starts_with(role)) return About((*input)->label, status);
+    }
+    return status;
+  }
+
+  absl::Status Finish(const v1::Job& job) {
+    const absl::Status outcome = JobOutcome(job);
+    if (outcome.ok()) {
+      SPARSEFW_RETURN_IF_ERROR(WriteOutputs(client_, job, options_.output, display_));
+    }
+    if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
+    const ClientTimes times{upload_time_, absl::Now() - start_};
+    if (options_.common.json) {
+      console_.out << ResultJson(job, times).dump() << "\n";
+    } else if (outcome.ok()) {
+      console_.out << ResultText(job, times);
+    }
+    return outcome;
+  }
+
+  const SubmitOptions& options_;
+  const SubmitInputs& inputs_;
+  const Console& console_;
+  Cancellation& cancellation_;
+  client::Client& client_;
+  ProgressDisplay display_;
+  const absl::Time start_;
+  absl::Duration upload_time_;
+  std::vector<std::string> uploaded_;
+};
+
+}  // namespace
+
+absl::Status Run(const SubmitOptions& options, const Console& console) {
+  SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadInputs(options));
+  SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
+  Cancellation cancellation;
+  const Interrupt interrupt([&] { cancellation.OnInterrupt(console.err); });
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  return Submission(options, inputs, console, cancellation, *client).Run();
+}
+
+}  // namespace sparsefw::cli

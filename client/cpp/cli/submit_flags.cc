@@ -1,0 +1,163 @@
+#include "client/cpp/cli/submit_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/names.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+template <typename Value>
+absl::Status Require(const std::optional<Value>& value, bool holds, std::string_view rule) {
+  if (!value || holds) return absl::OkStatus();
+  return UsageError(absl::StrFormat("%s; got %g", rule, static_cast<double>(*value)));
+}
+
+absl::Status CheckRanges(const SubmitFlags& flags) {
+  const double alpha = flags.alpha.value_or(0);
+  SPARSEFW_RETURN_IF_ERROR(
+      Require(flags.alpha, alpha >= 0 && alpha <= 1, "--alpha must be in [0, 1]"));
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.iterations, flags.iterations.value_or(1) >= 1,
+                                   "--iterations must be at least 1"));
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.report_every, flags.report_every.value_or(1) >= 1,
+                                   "--report-every must be at least 1"));
+  const double rel_gap = flags.rel_gap.value_or(0);
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.rel_gap, rel_gap >= 0 && std::isfinite(rel_gap),
+                                   "--rel-gap must be at least 0"));
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.ria_exponent,
+                                   std::isfinite(flags.ria_exponent.value_or(0)),
+                                   "--ria-exponent must be finite"));
+  return Require(std::optional(flags.priority), flags.priority >= -100 && flags.priority <= 100,
+                 "--priority must be in [-100, 100]");
+}
+
+absl::Status CheckInputs(const SubmitFlags& flags, const SubmitOptions& options) {
+  if (options.gram.empty() == options.activations.empty()) {
+    return UsageError(options.gram.empty() ? "either --gram or --activations is required"
+                                           : "--gram and --activations exclude each other");
+  }
+  const int starts = (flags.warm_start.empty() ? 0 : 1) + (options.warm_mask.empty() ? 0 : 1) +
+                     (options.saliency.empty() ? 0 : 1);
+  if (starts > 1) return UsageError("--warm-start, --warm-mask and --saliency exclude each other");
+  const OutputOptions& output = options.output;
+  if (options.detach) {
+    if (output.out.empty() && output.out_weights.empty()) return absl::OkStatus();
+    return UsageError("--out and --out-weights belong to fetch when --detach is given");
+  }
+  if (output.out.empty()) return UsageError("--out is required unless --detach is given");
+  return absl::OkStatus();
+}
+
+absl::Status ApplyWarmStart(const SubmitFlags& flags, v1::JobSpec& spec) {
+  if (!flags.warm_start.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method,
+                              ParseMethod("--warm-start", flags.warm_start));
+    if (method == v1::SPARSEFW || method == v1::SPARSEGPT) {
+      return UsageError(absl::StrFormat("--warm-start must be wanda, ria or magnitude; got \"%s\"",
+                                        flags.warm_start));
+    }
+    spec.mutable_warm_start()->set_method(method);
+  }
+  if (flags.ria_exponent) spec.mutable_warm_start()->set_ria_exponent(*flags.ria_exponent);
+  return absl::OkStatus();
+}
+
+absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) {
+  if (flags.alpha) solver.set_alpha(*flags.alpha);
+  if (flags.iterations) solver.set_iterations(*flags.iterations);
+  if (!flags.step_rule.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::StepRule rule,
+                              ParseStepRule("--step-rule", flags.step_rule));
+    solver.set_step_rule(rule);
+  }
+  if (flags.rel_gap) solver.set_rel_gap(*flags.rel_gap);
+  if (flags.report_every) solver.set_report_every(*flags.report_every);
+  if (flags.swaps) solver.mutable_refine()->set_swaps(true);
+  if (flags.no_keep_fixed) solver.mutable_refine()->set_keep_fixed(false);
+  solver.set_reconstruct(flags.reconstruct);
+  return absl::OkStatus();
+}
+
+void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
+  app.add_option("--warm-start", flags.warm_start,
+                 "where SparseFW starts: wanda (default), ria or magnitude");
+  app.add_option("--ria-exponent", flags.ria_exponent,
+                 "RIA's exponent of the activation norm (default 0.5)");
+  app.add_option("--alpha", flags.alpha,
+                 "share of the kept weights that is fixed from the start, [0, 1] (default 0.9)");
+  app.add_option("--iterations", flags.iterations, "Frank-Wolfe iterations (default 2000)");
+  app.add_option("--step-rule", flags.step_rule, "open-loop (default) or line-search");
+  app.add_option("--rel-gap", flags.rel_gap,
+                 "stop once gap <= REL_GAP * relaxed loss; 0 (default): never");
+  app.add_option("--report-every", flags.report_every, "iterations between reports (default 100)");
+  app.add_flag("--swaps", flags.swaps, "swap refinement after rounding");
+  app.add_flag("--no-keep-fixed", flags.no_keep_fixed, "swaps may remove fixed weights");
+  app.add_flag("--reconstruct", flags.reconstruct, "least-squares update of the kept weights");
+}
+
+}  // namespace
+
+void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
+  app.add_option("--weights", options.weights, "FILE[:TENSOR] of the weight [d_out, d_in]")
+      ->required();
+  app.add_option("--gram", options.gram, "FILE[:TENSOR] of the Gram matrix [d_in, d_in]");
+  app.add_option("--activations", options.activations,
+                 "FILE[:TENSOR] of activations [tokens, d_in]; the server sums the Gram matrix");
+  app.add_option("--method", flags.method,
+                 "sparsefw (default), wanda, ria, magnitude or sparsegpt");
+  app.add_option("--pattern", flags.pattern, "unstructured, per-row or A:B (A of every B are kept)")
+      ->required();
+  app.add_option("--sparsity", flags.sparsity, "share of the weights to remove, [0, 1]");
+  AddSolverFlags(app, flags);
+  app.add_option("--warm-mask", options.warm_mask, "FILE[:TENSOR] of a mask to start from (BOOL)");
+  app.add_option("--saliency", options.saliency, "FILE[:TENSOR] of scores to start from (F32)");
+  app.add_option("--deadline", flags.deadline,
+                 "time span from acceptance, such as 60s; then the best mask so far is the result");
+  app.add_option("--device", flags.device, "auto (default), cpu, reference, cuda or cuda:N");
+  app.add_option("--priority", flags.priority, "[-100, 100], higher runs first (default 0)");
+  app.add_option("--label", flags.labels, "KEY=VALUE kept with the job; may be repeated")
+      ->allow_extra_args(false);
+  app.add_flag("--detach", options.detach, "return as soon as the job is accepted");
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
+    const std::vector<std::string>& labels) {
+  std::map<std::string, std::string> result;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return UsageError(absl::StrFormat("--label must be KEY=VALUE; got \"%s\"", label));
+    }
+    result[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  return result;
+}
+
+absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
+  SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(flags));
+  v1::JobSpec& spec = options.spec;
+  SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--method", flags.method));
+  spec.set_method(method);
+  SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_pattern(), ParsePattern(flags.pattern, flags.sparsity));
+  SPARSEFW_RETURN_IF_ERROR(ApplyWarmStart(flags, spec));
+  SPARSEFW_RETURN_IF_ERROR(ApplySolver(flags, *spec.mutable_sparsefw()));
+  spec.set_priority(flags.priority);
+  spec.set_device(flags.device);
+  if (!flags.deadline.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const absl::Duration deadline,
+                              ParseTimeSpan("--deadline", flags.deadline));
+    *spec.mutable_deadline() = ToProto(deadline);
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const auto labels, ParseLabels(flags.labels));
+  spec.mutable_labels()->insert(labels.begin(), labels.end());
+  // A detached job is fetched later, perhaps with --out-weights.
+  spec.set_return_pruned_weight(options.detach || !options.output.out_weights.empty());
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw::cli

@@ -1,0 +1,67 @@
+// How a client connects, waits and retries.
+#ifndef SPARSEFW_CLIENT_OPTIONS_H_
+#define SPARSEFW_CLIENT_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace grpc {
+class ChannelCredentials;
+}
+
+namespace sparsefw::client {
+
+struct RetryOptions {
+  // The n-th wait in a row is drawn from [d/2, d] with
+  // d = min(max_backoff, initial_backoff * multiplier^n).
+  absl::Duration initial_backoff = absl::Milliseconds(100);
+  absl::Duration max_backoff = absl::Seconds(5);
+  double multiplier = 2;
+  // Time without progress (a byte committed, an event received) after which
+  // the last error is returned.
+  absl::Duration give_up_after = absl::Minutes(1);
+};
+
+struct ClientOptions {
+  // For the first connection.
+  absl::Duration connect_timeout = absl::Seconds(5);
+  // For one attempt of a call that is not a stream.
+  absl::Duration call_timeout = absl::Minutes(2);
+  RetryOptions retry;
+  // Data bytes in a message, [1, kMaxChunkBytes].
+  int64_t chunk_bytes = 1 << 20;
+  // Messages stay at or under 2 MiB, framing included.
+  static constexpr int64_t kMaxChunkBytes = (2 << 20) - (4 << 10);
+  // Told of every attempt that failed and will be made again after the wait.
+  // Called from the thread of the call.
+  std::function<void(const absl::Status& error, absl::Duration wait)> on_retry;
+  // Recorded by the server with every tensor and job.
+  std::string owner;
+  // None: plain text.
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+};
+
+struct CallOptions {
+  // When stop is requested the call ends within milliseconds with CANCELLED
+  // (reason STOPPED). What the server has accepted by then it keeps.
+  std::stop_token stop;
+};
+
+// How far a transfer is. After a broken stream `done_bytes` may step back to
+// what the server has committed.
+struct TransferProgress {
+  int64_t done_bytes = 0;
+  int64_t total_bytes = 0;
+};
+// Called from the thread of the call, after every chunk.
+using TransferCallback = std::function<void(const TransferProgress&)>;
+
+}  // namespace sparsefw::client
+
+#endif  // SPARSEFW_CLIENT_OPTIONS_H_

@@ -1,0 +1,141 @@
+#include "sparsefw/client/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/src/rpc.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client {
+namespace {
+
+absl::Status CheckOptions(const ClientOptions& options) {
+  if (options.chunk_bytes < 1 || options.chunk_bytes > ClientOptions::kMaxChunkBytes) {
+    return WithReason(absl::InvalidArgumentError(
+                          absl::StrFormat("chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
+                                          ClientOptions::kMaxChunkBytes, options.chunk_bytes)),
+                      "CLIENT_ARGUMENT");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<internal::Rpc> rpc) : rpc_(std::move(rpc)) {}
+Client::~Client() = default;
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& address,
+                                                        ClientOptions options) {
+  SPARSEFW_RETURN_IF_ERROR(CheckOptions(options));
+  auto rpc = std::make_unique<internal::Rpc>(address, std::move(options));
+  SPARSEFW_RETURN_IF_ERROR(rpc->WaitUntilConnected());
+  return std::unique_ptr<Client>(new Client(std::move(rpc)));
+}
+
+const std::string& Client::address() const { return rpc_->address(); }
+
+absl::StatusOr<v1::Tensor> Client::GetTensor(const std::string& name, const CallOptions& call) {
+  v1::GetTensorRequest request;
+  request.set_name(name);
+  v1::Tensor tensor;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("GetTensor", call, [&](grpc::ClientContext* context) {
+    return rpc_->tensors().GetTensor(context, request, &tensor);
+  }));
+  return tensor;
+}
+
+absl::Status Client::DeleteTensor(const std::string& name, const CallOptions& call) {
+  v1::DeleteTensorRequest request;
+  request.set_name(name);
+  google::protobuf::Empty empty;
+  return rpc_->Call("DeleteTensor", call, [&](grpc::ClientContext* context) {
+    return rpc_->tensors().DeleteTensor(context, request, &empty);
+  });
+}
+
+absl::StatusOr<v1::Job> Client::CreateJob(const v1::JobSpec& spec, const std::string& request_id,
+                                          const CallOptions& call) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_request_id(request_id.empty() ? internal::NewRequestId() : request_id);
+  request.set_owner(rpc_->options().owner);
+  v1::Job job;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("CreateJob", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().CreateJob(context, request, &job);
+  }));
+  return job;
+}
+
+absl::Status Client::ValidateJob(const v1::JobSpec& spec, const CallOptions& call) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_validate_only(true);
+  request.set_owner(rpc_->options().owner);
+  v1::Job job;
+  return rpc_->Call("CreateJob", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().CreateJob(context, request, &job);
+  });
+}
+
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& name, const CallOptions& call) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  v1::Job job;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("GetJob", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().GetJob(context, request, &job);
+  }));
+  return job;
+}
+
+absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const ListJobsOptions& options,
+                                                      const CallOptions& call) {
+  constexpr int64_t kPage = 1000;
+  v1::ListJobsRequest request;
+  for (const v1::JobState state : options.states) request.add_states(state);
+  request.mutable_labels()->insert(options.labels.begin(), options.labels.end());
+  std::vector<v1::Job> jobs;
+  do {
+    const int64_t wanted = options.limit - static_cast<int64_t>(jobs.size());
+    request.set_page_size(
+        static_cast<int32_t>(options.limit > 0 ? std::min(wanted, kPage) : kPage));
+    v1::ListJobsResponse page;
+    SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListJobs", call, [&](grpc::ClientContext* context) {
+      return rpc_->jobs().ListJobs(context, request, &page);
+    }));
+    for (v1::Job& job : *page.mutable_jobs()) jobs.push_back(std::move(job));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty() &&
+           (options.limit == 0 || static_cast<int64_t>(jobs.size()) < options.limit));
+  return jobs;
+}
+
+absl::StatusOr<v1::Job> Client::CancelJob(const std::string& name, const CallOptions& call) {
+  v1::CancelJobRequest request;
+  request.set_name(name);
+  v1::Job job;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("CancelJob", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().CancelJob(context, request, &job);
+  }));
+  return job;
+}
+
+absl::Status Client::DeleteJob(const std::string& name, const CallOptions& call) {
+  v1::DeleteJobRequest request;
+  request.set_name(name);
+  google::protobuf::Empty empty;
+  return rpc_->Call("DeleteJob", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().DeleteJob(context, request, &empty);
+  });
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& call) {
+  v1::ServerInfo info;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("GetServerInfo", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().GetServerInfo(context, v1::GetServerInfoRequest(), &info);
+  }));
+  return info;
+}
+
+}  // namespace sparsefw::client

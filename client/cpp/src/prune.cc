@@ -1,0 +1,183 @@
+// Client::Prune, the one-call form.
+#include <grpcpp/support/sync_stream.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/src/rpc.h"
+#include "sparsefw/client/client.h"
+#include "sparsefw/client/error.h"
+#include "sparsefw/client/job_state.h"
+#include "sparsefw/crc32c.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client {
+namespace {
+
+absl::Status Invalid(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), "CLIENT_ARGUMENT");
+}
+
+absl::Status CheckTensor(const char* what, const v1::TensorSpec& spec,
+                         std::span<const std::byte> bytes) {
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t size, ByteSize(spec));
+  if (size == static_cast<int64_t>(bytes.size())) return absl::OkStatus();
+  return Invalid(absl::StrFormat("dims and dtype of the %s ask for %d bytes; got %d", what, size,
+                                 bytes.size()));
+}
+
+absl::Status Check(const PruneInput& input) {
+  if (!input.spec.weight().empty() || !input.spec.gram().empty()) {
+    return Invalid("the tensor names of a one-call spec must be empty");
+  }
+  SPARSEFW_RETURN_IF_ERROR(CheckTensor("weight", input.weight, input.weight_bytes));
+  if (input.gram_bytes.empty() == input.activation_bytes.empty()) {
+    return Invalid("either a Gram or activations must be given, not both");
+  }
+  if (!input.gram_bytes.empty()) return CheckTensor("Gram", input.gram, input.gram_bytes);
+  return absl::OkStatus();
+}
+
+// One Prune stream, read and written by one thread: the server answers only
+// when all input is in, so neither side can fill up the other.
+class OneCall {
+ public:
+  using Stream = grpc::ClientReaderWriter<v1::PruneRequest, v1::PruneResponse>;
+
+  OneCall(const internal::Rpc& rpc, const PruneInput& input, const JobCallback& on_event)
+      : rpc_(rpc), input_(input), on_event_(on_event) {}
+
+  // False when the stream broke; Finish() tells why.
+  bool Send(Stream& stream) const {
+    v1::PruneRequest request;
+    v1::PruneHeader& header = *request.mutable_header();
+    *header.mutable_spec() = input_.spec;
+    *header.mutable_weight() = input_.weight;
+    if (input_.activation_bytes.empty()) {
+      *header.mutable_gram() = input_.gram;
+    } else {
+      *header.mutable_activations() = input_.activations;
+    }
+    header.set_request_id(internal::NewRequestId());
+    header.set_detach(input_.detach);
+    header.set_owner(rpc_.options().owner);
+    return stream.Write(request) &&
+           SendChunks(stream, input_.weight_bytes, &v1::PruneRequest::mutable_weight) &&
+           SendChunks(stream, input_.gram_bytes, &v1::PruneRequest::mutable_gram) &&
+           SendChunks(stream, input_.activation_bytes, &v1::PruneRequest::mutable_activations) &&
+           stream.WritesDone();
+  }
+
+  absl::Status Receive(const v1::PruneResponse& response) {
+    switch (response.message_case()) {
+      case v1::PruneResponse::kAccepted:
+        job_ = response.accepted().job();
+        return absl::OkStatus();
+      case v1::PruneResponse::kEvent:
+        if (on_event_) on_event_(response.event());
+        return absl::OkStatus();
+      case v1::PruneResponse::kMask:
+        return Append(response.mask(), "mask", output_.mask);
+      case v1::PruneResponse::kPrunedWeight:
+        return Append(response.pruned_weight(), "pruned weight", output_.pruned_weight);
+      case v1::PruneResponse::kFinal:
+        output_.job = response.final();
+        done_ = true;
+        return absl::OkStatus();
+      case v1::PruneResponse::MESSAGE_NOT_SET:
+        break;
+    }
+    return absl::OkStatus();  // of a newer server: nothing we asked for
+  }
+
+  // Set once the server has accepted the job.
+  const std::string& job() const { return job_; }
+  bool done() const { return done_; }
+  PruneOutput& output() { return output_; }
+
+ private:
+  bool SendChunks(Stream& stream, std::span<const std::byte> bytes,
+                  v1::Chunk* (v1::PruneRequest::*field)()) const {
+    v1::PruneRequest request;
+    const auto step = static_cast<size_t>(rpc_.options().chunk_bytes);
+    for (size_t offset = 0; offset < bytes.size(); offset += step) {
+      const auto data = bytes.subspan(offset, std::min(step, bytes.size() - offset));
+      v1::Chunk& chunk = *(request.*field)();
+      chunk.set_offset(static_cast<int64_t>(offset));
+      chunk.set_crc32c(Crc32c(data));
+      chunk.set_data(data.data(), data.size());
+      if (!stream.Write(request)) return false;
+    }
+    return true;
+  }
+
+  static absl::Status Append(const v1::Chunk& chunk, const char* what,
+                             std::vector<std::byte>& bytes) {
+    const auto data = std::as_bytes(std::span(chunk.data()));
+    if (chunk.offset() != static_cast<int64_t>(bytes.size())) {
+      return WithReason(
+          absl::InternalError(absl::StrFormat("expected byte %d of the %s; got byte %d",
+                                              bytes.size(), what, chunk.offset())),
+          "PROTOCOL");
+    }
+    if (Crc32c(data) != chunk.crc32c()) {
+      return WithReason(
+          absl::DataLossError(absl::StrFormat("the chunk at byte %d of the %s does not match its "
+                                              "checksum",
+                                              chunk.offset(), what)),
+          "CHECKSUM_MISMATCH");
+    }
+    bytes.insert(bytes.end(), data.begin(), data.end());
+    return absl::OkStatus();
+  }
+
+  const internal::Rpc& rpc_;
+  const PruneInput& input_;
+  const JobCallback& on_event_;
+  std::string job_;
+  bool done_ = false;
+  PruneOutput output_;
+};
+
+}  // namespace
+
+absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCallback& on_event,
+                                          const CallOptions& call) {
+  SPARSEFW_RETURN_IF_ERROR(Check(input));
+  OneCall one(*rpc_, input, on_event);
+  absl::Status status;
+  {
+    grpc::ClientContext context;
+    const internal::CancelOnStop cancel(call, &context);
+    const auto stream = rpc_->data_jobs().Prune(&context);
+    one.Send(*stream);
+    v1::PruneResponse response;
+    absl::Status bad;
+    while (bad.ok() && stream->Read(&response)) bad = one.Receive(response);
+    if (!bad.ok()) context.TryCancel();
+    status = rpc_->StreamStatus(stream->Finish(), call);
+    if (!bad.ok()) status = bad;
+  }
+  if (status.ok() && one.done()) return std::move(one.output());
+  if (status.ok()) {
+    return WithReason(absl::InternalError("Prune ended without the final job"), "PROTOCOL");
+  }
+  // The job outlives this stream only if it was told to.
+  const bool survives = input.detach && !one.job().empty();
+  if (!survives || !(IsTransient(status) || absl::IsDataLoss(status))) return status;
+  PruneOutput output;
+  SPARSEFW_ASSIGN_OR_RETURN(output.job, WaitJob(one.job(), on_event, call));
+  if (const std::string& mask = output.job.result().mask(); !mask.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(TensorData data, ReadTensor(mask, {}, call));
+    output.mask = std::move(data.bytes);
+  }
+  if (const std::string& pruned = output.job.result().pruned_weight(); !pruned.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(TensorData data, ReadTensor(pruned, {}, call));
+    output.pruned_weight = std::move(data.bytes);
+  }
+  return output;
+}
+
+}  // namespace sparsefw::client

@@ -1,0 +1,137 @@
+#include "client/cpp/src/resumable_upload.h"
+
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
+#include "sparsefw/client/error.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client::internal {
+namespace {
+
+// Where an upload stands: complete, or at a committed position.
+struct Position {
+  std::optional<v1::Tensor> tensor;
+  std::string upload;
+  int64_t committed = 0;
+};
+
+// The same request_id finds an upload made before, and the tensor it became.
+absl::StatusOr<Position> Open(const Rpc& rpc, const UploadContent& content,
+                              const std::string& request_id, const CallOptions& call) {
+  v1::CreateUploadRequest request = content.CreateRequest();
+  request.set_request_id(request_id);
+  request.set_owner(rpc.options().owner);
+  v1::CreateUploadResponse response;
+  SPARSEFW_RETURN_IF_ERROR(rpc.Call("CreateUpload", call, [&](grpc::ClientContext* context) {
+    return rpc.tensors().CreateUpload(context, request, &response);
+  }));
+  Position position;
+  if (response.has_tensor()) {
+    position.tensor = response.tensor();
+  } else {
+    position.upload = response.upload().name();
+    position.committed = content.Committed(response.upload());
+  }
+  return position;
+}
+
+// Where the server stands after a stream that ended with `error`. The error
+// says so itself where the server refused a message; a broken connection does
+// not, and may have hidden a success.
+absl::StatusOr<Position> Locate(const Rpc& rpc, const UploadContent& content,
+                                const std::string& request_id, const std::string& upload,
+                                const absl::Status& error, const CallOptions& call) {
+  Position position;
+  position.upload = upload;
+  const ReasonMetadata metadata = ReasonMetadataOf(error);
+  if (const auto found = metadata.find(content.CommittedKey());
+      found != metadata.end() && absl::SimpleAtoi(found->second, &position.committed)) {
+    return position;
+  }
+  v1::GetUploadRequest request;
+  request.set_name(upload);
+  v1::Upload state;
+  const absl::Status status = rpc.Call("GetUpload", call, [&](grpc::ClientContext* context) {
+    return rpc.tensors().GetUpload(context, request, &state);
+  });
+  if (absl::IsNotFound(status)) return Open(rpc, content, request_id, call);
+  SPARSEFW_RETURN_IF_ERROR(status);
+  position.committed = content.Committed(state);
+  return position;
+}
+
+// Sending again from the committed position can help.
+bool IsResumable(const absl::Status& error) {
+  const std::string reason = ReasonOf(error);
+  return IsTransient(error) || reason == "OFFSET_GAP" ||
+         (absl::IsDataLoss(error) && reason == "CHECKSUM_MISMATCH") ||
+         // The upload expired, or the server has restarted and forgot it.
+         (absl::IsNotFound(error) && reason == "UPLOAD_NOT_FOUND");
+}
+
+// One upload, followed from its first byte to the finished tensor.
+class Run {
+ public:
+  Run(const Rpc& rpc, UploadContent& content, const CallOptions& call)
+      : rpc_(rpc),
+        content_(content),
+        call_(call),
+        request_id_(NewRequestId()),
+        backoff_(rpc.NewBackoff()) {}
+
+  absl::StatusOr<v1::Tensor> ToTheEnd() {
+    SPARSEFW_ASSIGN_OR_RETURN(position_, Open(rpc_, content_, request_id_, call_));
+    for (;;) {
+      if (position_.tensor) return *std::move(position_.tensor);
+      if (position_.committed < 0 || position_.committed > content_.total()) {
+        return WithReason(absl::InternalError("the server's committed position of " +
+                                              position_.upload + " is beyond the end"),
+                          "PROTOCOL");
+      }
+      const auto sent = content_.SendFrom(position_.upload, position_.committed);
+      if (sent.ok()) return *sent;
+      if (!IsResumable(sent.status())) return sent.status();
+      SPARSEFW_RETURN_IF_ERROR(rpc_.WaitToRetry(sent.status(), backoff_, call_));
+      const std::string upload = position_.upload;
+      const int64_t before = position_.committed;
+      SPARSEFW_ASSIGN_OR_RETURN(position_,
+                                Locate(rpc_, content_, request_id_, upload, sent.status(), call_));
+      if (position_.upload == upload && position_.committed > before) backoff_.Reset(absl::Now());
+    }
+  }
+
+  // Gives the room that an unfinished upload has reserved back at once. If
+  // that does not work the server does it later by itself.
+  void Abandon() const {
+    if (position_.upload.empty()) return;
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+    v1::DeleteUploadRequest request;
+    request.set_name(position_.upload);
+    google::protobuf::Empty empty;
+    rpc_.tensors().DeleteUpload(&context, request, &empty);
+  }
+
+ private:
+  const Rpc& rpc_;
+  UploadContent& content_;
+  const CallOptions& call_;
+  const std::string request_id_;
+  Backoff backoff_;
+  Position position_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Tensor> RunUpload(const Rpc& rpc, UploadContent& content,
+                                     const CallOptions& call) {
+  Run run(rpc, content, call);
+  auto tensor = run.ToTheEnd();
+  if (!tensor.ok()) run.Abandon();
+  return tensor;
+}
+
+}  // namespace sparsefw::client::internal

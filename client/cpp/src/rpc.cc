@@ -1,0 +1,143 @@
+#include "client/cpp/src/rpc.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "sparsefw/client/error.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client::internal {
+namespace {
+
+bool IsLoopback(const std::string& address) {
+  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
+}
+
+grpc::ChannelArguments Arguments(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // Its own connection: a small call on a shared one waits behind uploads.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Retries are ours: gRPC's would buffer streams and cannot resume them.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // A peer that vanished without closing its connection is noticed within a
+  // minute, also while a watch is silent.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A proxy configured for the web has no way to this machine's loopback.
+  if (IsLoopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+std::chrono::system_clock::time_point DeadlineIn(absl::Duration timeout) {
+  return absl::ToChronoTime(absl::Now() + timeout);
+}
+
+// False when stop was requested meanwhile.
+bool Sleep(absl::Duration duration, const CallOptions& call) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock<std::mutex> lock(mutex);
+  wake.wait_for(lock, call.stop, absl::ToChronoNanoseconds(duration), [] { return false; });
+  return !call.stop.stop_requested();
+}
+
+}  // namespace
+
+absl::Status Stopped() {
+  return WithReason(absl::CancelledError("stopped by the caller"), "STOPPED");
+}
+
+Rpc::Rpc(std::string address, ClientOptions options)
+    : address_(std::move(address)), options_(std::move(options)) {
+  const auto credentials =
+      options_.credentials ? options_.credentials : grpc::InsecureChannelCredentials();
+  control_channel_ = grpc::CreateCustomChannel(address_, credentials, Arguments(address_));
+  data_channel_ = grpc::CreateCustomChannel(address_, credentials, Arguments(address_));
+  jobs_ = v1::PruneService::NewStub(control_channel_);
+  tensors_ = v1::TensorService::NewStub(control_channel_);
+  data_ = v1::TensorService::NewStub(data_channel_);
+  data_jobs_ = v1::PruneService::NewStub(data_channel_);
+}
+
+absl::Status Rpc::WaitUntilConnected() const {
+  if (control_channel_->WaitForConnected(DeadlineIn(options_.connect_timeout))) {
+    return absl::OkStatus();
+  }
+  // Only a call tells why.
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(absl::Seconds(1)));
+  v1::ServerInfo info;
+  const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+  if (why.ok()) return absl::OkStatus();
+  return WithReason(absl::UnavailableError(absl::StrFormat(
+                        "no server could be reached at %s within %s: %s", address_,
+                        absl::FormatDuration(options_.connect_timeout), why.error_message())),
+                    "UNREACHABLE");
+}
+
+Backoff Rpc::NewBackoff() const {
+  return Backoff(options_.retry, absl::Now(), absl::Uniform<uint64_t>(absl::BitGen()));
+}
+
+absl::Status Rpc::WaitToRetry(const absl::Status& error, Backoff& backoff,
+                              const CallOptions& call) const {
+  const auto delay = backoff.Next(absl::Now(), RetryDelayOf(error));
+  if (!delay) {
+    return WithMessage(error, absl::StrFormat("%s; gave up after %s without progress",
+                                              std::string(error.message()),
+                                              absl::FormatDuration(options_.retry.give_up_after)));
+  }
+  if (options_.on_retry) options_.on_retry(error, *delay);
+  return Sleep(*delay, call) ? absl::OkStatus() : Stopped();
+}
+
+absl::Status Rpc::StreamStatus(const grpc::Status& status, const CallOptions& call) const {
+  if (!status.ok() && call.stop.stop_requested()) return Stopped();
+  return StatusFromGrpc(status);
+}
+
+absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
+                       const Attempt& attempt) const {
+  Backoff backoff = NewBackoff();
+  for (;;) {
+    if (call.stop.stop_requested()) return Stopped();
+    absl::Status status;
+    {
+      grpc::ClientContext context;
+      context.set_deadline(DeadlineIn(options_.call_timeout));
+      const CancelOnStop cancel(call, &context);
+      status = StreamStatus(attempt(&context), call);
+    }
+    if (absl::IsDeadlineExceeded(status) && ReasonOf(status).empty()) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("%s: no answer to %s within %s", address_, method,
+                          absl::FormatDuration(options_.call_timeout)));
+    }
+    if (!IsTransient(status)) return status;
+    if (absl::Status waited = WaitToRetry(status, backoff, call); !waited.ok()) return waited;
+  }
+}
+
+std::string NewRequestId() {
+  absl::BitGen random;
+  const auto high = absl::Uniform<uint64_t>(random);
+  const auto low = absl::Uniform<uint64_t>(random);
+  return absl::StrFormat("%08x-%04x-4%03x-%04x-%012x", high >> 32, (high >> 16) & 0xffff,
+                         high & 0xfff, 0x8000 | ((low >> 48) & 0x3fff), low & 0xffff'ffff'ffffULL);
+}
+
+}  // namespace sparsefw::client::internal

@@ -1,0 +1,82 @@
+// The connections of a client and its one policy of retries.
+#ifndef SPARSEFW_CLIENT_SRC_RPC_H_
+#define SPARSEFW_CLIENT_SRC_RPC_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "sparsefw/client/backoff.h"
+#include "sparsefw/client/options.h"
+#include "sparsefw/v1/prune_service.grpc.pb.h"
+#include "sparsefw/v1/tensor_service.grpc.pb.h"
+
+namespace sparsefw::client::internal {
+
+// Cancels an RPC while it lives, once stop is requested.
+class CancelOnStop {
+ public:
+  CancelOnStop(const CallOptions& call, grpc::ClientContext* context)
+      : callback_(call.stop, [context] { context->TryCancel(); }) {}
+
+ private:
+  std::stop_callback<std::function<void()>> callback_;
+};
+
+// Cancelled (STOPPED).
+absl::Status Stopped();
+
+// Thread-safe.
+class Rpc {
+ public:
+  Rpc(std::string address, ClientOptions options);
+
+  // Errors: Unavailable (UNREACHABLE) after connect_timeout.
+  absl::Status WaitUntilConnected() const;
+
+  const std::string& address() const { return address_; }
+  const ClientOptions& options() const { return options_; }
+  v1::PruneService::Stub& jobs() const { return *jobs_; }
+  // On the control channel: calls that carry no tensor bytes.
+  v1::TensorService::Stub& tensors() const { return *tensors_; }
+  // On the data channel.
+  v1::TensorService::Stub& data() const { return *data_; }
+  v1::PruneService::Stub& data_jobs() const { return *data_jobs_; }
+
+  // Runs a call that is safe to repeat until it succeeds, fails for good, or
+  // retrying has taken too long.
+  using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
+  absl::Status Call(std::string_view method, const CallOptions& call, const Attempt& attempt) const;
+
+  Backoff NewBackoff() const;
+  // After `error`, which is worth another attempt: waits and returns OK, or
+  // returns `error` (with "gave up after") when the time is up, or Stopped().
+  absl::Status WaitToRetry(const absl::Status& error, Backoff& backoff,
+                           const CallOptions& call) const;
+
+  // The status of a finished stream, as the caller is to see it.
+  absl::Status StreamStatus(const grpc::Status& status, const CallOptions& call) const;
+
+ private:
+  const std::string address_;
+  const ClientOptions options_;
+  std::shared_ptr<grpc::Channel> control_channel_;
+  std::shared_ptr<grpc::Channel> data_channel_;
+  std::unique_ptr<v1::PruneService::Stub> jobs_;
+  std::unique_ptr<v1::TensorService::Stub> tensors_;
+  std::unique_ptr<v1::TensorService::Stub> data_;
+  std::unique_ptr<v1::PruneService::Stub> data_jobs_;
+};
+
+// A random UUID (version 4).
+std::string NewRequestId();
+
+}  // namespace sparsefw::client::internal
+
+#endif  // SPARSEFW_CLIENT_SRC_RPC_H_

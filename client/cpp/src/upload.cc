@@ -1,0 +1,188 @@
+// Client::UploadTensor and Client::UploadGramFromActivations.
+#include <grpcpp/support/sync_stream.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/src/resumable_upload.h"
+#include "client/cpp/src/rpc.h"
+#include "sparsefw/client/client.h"
+#include "sparsefw/crc32c.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client {
+namespace {
+
+using internal::CancelOnStop;
+using internal::Rpc;
+
+absl::Status Mismatch(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), "CLIENT_ARGUMENT");
+}
+
+absl::Status Unfinished(const char* method) {
+  return WithReason(
+      absl::InternalError(absl::StrFormat("%s ended without the finished tensor", method)),
+      "PROTOCOL");
+}
+
+void Report(const TransferCallback& progress, int64_t done, int64_t total) {
+  if (progress) progress(TransferProgress{done, total});
+}
+
+class TensorContent final : public internal::UploadContent {
+ public:
+  TensorContent(const Rpc& rpc, const v1::TensorSpec& spec, std::span<const std::byte> bytes,
+                const TransferCallback& progress, const CallOptions& call)
+      : rpc_(rpc), spec_(spec), bytes_(bytes), progress_(progress), call_(call) {}
+
+  v1::CreateUploadRequest CreateRequest() const override {
+    v1::CreateUploadRequest request;
+    *request.mutable_tensor() = spec_;
+    return request;
+  }
+  int64_t Committed(const v1::Upload& upload) const override { return upload.committed_size(); }
+  std::string CommittedKey() const override { return "committed_size"; }
+  int64_t total() const override { return static_cast<int64_t>(bytes_.size()); }
+
+  absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
+    grpc::ClientContext context;
+    const CancelOnStop cancel(call_, &context);
+    v1::WriteTensorResponse response;
+    const auto stream = rpc_.data().WriteTensor(&context, &response);
+    v1::WriteTensorRequest request;
+    request.set_upload(upload);
+    Report(progress_, from, total());
+    int64_t offset = from;
+    do {
+      const int64_t size = std::min(rpc_.options().chunk_bytes, total() - offset);
+      const auto data = bytes_.subspan(static_cast<size_t>(offset), static_cast<size_t>(size));
+      v1::Chunk& chunk = *request.mutable_chunk();
+      chunk.set_offset(offset);
+      chunk.set_crc32c(Crc32c(data));
+      chunk.set_data(data.data(), data.size());
+      offset += size;
+      if (offset == total()) {
+        request.set_finish(true);
+        request.set_total_crc32c(TotalCrc());
+      }
+      if (!stream->Write(request)) break;
+      request.clear_target();
+      Report(progress_, offset, total());
+    } while (offset < total());
+    stream->WritesDone();
+    SPARSEFW_RETURN_IF_ERROR(rpc_.StreamStatus(stream->Finish(), call_));
+    if (!response.has_tensor()) return Unfinished("WriteTensor");
+    return response.tensor();
+  }
+
+ private:
+  // Computed once, when the first stream gets to the end.
+  uint32_t TotalCrc() {
+    if (!total_crc_) total_crc_ = Crc32c(bytes_);
+    return *total_crc_;
+  }
+
+  const Rpc& rpc_;
+  const v1::TensorSpec& spec_;
+  const std::span<const std::byte> bytes_;
+  const TransferCallback& progress_;
+  const CallOptions& call_;
+  std::optional<uint32_t> total_crc_;
+};
+
+class ActivationContent final : public internal::UploadContent {
+ public:
+  ActivationContent(const Rpc& rpc, const v1::GramSpec& spec, std::span<const std::byte> bytes,
+                    int64_t row_bytes, const TransferCallback& progress, const CallOptions& call)
+      : rpc_(rpc),
+        spec_(spec),
+        bytes_(bytes),
+        row_bytes_(row_bytes),
+        progress_(progress),
+        call_(call) {}
+
+  v1::CreateUploadRequest CreateRequest() const override {
+    v1::CreateUploadRequest request;
+    *request.mutable_gram() = spec_;
+    return request;
+  }
+  int64_t Committed(const v1::Upload& upload) const override { return upload.committed_tokens(); }
+  std::string CommittedKey() const override { return "committed_tokens"; }
+  int64_t total() const override { return static_cast<int64_t>(bytes_.size()) / row_bytes_; }
+
+  absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
+    grpc::ClientContext context;
+    const CancelOnStop cancel(call_, &context);
+    v1::AccumulateGramResponse response;
+    const auto stream = rpc_.data().AccumulateGram(&context, &response);
+    v1::AccumulateGramRequest request;
+    request.set_upload(upload);
+    const int64_t rows_per_chunk = std::max<int64_t>(1, rpc_.options().chunk_bytes / row_bytes_);
+    Report(progress_, from * row_bytes_, total() * row_bytes_);
+    int64_t token = from;
+    do {
+      const int64_t rows = std::min(rows_per_chunk, total() - token);
+      const auto data = bytes_.subspan(static_cast<size_t>(token * row_bytes_),
+                                       static_cast<size_t>(rows * row_bytes_));
+      request.set_token_offset(token);
+      request.set_crc32c(Crc32c(data));
+      request.set_data(data.data(), data.size());
+      token += rows;
+      request.set_finish(token == total());
+      if (!stream->Write(request)) break;
+      request.clear_target();
+      Report(progress_, token * row_bytes_, total() * row_bytes_);
+    } while (token < total());
+    stream->WritesDone();
+    SPARSEFW_RETURN_IF_ERROR(rpc_.StreamStatus(stream->Finish(), call_));
+    if (!response.has_gram()) return Unfinished("AccumulateGram");
+    return response.gram();
+  }
+
+ private:
+  const Rpc& rpc_;
+  const v1::GramSpec& spec_;
+  const std::span<const std::byte> bytes_;
+  const int64_t row_bytes_;
+  const TransferCallback& progress_;
+  const CallOptions& call_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Tensor> Client::UploadTensor(const v1::TensorSpec& spec,
+                                                std::span<const std::byte> bytes,
+                                                const TransferCallback& progress,
+                                                const CallOptions& call) {
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t size, ByteSize(spec));
+  if (size != static_cast<int64_t>(bytes.size())) {
+    return Mismatch(absl::StrFormat("dims and dtype ask for %d bytes; got %d", size, bytes.size()));
+  }
+  TensorContent content(*rpc_, spec, bytes, progress, call);
+  return internal::RunUpload(*rpc_, content, call);
+}
+
+absl::StatusOr<v1::Tensor> Client::UploadGramFromActivations(const v1::GramSpec& spec,
+                                                             std::span<const std::byte> activations,
+                                                             const TransferCallback& progress,
+                                                             const CallOptions& call) {
+  const auto dtype = FromProto(spec.activation_dtype());
+  if (!dtype || spec.d_in() < 1)
+    return Mismatch("activations need a dtype and a d_in of at least 1");
+  const int64_t widest = ClientOptions::kMaxChunkBytes / static_cast<int64_t>(SizeOf(*dtype));
+  if (spec.d_in() > widest) {
+    return Mismatch(absl::StrFormat("d_in must be at most %d, one token to a message; got %d",
+                                    widest, spec.d_in()));
+  }
+  const int64_t row_bytes = spec.d_in() * static_cast<int64_t>(SizeOf(*dtype));
+  if (activations.empty() || static_cast<int64_t>(activations.size()) % row_bytes != 0) {
+    return Mismatch(absl::StrFormat("activations must be whole tokens of %d bytes; got %d bytes",
+                                    row_bytes, activations.size()));
+  }
+  ActivationContent content(*rpc_, spec, activations, row_bytes, progress, call);
+  return internal::RunUpload(*rpc_, content, call);
+}
+
+}  // namespace sparsefw::client

@@ -1,0 +1,83 @@
+// Client::WaitJob.
+#include <grpcpp/support/sync_stream.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/time/clock.h"
+#include "client/cpp/src/rpc.h"
+#include "sparsefw/client/client.h"
+#include "sparsefw/client/error.h"
+#include "sparsefw/client/job_state.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::client {
+namespace {
+
+// One job followed over as many streams as it takes.
+class Watch {
+ public:
+  Watch(const internal::Rpc& rpc, const std::string& name, const JobCallback& on_event,
+        const CallOptions& call)
+      : rpc_(rpc), on_event_(on_event), call_(call) {
+    request_.set_name(name);
+  }
+
+  // Reads one stream to its end, or to the end of the job.
+  absl::Status Follow() {
+    events_ = 0;
+    grpc::ClientContext context;
+    const internal::CancelOnStop cancel(call_, &context);
+    const auto stream = rpc_.jobs().WatchJob(&context, request_);
+    v1::JobEvent event;
+    while (stream->Read(&event)) {
+      ++events_;
+      request_.set_after_revision(
+          std::max<int64_t>(request_.after_revision(), event.job().revision()));
+      if (on_event_) on_event_(event);
+      if (IsTerminal(event.job().state())) {
+        ended_ = std::move(*event.mutable_job());
+        // There is nothing more to come; leaving never cancels the job.
+        context.TryCancel();
+        stream->Finish();
+        return absl::OkStatus();
+      }
+    }
+    return rpc_.StreamStatus(stream->Finish(), call_);
+  }
+
+  const std::optional<v1::Job>& ended() const { return ended_; }
+  bool heard_something() const { return events_ > 0; }
+
+ private:
+  const internal::Rpc& rpc_;
+  const JobCallback& on_event_;
+  const CallOptions& call_;
+  v1::WatchJobRequest request_;
+  int64_t events_ = 0;
+  std::optional<v1::Job> ended_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallback& on_event,
+                                        const CallOptions& call) {
+  Watch watch(*rpc_, name, on_event, call);
+  Backoff backoff = rpc_->NewBackoff();
+  for (;;) {
+    absl::Status status = watch.Follow();
+    if (watch.ended()) return *watch.ended();
+    if (!status.ok() && !IsTransient(status)) return status;
+    if (watch.heard_something()) backoff.Reset(absl::Now());
+    if (status.ok()) {
+      // A server may end a watch at any time. That is no error, yet waiting
+      // keeps one that does so at once from making this a busy loop.
+      status = WithReason(
+          absl::UnavailableError("the watch of " + name + " ended before the job did"), "PROTOCOL");
+    }
+    SPARSEFW_RETURN_IF_ERROR(rpc_->WaitToRetry(status, backoff, call));
+  }
+}
+
+}  // namespace sparsefw::client
