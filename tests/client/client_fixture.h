@@ -1,0 +1,54 @@
+// A client of a fake server, with waits short enough for tests.
+#ifndef SPARSEFW_TESTS_CLIENT_CLIENT_FIXTURE_H_
+#define SPARSEFW_TESTS_CLIENT_CLIENT_FIXTURE_H_
+
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "sparsefw/client/client.h"
+#include "tests/client/fake_server.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::client::testing {
+
+inline ClientOptions FastOptions() {
+  ClientOptions options;
+  options.retry.initial_backoff = absl::Milliseconds(1);
+  options.retry.max_backoff = absl::Milliseconds(4);
+  options.retry.give_up_after = absl::Seconds(20);
+  options.connect_timeout = absl::Seconds(10);
+  options.chunk_bytes = 1000;
+  options.owner = "tests";
+  return options;
+}
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void Connect(ClientOptions options = FastOptions()) {
+    auto client = Client::Connect(server_.address(), std::move(options));
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  void SetUp() override { Connect(); }
+
+  static std::string RandomBytes(size_t count, unsigned seed) {
+    std::mt19937 random(seed);
+    std::string bytes(count, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    return bytes;
+  }
+  static std::span<const std::byte> View(const std::string& bytes) {
+    return std::as_bytes(std::span(bytes));
+  }
+
+  FakeServer server_;
+  std::unique_ptr<Client> client_;
+};
+
+}  // namespace sparsefw::client::testing
+
+#endif  // SPARSEFW_TESTS_CLIENT_CLIENT_FIXTURE_H_

@@ -1,0 +1,152 @@
+"""The two programs, as processes of their own."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", "build/bin")).resolve()
+# Sanitizers make everything slower; waits are limits, never pauses.
+TIME_SCALE = float(os.environ.get("SPARSEFW_TIME_SCALE", "1"))
+READY = re.compile(r"^listening on (\S+:\d+) metrics on (\S+:\d+) device (\S.*)$")
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds * TIME_SCALE
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+
+
+class Server:
+    """sparsefw-server on free ports of the loopback, with a state folder of its own."""
+
+    def __init__(self, folder, *flags, env=None, wait=True, defaults=True):
+        self.state_dir = Path(folder) / "state"
+        self.log_path = Path(folder) / "server.log"
+        self.log_file = open(self.log_path, "ab")
+        command = [str(BIN_DIR / "sparsefw-server")]
+        if defaults:
+            command += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+                        "--state-dir", str(self.state_dir), "--device", "cpu"]
+        self.process = subprocess.Popen(
+            command + [str(flag) for flag in flags], stdout=subprocess.PIPE, stderr=self.log_file,
+            text=True, env={**clean_environment(), **(env or {})}, cwd=folder)
+        self.output = []
+        self.address = self.metrics = self.device = None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if wait:
+            wait_until(lambda: self.address or self.process.poll() is not None, 30, "ready line")
+            assert self.address, f"no ready line; exit {self.process.poll()}:\n{self.log()}"
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.output.append(line)
+            match = READY.match(line)
+            if match:
+                self.metrics, self.device = match[2], match[3]
+                self.address = match[1]
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=30):
+        code = self.process.wait(timeout=seconds * TIME_SCALE)
+        self.reader.join(5)
+        return code
+
+    def stop(self):
+        """Drains; returns the exit code."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log_file.close()
+
+
+class Finished:
+    def __init__(self, arguments, code, out, err):
+        self.arguments, self.code, self.out, self.err = arguments, code, out, err
+
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def sentence(self):
+        """The message: the last line of standard error."""
+        lines = [line for line in self.err.replace("\r", "\n").splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    def expect(self, code):
+        assert self.code == code, (f"expected exit code {code}, got {self.code}\n"
+                                   f"{' '.join(self.arguments)}\n{self.out}\n{self.err}")
+        return self
+
+    def refused(self, code, *words):
+        """Exit code, and one clear sentence that contains every one of `words`."""
+        self.expect(code)
+        assert self.out == "", f"standard output on failure: {self.out!r}"
+        assert self.sentence, "no message"
+        for word in words:
+            assert word.lower() in self.sentence.lower(), f"{word!r} not in: {self.err}"
+        assert self.err.count("\n") - self.err.count("progress") <= 4, f"too long:\n{self.err}"
+        for noise in ("terminate called", "what():", "AddressSanitizer", "runtime error"):
+            assert noise not in self.err, self.err
+        return self
+
+
+class Cli:
+    def __init__(self, address=None, program=None, prefix=()):
+        self.address = address
+        self.command = [*prefix, str(program or BIN_DIR / "sparsefw-cli")]
+
+    def arguments(self, *arguments, server=True):
+        command = self.command + [str(argument) for argument in arguments]
+        return command + (["--server", self.address] if server and self.address else [])
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen(self.arguments(*arguments), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=clean_environment(),
+                                **options)
+
+    def run(self, *arguments, server=True, timeout=120, env=None):
+        command = self.arguments(*arguments, server=server)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout * TIME_SCALE,
+                              env={**clean_environment(), **(env or {})}, stdin=subprocess.DEVNULL)
+        return Finished(command, done.returncode, done.stdout, done.stderr)
+
+
+def finish(process, seconds=60):
+    out, err = process.communicate(timeout=seconds * TIME_SCALE)
+    return Finished(process.args, process.returncode, out, err)
+
+
+def clean_environment():
+    """Ours, less what would configure the programs or send loopback calls to a proxy."""
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
+
+
+def as_nobody(folder, program):
+    """A command that runs a copy of the program as a user who may read only what all may."""
+    copy = Path(folder) / program
+    if not copy.exists():
+        shutil.copy(BIN_DIR / program, copy)
+        copy.chmod(0o755)
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(copy)]

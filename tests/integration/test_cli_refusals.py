@@ -1,0 +1,237 @@
+"""Bad usage, bad files, bad values: one clear sentence and the right exit code, nothing written."""
+import json
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from support import safetensors
+from support.processes import Cli, as_nobody
+
+
+def refused(cli, layer, code, words, *flags, **options):
+    done = cli.run(*layer.submit("--json", *flags, **options))
+    done.refused(code, *words)
+    assert not layer.mask_file.exists(), "a refused job must not leave a mask"
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--no-such-flag"], ["--no-such-flag"]),
+    (["--method", "magic"], ["--method", "magic", "wanda"]),
+    (["--pattern", "diagonal"], ["--pattern", "diagonal", "per-row"]),
+    (["--pattern", "5:4"], ["--pattern", "5:4"]),
+    (["--pattern", "0:4"], ["--pattern", "0:4"]),
+    (["--sparsity", "1.5"], ["--sparsity", "1.5", "[0, 1]"]),
+    (["--sparsity", "-0.1"], ["--sparsity", "-0.1"]),
+    (["--sparsity", "nan"], ["--sparsity", "nan"]),
+    (["--sparsity", "most"], ["--sparsity", "most"]),
+    (["--alpha", "2"], ["alpha", "2", "[0, 1]"]),
+    (["--iterations", "0"], ["iterations", "0"]),
+    (["--iterations", "many"], ["--iterations", "many"]),
+    (["--step-rule", "guess"], ["--step-rule", "guess"]),
+    (["--warm-start", "random"], ["--warm-start", "random"]),
+    (["--warm-start", "sparsefw"], ["--warm-start", "sparsefw"]),
+    (["--deadline", "soon"], ["--deadline", "soon"]),
+    (["--deadline", "-3s"], ["--deadline", "-3s"]),
+    (["--rel-gap", "-1"], ["rel-gap", "-1"]),
+    (["--report-every", "-1"], ["report-every", "-1"]),
+    (["--activations", "x.safetensors"], ["--gram", "--activations"]),
+])
+def test_bad_usage(cli, layer, flags, words):
+    refused(cli, layer, 2, words, *flags)
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ([], ["command"]),
+    (["prune"], ["prune"]),
+    (["submit"], ["--weights"]),
+    (["status"], ["job"]),
+    (["fetch", "jobs/x"], ["--out"]),
+    (["gram"], ["--activations"]),
+])
+def test_missing_arguments(cli, arguments, words):
+    done = cli.run(*arguments)
+    done.expect(2)
+    assert done.out == ""
+    for word in words:
+        assert word in done.err.lower(), done.err
+
+
+def test_weights_and_gram_are_required(cli, layer):
+    cli.run("submit", "--weights", layer.weights_file, "--method", "wanda", "--pattern", "2:4",
+            "--out", layer.mask_file).refused(2, "--gram", "--activations")
+
+
+def bad_values():
+    for name, value in (("nan", np.nan), ("inf", np.inf), ("inf", -np.inf)):
+        yield name, value
+
+
+@pytest.mark.parametrize("name, value", bad_values())
+def test_not_finite(cli, layer, folder, name, value):
+    weight = layer.weight.copy()
+    weight[3, 17] = value
+    path = safetensors.write(folder / "bad.safetensors", {"w": weight})
+    refused(cli, layer, 3, [name, "[3, 17]", "weight"], "--weights", path)
+    gram = layer.gram.copy()
+    gram[5, 6] = gram[6, 5] = value
+    path = safetensors.write(folder / "bad.safetensors", {"g": gram})
+    refused(cli, layer, 3, [name, "[5, 6]", "gram"], "--gram", path)
+    activations = layer.activations.copy()
+    activations[150, 9] = value
+    path = safetensors.write(folder / "bad.safetensors", {"x": activations})
+    done = cli.run("submit", "--weights", layer.weights_file, "--activations", path, "--method",
+                   "wanda", "--pattern", "2:4", "--out", layer.mask_file)
+    done.refused(3, name, "150", "9")
+    cli.run("gram", "--activations", path, "--out", layer.mask_file).refused(3, name, "150", "9")
+    assert not layer.mask_file.exists()
+
+
+def test_gram_that_is_none(cli, layer, folder):
+    gram = layer.gram.copy()
+    gram[2, 7] += 0.5 * np.abs(gram).max()
+    path = safetensors.write(folder / "bad.safetensors", {"g": gram})
+    refused(cli, layer, 3, ["symmetric", "[2, 7]"], "--gram", path)
+    gram = layer.gram.copy()
+    gram[4, 4] = -1
+    path = safetensors.write(folder / "bad.safetensors", {"g": gram})
+    refused(cli, layer, 3, ["negative", "-1", "4"], "--gram", path)
+
+
+def test_wrong_shapes(cli, layer, folder):
+    write = lambda array: safetensors.write(folder / "bad.safetensors", {"t": array})
+    refused(cli, layer, 2, ["bad.safetensors", "[32, 32]", "[31, 31]"],
+            "--gram", write(layer.gram[:31, :31]))
+    refused(cli, layer, 2, ["bad.safetensors", "[32, 31]"], "--gram", write(layer.gram[:, :31]))
+    refused(cli, layer, 2, ["bad.safetensors", "two dimensions", "[768]"],
+            "--weights", write(layer.weight.reshape(-1)))
+    refused(cli, layer, 2, ["bad.safetensors", "[0, 32]"], "--weights", write(layer.weight[:0]))
+    cli.run("submit", "--weights", layer.weights_file, "--activations",
+            write(layer.activations[:, :31]), "--method", "wanda", "--pattern", "2:4", "--out",
+            layer.mask_file).refused(2, "bad.safetensors", "32", "31")
+
+
+def test_pattern_that_does_not_divide_the_inputs(cli, layer):
+    refused(cli, layer, 3, ["32", "5"], "--method", "wanda", pattern="2:5")
+
+
+def test_wrong_dtypes(cli, layer, folder):
+    write = lambda array: safetensors.write(folder / "bad.safetensors", {"t": array})
+    refused(cli, layer, 2, ["bad.safetensors", "F32", "F16", "I64"],
+            "--weights", write(layer.weight.astype("<i8")))
+    refused(cli, layer, 2, ["bad.safetensors", "F64"], "--weights",
+            write(layer.weight.astype("<f8")))
+    refused(cli, layer, 2, ["bad.safetensors", "F16"], "--gram", write(layer.gram.astype("<f2")))
+
+
+def test_unknown_and_ambiguous_tensors(cli, layer, folder):
+    path = safetensors.write(folder / "two.safetensors", {"a": layer.weight, "b": layer.weight})
+    refused(cli, layer, 2, ["two.safetensors", "no_such", "a", "b"], "--weights", f"{path}:no_such")
+    refused(cli, layer, 2, ["two.safetensors", "a", "b"], "--weights", path)
+
+
+def whole(layer):
+    return layer.weights_file.read_bytes()
+
+
+def header(**entry):
+    return json.dumps({"w": {"dtype": "F32", "shape": [24, 32], "data_offsets": [0, 3072], **entry}})
+
+
+BROKEN_FILES = {
+    "empty": lambda layer: b"",
+    "seven bytes": lambda layer: b"\0" * 7,
+    "cut in the header": lambda layer: whole(layer)[:30],
+    "cut in the data": lambda layer: whole(layer)[:-1],
+    "one byte too many": lambda layer: whole(layer) + b"x",
+    "header of 100 MB and one": lambda layer: (100_000_001).to_bytes(8, "little") + b"{" * 64,
+    "header of 2^63": lambda layer: (1 << 63).to_bytes(8, "little") + b"{}",
+    "header of 2^64 - 1": lambda layer: b"\xff" * 8 + b"{}",
+    "not JSON": lambda layer: (4).to_bytes(8, "little") + b"oops",
+    "not an object": lambda layer: (2).to_bytes(8, "little") + b"[]",
+    "text": lambda layer: b"This is no tensor at all, it is a sentence.",
+    "nested too deep": lambda layer: (200000).to_bytes(8, "little") + b"[" * 200000,
+    "offsets beyond the file": lambda layer: with_header(header(data_offsets=[0, 4096])),
+    "offsets reversed": lambda layer: with_header(header(data_offsets=[3072, 0])),
+    "negative offset": lambda layer: with_header(header(data_offsets=[-4, 3068])),
+    "shape that overflows": lambda layer: with_header(header(shape=[1 << 62, 1 << 62])),
+    "negative shape": lambda layer: with_header(header(shape=[-24, -32])),
+    "fractional shape": lambda layer: with_header(header(shape=[24.5, 32])),
+    "shape and offsets differ": lambda layer: with_header(header(shape=[24, 31])),
+    "no dtype": lambda layer: with_header('{"w": {"shape": [24, 32], "data_offsets": [0, 3072]}}'),
+}
+
+
+def with_header(text):
+    return len(text).to_bytes(8, "little") + text.encode() + b"\0" * 3072
+
+
+@pytest.mark.parametrize("kind", BROKEN_FILES)
+def test_broken_files(cli, layer, folder, kind):
+    path = folder / "broken.safetensors"
+    path.write_bytes(BROKEN_FILES[kind](layer))
+    refused(cli, layer, 2, ["broken.safetensors"], "--weights", path)
+
+
+def test_header_that_really_is_that_large(cli, layer, folder):
+    path = folder / "huge.safetensors"
+    with path.open("wb") as file:
+        file.write((100_000_001).to_bytes(8, "little") + b"{}")
+        file.truncate(8 + 100_000_001)
+    refused(cli, layer, 2, ["huge.safetensors", "header"], "--weights", path)
+
+
+def test_missing_file_folder_and_device(cli, layer, folder):
+    refused(cli, layer, 2, ["/no/such/file"], "--weights", "/no/such/file")
+    refused(cli, layer, 2, [str(folder)], "--weights", folder)
+    refused(cli, layer, 2, ["/dev/null"], "--gram", "/dev/null")
+
+
+def test_unreadable_file(shared_server, layer, folder):
+    layer.weights_file.chmod(0)
+    if os.geteuid() == 0:
+        command = as_nobody(folder, "sparsefw-cli")
+        cli = Cli(shared_server.address, program=command[-1], prefix=command[:-1])
+        folder.chmod(0o777)
+    else:
+        cli = Cli(shared_server.address)
+    refused(cli, layer, 2, ["w.safetensors", "ermission"])
+
+
+def test_output_that_cannot_be_written(cli, layer, folder):
+    done = cli.run(*layer.submit("--method", "wanda", "--out", "/no/such/folder/mask.safetensors"))
+    done.refused(2, "--out", "/no/such/folder")
+    done = cli.run(*layer.submit("--method", "wanda", "--out", folder))
+    done.refused(2, "--out", str(folder))
+
+
+def test_unknown_jobs(cli, folder):
+    for command in ("status", "watch", "cancel"):
+        cli.run(command, "jobs/no-such-job").refused(3, "jobs/no-such-job")
+    cli.run("fetch", "jobs/no-such-job", "--out", folder / "m").refused(3, "jobs/no-such-job")
+    cli.run("status", "nonsense").refused(3, "nonsense")
+
+
+def test_what_a_later_version_brings_is_refused_by_name(cli, layer):
+    refused(cli, layer, 3, ["sparsegpt", "version"], "--method", "sparsegpt")
+    refused(cli, layer, 3, ["swap", "version"], "--method", "sparsefw", "--swaps")
+
+
+def test_server_that_is_not_there(layer):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+    cli = Cli(address)
+    refused(cli, layer, 3, [address], "--method", "wanda")
+    cli.run("info").refused(3, address)
+    cli.run("list").refused(3, address)
+
+
+def test_server_that_speaks_something_else(layer):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+        Cli(address).run("info", timeout=60).refused(3, address)
+
+
+def test_bad_server_address(layer):
+    Cli("not an address").run("info").refused(Cli("x").run("info").code, "not an address")

@@ -1,0 +1,134 @@
+"""SIGTERM and SIGINT: the server drains, whatever is under way, and exits with 0."""
+import signal
+import threading
+import time
+
+import grpc
+import pytest
+
+from support.layers import ENDLESS
+from support.processes import Cli, finish, wait_until
+from support.rpc import Client, chunks, error_info, prune_service_pb2, tensor_pb2
+
+
+def detach(cli, layer, *flags):
+    return cli.run(*layer.submit(*ENDLESS, "--detach", "--json", *flags, out=False)) \
+        .expect(0).json()["job"]
+
+
+def state(cli, job):
+    return cli.run("status", job, "--json").expect(0).json()["state"]
+
+
+def running(cli, job):
+    wait_until(lambda: state(cli, job) == "RUNNING", 20, "job runs")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_idle_server_drains_at_once(start_server, number):
+    server = start_server()
+    server.signal(number)
+    assert server.wait(15) == 0
+    assert len(server.output) == 1
+
+
+def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big_layer):
+    server = start_server("--drain-grace", "2s", "--workers", "1")
+    cli = Cli(server.address)
+    attached = cli.start(*big_layer.submit(*ENDLESS, "--json"))
+    (entry,) = wait_until(lambda: cli.run("list", "--json").json()["jobs"], 20, "job is accepted")
+    running(cli, entry["job"])
+    queued = detach(cli, big_layer)
+    client = Client(server.address)
+    events, error = [], []
+
+    def watch():
+        try:
+            for event in client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=queued)):
+                events.append(event)
+        except grpc.RpcError as raised:
+            error.append(raised)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    wait_until(lambda: events, 10, "snapshot")
+    server.signal(signal.SIGTERM)
+    done = finish(attached, 30)
+    assert server.wait(30) == 0, server.log()
+    watcher.join(10)
+    assert not watcher.is_alive()
+    assert events[-1].job.state == 5 or error, "the queued job is cancelled, or the watch UNAVAILABLE"
+    assert done.code in (3, 5), f"{done.code}\n{done.out}\n{done.err}"
+    assert done.sentence
+    client.close()
+
+
+def test_draining_server_refuses_new_work_and_says_when_to_come_back(start_server, big_layer):
+    server = start_server("--drain-grace", "20s")
+    cli = Cli(server.address)
+    job = detach(cli, big_layer)
+    running(cli, job)
+    client = Client(server.address)
+    client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest())
+    weight, gram = (client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job)).spec.weight,
+                    client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job)).spec.gram)
+    server.signal(signal.SIGTERM)
+    spec = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job)).spec
+    request = prune_service_pb2.CreateJobRequest(spec=spec)
+
+    def refused():
+        try:
+            client.jobs.CreateJob(request, timeout=10)
+        except grpc.RpcError as error:
+            return error
+        return None
+
+    error = wait_until(refused, 10, "new jobs are refused")
+    code, reason, metadata = error_info(error)
+    assert code == grpc.StatusCode.UNAVAILABLE and reason == "DRAINING"
+    assert int(metadata["retry_delay_ms"]) > 0
+    assert (spec.weight, spec.gram) == (weight, gram)
+    # What there is can still be read, and cancelling ends the drain early.
+    assert client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest()).draining
+    began = time.monotonic()
+    client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=job))
+    assert server.wait(15) == 0
+    assert time.monotonic() - began < 15
+    client.close()
+
+
+def test_second_signal_ends_at_once(start_server, big_layer):
+    server = start_server("--drain-grace", "60s")
+    cli = Cli(server.address)
+    running(cli, detach(cli, big_layer))
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: "draining" in server.log(), 10, "drain begins")
+    time.sleep(0.2)  # it must have gone from one wait to the other; no event tells
+    assert server.process.poll() is None, "still waiting for its job"
+    server.signal(signal.SIGTERM)
+    assert server.wait(5) == 1
+
+
+def test_half_written_uploads_and_idle_watches_do_not_hold_it(start_server, layer):
+    server = start_server("--drain-grace", "1s")
+    client = Client(server.address)
+    upload = client.create_upload(layer.weight, "weight")
+    gate = threading.Event()
+
+    def half():
+        yield next(chunks(upload.name, layer.weight.tobytes(), chunk=512, finish=False))
+        gate.wait(60)  # the client neither goes on nor ends its stream
+
+    call = client.tensors.WriteTensor.future(half())
+    wait_until(lambda: server.process.poll() is None, 1, "server is there")
+    other = Client(server.address)
+    from sparsefw.v1 import tensor_service_pb2
+    wait_until(lambda: other.tensors.GetUpload(
+        tensor_service_pb2.GetUploadRequest(name=upload.name)).committed_size == 512, 10, "written")
+    server.signal(signal.SIGTERM)
+    assert server.wait(20) == 0, server.log()
+    gate.set()
+    assert call.exception(10) is not None
+    assert upload.spec.kind == tensor_pb2.WEIGHT
+    client.close()
+    other.close()

@@ -1,0 +1,169 @@
+"""sparsefw-server as a process: ready line, flags, environment, config file, ports, errors."""
+import json
+import os
+import re
+import socket
+import subprocess
+import urllib.request
+
+import pytest
+
+from support.processes import BIN_DIR, TIME_SCALE, Cli, clean_environment
+
+
+def run(*flags, env=None, folder=None):
+    """The server where it must not start: (exit code, stdout, stderr)."""
+    done = subprocess.run([str(BIN_DIR / "sparsefw-server"), *map(str, flags)], text=True,
+                          capture_output=True, timeout=30 * TIME_SCALE, cwd=folder,
+                          env={**clean_environment(), **(env or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+def refuses(code, words, *flags, env=None, folder=None):
+    got, out, err = run(*flags, env=env, folder=folder)
+    assert got == code, f"expected {code}, got {got}: {err}"
+    assert out == ""
+    message = [line for line in err.splitlines() if line.startswith("sparsefw-server: ")]
+    assert len(message) == 1, f"not one sentence:\n{err}"
+    for word in words:
+        assert word in message[0], f"{word!r} not in: {message[0]}"
+    assert "terminate called" not in err and "ERROR:" not in err
+
+
+def loopback(folder, *flags):
+    return ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+            "--state-dir", folder / "state", *flags)
+
+
+def test_ready_line_is_all_there_is_on_standard_output(start_server):
+    server = start_server()
+    assert server.device == "cpu"
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        assert response.status == 200
+    assert Cli(server.address).run("info").code == 0
+    assert server.stop() == 0
+    assert len(server.output) == 1
+    assert "serving" in server.log()
+
+
+def test_device_auto_says_what_it_chose(start_server):
+    server = start_server("--device", "auto")
+    assert server.device == "cpu"
+    assert "auto" in server.log()
+
+
+def test_logs_as_json(start_server):
+    server = start_server("--log-format", "json")
+    Cli(server.address).run("status", "jobs/none")
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    assert any(line.get("message") == "serving" or "serving" in line.values() for line in lines)
+
+
+def test_help(folder):
+    code, out, err = run("--help")
+    assert code == 0 and err == ""
+    for flag in ("--config", "--listen", "--metrics-listen", "--state-dir", "--device", "--workers",
+                 "--host-memory", "--log-level", "--log-format"):
+        assert flag in out
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--no-such-flag",), ["--no-such-flag"]),
+    (("--listen", "nonsense"), ["--listen", "HOST:PORT", "nonsense"]),
+    (("--listen", "127.0.0.1:70000"), ["--listen", "70000"]),
+    (("--workers", "0"), ["--workers", "0"]),
+    (("--workers", "many"), ["--workers", "many"]),
+    (("--host-memory", "8 elephants"), ["--host-memory", "elephants"]),
+    (("--device", "tpu"), ["--device", "tpu"]),
+    (("--log-level", "loud"), ["--log-level", "loud"]),
+    (("--log-format", "xml"), ["--log-format", "xml"]),
+    (("--config", "/no/such/file"), ["/no/such/file"]),
+])
+def test_bad_flags(folder, flags, words):
+    refuses(2, words, *loopback(folder), *flags)
+
+
+def test_cuda_is_refused_where_there_is_none(folder):
+    refuses(1, ["cuda", "cpu"], *loopback(folder, "--device", "cuda"))
+    refuses(1, ["cuda:0", "cpu"], *loopback(folder, "--device", "cuda:0"))
+
+
+def test_port_in_use(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        refuses(1, [address], *loopback(folder, "--listen", address))
+        refuses(1, [address], *loopback(folder, "--metrics-listen", address))
+
+
+def test_two_servers_cannot_share_a_state_folder(start_server, folder):
+    first = start_server()
+    refuses(1, [str(first.state_dir), "use"],
+            *loopback(folder)[:4], "--state-dir", first.state_dir)
+    assert Cli(first.address).run("info").code == 0
+
+
+def test_state_folder_that_cannot_be_made(folder):
+    (folder / "file").write_text("not a folder")
+    refuses(1, [str(folder / "file")], *loopback(folder)[:4], "--state-dir", folder / "file/state")
+
+
+def test_old_state_does_not_hinder_a_new_start(start_server):
+    first = start_server()
+    first.process.kill()
+    first.process.wait()
+    second = start_server("--state-dir", first.state_dir)
+    assert Cli(second.address).run("list").code == 0
+
+
+def workers(server):
+    return Cli(server.address).run("info", "--json").expect(0).json()["workers"]
+
+
+def test_flag_over_environment_over_file(start_server, folder):
+    config = folder / "server.toml"
+    config.write_text("workers = 2\nlog-format = json\n")
+    from_file = start_server("--config", config)
+    assert workers(from_file) == 2
+    from_environment = start_server("--config", config, env={"SPARSEFW_WORKERS": "3"})
+    assert workers(from_environment) == 3
+    from_flag = start_server("--config", config, "--workers", "4", env={"SPARSEFW_WORKERS": "3"})
+    assert workers(from_flag) == 4
+    assert from_flag.log().startswith("{"), "log-format of the file"
+
+
+def test_everything_from_the_environment(start_server, folder):
+    server = start_server(defaults=False, env={
+        "SPARSEFW_LISTEN": "127.0.0.1:0", "SPARSEFW_METRICS_LISTEN": "127.0.0.1:0",
+        "SPARSEFW_STATE_DIR": str(folder / "environment"), "SPARSEFW_HOST_MEMORY": "64MiB",
+        "SPARSEFW_LOG_LEVEL": "debug", "SPARSEFW_DEVICE": "cpu"})
+    assert (folder / "environment").is_dir()
+    info = Cli(server.address).run("info", "--json").expect(0).json()
+    assert 64 << 20 in info.values(), info
+
+
+def test_bad_environment_and_bad_config_file(folder):
+    refuses(2, ["workers", "none"], *loopback(folder), env={"SPARSEFW_WORKERS": "none"})
+    config = folder / "server.toml"
+    config.write_text("workers = 2\nworkerz = 3\n")
+    refuses(2, ["workerz"], *loopback(folder), "--config", config)
+    config.write_text("workers = 0\n")
+    refuses(2, ["workers"], *loopback(folder), "--config", config)
+
+
+def test_config_file_from_the_environment(start_server, folder):
+    config = folder / "server.toml"
+    config.write_text("workers = 5\n")
+    assert workers(start_server(env={"SPARSEFW_CONFIG": str(config)})) == 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_unreadable_state_folder(folder):
+    from support.processes import as_nobody
+    (folder / "state").mkdir(mode=0o700)
+    done = subprocess.run([*as_nobody(folder, "sparsefw-server"),
+                           *map(str, loopback(folder))], capture_output=True, text=True,
+                          timeout=30 * TIME_SCALE, env=clean_environment())
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"sparsefw-server: .*" + re.escape(str(folder / "state")), done.stderr)
+    assert "ermission" in done.stderr

@@ -1,0 +1,68 @@
+// A clock that stands still until a test moves it.
+#ifndef SPARSEFW_TESTS_SERVER_JOBS_FAKE_CLOCK_H_
+#define SPARSEFW_TESTS_SERVER_JOBS_FAKE_CLOCK_H_
+
+#include <list>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/jobs/clock.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Thread-safe. Whoever waits on it must outlive calls of Advance.
+class FakeClock final : public Clock {
+ public:
+  absl::Time Now() override {
+    MutexLock lock(mutex_);
+    return now_;
+  }
+
+  void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time time) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::list<Waiter>::iterator self;
+    {
+      MutexLock lock(mutex_);
+      if (time <= now_) return;
+      self = waiters_.insert(waiters_.end(), {&condition, &mutex});
+    }
+    condition.Wait(mutex);
+    MutexLock lock(mutex_);
+    waiters_.erase(self);
+  }
+
+  void Advance(absl::Duration duration) {
+    AdvanceUnnoticed(duration);
+    std::vector<Waiter> waiters;
+    {
+      MutexLock lock(mutex_);
+      waiters.assign(waiters_.begin(), waiters_.end());
+    }
+    for (const Waiter& waiter : waiters) {
+      // Who has looked at the time but does not wait yet holds its mutex.
+      waiter.mutex->Lock();
+      waiter.mutex->Unlock();
+      waiter.condition->NotifyAll();
+    }
+  }
+
+  // Time passes, and those who wait for it are late to notice.
+  void AdvanceUnnoticed(absl::Duration duration) {
+    MutexLock lock(mutex_);
+    now_ += duration;
+  }
+
+ private:
+  struct Waiter {
+    CondVar* condition;
+    Mutex* mutex;
+  };
+  Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
+  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_TESTS_SERVER_JOBS_FAKE_CLOCK_H_

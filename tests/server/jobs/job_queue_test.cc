@@ -1,0 +1,82 @@
+#include "server/jobs/job_queue.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/jobs/active_job.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+std::shared_ptr<ActiveJob> Named(const std::string& name) {
+  auto job = std::make_shared<Job>();
+  job->name = name;
+  return std::make_shared<ActiveJob>(job, nullptr, nullptr);
+}
+
+std::vector<std::string> Names(const std::vector<std::shared_ptr<ActiveJob>>& jobs) {
+  std::vector<std::string> names;
+  for (const auto& job : jobs) names.push_back(job->name);
+  return names;
+}
+
+constexpr absl::Time kNever = absl::InfiniteFuture();
+absl::Time At(int seconds) { return absl::FromUnixSeconds(seconds); }
+
+class JobQueueTest : public ::testing::Test {
+ protected:
+  void Push(const std::string& name, int priority, absl::Time deadline = kNever) {
+    queue_.Push(name, priority, deadline, Named(name));
+  }
+  JobQueue queue_;
+};
+
+TEST_F(JobQueueTest, HigherPriorityFirstThenOrderOfArrival) {
+  Push("a", 0);
+  Push("b", 5);
+  Push("c", -100);
+  Push("d", 5);
+  Push("e", 0);
+  EXPECT_THAT(queue_.Positions(),
+              ElementsAre(Pair("a", 2), Pair("b", 0), Pair("c", 4), Pair("d", 1), Pair("e", 3)));
+  EXPECT_EQ(queue_.Position("e"), 3);
+  EXPECT_EQ(queue_.Position("unknown"), 0);
+  std::vector<std::string> order;
+  while (!queue_.empty()) order.push_back(queue_.Pop()->name);
+  EXPECT_THAT(order, ElementsAre("b", "d", "a", "e", "c"));
+}
+
+TEST_F(JobQueueTest, RemovedAndPoppedJobsLeaveNoDeadlineBehind) {
+  Push("a", 0, At(10));
+  Push("b", 0, At(5));
+  Push("c", 1, At(7));
+  EXPECT_EQ(queue_.next_deadline(), At(5));
+  queue_.Remove("b");
+  queue_.Remove("b");
+  EXPECT_EQ(queue_.next_deadline(), At(7));
+  EXPECT_EQ(queue_.Pop()->name, "c");
+  EXPECT_EQ(queue_.next_deadline(), At(10));
+  EXPECT_EQ(queue_.size(), 1u);
+  EXPECT_EQ(queue_.Pop()->name, "a");
+  EXPECT_EQ(queue_.next_deadline(), kNever);
+}
+
+TEST_F(JobQueueTest, TakesTheExpiredInOrderOfTheirDeadlines) {
+  Push("late", 0, At(11));
+  Push("second", 100, At(10));
+  Push("first", -100, At(9));
+  Push("never", 0);
+  EXPECT_THAT(queue_.TakeExpired(At(8)), IsEmpty());
+  EXPECT_THAT(Names(queue_.TakeExpired(At(10))), ElementsAre("first", "second"));
+  EXPECT_THAT(Names(queue_.All()), ElementsAre("late", "never"));
+}
+
+}  // namespace
+}  // namespace sparsefw::server

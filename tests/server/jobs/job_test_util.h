@@ -1,0 +1,211 @@
+// Watchers, listeners, stores and the fixture that tests of the job manager share.
+#ifndef SPARSEFW_TESTS_SERVER_JOBS_JOB_TEST_UTIL_H_
+#define SPARSEFW_TESTS_SERVER_JOBS_JOB_TEST_UTIL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/job_store.h"
+#include "tests/server/jobs/fake_clock.h"
+#include "tests/server/jobs/puppet_runner.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::server {
+
+// Keeps what it is told and checks the promises every watcher relies on: the
+// snapshot first and once, one callback at a time, revisions that grow.
+class RecordingWatcher : public JobWatcher {
+ public:
+  struct Seen {
+    Event event;
+    Job job;
+  };
+
+  void OnJob(Event event, const Job& job) override {
+    EXPECT_FALSE(inside_.exchange(true)) << "two callbacks at once";
+    if (during_callback) during_callback(event, job);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      EXPECT_EQ(event == Event::kSnapshot, seen_.empty());
+      if (!seen_.empty()) {
+        EXPECT_GT(job.revision, seen_.back().job.revision);
+      }
+      seen_.push_back({event, job});
+      changed_.notify_all();
+    }
+    inside_.store(false);
+  }
+
+  std::vector<Seen> seen() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return seen_;
+  }
+  // Of the snapshot and every state change.
+  std::vector<JobState> states() {
+    std::vector<JobState> states;
+    for (const Seen& one : seen()) {
+      if (one.event != Event::kProgress) states.push_back(one.job.state);
+    }
+    return states;
+  }
+  // Iterations of the progress seen.
+  std::vector<int64_t> progress() {
+    std::vector<int64_t> iterations;
+    for (const Seen& one : seen()) {
+      if (one.event == Event::kProgress) iterations.push_back(one.job.progress->iteration);
+    }
+    return iterations;
+  }
+  Job WaitForEnd() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool ended = changed_.wait_for(
+        lock, kPatience, [&] { return !seen_.empty() && IsTerminal(seen_.back().job.state); });
+    EXPECT_TRUE(ended) << "the job did not end";
+    return ended ? seen_.back().job : Job();
+  }
+  void WaitForEvents(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; }));
+  }
+
+  std::function<void(Event, const Job&)> during_callback;  // set before watching
+
+ private:
+  std::atomic<bool> inside_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Seen> seen_;
+};
+
+class RecordingListener final : public JobListener {
+ public:
+  void OnAccepted(const Job& job) override { Add("accepted " + job.name); }
+  void OnStarted(const Job& job) override { Add("started " + job.name); }
+  void OnEnded(const Job& job) override { Add("ended " + job.name); }
+  void OnBackgroundError(const Job&, const absl::Status& error) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    errors_.push_back(error);
+  }
+  std::vector<std::string> calls() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_;
+  }
+  std::vector<absl::Status> errors() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return errors_;
+  }
+
+ private:
+  void Add(std::string call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  std::mutex mutex_;
+  std::vector<std::string> calls_;
+  std::vector<absl::Status> errors_;
+};
+
+// The store in memory, with faults where a test wants them.
+class FaultyStore final : public JobStore {
+ public:
+  absl::Status Insert(const Job& job, std::string_view request_id,
+                      std::string_view fingerprint) override {
+    if (const absl::Status fault = insert_fault(job); !fault.ok()) return fault;
+    return store_->Insert(job, request_id, fingerprint);
+  }
+  absl::Status Update(const Job& job) override {
+    if (const absl::Status fault = update_fault(job); !fault.ok()) return fault;
+    return store_->Update(job);
+  }
+  absl::StatusOr<Job> Get(std::string_view name) const override { return store_->Get(name); }
+  std::optional<RequestRecord> FindRequest(std::string_view request_id) const override {
+    return store_->FindRequest(request_id);
+  }
+  absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
+                            std::string_view page_token) const override {
+    return store_->List(filter, page_size, page_token);
+  }
+  absl::Status Delete(std::string_view name) override {
+    if (const absl::Status fault = delete_fault(name); !fault.ok()) return fault;
+    return store_->Delete(name);
+  }
+  std::map<JobState, int64_t> CountByState() const override { return store_->CountByState(); }
+
+  // Set while no job is on its way.
+  std::function<absl::Status(const Job&)> insert_fault = [](const Job&) {
+    return absl::OkStatus();
+  };
+  std::function<absl::Status(const Job&)> update_fault = insert_fault;
+  std::function<absl::Status(std::string_view)> delete_fault = [](std::string_view) {
+    return absl::OkStatus();
+  };
+
+ private:
+  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
+};
+
+class JobManagerTest : public ::testing::Test {
+ protected:
+  JobManagerTest() { Restart({}); }
+
+  void Restart(JobManagerOptions options) {
+    manager_.reset();
+    options.clock = &clock_;
+    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+  }
+
+  // An accepted job; the test has failed when there is none.
+  Job Submit(const JobSpec& spec = {}, const std::string& request_id = "") {
+    auto job = manager_->Submit(spec, request_id, "body", "somebody", false);
+    EXPECT_THAT(job, testing::IsOk());
+    return job.ok() ? *std::move(job) : Job();
+  }
+  // Occupies the only worker.
+  Job SubmitRunning() {
+    const size_t before = runner_.runs();
+    const Job job = Submit();
+    EXPECT_EQ(runner_.WaitForRun(before).name, job.name);
+    return job;
+  }
+  // Every watcher stays registered until the test ends.
+  std::shared_ptr<RecordingWatcher> Watch(const std::string& name) {
+    auto watcher = std::make_shared<RecordingWatcher>();
+    EXPECT_THAT(manager_->Watch(name, watcher), testing::IsOk());
+    return watcher;
+  }
+  Job Get(const std::string& name) {
+    auto job = manager_->Get(name);
+    EXPECT_THAT(job, testing::IsOk());
+    return job.ok() ? *std::move(job) : Job();
+  }
+  // The job after its run has given this outcome.
+  Job RunTo(const std::string& name, absl::StatusOr<JobResult> outcome) {
+    const auto watcher = Watch(name);
+    runner_.Finish(name, std::move(outcome));
+    return watcher->WaitForEnd();
+  }
+  void TearDown() override {
+    runner_.obey_stop = true;
+    manager_.reset();
+    EXPECT_EQ(runner_.live_inputs(), 0) << "tensors would stay locked";
+  }
+
+  FakeClock clock_;
+  FaultyStore store_;
+  PuppetRunner runner_;
+  RecordingListener listener_;
+  std::unique_ptr<JobManager> manager_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_TESTS_SERVER_JOBS_JOB_TEST_UTIL_H_

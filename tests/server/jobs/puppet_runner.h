@@ -1,0 +1,155 @@
+// A job runner that does what a test tells it, when it tells it.
+#ifndef SPARSEFW_TESTS_SERVER_JOBS_PUPPET_RUNNER_H_
+#define SPARSEFW_TESTS_SERVER_JOBS_PUPPET_RUNNER_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "server/jobs/job_manager.h"
+
+namespace sparsefw::server {
+
+// How long a test waits for what must come: long enough for a loaded machine
+// under a sanitizer, and no test that passes ever waits it out.
+inline constexpr std::chrono::seconds kPatience{60};
+
+inline JobResult ResultWith(StopCause cause) {
+  JobResult result;
+  result.mask = "tensors/mask";
+  result.device = "cpu";
+  result.solve.stop_cause = cause;
+  result.solve.iterations = 7;
+  return result;
+}
+
+class PuppetRunner final : public JobRunner {
+ public:
+  using Reporter = std::function<void(const ProgressReport&)>;
+  // What a run does next; a value ends it.
+  using Step = std::function<std::optional<absl::StatusOr<JobResult>>(const Reporter&)>;
+
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override {
+    prepared_.fetch_add(1);
+    if (on_prepare) {
+      const absl::Status status = on_prepare(spec);
+      if (!status.ok()) return status;
+    }
+    return std::make_shared<CountedInputs>(*this);
+  }
+
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
+                                const Reporter& report) override {
+    EXPECT_EQ(inputs.rows, 3);
+    std::unique_lock<std::mutex> lock(mutex_);
+    runs_.push_back(job);
+    stops_[job.name] = &stop;
+    changed_.notify_all();
+    while (true) {
+      // Polls because the signal has no way to wake anybody.
+      changed_.wait_for(lock, std::chrono::milliseconds(1));
+      if (obey_stop && stop.requested()) return ResultWith(StopCause::kCancelled);
+      std::deque<Step>& steps = steps_[job.name];
+      if (steps.empty()) continue;
+      const Step step = std::move(steps.front());
+      steps.pop_front();
+      lock.unlock();
+      auto outcome = step(report);
+      lock.lock();
+      ++steps_done_[job.name];
+      changed_.notify_all();
+      if (outcome) return *std::move(outcome);
+    }
+  }
+
+  void Discard(const Job& job) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    discarded_.push_back(job.name);
+  }
+
+  // The job of the n-th run, counted from 0, as Run got it.
+  Job WaitForRun(size_t n) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool came = changed_.wait_for(lock, kPatience, [&] { return runs_.size() > n; });
+    EXPECT_TRUE(came) << "run " << n << " did not start";
+    return came ? runs_[n] : Job();
+  }
+  size_t runs() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return runs_.size();
+  }
+
+  // The run does it on the worker's thread, soon.
+  void Do(const std::string& job, Step step) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    steps_[job].push_back(std::move(step));
+    changed_.notify_all();
+  }
+  void Finish(const std::string& job, absl::StatusOr<JobResult> outcome) {
+    Do(job, [outcome = std::move(outcome)](const Reporter&) { return outcome; });
+  }
+  // Returns once the report is made.
+  void Report(const std::string& job, int64_t iteration) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int before = steps_done_[job];
+    steps_[job].push_back([iteration](const Reporter& report) {
+      ProgressReport progress;
+      progress.iteration = iteration;
+      report(progress);
+      return std::nullopt;
+    });
+    changed_.notify_all();
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return steps_done_[job] > before; }));
+  }
+
+  // Of a job that runs.
+  bool stop_requested(const std::string& job) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return stops_.at(job)->requested();
+  }
+  std::vector<std::string> discarded() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return discarded_;
+  }
+  int prepared() const { return prepared_.load(); }
+  int live_inputs() const { return live_inputs_.load(); }
+
+  std::function<absl::Status(const JobSpec&)> on_prepare;  // set before the first job
+  std::atomic<bool> obey_stop = false;
+
+ private:
+  struct CountedInputs final : Inputs {
+    explicit CountedInputs(PuppetRunner& the_runner) : runner(the_runner) {
+      rows = 3;
+      cols = 5;
+      runner.live_inputs_.fetch_add(1);
+    }
+    ~CountedInputs() override { runner.live_inputs_.fetch_sub(1); }
+    PuppetRunner& runner;
+  };
+
+  std::atomic<int> prepared_ = 0;
+  std::atomic<int> live_inputs_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Job> runs_;
+  std::map<std::string, std::deque<Step>> steps_;
+  std::map<std::string, int> steps_done_;
+  std::map<std::string, const StopSignal*> stops_;
+  std::vector<std::string> discarded_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_TESTS_SERVER_JOBS_PUPPET_RUNNER_H_

@@ -1,0 +1,80 @@
+#include "server/metrics/labels.h"
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+// The protocol is the truth: an RPC that is added there must be counted by name.
+TEST(LabelsTest, RpcMethodsAreThoseOfTheProtocol) {
+  const std::regex service_line(R"(^service (\w+) \{)");
+  const std::regex rpc_line(R"(^\s+rpc (\w+)\()");
+  std::set<std::string> declared;
+  const std::filesystem::path protos = SPARSEFW_SOURCE_DIR "/proto/sparsefw/v1";
+  for (const auto& file : std::filesystem::directory_iterator(protos)) {
+    std::ifstream stream(file.path());
+    std::string service;
+    std::smatch match;
+    for (std::string line; std::getline(stream, line);) {
+      if (std::regex_search(line, match, service_line)) service = match[1];
+      if (std::regex_search(line, match, rpc_line)) declared.insert(service + "/" + match[1].str());
+    }
+  }
+  std::set<std::string> known(kRpcMethods.begin(), kRpcMethods.end() - 1);
+  EXPECT_EQ(known, declared);
+  EXPECT_EQ(kRpcMethods.back(), kOther);
+}
+
+TEST(LabelsTest, UnknownValuesAreOther) {
+  EXPECT_EQ(kRpcMethods[RpcMethodIndex("PruneService/GetJob")], "PruneService/GetJob");
+  EXPECT_EQ(kRpcMethods[RpcMethodIndex("/sparsefw.v1.PruneService/GetJob")], kOther);
+  EXPECT_EQ(kRpcMethods[RpcMethodIndex("")], kOther);
+  EXPECT_EQ(kCodes[CodeIndex("DATA_LOSS")], "DATA_LOSS");
+  EXPECT_EQ(kCodes[CodeIndex("data loss")], kOther);
+  EXPECT_EQ(ChunkReasonLabel("OFFSET_GAP"), "OFFSET_GAP");
+  EXPECT_EQ(ChunkReasonLabel("jobs/17"), kOther);
+  EXPECT_EQ(DeviceLabel("cuda:3"), "cuda");
+  EXPECT_EQ(DeviceLabel("cpu"), "cpu");
+  EXPECT_EQ(DeviceLabel("tpu"), kOther);
+  EXPECT_EQ(DeviceLabel(""), kOther);
+}
+
+TEST(LabelsTest, CodesHaveTheNumbersOfTheStatusCodes) {
+  for (size_t i = 0; i + 1 < kCodes.size(); ++i) {
+    EXPECT_EQ(kCodes[i], absl::StatusCodeToString(static_cast<absl::StatusCode>(i)));
+  }
+}
+
+TEST(LabelsTest, EndReasonsNameTheStopOrTheFailure) {
+  Job job;
+  job.state = JobState::kSucceeded;
+  job.result.emplace();
+  job.result->solve.stop_cause = StopCause::kGap;
+  EXPECT_EQ(EndReasonLabel(job), "GAP");
+  job.result->solve.stop_cause = StopCause::kDeadline;
+  EXPECT_EQ(EndReasonLabel(job), "DEADLINE");
+  job.result->solve.stop_cause = StopCause::kIterations;
+  EXPECT_EQ(EndReasonLabel(job), "ITERATIONS");
+  job.state = JobState::kCancelled;
+  EXPECT_EQ(EndReasonLabel(job), "CANCELLED");
+  job.result.reset();
+  EXPECT_EQ(EndReasonLabel(job), "CANCELLED");
+  job.state = JobState::kFailed;
+  job.error = WithReason(absl::InvalidArgumentError("nan"), "NON_FINITE");
+  EXPECT_EQ(EndReasonLabel(job), "NON_FINITE");
+  job.error = WithReason(absl::InternalError("what"), "NEVER_HEARD_OF");
+  EXPECT_EQ(EndReasonLabel(job), "INTERNAL");
+  job.error = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(EndReasonLabel(job), "RESOURCE_EXHAUSTED");
+}
+
+}  // namespace
+}  // namespace sparsefw::server

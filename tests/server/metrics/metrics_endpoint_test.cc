@@ -1,0 +1,101 @@
+#include "server/metrics/metrics_endpoint.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing::StatusIs;
+
+// The whole answer to GET `path`.
+std::string Get(int port, const std::string& path) {
+  const int connection = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in server = {};
+  server.sin_family = AF_INET;
+  server.sin_port = htons(static_cast<uint16_t>(port));
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(connection, reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(send(connection, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  std::array<char, 65536> buffer;
+  for (ssize_t size; (size = recv(connection, buffer.data(), buffer.size(), 0)) > 0;) {
+    answer.append(buffer.data(), static_cast<size_t>(size));
+  }
+  close(connection);
+  return answer;
+}
+
+class MetricsEndpointTest : public ::testing::Test {
+ protected:
+  const std::unique_ptr<PrometheusMetrics> metrics_ =
+      NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, absl::UnixEpoch());
+};
+
+TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
+  metrics_->SetGauges([] { return Gauges{.tensors = 42}; });
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint,
+                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+  EXPECT_GT(endpoint->port(), 0);
+  EXPECT_EQ(endpoint->address(), "127.0.0.1:" + std::to_string(endpoint->port()));
+  metrics_->RpcStarted("PruneService/GetJob");
+  const std::string answer = Get(endpoint->port(), "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\nsparsefw_tensors 42\n"));
+  EXPECT_THAT(answer, HasSubstr("sparsefw_rpc_started_total{method=\"PruneService/GetJob\"} 1\n"));
+  EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsEndpointTest, APortInUseIsNamed) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first,
+                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+  EXPECT_THAT(MetricsEndpoint::Start(first->address(), metrics_.get()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "",
+                       "cannot serve metrics on " + first->address() + ": Address already in use"));
+}
+
+TEST_F(MetricsEndpointTest, APortIsFreeAgainAfterTheEnd) {
+  std::string address;
+  {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first,
+                                  MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+    address = first->address();
+    Get(first->port(), "/metrics");
+  }
+  EXPECT_THAT(MetricsEndpoint::Start(address, metrics_.get()), testing::IsOk());
+}
+
+TEST_F(MetricsEndpointTest, AnAddressThatIsNotOursIsRefused) {
+  EXPECT_THAT(MetricsEndpoint::Start("192.0.2.1:0", metrics_.get()),
+              StatusIs(absl::StatusCode::kAlreadyExists, "", "192.0.2.1:0",
+                       "Cannot assign requested address"));
+}
+
+TEST_F(MetricsEndpointTest, MalformedAddressesAreRefused) {
+  for (const char* address :
+       {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:80s",
+        "127.0.0.1:-1", "127.0.0.1:1,127.0.0.1:2", "::1:80", "[::1]:80"}) {
+    EXPECT_THAT(MetricsEndpoint::Start(address, metrics_.get()),
+                StatusIs(absl::StatusCode::kInvalidArgument, "", "host:port",
+                         absl::StrFormat("got \"%s\"", address)));
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,240 @@
+#include "server/metrics/prometheus_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/text_serializer.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Scrape(const PrometheusMetrics& metrics) {
+  std::vector<prometheus::MetricFamily> families;
+  for (const auto& collectable : metrics.collectables()) {
+    for (auto& family : collectable->Collect()) families.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+class PrometheusMetricsTest : public ::testing::Test {
+ protected:
+  // The value of the series, as text; "" when there is none.
+  std::string Value(const std::string& series) const {
+    std::istringstream lines(Scrape(*metrics_));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
+    }
+    return "";
+  }
+
+  const std::unique_ptr<PrometheusMetrics> metrics_ =
+      NewPrometheusMetrics({"1.2.3", "gcc 12", "Release"}, absl::FromUnixSeconds(1'700'000'000));
+};
+
+TEST_F(PrometheusMetricsTest, SaysWhatRunsSinceWhen) {
+  EXPECT_EQ(Value("sparsefw_build_info{build_type=\"Release\",compiler=\"gcc 12\","
+                  "version=\"1.2.3\"}"),
+            "1");
+  EXPECT_EQ(Value("sparsefw_start_time_seconds"), "1700000000");
+}
+
+TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {
+  const std::string method = "PruneService/GetJob";
+  const std::string label = "{method=\"" + method + "\"}";
+  EXPECT_EQ(Value("sparsefw_rpc_started_total" + label), "0") << "there from the start";
+  metrics_->RpcStarted(method);
+  metrics_->RpcStarted(method);
+  metrics_->RpcStarted(method);
+  metrics_->RpcEnded(method, "OK", absl::Milliseconds(2));
+  metrics_->RpcEnded(method, "NOT_FOUND", absl::Seconds(2));
+  EXPECT_EQ(Value("sparsefw_rpc_started_total" + label), "3");
+  EXPECT_EQ(Value("sparsefw_rpc_in_flight" + label), "1");
+  const auto duration = [&](const std::string& what, const std::string& code,
+                            const std::string& bucket) {
+    return Value("sparsefw_rpc_duration_seconds_" + what + "{code=\"" + code + "\",method=\"" +
+                 method + "\"" + bucket + "}");
+  };
+  EXPECT_EQ(duration("count", "OK", ""), "1");
+  EXPECT_EQ(duration("sum", "OK", ""), "0.002");
+  EXPECT_EQ(duration("bucket", "OK", ",le=\"0.001\""), "0");
+  EXPECT_EQ(duration("bucket", "OK", ",le=\"0.003\""), "1");
+  EXPECT_EQ(duration("count", "NOT_FOUND", ""), "1");
+  EXPECT_EQ(duration("bucket", "NOT_FOUND", ",le=\"1\""), "0");
+  EXPECT_EQ(duration("count", "INTERNAL", ""), "") << "never seen";
+}
+
+TEST_F(PrometheusMetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
+  for (const char* method : {"Nobody/Knows", "PruneService/GetJob2", ""}) {
+    metrics_->RpcStarted(method);
+    metrics_->RpcEnded(method, "MADE_UP", absl::ZeroDuration());
+    metrics_->ChunkRejected(method);
+  }
+  metrics_->ChunkRejected("CHECKSUM_MISMATCH");
+  EXPECT_EQ(Value("sparsefw_rpc_started_total{method=\"other\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_rpc_in_flight{method=\"other\"}"), "0");
+  EXPECT_EQ(Value("sparsefw_rpc_duration_seconds_count{code=\"other\",method=\"other\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"other\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"CHECKSUM_MISMATCH\"}"), "1");
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("GetJob2")));
+}
+
+TEST_F(PrometheusMetricsTest, CountsBytesBeyond32Bits) {
+  metrics_->BytesReceived("TensorService/WriteTensor", int64_t{5} << 32);
+  metrics_->BytesReceived("TensorService/WriteTensor", 1);
+  metrics_->BytesSent("TensorService/ReadTensor", 7);
+  EXPECT_EQ(Value("sparsefw_rpc_received_bytes_total{method=\"TensorService/WriteTensor\"}"),
+            "21474836481");
+  EXPECT_EQ(Value("sparsefw_rpc_sent_bytes_total{method=\"TensorService/ReadTensor\"}"), "7");
+}
+
+Job ExampleJob() {
+  Job job;
+  job.spec.options.method = Method::kSparseFw;
+  job.spec.pattern.kind = Pattern::Kind::kKeepOfGroup;
+  job.create_time = absl::FromUnixSeconds(100);
+  job.start_time = absl::FromUnixSeconds(102);
+  job.state = JobState::kSucceeded;
+  job.result.emplace();
+  job.result->device = "cuda:1";
+  job.result->solve.iterations = 150;
+  job.result->solve.relative_reduction = 0.25;
+  job.result->solve.solve_time = absl::Milliseconds(1500);
+  return job;
+}
+
+TEST_F(PrometheusMetricsTest, FollowsAJobFromAcceptanceToItsResult) {
+  const Job job = ExampleJob();
+  metrics_->JobAccepted(job);
+  metrics_->JobStarted(job);
+  metrics_->JobEnded(job);
+  EXPECT_EQ(Value("sparsefw_jobs_submitted_total{method=\"sparsefw\",pattern=\"nm\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_job_queue_seconds_sum"), "2");
+  EXPECT_EQ(Value("sparsefw_jobs_finished_total{method=\"sparsefw\",reason=\"ITERATIONS\","
+                  "state=\"succeeded\"}"),
+            "1");
+  EXPECT_EQ(Value("sparsefw_job_solve_seconds_sum{device=\"cuda\",method=\"sparsefw\"}"), "1.5");
+  EXPECT_EQ(Value("sparsefw_job_iterations_sum{method=\"sparsefw\"}"), "150");
+  EXPECT_EQ(Value("sparsefw_job_relative_reduction_sum{method=\"sparsefw\"}"), "0.25");
+  EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.2\"}"), "0");
+  EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.3\"}"), "1");
+}
+
+TEST_F(PrometheusMetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
+  Job job = ExampleJob();
+  job.result.reset();
+  job.state = JobState::kFailed;
+  job.error = WithReason(absl::DeadlineExceededError("late"), "DEADLINE_EXCEEDED");
+  metrics_->JobEnded(job);
+  EXPECT_EQ(Value("sparsefw_jobs_finished_total{method=\"sparsefw\",reason=\"DEADLINE_EXCEEDED\","
+                  "state=\"failed\"}"),
+            "1");
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_job_iterations_count{")));
+}
+
+TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
+  EXPECT_EQ(Value("sparsefw_draining"), "");
+  Gauges gauges;
+  metrics_->SetGauges([&gauges] { return gauges; });
+  gauges = {.jobs_queued = 1,
+            .jobs_running = 2,
+            .jobs_succeeded = 3,
+            .jobs_failed = 4,
+            .jobs_cancelled = 5,
+            .memory_budget_bytes = int64_t{1} << 40,
+            .memory_used_bytes = 7,
+            .staging_budget_bytes = 8,
+            .staging_used_bytes = 9,
+            .tensors = 10,
+            .uploads = 11,
+            .watchers = 12,
+            .draining = true};
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"running\"}"), "2");
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "4");
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"cancelled\"}"), "5");
+  EXPECT_EQ(Value("sparsefw_job_queue_depth"), "1");
+  EXPECT_EQ(Value("sparsefw_memory_budget_bytes"), "1099511627776");
+  EXPECT_EQ(Value("sparsefw_memory_used_bytes"), "7");
+  EXPECT_EQ(Value("sparsefw_staging_budget_bytes"), "8");
+  EXPECT_EQ(Value("sparsefw_staging_used_bytes"), "9");
+  EXPECT_EQ(Value("sparsefw_tensors"), "10");
+  EXPECT_EQ(Value("sparsefw_uploads"), "11");
+  EXPECT_EQ(Value("sparsefw_watchers"), "12");
+  EXPECT_EQ(Value("sparsefw_draining"), "1");
+  gauges.jobs_queued = 0;
+  EXPECT_EQ(Value("sparsefw_job_queue_depth"), "0");
+}
+
+TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
+  constexpr int kThreads = 8;
+  constexpr int kCalls = 500;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([this] {
+      for (int call = 0; call < kCalls; ++call) {
+        metrics_->RpcStarted("PruneService/GetJob");
+        metrics_->RpcEnded("PruneService/GetJob", "ABORTED", absl::Milliseconds(1));
+        metrics_->ChunkRejected("OFFSET_GAP");
+        metrics_->JobEnded(ExampleJob());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Value("sparsefw_rpc_in_flight{method=\"PruneService/GetJob\"}"), "0");
+  for (const char* series :
+       {"sparsefw_rpc_started_total{method=\"PruneService/GetJob\"}",
+        "sparsefw_rpc_duration_seconds_count{code=\"ABORTED\",method=\"PruneService/GetJob\"}",
+        "sparsefw_chunks_rejected_total{reason=\"OFFSET_GAP\"}",
+        "sparsefw_job_iterations_count{method=\"sparsefw\"}"}) {
+    EXPECT_EQ(Value(series), std::to_string(kThreads * kCalls)) << series;
+  }
+}
+
+// Every label set that can occur, and still few enough series.
+TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
+  metrics_->SetGauges([] { return Gauges(); });
+  metrics_->RpcStarted("x");
+  metrics_->RpcEnded("x", "INTERNAL", absl::Seconds(1));
+  metrics_->ChunkRejected("OFFSET_GAP");
+  metrics_->JobAccepted(ExampleJob());
+  metrics_->JobStarted(ExampleJob());
+  metrics_->JobEnded(ExampleJob());
+  const std::string text = Scrape(*metrics_);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 1000);
+
+  if (std::system("command -v promtool > /dev/null") != 0) {
+    GTEST_SKIP() << "promtool is not installed (Debian package prometheus)";
+  }
+  const std::string path = ::testing::TempDir() + "/sparsefw_metrics_test.txt";
+  std::ofstream(path) << text;
+  const std::string command = "promtool check metrics < '" + path + "' 2>&1";
+  FILE* promtool = popen(command.c_str(), "r");
+  ASSERT_NE(promtool, nullptr);
+  std::string complaints;
+  std::array<char, 4096> buffer;
+  while (const size_t size = std::fread(buffer.data(), 1, buffer.size(), promtool)) {
+    complaints.append(buffer.data(), size);
+  }
+  EXPECT_EQ(pclose(promtool), 0);
+  EXPECT_EQ(complaints, "");
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,183 @@
+// Admission by bytes, and request ids.
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/server/tensors/store_fixture.h"
+
+namespace sparsefw::server {
+namespace {
+
+class CreateUploadTest : public StoreFixture {
+ protected:
+  static constexpr GramSpec kGram = {16, TensorDType::kF16, TensorDType::kF32};
+};
+
+std::string NameOf(const absl::StatusOr<Created>& created) {
+  if (!created.ok()) return testing::Describe(created.status());
+  return std::visit([](const auto& info) { return info.name; }, *created);
+}
+
+TEST_F(CreateUploadTest, SpecsAreValidatedFirst) {
+  EXPECT_THAT(store_->CreateUpload({TensorKind::kWeight, TensorDType::kU1, 1, 1, 0}, "", ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a WEIGHT"));
+  EXPECT_THAT(store_->CreateUpload({TensorKind::kPrunedWeight, TensorDType::kF32, 1, 1, 0}, "", ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "PRUNED_WEIGHT",
+                       "only the server"));
+  EXPECT_THAT(store_->CreateGramUpload({0, TensorDType::kF16, TensorDType::kF32}, "", ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "d_in"));
+  EXPECT_EQ(store_->usage().used_bytes, 0);
+}
+
+TEST_F(CreateUploadTest, BytesAreReservedInFull) {
+  NewUpload(WeightOf(1000));
+  NewUpload({TensorKind::kMask, TensorDType::kU1, 3, 9, 0});
+  EXPECT_EQ(store_->usage().used_bytes, 1006);
+  NewGramUpload(kGram);
+  EXPECT_EQ(store_->usage().used_bytes, 1006 + 16 * 16 * (8 + 4));
+  EXPECT_EQ(store_->usage().budget_bytes, kBudget);
+  EXPECT_EQ(store_->usage().uploads, 3);
+}
+
+TEST_F(CreateUploadTest, WhatDoesNotFitNowCanBeTriedAgain) {
+  const UploadInfo first = NewUpload(WeightOf(kBudget - 100));
+  const auto refused = store_->CreateUpload(WeightOf(102), "later", "");
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                                "102 bytes must be free", "1048476 of 1048576"));
+  EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
+  EXPECT_EQ(store_->usage().used_bytes, kBudget - 100);
+  NewUpload(WeightOf(100));
+  EXPECT_EQ(store_->usage().used_bytes, kBudget);
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(102), "later", ""));
+}
+
+TEST_F(CreateUploadTest, WhatNeverFitsIsSaidSo) {
+  const auto over_budget = store_->CreateUpload(WeightOf(kBudget + 2), "", "");
+  EXPECT_THAT(over_budget, StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
+                                    "budget_bytes of 1048576", "got 1048578"));
+  EXPECT_EQ(ReasonMetadataOf(over_budget.status())["max_bytes"], "1048576");
+  EXPECT_EQ(ReasonMetadataOf(over_budget.status()).count("retry_delay_ms"), 0U);
+  // The result of 4 * 300^2 fits, the sums do not.
+  EXPECT_THAT(store_->CreateGramUpload({300, TensorDType::kF16, TensorDType::kF32}, "", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "1080000"));
+
+  options_.max_tensor_bytes = 1000;
+  OpenStore();
+  EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
+                       "max_tensor_bytes of 1000", "got 1002"));
+  EXPECT_THAT(store_->CreateGramUpload({17, TensorDType::kF16, TensorDType::kF32}, "", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "got 1156"));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(1000), "", ""));
+  // Far beyond 4 GiB: the arithmetic must not wrap around to something small.
+  EXPECT_THAT(
+      store_->CreateUpload(WeightOf(int64_t{1} << 50), "", ""),
+      StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "1125899906842624"));
+}
+
+TEST_F(CreateUploadTest, SameRequestIdGivesTheSameUpload) {
+  const UploadInfo first = NewUpload(WeightOf(10), "r1");
+  ASSERT_THAT(Write(first.name, 0, "abcd"), IsOk());
+  const UploadInfo again = NewUpload(WeightOf(10), "r1");
+  EXPECT_EQ(again.name, first.name);
+  EXPECT_EQ(again.committed_size, 4) << "where to go on";
+  EXPECT_EQ(store_->usage().uploads, 1);
+  EXPECT_EQ(store_->usage().used_bytes, 10);
+  EXPECT_NE(NewUpload(WeightOf(10), "r2").name, first.name);
+}
+
+TEST_F(CreateUploadTest, WithoutRequestIdEveryUploadIsNew) {
+  EXPECT_NE(NewUpload(WeightOf(10)).name, NewUpload(WeightOf(10)).name);
+}
+
+TEST_F(CreateUploadTest, SameRequestIdForSomethingElseIsRefused) {
+  NewUpload(WeightOf(10), "r1");
+  const auto reused = StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED", "\"r1\"");
+  EXPECT_THAT(store_->CreateUpload(WeightOf(12), "r1", "alice"), reused);
+  EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r1", "bob"), reused);
+  TensorSpec other = WeightOf(10);
+  other.token_count = 5;
+  EXPECT_THAT(store_->CreateUpload(other, "r1", "alice"), reused);
+  EXPECT_THAT(store_->CreateGramUpload(kGram, "r1", "alice"), reused);
+  EXPECT_EQ(store_->usage().uploads, 1);
+}
+
+TEST_F(CreateUploadTest, LongRequestIdsAreRefused) {
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(10), std::string(128, 'r'), ""));
+  EXPECT_THAT(store_->CreateUpload(WeightOf(10), std::string(129, 'r'), ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_INVALID",
+                       "at most 128 bytes; got 129"));
+}
+
+TEST_F(CreateUploadTest, FinishedRequestIdGivesTheTensor) {
+  const TensorInfo tensor = NewTensor("abcd", "r1");
+  for (int i = 0; i < 2; ++i) {
+    const auto again = store_->CreateUpload(WeightOf(4), "r1", "alice");
+    ASSERT_THAT(again, IsOk());
+    ASSERT_TRUE(std::holds_alternative<TensorInfo>(*again));
+    EXPECT_EQ(NameOf(again), tensor.name);
+    // Kept as long as the tensor, however long that is.
+    time_.Advance(absl::Hours(1000));
+    store_->CollectGarbage();
+  }
+  EXPECT_THAT(store_->CreateUpload(WeightOf(6), "r1", "alice"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
+  EXPECT_EQ(store_->usage().used_bytes, 4);
+
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
+  const auto fresh = store_->CreateUpload(WeightOf(4), "r1", "alice");
+  ASSERT_THAT(fresh, IsOk());
+  EXPECT_TRUE(std::holds_alternative<UploadInfo>(*fresh)) << "forgotten with the tensor";
+}
+
+TEST_F(CreateUploadTest, DeletedUploadFreesItsRequestId) {
+  const UploadInfo first = NewUpload(WeightOf(10), "r1");
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));
+  EXPECT_NE(NewUpload(WeightOf(12), "r1").name, first.name);
+}
+
+TEST_F(CreateUploadTest, GramRequestIdsWorkAlike) {
+  const auto first = store_->CreateGramUpload(kGram, "g", "alice");
+  const auto again = store_->CreateGramUpload(kGram, "g", "alice");
+  EXPECT_EQ(NameOf(first), NameOf(again));
+  GramSpec other = kGram;
+  other.gram_dtype = TensorDType::kF64;
+  EXPECT_THAT(store_->CreateGramUpload(other, "g", "alice"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
+}
+
+TEST_F(CreateUploadTest, OptionsAreChecked) {
+  store_.reset();
+  const auto with = [this](auto change) {
+    TensorStoreOptions options = options_;
+    change(options);
+    return TensorStore::Open(options).status();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(with([](auto& o) { o.gram_backend = nullptr; }),
+              StatusIs(kInvalid, "OPTION_INVALID", "gram_backend"));
+  EXPECT_THAT(with([](auto& o) { o.budget_bytes = 0; }),
+              StatusIs(kInvalid, "OPTION_INVALID", "budget_bytes", "got 0"));
+  EXPECT_THAT(with([](auto& o) { o.max_tensor_bytes = -1; }),
+              StatusIs(kInvalid, "OPTION_INVALID", "max_tensor_bytes", "-1"));
+  EXPECT_THAT(with([](auto& o) { o.upload_idle_ttl = absl::ZeroDuration(); }),
+              StatusIs(kInvalid, "OPTION_INVALID", "upload_idle_ttl"));
+  EXPECT_THAT(with([](auto& o) { o.spool_dir = ""; }), StatusIs(kInvalid, "OPTION_INVALID"));
+}
+
+TEST_F(CreateUploadTest, SecondStoreOnTheSameFolderIsRefused) {
+  EXPECT_THAT(TensorStore::Open(options_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE", options_.spool_dir));
+}
+
+TEST_F(CreateUploadTest, NextStoreStartsEmpty) {
+  NewTensor("abcd");
+  NewUpload(WeightOf(10));
+  OpenStore();
+  EXPECT_EQ(SpoolFiles(), 0U);
+  EXPECT_EQ(store_->usage().tensors, 0);
+  EXPECT_EQ(store_->usage().used_bytes, 0);
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,136 @@
+// A spool whose disk fills up, fails or stands still when the test says so.
+#ifndef SPARSEFW_TESTS_SERVER_TENSORS_FAULTY_SPOOL_H_
+#define SPARSEFW_TESTS_SERVER_TENSORS_FAULTY_SPOOL_H_
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/tensors/spool.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+// Thread-safe.
+class Faults {
+ public:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  // After `bytes` more bytes every write fails with `status`.
+  void FailWritesAfter(int64_t bytes, absl::Status status) {
+    MutexLock lock(mutex_);
+    writable_ = bytes;
+    status_ = std::move(status);
+  }
+  void FailCreate(absl::Status status) {
+    MutexLock lock(mutex_);
+    create_ = std::move(status);
+  }
+  void FailMap(absl::Status status) {
+    MutexLock lock(mutex_);
+    map_ = std::move(status);
+  }
+  // Whoever creates or writes a file from now on waits.
+  void Stop() {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  void Go() {
+    MutexLock lock(mutex_);
+    stopped_ = false;
+    changed_.NotifyAll();
+  }
+  void AwaitStopped(int callers) {
+    MutexLock lock(mutex_);
+    while (waiting_ < callers) changed_.Wait(mutex_);
+  }
+
+  absl::Status OnCreate() {
+    MutexLock lock(mutex_);
+    WaitWhileStopped();
+    return create_;
+  }
+  absl::Status OnMap() {
+    MutexLock lock(mutex_);
+    return map_;
+  }
+  // How much of it is written, and what comes then.
+  std::pair<size_t, absl::Status> OnWrite(size_t size) {
+    MutexLock lock(mutex_);
+    WaitWhileStopped();
+    const auto wanted = static_cast<int64_t>(size);
+    const int64_t allowed = std::min(wanted, writable_);
+    if (writable_ != kNever) writable_ -= allowed;
+    return {static_cast<size_t>(allowed), allowed < wanted ? status_ : absl::OkStatus()};
+  }
+
+ private:
+  void WaitWhileStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++waiting_;
+    changed_.NotifyAll();
+    while (stopped_) changed_.Wait(mutex_);
+    --waiting_;
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  int64_t writable_ ABSL_GUARDED_BY(mutex_) = kNever;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  absl::Status create_ ABSL_GUARDED_BY(mutex_);
+  absl::Status map_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class FaultyFile final : public SpoolFile {
+ public:
+  FaultyFile(std::unique_ptr<SpoolFile> file, std::shared_ptr<Faults> faults)
+      : file_(std::move(file)), faults_(std::move(faults)) {}
+
+  absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
+    const auto [allowed, then] = faults_->OnWrite(bytes.size());
+    if (absl::Status status = file_->Write(offset, bytes.first(allowed)); !status.ok()) {
+      return status;
+    }
+    return then;
+  }
+  absl::StatusOr<MappedBytes> Map() const override {
+    if (absl::Status status = faults_->OnMap(); !status.ok()) return status;
+    return file_->Map();
+  }
+
+ private:
+  const std::unique_ptr<SpoolFile> file_;
+  const std::shared_ptr<Faults> faults_;
+};
+
+class FaultySpool final : public Spool {
+ public:
+  FaultySpool(std::shared_ptr<Spool> spool, std::shared_ptr<Faults> faults)
+      : spool_(std::move(spool)), faults_(std::move(faults)) {}
+
+  absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
+    if (absl::Status status = faults_->OnCreate(); !status.ok()) return status;
+    auto file = spool_->Create(id, size);
+    if (!file.ok()) return file;
+    return std::make_unique<FaultyFile>(*std::move(file), faults_);
+  }
+
+ private:
+  const std::shared_ptr<Spool> spool_;
+  const std::shared_ptr<Faults> faults_;
+};
+
+inline absl::Status DiskFull() {
+  return WithReason(absl::ResourceExhaustedError("the disk is full"), "SPOOL_FULL");
+}
+inline absl::Status DiskBroken() {
+  return WithReason(absl::InternalError("the disk is broken"), "SPOOL_FAILED");
+}
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_TESTS_SERVER_TENSORS_FAULTY_SPOOL_H_

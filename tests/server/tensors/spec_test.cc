@@ -1,0 +1,123 @@
+#include "server/tensors/spec.h"
+
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "server/tensors/random_id.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::server {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(TensorSpec, KindDecidesTheDType) {
+  const std::set<std::pair<TensorKind, TensorDType>> allowed = {
+      {TensorKind::kWeight, TensorDType::kF32},
+      {TensorKind::kWeight, TensorDType::kF16},
+      {TensorKind::kWeight, TensorDType::kBF16},
+      {TensorKind::kGram, TensorDType::kF32},
+      {TensorKind::kGram, TensorDType::kF64},
+      {TensorKind::kSaliency, TensorDType::kF32},
+      {TensorKind::kMask, TensorDType::kU1},
+      {TensorKind::kPrunedWeight, TensorDType::kF32},
+      {TensorKind::kPrunedWeight, TensorDType::kF16},
+      {TensorKind::kPrunedWeight, TensorDType::kBF16},
+  };
+  for (const TensorKind kind : {TensorKind::kWeight, TensorKind::kGram, TensorKind::kSaliency,
+                                TensorKind::kMask, TensorKind::kPrunedWeight}) {
+    for (const TensorDType dtype : {TensorDType::kF32, TensorDType::kF16, TensorDType::kBF16,
+                                    TensorDType::kF64, TensorDType::kU1}) {
+      const absl::Status status = ValidateSpec(TensorSpec{kind, dtype, 4, 4, 0});
+      if (allowed.contains({kind, dtype})) {
+        EXPECT_THAT(status, IsOk());
+      } else {
+        EXPECT_THAT(status, StatusIs(kInvalid, "SPEC_INVALID", "dtype of a ", "must be", "got"));
+      }
+    }
+  }
+  EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF16, 4, 4, 0}),
+              StatusIs(kInvalid, "SPEC_INVALID", "dtype of a GRAM must be F32 or F64; got F16"));
+}
+
+TEST(TensorSpec, NumbersAreChecked) {
+  const auto weight = [](int64_t rows, int64_t cols, int64_t tokens) {
+    return ValidateSpec(TensorSpec{TensorKind::kWeight, TensorDType::kF32, rows, cols, tokens});
+  };
+  EXPECT_THAT(weight(0, 1, 0),
+              StatusIs(kInvalid, "SPEC_INVALID", "dims[0] must be at least 1; got 0"));
+  EXPECT_THAT(weight(1, -3, 0),
+              StatusIs(kInvalid, "SPEC_INVALID", "dims[1] must be at least 1; got -3"));
+  EXPECT_THAT(weight(1, 1, -1), StatusIs(kInvalid, "SPEC_INVALID", "token_count", "-1"));
+  EXPECT_THAT(weight(kMax, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+  EXPECT_THAT(weight(1, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+  // 2^32 * 2^32 elements are 0 in 64 bits.
+  EXPECT_THAT(weight(int64_t{1} << 32, int64_t{1} << 32, 0), StatusIs(kInvalid, "SPEC_INVALID"));
+  EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF32, 4, 5, 0}),
+              StatusIs(kInvalid, "SPEC_INVALID", "square; got dims [4, 5]"));
+  EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kMask, TensorDType::kU1, kMax, 9, 0}),
+              StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+}
+
+TEST(TensorSpec, ByteSizeIs64Bits) {
+  const auto size = [](TensorKind kind, TensorDType dtype, int64_t rows, int64_t cols) {
+    return ByteSize(TensorSpec{kind, dtype, rows, cols, 0});
+  };
+  EXPECT_EQ(size(TensorKind::kWeight, TensorDType::kBF16, 3, 5), 30);
+  EXPECT_EQ(size(TensorKind::kGram, TensorDType::kF64, 3, 3), 72);
+  EXPECT_EQ(size(TensorKind::kWeight, TensorDType::kF32, 65536, 65536), int64_t{1} << 34);
+  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 8), 3);
+  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 9), 6) << "rows begin on a byte";
+  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 1), 3);
+  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 1, kMax), kMax / 8 + 1);
+}
+
+TEST(GramSpec, IsChecked) {
+  const auto check = [](int64_t d_in, TensorDType activation, TensorDType gram) {
+    return ValidateSpec(GramSpec{d_in, activation, gram});
+  };
+  EXPECT_THAT(check(8, TensorDType::kBF16, TensorDType::kF64), IsOk());
+  EXPECT_THAT(check(0, TensorDType::kF32, TensorDType::kF32),
+              StatusIs(kInvalid, "SPEC_INVALID", "d_in must be at least 1; got 0"));
+  EXPECT_THAT(
+      check(8, TensorDType::kF64, TensorDType::kF32),
+      StatusIs(kInvalid, "SPEC_INVALID", "activation_dtype must be F32 or F16 or BF16; got F64"));
+  EXPECT_THAT(check(8, TensorDType::kU1, TensorDType::kF32), StatusIs(kInvalid, "SPEC_INVALID"));
+  EXPECT_THAT(check(8, TensorDType::kF32, TensorDType::kF16),
+              StatusIs(kInvalid, "SPEC_INVALID", "gram_dtype must be F32 or F64; got F16"));
+  EXPECT_THAT(check(int64_t{1} << 31, TensorDType::kF32, TensorDType::kF32),
+              StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes; got d_in=2147483648"));
+  EXPECT_THAT(check(kMax, TensorDType::kF32, TensorDType::kF32),
+              StatusIs(kInvalid, "SPEC_INVALID"));
+}
+
+TEST(GramSpec, HostBytesAreSumsAndResult) {
+  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF32}), 100 * (8 + 4));
+  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF64}), 100 * (8 + 8));
+  EXPECT_EQ(GramHostBytes({65536, TensorDType::kF16, TensorDType::kF32}), (int64_t{1} << 32) * 12);
+  // Each fits, the sum does not.
+  EXPECT_EQ(GramHostBytes({900'000'000, TensorDType::kF16, TensorDType::kF64}), std::nullopt);
+}
+
+TEST(RandomId, IsHexadecimalAndNew) {
+  std::set<std::string> seen;
+  for (int i = 0; i < 1000; ++i) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomId());
+    EXPECT_TRUE(IsId(id)) << id;
+    EXPECT_TRUE(seen.insert(id).second) << id;
+  }
+  EXPECT_FALSE(IsId(""));
+  EXPECT_FALSE(IsId("../../../../../../../etc/passwd."));
+  EXPECT_FALSE(IsId(std::string(32, 'A')));
+  EXPECT_FALSE(IsId(std::string(31, 'a')));
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,190 @@
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/tensors/random_id.h"
+#include "server/tensors/spool.h"
+#include "tests/server/tensors/store_fixture.h"
+
+namespace sparsefw::server {
+namespace {
+
+const std::string kId = "0123456789abcdef0123456789abcdef";
+const std::string kOtherId = "fedcba9876543210fedcba9876543210";
+
+class SpoolFolderTest : public ::testing::Test {
+ protected:
+  testing::TempFolder folder_;
+  const std::string path_ = folder_.File("spool");
+};
+
+TEST_F(SpoolFolderTest, WritesAndMaps) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(kId, 10));
+  SPARSEFW_ASSERT_OK(file->Write(4, BytesOf("efghij")));
+  SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("abcd")));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const MappedBytes mapped, file->Map());
+  EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij");
+  file.reset();
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
+  EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij") << "a mapping outlives its file";
+}
+
+TEST_F(SpoolFolderTest, TakesItsRoomAtOnceAndKeepsNoDescriptor) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = descriptors();
+  std::vector<std::unique_ptr<SpoolFile>> files;
+  for (int i = 0; i < 50; ++i) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomId());
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(id, 100'000));
+    SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("x")));
+    files.push_back(std::move(file));
+    struct stat info = {};
+    ASSERT_EQ(stat((path_ + "/" + id + ".tensor").c_str(), &info), 0);
+    EXPECT_EQ(info.st_size, 100'000);
+    EXPECT_GE(info.st_blocks * 512, 100'000) << "blocks are taken";
+    EXPECT_EQ(info.st_mode & 0777U, 0600U) << "for nobody else's eyes";
+  }
+  EXPECT_EQ(descriptors(), before);
+}
+
+TEST_F(SpoolFolderTest, MakesTheFolderAndItsParents) {
+  const std::string deep = path_ + "/a/b/c/";
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(deep));
+  struct stat info = {};
+  ASSERT_EQ(stat(deep.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0700U);
+}
+
+TEST_F(SpoolFolderTest, BelongsToOneServer) {
+  auto first = OpenSpoolFolder(path_);
+  SPARSEFW_ASSERT_OK(first);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, (*first)->Create(kId, 4));
+  EXPECT_THAT(OpenSpoolFolder(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE", path_,
+                       "process " + std::to_string(getpid())));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".tensor"))
+      << "the one that was refused must not clean up";
+  *first = nullptr;
+  EXPECT_THAT(OpenSpoolFolder(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE"))
+      << "a file still needs the folder";
+  file.reset();
+  SPARSEFW_EXPECT_OK(OpenSpoolFolder(path_));
+}
+
+TEST_F(SpoolFolderTest, RemovesTheTensorsOfAnEarlierRunAndNothingElse) {
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  testing::WriteFile(path_ + "/" + kId + ".tensor", "old");
+  testing::WriteFile(path_ + "/" + kOtherId + ".tensor", "old");
+  testing::WriteFile(path_ + "/lock", "99999\n");  // of a server that was killed
+  testing::WriteFile(path_ + "/thesis.tex", "years of work");
+  testing::WriteFile(path_ + "/" + kId + ".safetensors", "not ours");
+  testing::WriteFile(path_ + "/model.tensor", "not ours");
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kOtherId + ".tensor"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/thesis.tex"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/model.tensor"));
+}
+
+TEST_F(SpoolFolderTest, WhatIsNoFolderIsRefused) {
+  testing::WriteFile(path_, "a file");
+  EXPECT_THAT(OpenSpoolFolder(path_),
+              StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", path_, "opened as a folder"));
+  EXPECT_THAT(OpenSpoolFolder(path_ + "/below"),
+              StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", path_ + "/below"));
+  EXPECT_THAT(OpenSpoolFolder(""), StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID"));
+}
+
+TEST_F(SpoolFolderTest, FolderOfSomebodyElseIsPermissionDenied) {
+  ASSERT_EQ(mkdir(path_.c_str(), 0555), 0);
+  const bool root = geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const auto spool = OpenSpoolFolder(path_);
+  const auto below = OpenSpoolFolder(path_ + "/below");
+  if (root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_THAT(spool, StatusIs(absl::StatusCode::kPermissionDenied, "SPOOL_FAILED", path_));
+  EXPECT_THAT(below, StatusIs(absl::StatusCode::kPermissionDenied, "SPOOL_FAILED", path_));
+}
+
+TEST_F(SpoolFolderTest, FilesThatSomebodyCutAreNotMapped) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 10));
+  ASSERT_EQ(truncate((path_ + "/" + kId + ".tensor").c_str(), 3), 0);
+  EXPECT_THAT(file->Map(), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED",
+                                    "must be 10 bytes; somebody made it 3"));
+  ASSERT_EQ(unlink((path_ + "/" + kId + ".tensor").c_str()), 0);
+  EXPECT_THAT(file->Map(), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "opened"));
+  EXPECT_THAT(file->Write(0, BytesOf("x")),
+              StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "opened"));
+}
+
+TEST_F(SpoolFolderTest, TheSameIdTwiceIsRefused) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 10));
+  EXPECT_THAT(spool->Create(kId, 10), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
+}
+
+// A real full disk: a file system of one MiB.
+class FullDiskTest : public StoreFixture {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(mkdir(disk_.c_str(), 0700), 0);
+    if (mount("tmpfs", disk_.c_str(), "tmpfs", 0, "size=1m") != 0) {
+      GTEST_SKIP() << "mounting a small file system is not permitted here";
+    }
+    mounted_ = true;
+    options_.spool_dir = disk_ + "/spool";
+    options_.budget_bytes = 100 << 20;  // the disk is the limit, not the budget
+    OpenStore();
+  }
+  void TearDown() override {
+    store_.reset();
+    if (mounted_) EXPECT_EQ(umount(disk_.c_str()), 0);
+  }
+  const std::string disk_ = folder_.File("disk");
+  bool mounted_ = false;
+};
+
+TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
+  const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL", disk_,
+                                "made 2097152 bytes long");
+  EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", ""), refused);
+  EXPECT_THAT(store_->CreateGramUpload({800, TensorDType::kF32, TensorDType::kF32}, "", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+  EXPECT_THAT(store_->Put(WeightOf(2 << 20), BytesOf(std::string(2 << 20, 'x')), "",
+                          absl::InfiniteFuture()),
+              refused);
+  EXPECT_EQ(store_->usage().used_bytes, 0) << "a refusal reserves nothing";
+  EXPECT_EQ(store_->usage().uploads, 0);
+  EXPECT_EQ(SpoolFiles(), 0U) << "and leaves nothing behind";
+
+  // What does fit goes on working, also under the id that was refused.
+  const std::string text = RandomText(600 << 10, 1);
+  const TensorInfo tensor = NewTensor(text, "id2");
+  EXPECT_EQ(Read(tensor.name), text);
+  EXPECT_THAT(store_->CreateUpload(WeightOf(600 << 10), "id", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(600 << 10), "id", ""));
+}
+
+}  // namespace
+}  // namespace sparsefw::server

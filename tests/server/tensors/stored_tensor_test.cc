@@ -1,0 +1,227 @@
+// Complete tensors: reading, holding, deleting, listing, expiring.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/tensors/store_fixture.h"
+
+namespace sparsefw::server {
+namespace {
+
+class StoredTensorTest : public StoreFixture {
+ protected:
+  TensorInfo Put(std::string_view text, absl::Time expire_time = absl::InfiniteFuture()) {
+    auto info = store_->Put(WeightOf(static_cast<int64_t>(text.size())), BytesOf(text), "server",
+                            expire_time);
+    EXPECT_THAT(info, IsOk());
+    return info.ok() ? *info : TensorInfo();
+  }
+};
+
+TEST_F(StoredTensorTest, PutIsVisibleAtOnce) {
+  const TensorInfo info = Put("abcd", time_.Now() + absl::Hours(1));
+  EXPECT_EQ(info.byte_size, 4);
+  EXPECT_EQ(info.crc32c, Crc("abcd"));
+  EXPECT_EQ(info.owner, "server");
+  EXPECT_EQ(info.create_time, time_.Now());
+  EXPECT_EQ(info.expire_time, time_.Now() + absl::Hours(1));
+  EXPECT_EQ(store_->GetTensor(info.name)->name, info.name);
+  EXPECT_EQ(Read(info.name), "abcd");
+  EXPECT_EQ(store_->usage().used_bytes, 4);
+}
+
+TEST_F(StoredTensorTest, PutChecksWhatItIsGiven) {
+  const TensorSpec spec = WeightOf(4);
+  EXPECT_THAT(store_->Put(spec, BytesOf("abc"), "", absl::InfiniteFuture()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID",
+                       "dims [1, 2] must be 4 bytes; got 3"));
+  EXPECT_THAT(store_->Put({TensorKind::kMask, TensorDType::kF32, 1, 1, 0}, BytesOf("abcd"), "",
+                          absl::InfiniteFuture()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a MASK"));
+  NewUpload(WeightOf(kBudget - 2));
+  EXPECT_THAT(store_->Put(spec, BytesOf("abcd"), "", absl::InfiniteFuture()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
+  SPARSEFW_EXPECT_OK(store_->Put({TensorKind::kPrunedWeight, TensorDType::kBF16, 1, 1, 0},
+                                 BytesOf("ab"), "", absl::InfiniteFuture()));
+}
+
+TEST_F(StoredTensorTest, UploadNamesDoNotReachWhatTheServerMade) {
+  const TensorInfo info = Put("abcd");
+  EXPECT_THAT(store_->Finish("uploads/" + info.name.substr(8), {}),
+              StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
+}
+
+TEST_F(StoredTensorTest, HandlesShowMatrices) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const TensorInfo info,
+      store_->Put({TensorKind::kSaliency, TensorDType::kF32, 2, 3, 0},
+                  std::as_bytes(std::span(values)), "", absl::InfiniteFuture()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(info.name));
+  const ConstMatrixView view = handle->matrix();
+  EXPECT_EQ(view.dtype(), DType::kF32);
+  EXPECT_EQ(view.rows(), 2);
+  EXPECT_EQ(view.cols(), 3);
+  EXPECT_EQ(view.row<float>(1)[2], 6.0F);
+  EXPECT_EQ(handle->info().name, info.name);
+  EXPECT_EQ(handle->info().reference_count, 1);
+}
+
+TEST_F(StoredTensorTest, HandlesShowMasks) {
+  const TensorSpec spec = {TensorKind::kMask, TensorDType::kU1, 2, 9, 0};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const TensorInfo good, store_->Put(spec, BytesOf(std::string_view("\x05\x01\x80\x00", 4)), "",
+                                         absl::InfiniteFuture()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(good.name));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask mask, handle->mask());
+  EXPECT_TRUE(mask.Get(0, 0));
+  EXPECT_FALSE(mask.Get(0, 1));
+  EXPECT_TRUE(mask.Get(0, 8));
+  EXPECT_TRUE(mask.Get(1, 7));
+  EXPECT_EQ(mask.CountKept(), 4);
+  EXPECT_TRUE(handle->matrix().empty());
+
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo padded,
+                                store_->Put(spec, BytesOf(std::string_view("\x05\x03\x80\x00", 4)),
+                                            "", absl::InfiniteFuture()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto bad, store_->Acquire(padded.name));
+  EXPECT_THAT(bad->mask(), StatusIs(absl::StatusCode::kInvalidArgument, "MASK_PADDING", "row 0"));
+}
+
+TEST_F(StoredTensorTest, InUseIsNotDeleted) {
+  const TensorInfo info = NewTensor("abcd");
+  auto first = store_->Acquire(info.name);
+  auto second = store_->Acquire(info.name);
+  EXPECT_EQ(store_->GetTensor(info.name)->reference_count, 2);
+  const absl::Status in_use = store_->DeleteTensor(info.name);
+  EXPECT_THAT(in_use, StatusIs(absl::StatusCode::kFailedPrecondition, "TENSOR_IN_USE", info.name,
+                               "2 still hold it"));
+  EXPECT_EQ(ReasonMetadataOf(in_use)["reference_count"], "2");
+  *first = nullptr;
+  EXPECT_THAT(store_->DeleteTensor(info.name),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "TENSOR_IN_USE"));
+  EXPECT_EQ(TextOf((*second)->bytes()), "abcd");
+  *second = nullptr;
+  SPARSEFW_EXPECT_OK(store_->DeleteTensor(info.name));
+  EXPECT_EQ(store_->usage().used_bytes, 0);
+  EXPECT_EQ(SpoolFiles(), 0U);
+}
+
+TEST_F(StoredTensorTest, UnknownNamesAreNotFound) {
+  const TensorInfo info = NewTensor("abcd");
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(info.name));
+  const auto not_found = StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND");
+  for (const std::string& name : {info.name, std::string(), std::string("tensors/"),
+                                  info.name.substr(8), "uploads/" + info.name.substr(8)}) {
+    EXPECT_THAT(store_->GetTensor(name), not_found) << name;
+    EXPECT_THAT(store_->Acquire(name), not_found) << name;
+    EXPECT_THAT(store_->DeleteTensor(name), not_found) << name;
+  }
+}
+
+TEST_F(StoredTensorTest, HandlesOutliveTheStore) {
+  const TensorInfo info = NewTensor("abcd");
+  auto handle = store_->Acquire(info.name);
+  store_.reset();
+  EXPECT_EQ(TextOf((*handle)->bytes()), "abcd");
+  *handle = nullptr;
+  EXPECT_EQ(SpoolFiles(), 0U);
+  OpenStore();
+}
+
+TEST_F(StoredTensorTest, ExpiredTensorsGoWhenNobodyHoldsThem) {
+  const TensorInfo soon = Put("ab", time_.Now() + absl::Seconds(10));
+  const TensorInfo held = Put("cd", time_.Now() + absl::Seconds(10));
+  const TensorInfo later = Put("ef", time_.Now() + absl::Seconds(20));
+  const TensorInfo forever = NewTensor("gh");
+  auto handle = store_->Acquire(held.name);
+  time_.Advance(absl::Seconds(10) - absl::Nanoseconds(1));
+  store_->CollectGarbage();
+  EXPECT_EQ(store_->usage().tensors, 4);
+  time_.Advance(absl::Nanoseconds(1));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(soon.name), StatusIs(absl::StatusCode::kNotFound));
+  SPARSEFW_EXPECT_OK(store_->GetTensor(held.name));
+  SPARSEFW_EXPECT_OK(store_->GetTensor(later.name));
+  *handle = nullptr;
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(held.name), StatusIs(absl::StatusCode::kNotFound));
+  time_.Advance(absl::Hours(24 * 365));
+  store_->CollectGarbage();
+  EXPECT_EQ(store_->usage().tensors, 1);
+  EXPECT_EQ(store_->usage().used_bytes, 2);
+  EXPECT_EQ(SpoolFiles(), 1U);
+  SPARSEFW_EXPECT_OK(store_->GetTensor(forever.name));
+}
+
+TEST_F(StoredTensorTest, ListsNewestFirst) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 5; ++i) names.insert(names.begin(), Put("ab").name);  // at the same time
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorStore::Page page, store_->ListTensors(0, ""));
+  ASSERT_EQ(page.tensors.size(), 5U);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(page.tensors[i].name, names[i]);
+  EXPECT_EQ(page.next_page_token, "");
+}
+
+TEST_F(StoredTensorTest, PageSizes) {
+  for (int i = 0; i < 1005; ++i) Put("ab");
+  EXPECT_EQ(store_->ListTensors(0, "")->tensors.size(), 100U);
+  EXPECT_EQ(store_->ListTensors(7, "")->tensors.size(), 7U);
+  EXPECT_EQ(store_->ListTensors(5000, "")->tensors.size(), 1000U);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, store_->ListTensors(1000, ""));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second,
+                                store_->ListTensors(1000, first.next_page_token));
+  EXPECT_EQ(second.tensors.size(), 5U);
+  EXPECT_EQ(second.next_page_token, "");
+  EXPECT_THAT(store_->ListTensors(-1, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got -1"));
+}
+
+TEST_F(StoredTensorTest, AnExactPageIsTheLast) {
+  for (int i = 0; i < 4; ++i) Put("ab");
+  EXPECT_EQ(store_->ListTensors(4, "")->next_page_token, "");
+  EXPECT_NE(store_->ListTensors(3, "")->next_page_token, "");
+}
+
+TEST_F(StoredTensorTest, PagesAreStableUnderChange) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 12; ++i) names.push_back(Put("ab").name);
+  std::set<std::string> kept(names.begin(), names.end());
+  std::multiset<std::string> seen;
+  std::string token;
+  int page_number = 0;
+  do {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store_->ListTensors(3, token));
+    for (const TensorInfo& info : page.tensors) seen.insert(info.name);
+    token = page.next_page_token;
+    Put("cd");  // newer than all: never in this walk
+    if (page_number == 0) {
+      // The last of the page, which the token stands on, one that was seen and one that was not.
+      for (const std::string& gone : {page.tensors.back().name, names[10], names[1]}) {
+        SPARSEFW_ASSERT_OK(store_->DeleteTensor(gone));
+        kept.erase(gone);
+      }
+    }
+    ++page_number;
+  } while (!token.empty());
+  for (const std::string& name : kept) EXPECT_EQ(seen.count(name), 1U) << name;
+  EXPECT_EQ(seen.count(names[1]), 0U);
+  EXPECT_EQ(seen.size(), 11U) << "neither twice nor what came later";
+}
+
+TEST_F(StoredTensorTest, ForeignPageTokensAreRefused) {
+  for (int i = 0; i < 3; ++i) Put("ab");
+  const std::string token = store_->ListTensors(1, "")->next_page_token;
+  SPARSEFW_EXPECT_OK(store_->ListTensors(1, token));
+  const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID");
+  EXPECT_THAT(store_->ListTensors(1, "1"), invalid);
+  EXPECT_THAT(store_->ListTensors(1, token + "0"), invalid);
+  EXPECT_THAT(store_->ListTensors(1, std::string(1'000'000, '0')), invalid);
+  OpenStore();
+  EXPECT_THAT(store_->ListTensors(1, token), invalid) << "of an earlier run";
+}
+
+}  // namespace
+}  // namespace sparsefw::server
