@@ -42,12 +42,13 @@ CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, in
   return app
       .add_option_function<std::string>(
           flag,
-          [value, at_least](const std::string& text) {
+          [flag, value, at_least](const std::string& text) {
             const std::optional<int64_t> bytes = ParseBytes(text);
             if (!bytes.has_value() || *bytes < at_least) {
-              throw CLI::ValidationError(absl::StrFormat(
-                  "must be a size of at least %d bytes, like 512MiB or 8GiB; got %s", at_least,
-                  text));
+              throw CLI::ValidationError(
+                  flag, absl::StrFormat(
+                            "must be a size of at least %d bytes, like 512MiB or 8GiB; got %s",
+                            at_least, text));
             }
             *value = *bytes;
           },
@@ -60,11 +61,11 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration*
   return app
       .add_option_function<std::string>(
           flag,
-          [value](const std::string& text) {
+          [flag, value](const std::string& text) {
             absl::Duration duration;
             if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
                 duration > absl::Hours(24 * 365)) {
-              throw CLI::ValidationError("must be a duration like 30s or 5m; got " + text);
+              throw CLI::ValidationError(flag, "must be a duration like 30s or 5m; got " + text);
             }
             *value = duration;
           },

@@ -19,27 +19,6 @@ constexpr size_t kMaxChecked = 65536;
 // A result outlives its job's record by a little, never the other way round.
 constexpr absl::Duration kResultMargin = absl::Minutes(1);
 
-struct SolverInputs final : JobRunner::Inputs {
-  explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
-  ~SolverInputs() override {
-    std::vector<std::string> names;
-    for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
-      if (*handle == nullptr) continue;
-      names.push_back((*handle)->info().name);
-      handle->reset();
-    }
-    for (const std::string& name : names) transient->Release(name);
-  }
-
-  TransientTensors* const transient;
-  std::shared_ptr<const TensorHandle> weight;
-  std::shared_ptr<const TensorHandle> gram;
-  std::shared_ptr<const TensorHandle> saliency;          // may be null
-  std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
-  std::optional<Mask> warm_mask;
-  const Backend* backend = nullptr;
-};
-
 class Reporter final : public SolveObserver {
  public:
   explicit Reporter(const std::function<void(const ProgressReport&)>& report) : report_(report) {}
@@ -86,6 +65,27 @@ absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols) {
 
 }  // namespace
 
+struct SolverRunner::SolverInputs final : JobRunner::Inputs {
+  explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
+  ~SolverInputs() override {
+    std::vector<std::string> names;
+    for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
+      if (*handle == nullptr) continue;
+      names.push_back((*handle)->info().name);
+      handle->reset();
+    }
+    for (const std::string& name : names) transient->Release(name);
+  }
+
+  TransientTensors* const transient;
+  std::shared_ptr<const TensorHandle> weight;
+  std::shared_ptr<const TensorHandle> gram;
+  std::shared_ptr<const TensorHandle> saliency;          // may be null
+  std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
+  std::optional<Mask> warm_mask;
+  const Backend* backend = nullptr;
+};
+
 SolverRunner::SolverRunner(TensorStore* store, TransientTensors* transient,
                            SolverRunnerOptions options)
     : store_(store), transient_(transient), options_(options) {}
@@ -130,6 +130,22 @@ absl::Status SolverRunner::CheckOnce(const TensorHandle& tensor,
   return absl::OkStatus();
 }
 
+absl::Status SolverRunner::PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs) {
+  if (!spec.warm_saliency.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency, Acquire("warm_start.saliency", spec.warm_saliency,
+                                                        TensorKind::kSaliency));
+    SPARSEFW_RETURN_IF_ERROR(CheckShape("warm_start.saliency", inputs->saliency->info().spec,
+                                        inputs->rows, inputs->cols));
+  }
+  if (spec.warm_mask.empty()) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
+                            Acquire("warm_start.mask", spec.warm_mask, TensorKind::kMask));
+  SPARSEFW_RETURN_IF_ERROR(CheckShape("warm_start.mask", inputs->warm_mask_tensor->info().spec,
+                                      inputs->rows, inputs->cols));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
+  return ValidateMaskCounts(*inputs->warm_mask, spec.pattern, "warm_start.mask");
+}
+
 // What is cheap to know comes before what reads every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(spec.options));
@@ -143,21 +159,7 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols));
 
-  if (!spec.warm_saliency.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency, Acquire("warm_start.saliency", spec.warm_saliency,
-                                                        TensorKind::kSaliency));
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckShape("warm_start.saliency", inputs->saliency->info().spec, rows, cols));
-  }
-  if (!spec.warm_mask.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
-                              Acquire("warm_start.mask", spec.warm_mask, TensorKind::kMask));
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckShape("warm_start.mask", inputs->warm_mask_tensor->info().spec, rows, cols));
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
-    SPARSEFW_RETURN_IF_ERROR(
-        ValidateMaskCounts(*inputs->warm_mask, spec.pattern, "warm_start.mask"));
-  }
+  SPARSEFW_RETURN_IF_ERROR(PrepareWarmStart(spec, inputs.get()));
 
   const auto finite = [](const TensorHandle& tensor, std::string_view field) {
     return [&tensor, field] { return ValidateFinite(tensor.matrix(), field); };

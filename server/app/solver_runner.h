@@ -44,8 +44,10 @@ class SolverRunner final : public JobRunner {
 
  private:
   using Handle = std::shared_ptr<const TensorHandle>;
+  struct SolverInputs;
 
   absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind);
+  absl::Status PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs);
   // Runs `check` unless the tensor has passed it before.
   absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
   absl::Status StoreResult(const Job& job, const TensorHandle& weight, const Mask& mask,

@@ -45,8 +45,8 @@ class JobRunner {
   virtual void Discard(const Job& job) = 0;
 };
 
-// What happens to jobs, for metrics and logs. Called without locks held;
-// must be thread-safe and quick.
+// What happens to jobs, for metrics and logs. The calls for one job come in
+// order and one at a time; called without locks held; must be thread-safe and quick.
 class JobListener {
  public:
   virtual ~JobListener() = default;
@@ -81,7 +81,9 @@ class JobWatcher {
 //
 // States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
 // kQueued -> kCancelled | kFailed. Every change gives the job a higher
-// revision and is stored before any watcher sees it.
+// revision and is stored before any watcher sees it; only an end that the
+// store does not take is told all the same, and stored by CollectGarbage later.
+// Nothing that a runner throws gets out: it becomes Internal.
 class JobManager {
  public:
   static std::unique_ptr<JobManager> Create(JobManagerOptions options, JobStore* store,
@@ -95,7 +97,10 @@ class JobManager {
   //                            was used with another fingerprint
   //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms)
   //         Unavailable        DRAINING (metadata retry_delay_ms)
+  //         what the store says when the job cannot be stored
   // validate_only: nothing is queued or stored; the job has no name.
+  // Takes as long as Prepare; submissions with the same request id wait for
+  // each other, so that they make one job.
   virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
                                      std::string_view fingerprint, std::string_view owner,
                                      bool validate_only) = 0;
@@ -104,7 +109,8 @@ class JobManager {
                                               std::string_view page_token) = 0;
   // Idempotent. Returns the job as it is now; a running one ends soon after.
   virtual absl::StatusOr<Job> Cancel(std::string_view name) = 0;
-  virtual absl::Status Delete(std::string_view name) = 0;  // JOB_NOT_FINISHED
+  // FailedPrecondition (JOB_NOT_FINISHED) before the end.
+  virtual absl::Status Delete(std::string_view name) = 0;
 
   // First calls OnJob(kSnapshot) before returning, then every state change
   // after that snapshot exactly once and in order, and progress. Returns an id
@@ -121,7 +127,7 @@ class JobManager {
   // Only refuses new jobs.
   virtual void StopAccepting() = 0;
 
-  // Drops jobs whose result_ttl is over.
+  // Drops jobs whose result_ttl is over. To be called now and then.
   virtual void CollectGarbage() = 0;
   virtual int64_t queued() const = 0;
   virtual int64_t running() const = 0;

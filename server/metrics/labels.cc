@@ -13,23 +13,26 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
   return static_cast<size_t>(found - values.begin());
 }
 
-constexpr std::array<std::string_view, 20> kChunkReasons = {
-    "CHECKSUM_MISMATCH",   "CHUNK_TOO_LARGE",   "DRAINING",          "HOST_MEMORY",
-    "INCOMPLETE",          "NON_FINITE",        "OFFSET_GAP",        "OFFSET_INVALID",
-    "OFFSET_OUT_OF_RANGE", "PARTIAL_TOKEN",     "SHAPE_MISMATCH",    "SPEC_INVALID",
-    "SPOOL_FULL",          "STREAM_INCOMPLETE", "STREAM_ORDER",      "TARGET_INVALID",
-    "TENSOR_TOO_LARGE",    "UPLOAD_NOT_FOUND",  "WRONG_UPLOAD_KIND", kOther,
-};
-
-constexpr std::array<std::string_view, 16> kFailures = {
+// The stable reasons with which a chunk can be refused or a job can fail.
+constexpr std::array<std::string_view, 36> kReasons = {
+    "CHECKSUM_MISMATCH",   "CHUNK_TOO_LARGE",
     "DEADLINE_EXCEEDED",   "DEVICE_MEMORY",
-    "DEVICE_UNAVAILABLE",  "DTYPE_UNSUPPORTED",
+    "DEVICE_UNAVAILABLE",  "DRAINING",
+    "DTYPE_UNSUPPORTED",   "ENUM_UNKNOWN",
     "GRAM_ASYMMETRIC",     "GRAM_NEGATIVE_DIAGONAL",
-    "HOST_MEMORY",         "NON_FINITE",
-    "NOT_IN_THIS_VERSION", "OPTION_INVALID",
-    "OUT_OF_MEMORY",       "PATTERN_INVALID",
-    "SHAPE_MISMATCH",      "SPOOL_FULL",
-    "WARM_MASK_COUNT",     kOther,
+    "HOST_MEMORY",         "INCOMPLETE",
+    "MASK_PADDING",        "NON_FINITE",
+    "NOT_IN_THIS_VERSION", "OFFSET_GAP",
+    "OFFSET_INVALID",      "OFFSET_OUT_OF_RANGE",
+    "OPTION_INVALID",      "OUT_OF_MEMORY",
+    "PARTIAL_TOKEN",       "PATTERN_INVALID",
+    "SHAPE_MISMATCH",      "SPEC_INVALID",
+    "SPOOL_FAILED",        "SPOOL_FULL",
+    "STREAM_INCOMPLETE",   "STREAM_ORDER",
+    "TARGET_INVALID",      "TENSOR_NOT_FOUND",
+    "TENSOR_TOO_LARGE",    "UPLOAD_NOT_FOUND",
+    "WARM_MASK_COUNT",     "WRONG_TENSOR_KIND",
+    "WRONG_UPLOAD_KIND",   kOther,
 };
 
 std::string_view StopLabel(StopCause cause) {
@@ -53,7 +56,7 @@ size_t RpcMethodIndex(std::string_view method) { return IndexOrLast(kRpcMethods,
 size_t CodeIndex(std::string_view code) { return IndexOrLast(kCodes, code); }
 
 std::string_view ChunkReasonLabel(std::string_view reason) {
-  return kChunkReasons[IndexOrLast(kChunkReasons, reason)];
+  return kReasons[IndexOrLast(kReasons, reason)];
 }
 
 std::string_view MethodLabel(Method method) {
@@ -111,8 +114,8 @@ std::string_view EndReasonLabel(const Job& job) {
   if (job.state == JobState::kSucceeded) {
     return job.result ? StopLabel(job.result->solve.stop_cause) : kOther;
   }
-  const size_t failure = IndexOrLast(kFailures, ReasonOf(job.error));
-  if (failure + 1 < kFailures.size()) return kFailures[failure];
+  const size_t reason = IndexOrLast(kReasons, ReasonOf(job.error));
+  if (reason + 1 < kReasons.size()) return kReasons[reason];
   const auto code = static_cast<size_t>(job.error.code());
   return kCodes[std::min(code, kCodes.size() - 1)];
 }

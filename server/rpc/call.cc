@@ -30,16 +30,22 @@ void Call::Close(const absl::Status& status) {
 void Call::Cancelled() {
   MutexLock lock(mutex_);
   if (closed_) return;
-  const bool late = rpc_->deadline() <= std::chrono::system_clock::now();
-  CloseLocked(late ? absl::DeadlineExceededError("the call's deadline has passed")
-                   : absl::CancelledError("the client has gone or cancelled the call"));
+  CloseLocked(WhyCancelled());
+}
+
+absl::Status Call::WhyCancelled() const {
+  return rpc_->deadline() <= std::chrono::system_clock::now()
+             ? absl::DeadlineExceededError("the call's deadline has passed")
+             : absl::CancelledError("the client has gone or cancelled the call");
 }
 
 void Call::CloseLocked(const absl::Status& status) {
   if (closed_) return;
   closed_ = true;
-  Record(status);
-  FinishRpc(status);
+  // A read that fails because the client is gone looks like a half-close.
+  const absl::Status seen = rpc_->IsCancelled() ? WhyCancelled() : status;
+  Record(seen);
+  FinishRpc(seen);
 }
 
 void Call::Record(const absl::Status& status) {

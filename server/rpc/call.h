@@ -59,6 +59,7 @@ class Call : public std::enable_shared_from_this<Call> {
   // gRPC's Finish.
   virtual void FinishRpc(const absl::Status& status) = 0;
   void Record(const absl::Status& status);
+  absl::Status WhyCancelled() const;
 
   RpcContext& context_;
   const std::string_view method_;

@@ -10,7 +10,7 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxTextBytes = 128;
 // What frees memory here is a job or an upload that ends: seconds, not minutes.
 constexpr char kRetryDelayMs[] = "1000";
 
@@ -20,6 +20,14 @@ absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view lim
       absl::ResourceExhaustedError(absl::StrFormat(
           "%s must be at most %s of %d bytes; got %d bytes", what, limit_name, limit, bytes)),
       "TENSOR_TOO_LARGE", {{"max_bytes", absl::StrFormat("%d", limit)}});
+}
+
+// Kept as long as the tensor: a client must not fill the memory with them.
+absl::Status CheckLength(std::string_view what, std::string_view text, std::string_view reason) {
+  if (text.size() <= kMaxTextBytes) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s must be at most %d bytes; got %d", what, kMaxTextBytes, text.size())),
+                    reason);
 }
 
 }  // namespace
@@ -54,12 +62,8 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateGramUpload
 }
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const Request& request) {
-  if (request.id.size() > kMaxRequestIdBytes) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat("request_id must be at most %d bytes; got %d",
-                                                   kMaxRequestIdBytes, request.id.size())),
-        "REQUEST_ID_INVALID");
-  }
+  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", request.id, "REQUEST_ID_INVALID"));
+  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", request.body.owner, "OWNER_INVALID"));
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(auto found, FindOrAdd(request));
     if (auto* tensor = std::get_if<TensorInfo>(&found)) return *std::move(tensor);
@@ -93,6 +97,7 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
     return TooLarge("a tensor", request.tensor_bytes, "max_tensor_bytes",
                     options_.max_tensor_bytes);
   }
+  SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
   SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation, Reserve(request.host_bytes));
   Origin origin{id, request.body.owner, std::string(request.id), true};
   Upload::Owner* const self = this;  // a private base: make_shared could not convert
@@ -112,6 +117,15 @@ std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(
   }
   return MakeTensorContent(std::get<TensorSpec>(request.body.spec), id, spool_,
                            std::move(reservation));
+}
+
+absl::Status SpooledTensorStore::CheckRoomForOne() const {
+  const auto entries = static_cast<int64_t>(uploads_.size() + tensors_.size());
+  if (entries < options_.max_entries) return absl::OkStatus();
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "tensors and uploads must be at most %d; there are %d", options_.max_entries, entries)),
+      "TOO_MANY_TENSORS", {{"retry_delay_ms", kRetryDelayMs}});
 }
 
 absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(int64_t bytes) {

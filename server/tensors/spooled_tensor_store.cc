@@ -48,10 +48,10 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
   if (options.gram_backend == nullptr) {
     return InvalidOption("gram_backend must be set; got none");
   }
-  if (options.budget_bytes < 1 || options.max_tensor_bytes < 1) {
-    return InvalidOption(
-        absl::StrFormat("budget_bytes and max_tensor_bytes must be at least 1; got %d and %d",
-                        options.budget_bytes, options.max_tensor_bytes));
+  if (options.budget_bytes < 1 || options.max_tensor_bytes < 1 || options.max_entries < 1) {
+    return InvalidOption(absl::StrFormat(
+        "budget_bytes, max_tensor_bytes and max_entries must be at least 1; got %d, %d and %d",
+        options.budget_bytes, options.max_tensor_bytes, options.max_entries));
   }
   if (options.upload_idle_ttl <= absl::ZeroDuration()) {
     return InvalidOption(absl::StrFormat("upload_idle_ttl must be above 0; got %s",
@@ -157,6 +157,10 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
                           absl::StrFormat("a tensor of dims [%d, %d] must be %d bytes; got %d",
                                           spec.rows, spec.cols, size, bytes.size())),
                       "SPEC_INVALID");
+  }
+  {
+    MutexLock lock(mutex_);
+    SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
   }
   SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation, Reserve(size));
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());

@@ -69,6 +69,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Owner {
   std::unique_ptr<UploadContent> MakeContent(const Request& request, const std::string& id,
                                              ByteBudget::Reservation reservation) const;
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
+  absl::Status CheckRoomForOne() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
   absl::StatusOr<TensorInfo> FinishedBefore(std::string_view upload,

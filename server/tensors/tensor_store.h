@@ -90,6 +90,8 @@ struct TensorStoreOptions {
   std::string spool_dir;
   int64_t budget_bytes = int64_t{8} << 30;  // uploads reserve their full size from it
   int64_t max_tensor_bytes = int64_t{64} << 30;
+  // Tensors and uploads together: small ones cost more than their bytes.
+  int64_t max_entries = 100'000;
   absl::Duration upload_idle_ttl = absl::Minutes(10);
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
   int gram_threads = 0;
@@ -123,10 +125,12 @@ class TensorStore {
   // the same upload, or the tensor that it became; forgotten with either. An
   // accumulation reserves 8 * d_in^2 bytes for its sums besides the result.
   // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
-  //                             another owner), REQUEST_ID_INVALID (over 128 bytes)
+  //                             another owner), REQUEST_ID_INVALID and
+  //                             OWNER_INVALID (over 128 bytes)
   //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
   //                             HOST_MEMORY (does not fit now; metadata
-  //                             retry_delay_ms), SPOOL_FULL (the disk is full)
+  //                             retry_delay_ms), TOO_MANY_TENSORS (likewise),
+  //                             SPOOL_FULL (the disk is full)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
       const TensorSpec& spec, std::string_view request_id, std::string_view owner) = 0;
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(

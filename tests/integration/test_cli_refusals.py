@@ -96,7 +96,7 @@ def test_gram_that_is_none(cli, layer, folder):
     gram = layer.gram.copy()
     gram[4, 4] = -1
     path = safetensors.write(folder / "bad.safetensors", {"g": gram})
-    refused(cli, layer, 3, ["negative", "-1", "4"], "--gram", path)
+    refused(cli, layer, 3, ["diagonal", "at least 0", "[4, 4]", "-1"], "--gram", path)
 
 
 def test_wrong_shapes(cli, layer, folder):

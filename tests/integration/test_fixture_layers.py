@@ -72,7 +72,7 @@ def test_one_shot_masks_are_those_of_the_formulas(cli, real_layer, folder, metho
 def test_sparsefw_is_never_worse_than_its_warm_start(cli, real_layer, folder, pattern):
     one_shot, warm = real_layer.run(cli, folder, pattern, "--method", "wanda")
     result, mask = real_layer.run(cli, folder, pattern, "--method", "sparsefw", "--alpha", "0.5",
-                                  "--iterations", "200")
+                                  "--step-rule", "line-search", "--iterations", "60")
     check_losses(real_layer, result, mask, pattern)
     losses = result["losses"]
     assert losses["warm_start"] == pytest.approx(one_shot["losses"]["final"], rel=1e-9)

@@ -98,7 +98,7 @@ def test_port_in_use(folder):
 
 def test_two_servers_cannot_share_a_state_folder(start_server, folder):
     first = start_server()
-    refuses(1, [str(first.state_dir), "use"],
+    refuses(1, [str(first.state_dir), "using"],
             *loopback(folder)[:4], "--state-dir", first.state_dir)
     assert Cli(first.address).run("info").code == 0
 

@@ -11,6 +11,7 @@
 #include "client/cpp/cli/result.h"
 #include "client/cpp/cli/session.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/job_state.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -164,7 +165,8 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
 absl::Status Run(const CancelOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->CancelJob(options.job));
-  console.out << (options.common.json ? StatusJson(job).dump() : FormatState(job)) << "\n";
+  const std::string more = client::IsTerminal(job.state()) ? "" : ", asked to stop";
+  console.out << (options.common.json ? StatusJson(job).dump() : FormatState(job) + more) << "\n";
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/format.h"
 #include "client/cpp/cli/inputs.h"
+#include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/session.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/safetensors.h"
@@ -26,6 +27,12 @@ absl::Status Write(const GramOptions& options, const client::TensorData& gram,
       {{"token_count", std::to_string(gram.tensor.spec().token_count())}, {"source", source}}));
 }
 
+absl::Status Failed(const absl::Status& status) {
+  if (!absl::IsCancelled(status)) return status;
+  return WithExitCode(absl::CancelledError("cancelled before the Gram matrix was written"),
+                      ExitCode::kNoMask);
+}
+
 }  // namespace
 
 absl::Status Run(const GramOptions& options, const Console& console) {
@@ -35,6 +42,9 @@ absl::Status Run(const GramOptions& options, const Console& console) {
     return UsageError(absl::StrFormat("--out: %s is an input and would be lost", options.out));
   }
   SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out));
+  std::stop_source stop;
+  const Interrupt interrupt([&stop] { stop.request_stop(); });
+  const client::CallOptions call{stop.get_token()};
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
   ProgressDisplay display(console, absl::Now);
   const auto on_transfer = [&display](const client::TransferProgress& progress) {
@@ -43,15 +53,16 @@ absl::Status Run(const GramOptions& options, const Console& console) {
 
   display.StartTransfer("uploading", input.label);
   const auto gram = client->UploadGramFromActivations(
-      client::ActivationSpec(input.dtype, input.cols, options.dtype), input.bytes, on_transfer);
-  if (!gram.ok()) return About(input.label, gram.status());
+      client::ActivationSpec(input.dtype, input.cols, options.dtype), input.bytes, on_transfer,
+      call);
+  if (!gram.ok()) return Failed(About(input.label, gram.status()));
   display.EndTransfer();
   display.StartTransfer("downloading", options.out);
-  const auto data = client->ReadTensor(gram->name(), on_transfer);
+  const auto data = client->ReadTensor(gram->name(), on_transfer, call);
   if (data.ok()) display.EndTransfer();
   absl::Status status = data.ok() ? Write(options, *data, input.label) : data.status();
   if (!options.keep_tensors) DeleteTensors(*client, {gram->name()}, display);
-  if (!status.ok()) return status;
+  if (!status.ok()) return Failed(status);
 
   const int64_t tokens = gram->spec().token_count();
   if (options.common.json) {

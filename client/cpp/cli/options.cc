@@ -1,7 +1,7 @@
 #include "client/cpp/cli/options.h"
 
 #include <CLI/CLI.hpp>
-#include <memory>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -37,10 +37,9 @@ struct Flags {
 
 CLI::App& AddCommand(CLI::App& app, const char* name, const char* description, Flags& flags) {
   CLI::App& command = *app.add_subcommand(name, description);
-  command
-      .add_option("--server", flags.common.server,
-                  "HOST:PORT of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
-      ->envname("SPARSEFW_SERVER");
+  // Not CLI11's envname: it would also be read by the commands that were not given.
+  command.add_option("--server", flags.common.server,
+                     "HOST:PORT of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)");
   command.add_option("--timeout", flags.common_text.timeout,
                      "how long to try to connect (default 5s)");
   command.add_option("--retry-for", flags.common_text.retry_for,
@@ -91,7 +90,10 @@ void AddCommands(CLI::App& app, Flags& flags) {
 }
 
 absl::Status FinishCommon(Flags& flags) {
-  if (flags.common.server.empty()) flags.common.server = "127.0.0.1:50051";
+  if (flags.common.server.empty()) {
+    const char* server = std::getenv("SPARSEFW_SERVER");  // NOLINT: no other thread yet
+    flags.common.server = server != nullptr && *server != '\0' ? server : "127.0.0.1:50051";
+  }
   if (!flags.common_text.timeout.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(flags.common.timeout,
                               ParseTimeSpan("--timeout", flags.common_text.timeout));
@@ -187,6 +189,12 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   app.set_version_flag("--version", std::string("sparsefw-cli ") + SPARSEFW_VERSION);
   Flags flags;
   AddCommands(app, flags);
+  if (argc < 2) return UsageError("a command is required; sparsefw-cli --help lists them");
+  const auto named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+    return UsageError(
+        absl::StrFormat("there is no command \"%s\"; sparsefw-cli --help lists them", argv[1]));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

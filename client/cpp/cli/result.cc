@@ -179,8 +179,8 @@ Json StatusJson(const v1::Job& job) {
                             {"remaining_s", Seconds(FromProto(progress.remaining_estimate()))}};
   }
   json["error"] = job.state() == v1::FAILED ? Json(job.error().message()) : Json(nullptr);
-  json["labels"] = Json::object();
-  for (const auto& [key, value] : job.spec().labels()) json["labels"][key] = value;
+  const auto& labels = job.spec().labels();
+  json["labels"] = std::map<std::string, std::string>(labels.begin(), labels.end());
   return json;
 }
 

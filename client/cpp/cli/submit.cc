@@ -16,6 +16,7 @@
 #include "sparsefw/client/error.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -108,7 +109,8 @@ class Cancellation {
     if (late) client->CancelJob(job).IgnoreError();
   }
 
-  void OnInterrupt(std::ostream& err) {
+  void OnInterrupt(const Console& console) {
+    std::ostream& err = console.err;
     client::Client* client = nullptr;
     std::string job;
     {
@@ -121,7 +123,9 @@ class Cancellation {
       stop_.request_stop();
       return;
     }
-    err << "\nsparsefw-cli: cancelling " << job << "; interrupt again to quit at once\n"
+    // A terminal has just echoed ^C into the live line.
+    err << (console.err_is_terminal ? "\n" : "") << "sparsefw-cli: cancelling " << job
+        << "; interrupt again to quit at once\n"
         << std::flush;
     const auto cancelled = client->CancelJob(job);
     if (!cancelled.ok()) {
@@ -227,7 +231,15 @@ class Submission {
     return absl::OkStatus();
   }
 
+  // Options that the server will refuse are better refused before hours of
+  // upload. That the tensors are missing is no news.
+  absl::Status CheckOptions() {
+    const absl::Status status = client_.ValidateJob(options_.spec, cancellation_.call());
+    return ReasonOf(status) == "SPEC_INVALID" ? absl::OkStatus() : status;
+  }
+
   absl::StatusOr<v1::Job> Create() {
+    SPARSEFW_RETURN_IF_ERROR(CheckOptions());
     v1::JobSpec spec = options_.spec;
     const Input& weight = inputs_.weight;
     SPARSEFW_ASSIGN_OR_RETURN(
@@ -250,6 +262,7 @@ class Submission {
 
   // The server speaks of "weight" and "gram"; here these are files.
   absl::Status NameTheFile(const absl::Status& status) const {
+    if (!absl::IsInvalidArgument(status)) return status;
     const std::string message(status.message());
     const std::pair<std::string_view, const std::optional<Input>*> roles[] = {
         {"warm_start.mask", &inputs_.warm_mask},
@@ -295,7 +308,7 @@ absl::Status Run(const SubmitOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadInputs(options));
   SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
   Cancellation cancellation;
-  const Interrupt interrupt([&] { cancellation.OnInterrupt(console.err); });
+  const Interrupt interrupt([&] { cancellation.OnInterrupt(console); });
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
   return Submission(options, inputs, console, cancellation, *client).Run();
 }

@@ -73,10 +73,12 @@ std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
 bool IsTransient(const absl::Status& status) {
   if (absl::IsUnavailable(status)) return true;
   if (absl::IsResourceExhausted(status)) return RetryDelayOf(status).has_value();
-  // A connection that breaks inside a response is reported by gRPC itself as
-  // INTERNAL; errors of the server have a reason.
-  return absl::IsInternal(status) && ReasonOf(status).empty() &&
-         absl::StrContains(status.message(), "RST_STREAM");
+  // Errors of the server have a reason. Without one these come from gRPC: a
+  // server that is being shut down cancels its calls, and a connection that
+  // breaks inside a response is INTERNAL.
+  if (!ReasonOf(status).empty()) return false;
+  return absl::IsCancelled(status) ||
+         (absl::IsInternal(status) && absl::StrContains(status.message(), "RST_STREAM"));
 }
 
 absl::Status WithMessage(const absl::Status& status, std::string_view message) {

@@ -93,21 +93,22 @@ absl::Status FrankWolfe<Real>::Initialise(ScaledLayer<Real> layer, const StartPo
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   if (unfinished_) return absl::CancelledError("the engine was stopped in the middle of a step");
-  stats_.reached_gap = false;
-  for (int64_t taken = 0; taken < request.count; ++taken) {
-    if (request.rel_gap > 0 && stats_.gap <= request.rel_gap * stats_.relaxed_loss) {
-      stats_.reached_gap = true;
-      break;
-    }
+  if (workers_.stopped()) return absl::CancelledError("the engine was told to stop");
+  const auto reached_gap = [&] {
+    return request.rel_gap > 0 && stats_.gap <= request.rel_gap * stats_.relaxed_loss;
+  };
+  for (int64_t taken = 0; taken < request.count && !reached_gap(); ++taken) {
     if (Stationary(request.rule)) {
+      stats_.iteration += request.count - taken - 1;
       stats_.step_size = StepSize(request.rule);
       ++stats_.iteration;
-      continue;
+      break;
     }
     unfinished_ = true;
     SPARSEFW_RETURN_IF_ERROR(Advance(request.rule));
     unfinished_ = false;
   }
+  stats_.reached_gap = reached_gap();
   return stats_;
 }
 

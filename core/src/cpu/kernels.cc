@@ -66,8 +66,8 @@ HWY_INLINE V UpdatedProduct(D d, const RowOperands<Real>& row, int64_t col, V st
 }
 
 template <typename Real>
-HWY_INLINE double UpdateAndScan(const RowOperands<Real>& row, Real step, Real low, Real high,
-                                uint64_t* HWY_RESTRICT above, uint64_t* HWY_RESTRICT window) {
+HWY_INLINE double ScanAs(const RowOperands<Real>& row, Real step, Real low, Real high,
+                         uint64_t* HWY_RESTRICT above, uint64_t* HWY_RESTRICT window) {
   const hn::ScalableTag<Real> d;
   const hn::ScalableTag<double> dd;
   const size_t lanes = hn::Lanes(d);
@@ -96,7 +96,7 @@ HWY_INLINE double UpdateAndScan(const RowOperands<Real>& row, Real step, Real lo
 }
 
 template <typename Real>
-HWY_INLINE void UpdateAndScore(const RowOperands<Real>& row, Real step, Real* HWY_RESTRICT scores) {
+HWY_INLINE void ScoreAs(const RowOperands<Real>& row, Real step, Real* HWY_RESTRICT scores) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto steps = hn::Set(d, step);
@@ -107,8 +107,8 @@ HWY_INLINE void UpdateAndScore(const RowOperands<Real>& row, Real step, Real* HW
 }
 
 template <typename Real>
-HWY_INLINE double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
-                            const uint64_t* HWY_RESTRICT skip) {
+HWY_INLINE double DotAs(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
+                        const uint64_t* HWY_RESTRICT skip) {
   const hn::ScalableTag<double> dd;
   auto sum0 = hn::Zero(dd);
   auto sum1 = hn::Zero(dd);
@@ -119,8 +119,8 @@ HWY_INLINE double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Rea
 }
 
 template <typename Real>
-HWY_INLINE void ZeroMasked(int64_t words, const Real* HWY_RESTRICT a,
-                           const uint64_t* HWY_RESTRICT skip, Real* HWY_RESTRICT out) {
+HWY_INLINE void ZeroAs(int64_t words, const Real* HWY_RESTRICT a, const uint64_t* HWY_RESTRICT skip,
+                       Real* HWY_RESTRICT out) {
   const hn::ScalableTag<Real> d;
   const size_t lanes = hn::Lanes(d);
   for (int64_t word = 0; word < words; ++word) {
@@ -134,8 +134,8 @@ HWY_INLINE void ZeroMasked(int64_t words, const Real* HWY_RESTRICT a,
 
 // Four rows at a time: `out` is read and written once for all four.
 template <typename Real>
-HWY_INLINE void AddScaledRows(std::span<const RowTerm<Real>> terms, const Real* HWY_RESTRICT matrix,
-                              int64_t words, Real* HWY_RESTRICT out) {
+HWY_INLINE void AddRowsAs(std::span<const RowTerm<Real>> terms, const Real* HWY_RESTRICT matrix,
+                          int64_t words, Real* HWY_RESTRICT out) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t stride = words * kWordCols;
@@ -162,42 +162,43 @@ HWY_INLINE void AddScaledRows(std::span<const RowTerm<Real>> terms, const Real* 
   }
 }
 
-// The dispatch tables want one plain function for each.
+// The dispatch tables want one plain function for each. (The templates have
+// names of their own: these would else call the dispatching overloads again.)
 
 double UpdateAndScanF32(const RowOperands<float>& row, float step, float low, float high,
                         uint64_t* above, uint64_t* window) {
-  return UpdateAndScan(row, step, low, high, above, window);
+  return ScanAs(row, step, low, high, above, window);
 }
 void UpdateAndScoreF32(const RowOperands<float>& row, float step, float* scores) {
-  UpdateAndScore(row, step, scores);
+  ScoreAs(row, step, scores);
 }
 double MaskedDotF32(int64_t words, const float* a, const float* b, const uint64_t* skip) {
-  return MaskedDot(words, a, b, skip);
+  return DotAs(words, a, b, skip);
 }
 void ZeroMaskedF32(int64_t words, const float* a, const uint64_t* skip, float* out) {
-  ZeroMasked(words, a, skip, out);
+  ZeroAs(words, a, skip, out);
 }
 void AddScaledRowsF32(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
                       float* out) {
-  AddScaledRows(terms, matrix, words, out);
+  AddRowsAs(terms, matrix, words, out);
 }
 
 double UpdateAndScanF64(const RowOperands<double>& row, double step, double low, double high,
                         uint64_t* above, uint64_t* window) {
-  return UpdateAndScan(row, step, low, high, above, window);
+  return ScanAs(row, step, low, high, above, window);
 }
 void UpdateAndScoreF64(const RowOperands<double>& row, double step, double* scores) {
-  UpdateAndScore(row, step, scores);
+  ScoreAs(row, step, scores);
 }
 double MaskedDotF64(int64_t words, const double* a, const double* b, const uint64_t* skip) {
-  return MaskedDot(words, a, b, skip);
+  return DotAs(words, a, b, skip);
 }
 void ZeroMaskedF64(int64_t words, const double* a, const uint64_t* skip, double* out) {
-  ZeroMasked(words, a, skip, out);
+  ZeroAs(words, a, skip, out);
 }
 void AddScaledRowsF64(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
                       double* out) {
-  AddScaledRows(terms, matrix, words, out);
+  AddRowsAs(terms, matrix, words, out);
 }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }

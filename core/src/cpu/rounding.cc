@@ -1,7 +1,6 @@
 #include "core/src/cpu/rounding.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -12,6 +11,11 @@
 
 namespace sparsefw::cpu {
 namespace {
+
+// Open-loop steps give every vertex a weight that is a multiple of
+// 2/(T(T+1)), so entries of different histories are often equal but for
+// rounding. Compared to this many bits they are, and the saliency decides.
+constexpr int kEntryBits = 20;
 
 template <typename Real>
 class Rounding {
@@ -61,11 +65,11 @@ class Rounding {
     return relaxed_.Value(row, col, iterate_.previous.Get(row, col));
   }
 
-  // Entry first, then saliency. Entries are not negative, so their bits are
-  // ordered as they are.
+  // Entry first, then saliency.
   uint64_t KeyAt(int64_t row, int64_t col) const {
-    const auto value = std::bit_cast<uint32_t>(static_cast<float>(ValueAt(row, col)) + 0.0F);
-    return uint64_t{value} << 32 | OrderedBits(saliency_.row<float>(row)[col]);
+    const auto value = static_cast<uint64_t>(
+        std::lround(static_cast<double>(ValueAt(row, col)) * static_cast<double>(1 << kEntryBits)));
+    return value << 32 | OrderedBits(saliency_.row<float>(row)[col]);
   }
 
   absl::Status RoundWhole() {
@@ -77,8 +81,8 @@ class Rounding {
       }
     };
     const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
-    return TakeTop({iterate_.blocks, 64, iterate_.groups.total_kept - fixed}, workers_, visit,
-                   take);
+    return TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed},
+                   workers_, visit, take);
   }
 
   void RoundRow(int64_t row) {

@@ -12,7 +12,8 @@ namespace sparsefw::cpu {
 
 // Keeps the fixed set and in every group the (free capacity) largest free
 // entries of the relaxed mask; of equal entries the higher saliency, then the
-// higher index. Counts are exact whatever state the iterate is in.
+// higher index. Entries closer than 2^-20 may count as equal: what tells them
+// apart is rounding. Counts are exact whatever state the iterate is in.
 //
 // Errors: Cancelled, if `workers` has a stop signal
 template <typename Real>

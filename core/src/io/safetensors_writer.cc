@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -77,7 +77,9 @@ class TemporaryFile {
   absl::Status MoveTo(const std::string& target) {
     if (fsync(fd_) != 0) return FileError(target, "written", errno);
     if (close(std::exchange(fd_, -1)) != 0) return FileError(target, "written", errno);
-    if (rename(path_.c_str(), target.c_str()) != 0) return FileError(target, "replaced", errno);
+    std::error_code error;
+    std::filesystem::rename(path_, target, error);
+    if (error) return FileError(target, "replaced", error.value());
     path_.clear();
     return SyncFolder(target);
   }

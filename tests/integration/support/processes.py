@@ -105,7 +105,9 @@ class Finished:
         assert self.sentence, "no message"
         for word in words:
             assert word.lower() in self.sentence.lower(), f"{word!r} not in: {self.err}"
-        assert self.err.count("\n") - self.err.count("progress") <= 4, f"too long:\n{self.err}"
+        messages = [line for line in self.err.splitlines() if line.startswith("sparsefw-cli: ")
+                    and not line.endswith("; trying again")]
+        assert len(messages) == 1, f"not one sentence:\n{self.err}"
         for noise in ("terminate called", "what():", "AddressSanitizer", "runtime error"):
             assert noise not in self.err, self.err
         return self

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_TESTS_SERVER_JOBS_FAKE_CLOCK_H_
 #define SPARSEFW_TESTS_SERVER_JOBS_FAKE_CLOCK_H_
 
+#include <algorithm>
 #include <list>
 #include <vector>
 
@@ -25,26 +26,37 @@ class FakeClock final : public Clock {
     {
       MutexLock lock(mutex_);
       if (time <= now_) return;
-      self = waiters_.insert(waiters_.end(), {&condition, &mutex});
+      self = waiters_.insert(waiters_.end(), {&condition, &mutex, time});
+      arrived_.NotifyAll();
     }
     condition.Wait(mutex);
     MutexLock lock(mutex_);
     waiters_.erase(self);
   }
 
+  // Wakes those whose time has come, and nobody else.
   void Advance(absl::Duration duration) {
-    AdvanceUnnoticed(duration);
-    std::vector<Waiter> waiters;
+    std::vector<Waiter> due;
     {
       MutexLock lock(mutex_);
-      waiters.assign(waiters_.begin(), waiters_.end());
+      now_ += duration;
+      for (const Waiter& waiter : waiters_) {
+        if (waiter.time <= now_) due.push_back(waiter);
+      }
     }
-    for (const Waiter& waiter : waiters) {
+    for (const Waiter& waiter : due) {
       // Who has looked at the time but does not wait yet holds its mutex.
       waiter.mutex->Lock();
       waiter.mutex->Unlock();
       waiter.condition->NotifyAll();
     }
+  }
+
+  // Returns once somebody waits for `time`.
+  void AwaitWaiter(absl::Time time) {
+    MutexLock lock(mutex_);
+    const auto waits = [time](const Waiter& waiter) { return waiter.time == time; };
+    while (std::none_of(waiters_.begin(), waiters_.end(), waits)) arrived_.Wait(mutex_);
   }
 
   // Time passes, and those who wait for it are late to notice.
@@ -57,8 +69,10 @@ class FakeClock final : public Clock {
   struct Waiter {
     CondVar* condition;
     Mutex* mutex;
+    absl::Time time;
   };
   Mutex mutex_;
+  CondVar arrived_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
 };

@@ -110,6 +110,7 @@ TEST_F(DeadlineTest, EndsAQueuedJobOnTimeWhileEveryWorkerIsBusy) {
 TEST_F(DeadlineTest, AnEarlierDeadlineThatComesLaterIsKept) {
   SubmitRunning();
   const Job late = Submit(WithDeadline(absl::Seconds(50)));
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(50));
   const Job never = Submit();
   const Job early = Submit(WithDeadline(absl::Seconds(5)));
   const auto early_watcher = Watch(early.name);
@@ -140,6 +141,7 @@ TEST_F(DeadlineTest, AnOverdueJobIsNotStarted) {
   const Job overdue = Submit(WithDeadline(absl::Seconds(5)));
   const Job next = Submit();
   const auto watcher = Watch(overdue.name);
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(5));
   clock_.AdvanceUnnoticed(absl::Seconds(6));
   runner_.Finish(blocker.name, ResultWith(StopCause::kIterations));
   EXPECT_THAT(watcher->WaitForEnd().error,
@@ -177,17 +179,18 @@ TEST_F(DrainTest, CancelsTheQueueAndWaitsForTheRunning) {
 TEST_F(DrainTest, CancelsTheRunningWhenTheGraceIsOver) {
   const Job running = SubmitRunning();
   runner_.obey_stop = true;
-  std::thread drain([&] { manager_->Drain(absl::Seconds(30)); });
   const auto watcher = Watch(running.name);
-  // Drain may take the time before or after the first step: either way the
-  // second one is past its grace.
-  clock_.Advance(absl::Seconds(15));
-  EXPECT_EQ(Get(running.name).state, JobState::kRunning);
-  while (!IsTerminal(Get(running.name).state)) clock_.Advance(absl::Seconds(31));
+  const absl::Time end_of_grace = clock_.Now() + absl::Seconds(30);
+  std::thread drain([&] { manager_->Drain(absl::Seconds(30)); });
+  clock_.AwaitWaiter(end_of_grace);
+  clock_.Advance(absl::Seconds(29));
+  EXPECT_FALSE(runner_.stop_requested(running.name));
+  clock_.Advance(absl::Seconds(1));
   drain.join();
   const Job ended = watcher->WaitForEnd();
   EXPECT_EQ(ended.state, JobState::kCancelled);
   EXPECT_TRUE(ended.result) << "the best mask so far";
+  EXPECT_EQ(ended.end_time, end_of_grace);
 }
 
 TEST_F(DrainTest, TwiceIsOnce) {
@@ -198,9 +201,7 @@ TEST_F(DrainTest, TwiceIsOnce) {
   EXPECT_EQ(Get(running.name).state, JobState::kCancelled);
 }
 
-class DrainingSubmitTest : public JobManagerTest {};
-
-TEST_F(DrainingSubmitTest, ASubmissionOnItsWayInIsRefusedOrEnded) {
+TEST_F(DrainTest, ASubmissionThatIsBeingValidatedIsRefused) {
   std::atomic<bool> inside = false;
   std::atomic<bool> go_on = false;
   runner_.on_prepare = [&](const JobSpec&) {
@@ -218,6 +219,20 @@ TEST_F(DrainingSubmitTest, ASubmissionOnItsWayInIsRefusedOrEnded) {
   drain.join();
   EXPECT_THAT(submitted, StatusIs(absl::StatusCode::kUnavailable, "DRAINING"));
   EXPECT_THAT(store_.CountByState(), IsEmpty());
+}
+
+// The worker is free, and still it must not start.
+TEST_F(DrainTest, AJobThatIsBeingStoredIsCancelled) {
+  std::thread drain;
+  store_.insert_fault = [&](const Job&) {
+    drain = std::thread([&] { manager_->Drain(absl::Hours(1)); });
+    clock_.AwaitWaiter(clock_.Now() + absl::Hours(1));
+    return absl::OkStatus();
+  };
+  const Job job = Submit();
+  drain.join();
+  EXPECT_EQ(Get(job.name).state, JobState::kCancelled);
+  EXPECT_EQ(runner_.runs(), 0u);
 }
 
 TEST_F(DrainTest, TheDestructorEndsEveryJob) {

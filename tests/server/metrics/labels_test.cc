@@ -2,8 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -15,17 +15,18 @@ namespace {
 
 // The protocol is the truth: an RPC that is added there must be counted by name.
 TEST(LabelsTest, RpcMethodsAreThoseOfTheProtocol) {
-  const std::regex service_line(R"(^service (\w+) \{)");
-  const std::regex rpc_line(R"(^\s+rpc (\w+)\()");
   std::set<std::string> declared;
   const std::filesystem::path protos = SPARSEFW_SOURCE_DIR "/proto/sparsefw/v1";
   for (const auto& file : std::filesystem::directory_iterator(protos)) {
     std::ifstream stream(file.path());
     std::string service;
-    std::smatch match;
     for (std::string line; std::getline(stream, line);) {
-      if (std::regex_search(line, match, service_line)) service = match[1];
-      if (std::regex_search(line, match, rpc_line)) declared.insert(service + "/" + match[1].str());
+      std::istringstream words(line);
+      std::string keyword;
+      std::string name;
+      words >> keyword >> name;
+      if (keyword == "service") service = name;
+      if (keyword == "rpc") declared.insert(service + "/" + name.substr(0, name.find('(')));
     }
   }
   std::set<std::string> known(kRpcMethods.begin(), kRpcMethods.end() - 1);

@@ -1,5 +1,6 @@
 #include "server/rpc/convert.h"
 
+#include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 #include "server/rpc/fingerprint.h"
 #include "sparsefw/status_reason.h"
@@ -149,7 +150,7 @@ TEST(ConvertJobTest, NamesWhatIsWrong) {
   (*spec.mutable_labels())[std::string(65, 'k')] = "v";
   ExpectInvalid(FromProto(spec).status(), "TEXT_TOO_LONG", "must be at most 64 bytes; got 65");
   spec = Minimal();
-  for (int i = 0; i < 65; ++i) (*spec.mutable_labels())[std::to_string(i)] = "v";
+  for (int i = 0; i < 65; ++i) (*spec.mutable_labels())[absl::StrFormat("%d", i)].push_back('v');
   ExpectInvalid(FromProto(spec).status(), "LABELS_INVALID", "at most 64; got 65");
 }
 
@@ -201,8 +202,10 @@ TEST(ConvertCommonTest, UnknownStatesInAFilterAreNamed) {
 TEST(FingerprintTest, IgnoresTheRequestIdAndTheOrderOfLabels) {
   v1::CreateJobRequest a;
   v1::CreateJobRequest b;
-  for (int i = 0; i < 40; ++i) (*a.mutable_spec()->mutable_labels())[std::to_string(i)] = "x";
-  for (int i = 39; i >= 0; --i) (*b.mutable_spec()->mutable_labels())[std::to_string(i)] = "x";
+  for (int i = 0; i < 40; ++i)
+    (*a.mutable_spec()->mutable_labels())[absl::StrFormat("%d", i)].push_back('x');
+  for (int i = 39; i >= 0; --i)
+    (*b.mutable_spec()->mutable_labels())[absl::StrFormat("%d", i)].push_back('x');
   a.set_request_id("one");
   b.set_request_id("two");
   EXPECT_EQ(FingerprintOf(a), FingerprintOf(b));

@@ -128,8 +128,8 @@ TEST(ServerTest, MetricsCountTheCalls) {
   const auto scrape = [&] { return HttpGet(server.server->metrics_address(), "/metrics"); };
   const auto wanted = {
       "sparsefw_rpc_started_total{method=\"TensorService/WriteTensor\"} 3",
-      "sparsefw_rpc_duration_seconds_count{method=\"TensorService/WriteTensor\",code=\"OK\"} 3",
-      "sparsefw_rpc_duration_seconds_count{method=\"PruneService/CancelJob\",code=\"NOT_FOUND\"} 1",
+      "sparsefw_rpc_duration_seconds_count{code=\"OK\",method=\"TensorService/WriteTensor\"} 3",
+      "sparsefw_rpc_duration_seconds_count{code=\"NOT_FOUND\",method=\"PruneService/CancelJob\"} 1",
       "sparsefw_rpc_received_bytes_total{method=\"TensorService/WriteTensor\"} 528",
       "sparsefw_job_queue_depth 0",
       "sparsefw_jobs{state=\"succeeded\"} 1",

@@ -51,7 +51,7 @@ TEST(ByteBudget, ReservationsKeepTheBudgetAlive) {
 }
 
 TEST(ByteBudget, IsNeverExceededByThreads) {
-  constexpr int64_t kLimit = 1000;
+  static constexpr int64_t kLimit = 1000;
   const auto budget = ByteBudget::Create(kLimit);
   std::vector<std::thread> threads;
   for (uint64_t seed = 0; seed < 4; ++seed) {

@@ -109,6 +109,32 @@ TEST_F(CreateUploadTest, LongRequestIdsAreRefused) {
                        "at most 128 bytes; got 129"));
 }
 
+TEST_F(CreateUploadTest, LongOwnersAreRefused) {
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(10), "", std::string(128, 'o')));
+  EXPECT_THAT(
+      store_->CreateUpload(WeightOf(10), "", std::string(129, 'o')),
+      StatusIs(absl::StatusCode::kInvalidArgument, "OWNER_INVALID", "at most 128 bytes; got 129"));
+}
+
+TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
+  options_.max_entries = 2;
+  OpenStore();
+  const TensorInfo tensor = NewTensor("ab", "kept");
+  NewUpload(WeightOf(2));
+  const auto refused = store_->CreateUpload(WeightOf(2), "", "");
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
+                                "at most 2; there are 2"));
+  EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
+  EXPECT_THAT(store_->CreateGramUpload(kGram, "", ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
+  EXPECT_THAT(store_->Put(WeightOf(2), BytesOf("ab"), "", absl::InfiniteFuture()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
+  EXPECT_EQ(store_->usage().used_bytes, 4);
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "kept", "alice"));
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "", ""));
+}
+
 TEST_F(CreateUploadTest, FinishedRequestIdGivesTheTensor) {
   const TensorInfo tensor = NewTensor("abcd", "r1");
   for (int i = 0; i < 2; ++i) {
@@ -160,6 +186,8 @@ TEST_F(CreateUploadTest, OptionsAreChecked) {
               StatusIs(kInvalid, "OPTION_INVALID", "budget_bytes", "got 0"));
   EXPECT_THAT(with([](auto& o) { o.max_tensor_bytes = -1; }),
               StatusIs(kInvalid, "OPTION_INVALID", "max_tensor_bytes", "-1"));
+  EXPECT_THAT(with([](auto& o) { o.max_entries = 0; }),
+              StatusIs(kInvalid, "OPTION_INVALID", "max_entries"));
   EXPECT_THAT(with([](auto& o) { o.upload_idle_ttl = absl::ZeroDuration(); }),
               StatusIs(kInvalid, "OPTION_INVALID", "upload_idle_ttl"));
   EXPECT_THAT(with([](auto& o) { o.spool_dir = ""; }), StatusIs(kInvalid, "OPTION_INVALID"));

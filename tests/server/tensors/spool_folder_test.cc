@@ -157,7 +157,9 @@ class FullDiskTest : public StoreFixture {
   }
   void TearDown() override {
     store_.reset();
-    if (mounted_) EXPECT_EQ(umount(disk_.c_str()), 0);
+    if (mounted_) {
+      EXPECT_EQ(umount(disk_.c_str()), 0);
+    }
   }
   const std::string disk_ = folder_.File("disk");
   bool mounted_ = false;

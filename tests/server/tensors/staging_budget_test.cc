@@ -25,6 +25,9 @@ class Waiters {
       held_.push_back(std::move(reservation));
     };
   }
+  // Not held_.clear(): giving back calls others, who add to held_.
+  void GiveBackAll() { std::exchange(held_, {}).clear(); }
+
   std::vector<int> order_;
   std::vector<StagingBudget::Reservation> held_;
 };
@@ -38,7 +41,7 @@ TEST(StagingBudget, GrantsAtOnceWhatIsFree) {
   EXPECT_EQ(budget.limit(), 100);
   EXPECT_FALSE(budget.TryAcquire(41).has_value());
   EXPECT_TRUE(budget.TryAcquire(40).has_value());
-  waiters.held_.clear();
+  waiters.GiveBackAll();
   EXPECT_EQ(budget.used(), 0);
 }
 
@@ -57,7 +60,7 @@ TEST(StagingBudget, WaitersAreServedInOrder) {
   EXPECT_THAT(waiters.order_, ElementsAre(1)) << "the third must not overtake the second";
   EXPECT_EQ(budget.used(), 70);
   EXPECT_FALSE(budget.TryAcquire(1).has_value()) << "nor must anybody else";
-  waiters.held_.clear();
+  waiters.GiveBackAll();
   EXPECT_THAT(waiters.order_, ElementsAre(1, 2, 3));
   EXPECT_EQ(budget.waiting(), 0);
 }
@@ -72,7 +75,7 @@ TEST(StagingBudget, LargerThanTheLimitIsGrantedAlone) {
   EXPECT_THAT(waiters.order_, ElementsAre(1));
   EXPECT_EQ(budget.used(), 250);
   EXPECT_FALSE(budget.TryAcquire(1).has_value());
-  waiters.held_.clear();
+  waiters.GiveBackAll();
   EXPECT_EQ(budget.used(), 0);
 }
 
@@ -133,12 +136,12 @@ TEST(StagingBudget, CallbacksMayAskAgain) {
   all.reset();
   EXPECT_THAT(waiters.order_, ElementsAre(1));
   EXPECT_EQ(budget.waiting(), 1);
-  waiters.held_.erase(waiters.held_.begin());
+  waiters.GiveBackAll();
   EXPECT_THAT(waiters.order_, ElementsAre(1, 2));
 }
 
 TEST(StagingBudget, ThreadsNeverHoldMoreThanTheLimit) {
-  constexpr int64_t kLimit = 64;
+  static constexpr int64_t kLimit = 64;
   constexpr int kThreads = 4;
   constexpr int kRequests = 3'000;
   StagingBudget budget(kLimit);

@@ -151,7 +151,9 @@ TEST_F(TensorConcurrencyTest, HeldOrDeletedButNotBoth) {
       }
     });
     EXPECT_LE(deleted, 1);
-    if (deleted == 0) SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
+    if (deleted == 0) {
+      SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
+    }
   }
   EXPECT_EQ(store_->usage().used_bytes, 0);
 }

@@ -29,7 +29,7 @@ absl::Status StatusFromProto(const google::rpc::Status& status);
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
 // True where the same call may succeed later without any change: UNAVAILABLE,
-// a broken connection, RESOURCE_EXHAUSTED with a retry delay.
+// a broken connection, a server that is being shut down, RESOURCE_EXHAUSTED with a retry delay.
 bool IsTransient(const absl::Status& status);
 
 // `status` with another message; code, reason and metadata stay.

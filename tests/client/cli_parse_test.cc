@@ -1,0 +1,296 @@
+// The command line: every flag, and every way to get it wrong.
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/file_ref.h"
+#include "client/cpp/cli/names.h"
+#include "client/cpp/cli/options.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::cli {
+namespace {
+
+using ::sparsefw::testing::StatusIs;
+using ::testing::HasSubstr;
+
+absl::StatusOr<Command> ParseArgs(std::vector<std::string> args) {
+  args.insert(args.begin(), "sparsefw-cli");
+  std::vector<const char*> argv;
+  for (const std::string& arg : args) argv.push_back(arg.c_str());
+  return ParseCommandLine(static_cast<int>(argv.size()), argv.data());
+}
+
+std::vector<std::string> Submit(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {"submit", "--weights", "w.safetensors", "--gram",
+                                   "g",      "--pattern", "per-row",       "--sparsity",
+                                   "0.6",    "--out",     "mask"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+SubmitOptions MustSubmit(const std::vector<std::string>& args) {
+  const auto command = ParseArgs(args);
+  EXPECT_TRUE(command.ok()) << command.status();
+  return command.ok() ? std::get<SubmitOptions>(*command) : SubmitOptions();
+}
+
+class CliParseTest : public ::testing::Test {
+ protected:
+  void SetUp() override { unsetenv("SPARSEFW_SERVER"); }
+};
+
+TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
+  const SubmitOptions submit = MustSubmit(Submit());
+  EXPECT_EQ(submit.common.server, "127.0.0.1:50051");
+  EXPECT_EQ(submit.weights, "w.safetensors");
+  EXPECT_EQ(submit.output.out, "mask");
+  EXPECT_EQ(submit.spec.method(), v1::SPARSEFW);
+  EXPECT_DOUBLE_EQ(submit.spec.pattern().per_row().sparsity(), 0.6);
+  EXPECT_FALSE(submit.spec.sparsefw().has_alpha());
+  EXPECT_FALSE(submit.spec.sparsefw().has_iterations());
+  EXPECT_FALSE(submit.spec.has_deadline());
+  EXPECT_FALSE(submit.spec.has_warm_start());
+  EXPECT_FALSE(submit.spec.return_pruned_weight());
+  EXPECT_FALSE(submit.detach);
+}
+
+TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
+  const SubmitOptions submit = MustSubmit(Submit({"--method",
+                                                  "ria",
+                                                  "--warm-start",
+                                                  "magnitude",
+                                                  "--alpha",
+                                                  "0.25",
+                                                  "--iterations",
+                                                  "300",
+                                                  "--step-rule",
+                                                  "line-search",
+                                                  "--rel-gap",
+                                                  "1e-3",
+                                                  "--swaps",
+                                                  "--no-keep-fixed",
+                                                  "--reconstruct",
+                                                  "--report-every",
+                                                  "7",
+                                                  "--deadline",
+                                                  "1m30s",
+                                                  "--out-weights",
+                                                  "pruned",
+                                                  "--json",
+                                                  "--server",
+                                                  "h:1",
+                                                  "--timeout",
+                                                  "2s",
+                                                  "--retry-for",
+                                                  "9s",
+                                                  "--device",
+                                                  "cpu",
+                                                  "--priority",
+                                                  "-3",
+                                                  "--label",
+                                                  "a=b=c",
+                                                  "--label",
+                                                  "d=",
+                                                  "--ria-exponent",
+                                                  "0.75",
+                                                  "--keep-tensors"}));
+  const v1::JobSpec& spec = submit.spec;
+  EXPECT_EQ(spec.method(), v1::RIA);
+  EXPECT_EQ(spec.warm_start().method(), v1::MAGNITUDE);
+  EXPECT_DOUBLE_EQ(spec.warm_start().ria_exponent(), 0.75);
+  EXPECT_DOUBLE_EQ(spec.sparsefw().alpha(), 0.25);
+  EXPECT_EQ(spec.sparsefw().iterations(), 300);
+  EXPECT_EQ(spec.sparsefw().step_rule(), v1::LINE_SEARCH);
+  EXPECT_DOUBLE_EQ(spec.sparsefw().rel_gap(), 1e-3);
+  EXPECT_EQ(spec.sparsefw().report_every(), 7);
+  EXPECT_TRUE(spec.sparsefw().refine().swaps());
+  EXPECT_TRUE(spec.sparsefw().refine().has_keep_fixed());
+  EXPECT_FALSE(spec.sparsefw().refine().keep_fixed());
+  EXPECT_TRUE(spec.sparsefw().reconstruct());
+  EXPECT_EQ(spec.deadline().seconds(), 90);
+  EXPECT_EQ(spec.device(), "cpu");
+  EXPECT_EQ(spec.priority(), -3);
+  EXPECT_EQ(spec.labels().at("a"), "b=c");
+  EXPECT_EQ(spec.labels().at("d"), "");
+  EXPECT_TRUE(spec.return_pruned_weight());
+  EXPECT_EQ(submit.output.out_weights, "pruned");
+  EXPECT_TRUE(submit.output.keep_tensors);
+  EXPECT_TRUE(submit.common.json);
+  EXPECT_EQ(submit.common.server, "h:1");
+  EXPECT_EQ(submit.common.timeout, absl::Seconds(2));
+  EXPECT_EQ(submit.common.retry_for, absl::Seconds(9));
+}
+
+TEST_F(CliParseTest, DetachKeepsThePrunedWeightForALaterFetch) {
+  const SubmitOptions submit = MustSubmit({"submit", "--weights", "w", "--activations", "x",
+                                           "--pattern", "2:4", "--warm-mask", "m", "--detach"});
+  EXPECT_TRUE(submit.detach);
+  EXPECT_TRUE(submit.spec.return_pruned_weight());
+  EXPECT_EQ(submit.warm_mask, "m");
+  EXPECT_EQ(submit.spec.pattern().nm().keep(), 2);
+}
+
+TEST_F(CliParseTest, TheServerComesFromTheEnvironmentUnlessAFlagSaysOtherwise) {
+  setenv("SPARSEFW_SERVER", "elsewhere:7", 1);
+  EXPECT_EQ(MustSubmit(Submit()).common.server, "elsewhere:7");
+  EXPECT_EQ(MustSubmit(Submit({"--server", "here:1"})).common.server, "here:1");
+  const auto info = ParseArgs({"info"});
+  SPARSEFW_ASSERT_OK(info);
+  EXPECT_EQ(std::get<InfoOptions>(*info).common.server, "elsewhere:7");
+}
+
+TEST_F(CliParseTest, JobCommandsTakeBareIds) {
+  const auto watch = ParseArgs({"watch", "abc"});
+  SPARSEFW_ASSERT_OK(watch);
+  EXPECT_EQ(std::get<WatchOptions>(*watch).job, "jobs/abc");
+  const auto cancel = ParseArgs({"cancel", "jobs/abc"});
+  SPARSEFW_ASSERT_OK(cancel);
+  EXPECT_EQ(std::get<CancelOptions>(*cancel).job, "jobs/abc");
+  const auto fetch = ParseArgs({"fetch", "7", "--out", "m", "--out-weights", "w", "--json"});
+  SPARSEFW_ASSERT_OK(fetch);
+  EXPECT_EQ(std::get<FetchOptions>(*fetch).output.out_weights, "w");
+  EXPECT_TRUE(std::holds_alternative<StatusOptions>(*ParseArgs({"status", "7"})));
+  EXPECT_TRUE(std::holds_alternative<DeleteOptions>(*ParseArgs({"delete", "7"})));
+}
+
+TEST_F(CliParseTest, ListAndGram) {
+  const auto list = ParseArgs(
+      {"list", "--state", "RUNNING", "--state", "queued", "--label", "k=v", "--limit", "3"});
+  SPARSEFW_ASSERT_OK(list);
+  const auto& options = std::get<ListOptions>(*list);
+  EXPECT_THAT(options.states, ::testing::ElementsAre(v1::RUNNING, v1::QUEUED));
+  EXPECT_EQ(options.labels.at("k"), "v");
+  EXPECT_EQ(options.limit, 3);
+  const auto gram = ParseArgs({"gram", "--activations", "x", "--out", "g", "--dtype", "F64"});
+  SPARSEFW_ASSERT_OK(gram);
+  EXPECT_EQ(std::get<GramOptions>(*gram).dtype, DType::kF64);
+}
+
+TEST_F(CliParseTest, HelpAndVersionAreNoErrors) {
+  for (const auto& args : std::vector<std::vector<std::string>>{
+           {"--help"}, {"submit", "--help"}, {"fetch", "-h"}, {"--version"}}) {
+    const auto command = ParseArgs(args);
+    SPARSEFW_ASSERT_OK(command);
+    EXPECT_TRUE(std::holds_alternative<PrintText>(*command));
+  }
+  EXPECT_THAT(std::get<PrintText>(*ParseArgs({"submit", "--help"})).text, HasSubstr("--rel-gap"));
+}
+
+struct BadUsage {
+  std::string name;
+  std::vector<std::string> args;
+  std::string words;
+};
+
+class CliUsageTest : public ::testing::TestWithParam<BadUsage> {};
+
+TEST_P(CliUsageTest, ExitsWithTwoAndOneSentence) {
+  unsetenv("SPARSEFW_SERVER");
+  const auto command = ParseArgs(GetParam().args);
+  ASSERT_THAT(command, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(ExitCodeOf(command.status()), ExitCode::kUsage);
+  const std::string message(command.status().message());
+  EXPECT_THAT(message, HasSubstr(GetParam().words));
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+std::vector<BadUsage> BadUsages() {
+  const std::vector<std::string> no_pattern = {"submit", "--weights", "w", "--gram",
+                                               "g",      "--out",     "m"};
+  const auto with_pattern = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), no_pattern.begin(), no_pattern.end());
+    return more;
+  };
+  return {
+      {"Nothing", {}, "a command is required"},
+      {"UnknownCommand", {"prune"}, "prune"},
+      {"UnknownFlag", Submit({"--sparsty", "1"}), "--sparsty"},
+      {"NoWeights", {"submit", "--gram", "g", "--pattern", "2:4", "--out", "m"}, "--weights"},
+      {"NoPattern", no_pattern, "--pattern"},
+      {"NoGram", {"submit", "--weights", "w", "--pattern", "2:4", "--out", "m"}, "--gram"},
+      {"GramAndActivations", Submit({"--activations", "x"}), "--activations"},
+      {"NoOut", {"submit", "--weights", "w", "--gram", "g", "--pattern", "2:4"}, "--out"},
+      {"DetachWithOut", Submit({"--detach"}), "--detach"},
+      {"SameOutputs", Submit({"--out-weights", "./mask"}), "--out-weights"},
+      {"TwoStarts", Submit({"--warm-start", "ria", "--saliency", "s"}), "--saliency"},
+      {"BadMethod", Submit({"--method", "obs"}), "--method must be one of"},
+      {"BadWarmStart", Submit({"--warm-start", "sparsefw"}), "--warm-start"},
+      {"BadStepRule", Submit({"--step-rule", "exact"}), "--step-rule"},
+      {"PatternWord", with_pattern({"--pattern", "rows"}), "--pattern must be"},
+      {"PatternZero", with_pattern({"--pattern", "0:4"}), "--pattern must be"},
+      {"PatternOver", with_pattern({"--pattern", "5:4"}), "\"5:4\""},
+      {"PatternHalf", with_pattern({"--pattern", "2:"}), "--pattern must be"},
+      {"NoSparsity", with_pattern({"--pattern", "unstructured"}), "--sparsity is required"},
+      {"SparsityOver", with_pattern({"--pattern", "per-row", "--sparsity", "60"}),
+       "--sparsity must be in [0, 1]; got 60"},
+      {"SparsityNan", with_pattern({"--pattern", "per-row", "--sparsity", "nan"}), "--sparsity"},
+      {"SparsityWord", with_pattern({"--pattern", "per-row", "--sparsity", "most"}), "--sparsity"},
+      {"SparsityOfGroups", with_pattern({"--pattern", "2:4", "--sparsity", "0.6"}), "0.5"},
+      {"Alpha", Submit({"--alpha", "1.1"}), "--alpha must be in [0, 1]; got 1.1"},
+      {"Iterations", Submit({"--iterations", "0"}), "--iterations must be at least 1; got 0"},
+      {"IterationsWord", Submit({"--iterations", "many"}), "--iterations"},
+      {"RelGap", Submit({"--rel-gap", "-1"}), "--rel-gap"},
+      {"ReportEvery", Submit({"--report-every", "0"}), "--report-every"},
+      {"RiaExponent", Submit({"--ria-exponent", "inf"}), "--ria-exponent"},
+      {"Priority", Submit({"--priority", "101"}), "--priority"},
+      {"DeadlineUnit", Submit({"--deadline", "60"}), "--deadline"},
+      {"DeadlineZero", Submit({"--deadline", "0s"}), "--deadline"},
+      {"DeadlineForever", Submit({"--deadline", "inf"}), "--deadline"},
+      {"Timeout", Submit({"--timeout", "-1s"}), "--timeout"},
+      {"Label", Submit({"--label", "novalue"}), "--label must be KEY=VALUE"},
+      {"FetchNoOut", {"fetch", "1"}, "--out"},
+      {"WatchNoJob", {"watch"}, "JOB"},
+      {"ListState", {"list", "--state", "done"}, "--state"},
+      {"ListLimit", {"list", "--limit", "-1"}, "--limit"},
+      {"GramDType", {"gram", "--activations", "x", "--out", "g", "--dtype", "F16"}, "--dtype"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Flags, CliUsageTest, ::testing::ValuesIn(BadUsages()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(NamesTest, PatternsRoundTrip) {
+  for (const std::string text : {"2:4", "4:8", "1:1", "16:32"}) {
+    const auto pattern = ParsePattern(text, std::nullopt);
+    SPARSEFW_ASSERT_OK(pattern);
+    EXPECT_EQ(PatternName(*pattern), text);
+  }
+  SPARSEFW_EXPECT_OK(ParsePattern("2:4", 0.5));
+  EXPECT_DOUBLE_EQ(SparsityOf(*ParsePattern("1:4", std::nullopt)), 0.75);
+  EXPECT_EQ(PatternName(*ParsePattern("per-row", 0.0)), "per-row");
+  EXPECT_EQ(PatternName(*ParsePattern("unstructured", 1.0)), "unstructured");
+}
+
+TEST(NamesTest, TimeSpans) {
+  EXPECT_EQ(*ParseTimeSpan("--x", "60s"), absl::Seconds(60));
+  EXPECT_EQ(*ParseTimeSpan("--x", "5m"), absl::Minutes(5));
+  EXPECT_EQ(*ParseTimeSpan("--x", "1h"), absl::Hours(1));
+  EXPECT_EQ(*ParseTimeSpan("--x", "1.5s"), absl::Milliseconds(1500));
+  EXPECT_EQ(ToProto(absl::Milliseconds(1500)).nanos(), 500'000'000);
+  EXPECT_EQ(FromProto(ToProto(absl::Milliseconds(1500))), absl::Milliseconds(1500));
+}
+
+TEST(FileRefTest, PrefersFilesThatExist) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "file_ref_test";
+  std::filesystem::create_directories(folder);
+  const std::string plain = (folder / "a.safetensors").string();
+  const std::string colon = (folder / "a.safetensors:b").string();
+  std::filesystem::remove(colon);
+  std::ofstream(plain) << "x";
+  EXPECT_EQ(ParseFileRef(plain), (FileRef{plain, ""}));
+  EXPECT_EQ(ParseFileRef(plain + ":b"), (FileRef{plain, "b"}));
+  EXPECT_EQ(ParseFileRef(plain + ":b:c"), (FileRef{plain, "b:c"}));
+  std::ofstream(colon) << "x";
+  EXPECT_EQ(ParseFileRef(colon), (FileRef{colon, ""}));
+  EXPECT_EQ(ParseFileRef(colon + ":c"), (FileRef{colon, "c"}));
+  EXPECT_EQ(ParseFileRef("missing"), (FileRef{"missing", ""}));
+  EXPECT_EQ(ParseFileRef("missing:layer.0"), (FileRef{"missing", "layer.0"}));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace sparsefw::cli

@@ -1,0 +1,102 @@
+// The registry, and what backends say about themselves.
+#include "sparsefw/backend.h"
+
+#include <malloc.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/random_layers.h"
+#include "tests/testing/starting_point.h"
+
+namespace sparsefw {
+namespace {
+
+using ::sparsefw::testing::LoadedEngine;
+using ::sparsefw::testing::MakeRandomLayer;
+using ::sparsefw::testing::MakeStartingPoint;
+using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::StartingPoint;
+using ::sparsefw::testing::StatusIs;
+
+TEST(RegistryTest, PrefersTheFastestAndListsTheReferenceLast) {
+  ASSERT_EQ(Backends().size(), 2U);
+  EXPECT_EQ(Backends().front()->name(), "cpu");
+  EXPECT_EQ(Backends().back()->name(), "reference");
+}
+
+TEST(RegistryTest, FindsByName) {
+  for (const Backend* backend : Backends()) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* found, FindBackend(backend->name()));
+    EXPECT_EQ(found, backend);
+  }
+}
+
+TEST(RegistryTest, SaysWhatThereIsInstead) {
+  EXPECT_THAT(FindBackend("cuda"), StatusIs(absl::StatusCode::kNotFound, "DEVICE_UNAVAILABLE",
+                                            "\"cuda\"", "cpu, reference"));
+}
+
+TEST(CpuBackendTest, DescribesTheMachine) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  const DeviceDescription description = cpu->Describe();
+  EXPECT_EQ(description.name, "cpu");
+  EXPECT_THAT(description.description, ::testing::ContainsRegex(".+, [0-9]+ threads?, .+"));
+  EXPECT_GT(description.memory_bytes, int64_t{64} << 20);
+  EXPECT_GT(description.memory_free_bytes, 0);
+  EXPECT_LE(description.memory_free_bytes, description.memory_bytes);
+}
+
+TEST(CpuBackendTest, RefusesANegativeNumberOfThreads) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  EXPECT_THAT(cpu->CreateEngine({.threads = -1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "threads=-1"));
+}
+
+TEST(CpuBackendTest, MakesGramAccumulators) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto gram, cpu->CreateGramAccumulator(7, 1));
+  EXPECT_EQ(gram->d_in(), 7);
+}
+
+TEST(CpuBackendTest, EstimatesDoNotOverflow) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  const int64_t bytes = cpu->EstimateHostBytes(128 * 1024, 64 * 1024);
+  EXPECT_GT(bytes, int64_t{128} << 30);
+  EXPECT_LT(bytes, int64_t{1} << 40);
+}
+
+int64_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+// What the engine holds between steps is at most the estimate, and not far
+// below it: the rest is the scratch of dense products and losses.
+TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator does not count";
+#endif
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  struct Shape {
+    int64_t rows;
+    int64_t cols;
+  };
+  for (const Shape& shape : {Shape{512, 512}, Shape{4200, 256}}) {
+    const RandomLayer layer =
+        MakeRandomLayer({.rows = shape.rows, .cols = shape.cols, .tokens = 64});
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start,
+                                  MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                    Pattern::Unstructured(0.6), {}, 0.5));
+    const int64_t before = AllocatedBytes();
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(*cpu, start, {.threads = 2}));
+    SPARSEFW_ASSERT_OK(engine->Step({.count = 5}));
+    const int64_t held = AllocatedBytes() - before;
+    const int64_t estimate = cpu->EstimateHostBytes(shape.rows, shape.cols);
+    EXPECT_LE(held, estimate);
+    EXPECT_LE(estimate, 4 * held);
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw
