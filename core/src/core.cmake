@@ -1,6 +1,6 @@
 # The numeric library: validation, saliency, the solver and its engines.
-include(cpu/cpu.cmake OPTIONAL)        # sets SPARSEFW_CPU_SOURCES
-include(solver/solver.cmake OPTIONAL)  # sets SPARSEFW_SOLVER_SOURCES
+include(cpu/cpu.cmake)        # sets SPARSEFW_CPU_SOURCES, SPARSEFW_CPU_LIBRARIES
+include(solver/solver.cmake)  # sets SPARSEFW_SOLVER_SOURCES
 
 sparsefw_library(core
   SOURCES

@@ -1,10 +1,11 @@
 #include "server/app/run_server.h"
 
+#include <fcntl.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "grpc/support/log.h"
 #include "server/app/config.h"
@@ -39,32 +41,51 @@ void LogOfGrpc(gpr_log_func_args* args) {
   logger->Log(LogLevel::kDebug, "grpc", {{"message", std::string(args->message)}});
 }
 
-sigset_t DrainSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
+// A handler, not a mask and sigwait: libraries start threads of their own
+// before main, and a signal that is blocked everywhere else would hit them.
+int g_signal_pipe[2] = {-1, -1};
+std::atomic<int> g_signals{0};  // lock-free: two threads may be in the handler at once
+
+void OnDrainSignal(int /*signal*/) {
+  const int saved_errno = errno;
+  if (g_signals.fetch_add(1) > 0) _exit(1);
+  const char byte = 1;
+  static_cast<void>(!write(g_signal_pipe[1], &byte, 1));
+  errno = saved_errno;
 }
 
-// Every thread inherits the mask, so that only sigwait sees the signals.
-void BlockSignals() {
-  const sigset_t signals = DrainSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+absl::Status InstallSignalHandlers() {
+  if (pipe2(g_signal_pipe, O_CLOEXEC) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot make the pipe that signals go through");
+  }
+  struct sigaction action {};
+  action.sa_handler = OnDrainSignal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  return absl::OkStatus();
 }
 
-// Leaves at once, whatever the rest of the process is stuck in: on a second
-// signal, and when the drain takes longer than it may.
+void WaitForSignal() {
+  char byte = 0;
+  while (read(g_signal_pipe[0], &byte, 1) < 0 && errno == EINTR) continue;
+}
+
+// Leaves at once, whatever the rest of the process is stuck in, when the drain
+// takes longer than it may.
 void StartWatchdog(absl::Duration limit, Logger* logger) {
   std::thread([limit, logger] {
-    const sigset_t signals = DrainSignals();
-    timespec timeout = absl::ToTimespec(limit);
-    const int signal = sigtimedwait(&signals, nullptr, &timeout);
-    logger->Log(LogLevel::kError, signal > 0 ? "second signal, leaving at once"
-                                             : "the drain is stuck, leaving at once");
+    absl::SleepFor(limit);
+    logger->Log(LogLevel::kError, "the drain is stuck, leaving at once");
     _exit(1);
   }).detach();
+}
+
+int Fail(const absl::Status& status) {
+  const absl::string_view message = status.message();
+  std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()), message.data());
+  return 1;
 }
 
 }  // namespace
@@ -81,26 +102,19 @@ int RunServer(int argc, char** argv) {
   }
   const ServerConfig& config = *arguments.config;
   TuneAllocator();
-  BlockSignals();
+  if (const absl::Status status = InstallSignalHandlers(); !status.ok()) return Fail(status);
   // Lives until the process ends: the watchdog and gRPC may log to the last.
   auto* logger = new Logger(config.log_level, config.log_format);
   g_grpc_logger.store(logger);
   gpr_set_log_function(LogOfGrpc);
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, logger);
-  if (!server.ok()) {
-    const absl::string_view message = server.status().message();
-    std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()),
-                 message.data());
-    return 1;
-  }
+  if (!server.ok()) return Fail(server.status());
   std::printf("listening on %s metrics on %s device %s\n", (*server)->address().c_str(),
               (*server)->metrics_address().c_str(), (*server)->device().c_str());
   std::fflush(stdout);
 
-  const sigset_t signals = DrainSignals();
-  int signal = 0;
-  sigwait(&signals, &signal);
+  WaitForSignal();
   StartWatchdog(config.drain_grace + kWatchdogMargin, logger);
   (*server)->Drain(config.drain_grace);
   server->reset();

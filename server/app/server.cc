@@ -25,6 +25,9 @@ constexpr int kControlThreads = 4;
 // After the last job has ended: time for its watchers to be told and for
 // results under way to be read.
 constexpr absl::Duration kLinger = absl::Seconds(3);
+// Between the end of a client's watch and its download of the mask there is a
+// moment without a call.
+constexpr absl::Duration kFetchPause = absl::Milliseconds(500);
 // For what is not ours and never ends by itself: watches of health, reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
@@ -213,7 +216,9 @@ void ServerImpl::Drain(absl::Duration grace) {
   listener_->StopServing();
   jobs_->StopAccepting();
   registry_.BeginDrain();
+  const bool had_jobs = jobs_->running() > 0;
   jobs_->Drain(grace);
+  if (had_jobs) absl::SleepFor(kFetchPause);
   registry_.WaitUntilEmpty(kLinger);
   registry_.CloseAll();
   listener_->Shutdown(kShutdown);

@@ -17,7 +17,11 @@ void ReadCall::Start(const v1::ReadTensorRequest& request) {
 }
 
 void ReadCall::Pump() {
-  if (reader_->at_end()) return Close(absl::OkStatus());
+  if (reader_->at_end()) {
+    // Before the client hears of the end: it may delete the tensor at once.
+    reader_.reset();
+    return Close(absl::OkStatus());
+  }
   reader_->Next(response_.mutable_chunk());
   const auto size = static_cast<int64_t>(response_.chunk().data().size());
   {

@@ -1,5 +1,4 @@
 // The spool on a real file system.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -201,22 +200,16 @@ bool IsTensorFile(std::string_view name) {
 }
 
 absl::Status RemoveOldFiles(const std::string& path, int folder) {
-  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
-  if (listing == nullptr) {
-    const int error = errno;
-    if (fd >= 0) close(fd);
-    return SpoolError(path, "listed", error);
-  }
-  absl::Status status;
-  while (const dirent* entry = readdir(listing)) {  // its own stream: thread-safe in glibc
-    if (!IsTensorFile(entry->d_name)) continue;
-    if (unlinkat(folder, entry->d_name, 0) != 0 && errno != ENOENT && status.ok()) {
-      status = SpoolError(absl::StrFormat("%s/%s", path, entry->d_name), "removed", errno);
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path, error);
+  while (!error && entry != std::filesystem::directory_iterator()) {
+    const std::string name = entry->path().filename().string();
+    if (IsTensorFile(name) && unlinkat(folder, name.c_str(), 0) != 0 && errno != ENOENT) {
+      return SpoolError(absl::StrFormat("%s/%s", path, name), "removed", errno);
     }
+    entry.increment(error);
   }
-  closedir(listing);
-  return status;
+  return error ? SpoolError(path, "listed", error.value()) : absl::OkStatus();
 }
 
 }  // namespace

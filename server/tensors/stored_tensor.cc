@@ -77,8 +77,9 @@ TensorInfo StoredTensor::Info() const {
 
 absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Hold(
     std::shared_ptr<StoredTensor> tensor) {
-  Reference reference(tensor);
-  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, tensor->content_.file->Map());
+  const StoredTensor& held = *tensor;
+  Reference reference(std::move(tensor));
+  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, held.content_.file->Map());
   return std::make_shared<const Handle>(std::move(reference), std::move(mapped));
 }
 

@@ -162,7 +162,7 @@ TEST(PrecisionTest, SmallLayersAreComputedInFloat64) {
 // nothing fixed most of the vertex changes in every step.
 TEST(PrecisionTest, Float32IsCloseEnoughWhereItIsUsed) {
   const RandomLayer layer =
-      MakeRandomLayer({.rows = 1024, .cols = 1024, .tokens = 1024, .correlation = 0.5, .seed = 1});
+      MakeRandomLayer({.rows = 1024, .cols = 1024, .tokens = 2048, .correlation = 0.5, .seed = 1});
   for (const StepRule rule : {StepRule::kOpenLoop, StepRule::kLineSearch}) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start,
                                   MakeStartingPoint(layer.weights.view(), layer.gram.view(),

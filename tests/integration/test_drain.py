@@ -58,8 +58,9 @@ def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big
     watcher.join(10)
     assert not watcher.is_alive()
     assert events[-1].job.state == 5 or error, "the queued job is cancelled, or the watch UNAVAILABLE"
-    assert done.code in (3, 5), f"{done.code}\n{done.out}\n{done.err}"
-    assert done.sentence
+    result = done.expect(0).json()
+    assert (result["state"], result["stop_reason"]) == ("CANCELLED", "CANCELLED")
+    assert big_layer.mask().sum() == result["kept"], "fetched while the server drained"
     client.close()
 
 

@@ -94,8 +94,11 @@ absl::Status About(std::string_view what, const absl::Status& status) {
 
 void DeleteTensors(client::Client& client, const std::vector<std::string>& names,
                    ProgressDisplay& display) {
+  // The results are here; a server that has gone meanwhile is not waited for.
+  client::CallOptions once;
+  once.retry = false;
   for (const std::string& name : names) {
-    const absl::Status status = client.DeleteTensor(name);
+    const absl::Status status = client.DeleteTensor(name, once);
     if (status.ok() || absl::IsNotFound(status)) continue;
     display.Note(absl::StrFormat("sparsefw-cli: %s could not be deleted: %s", name,
                                  std::string(status.message())));

@@ -127,7 +127,7 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
           absl::StrFormat("%s: no answer to %s within %s", address_, method,
                           absl::FormatDuration(options_.call_timeout)));
     }
-    if (!IsTransient(status)) return status;
+    if (!call.retry || !IsTransient(status)) return status;
     if (absl::Status waited = WaitToRetry(status, backoff, call); !waited.ok()) return waited;
   }
 }

@@ -33,7 +33,7 @@ struct SolveOptions {
   Method method = Method::kSparseFw;
   // Warm start of kSparseFw; ignored where the problem brings a saliency or a
   // warm mask. With a warm mask and no saliency, this method scores it.
-  SaliencyOptions warm_start;
+  SaliencyOptions warm_start = {};
 
   double alpha = 0.9;         // [0, 1]: fraction of the kept weights that is fixed
   int64_t iterations = 2000;  // >= 1

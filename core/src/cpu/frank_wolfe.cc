@@ -17,7 +17,7 @@ namespace {
 // Above this share of toggled coordinates a dense product is faster than one
 // row of G for each: it runs at several times the rate of the row updates,
 // which wait for G from outside the L2 cache (sparsefw-bench-iteration).
-constexpr double kDenseShare = 1.0 / 6;
+constexpr double kDenseShare = 1.0 / 8;
 
 // Drift after 500 iterations was measured as 2e-7 relative, so this is far
 // on the safe side; two dense products in 500 iterations cost a few percent.

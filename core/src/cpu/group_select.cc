@@ -13,30 +13,38 @@ bool Better(const ScoredColumn<Real>& a, const ScoredColumn<Real>& b) {
 bool GetBit(const uint64_t* words, int64_t col) { return (words[col >> 6] >> (col & 63)) & 1; }
 void SetBit(uint64_t* words, int64_t col) { words[col >> 6] |= uint64_t{1} << (col & 63); }
 
-// Groups of a size known to the compiler: a coordinate is selected when fewer
-// than `free` others beat it. Quadratic, but without branches or moves.
-template <int64_t kGroup, typename Real>
+// Groups of a size known to the compiler, a divisor of 64: a coordinate is
+// selected when fewer than `free` others beat it. Quadratic, but without
+// branches or moves.
+template <int kGroup, typename Real>
 void SelectInSmallGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex) {
-  for (int64_t first = 0; first < groups.cols; first += kGroup) {
-    Real score[kGroup];
-    auto free = static_cast<int>(groups.capacity);
-    for (int64_t i = 0; i < kGroup; ++i) {
-      const bool fixed = GetBit(groups.fixed, first + i);
-      free -= fixed ? 1 : 0;
-      score[i] = fixed ? 0 : scores[first + i];
+  for (int64_t word = 0; word < (groups.cols + 63) / 64; ++word) {
+    const uint64_t fixed_bits = groups.fixed[word];
+    const int64_t cols = std::min<int64_t>(64, groups.cols - word * 64);
+    uint64_t selected_bits = 0;
+    for (int first = 0; first < cols; first += kGroup) {
+      Real score[kGroup];
+      auto free = static_cast<int>(groups.capacity);
+      for (int i = 0; i < kGroup; ++i) {
+        const bool fixed = ((fixed_bits >> (first + i)) & 1) != 0;
+        free -= fixed ? 1 : 0;
+        score[i] = fixed ? 0 : scores[word * 64 + first + i];
+      }
+      for (int i = 0; i < kGroup; ++i) {
+        int better = 0;
+        for (int j = 0; j < i; ++j) better += score[j] > score[i] ? 1 : 0;
+        for (int j = i + 1; j < kGroup; ++j) better += score[j] >= score[i] ? 1 : 0;
+        const bool selected = score[i] > 0 && better < free;
+        selected_bits |= uint64_t{selected} << (first + i);
+      }
     }
-    for (int64_t i = 0; i < kGroup; ++i) {
-      int better = 0;
-      for (int64_t j = 0; j < i; ++j) better += score[j] > score[i] ? 1 : 0;
-      for (int64_t j = i + 1; j < kGroup; ++j) better += score[j] >= score[i] ? 1 : 0;
-      const uint64_t selected = score[i] > 0 && better < free ? 1 : 0;
-      vertex[(first + i) >> 6] |= selected << ((first + i) & 63);
-    }
+    vertex[word] = selected_bits;
   }
 }
 
 template <typename Real>
 void SelectInLargeGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex) {
+  std::fill_n(vertex, (groups.cols + 63) / 64, 0);
   std::vector<ScoredColumn<Real>> positive;
   for (int64_t first = 0; first < groups.cols; first += groups.group_cols) {
     positive.clear();
@@ -72,7 +80,6 @@ Real KeepTop(int64_t count, std::vector<ScoredColumn<Real>>& columns) {
 
 template <typename Real>
 void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex) {
-  std::fill_n(vertex, (groups.cols + 63) / 64, 0);
   switch (groups.group_cols) {
     case 2:
       return SelectInSmallGroups<2>(groups, scores, vertex);

@@ -145,9 +145,21 @@ absl::Status CheckTensors(const std::string& path, std::span<const SafetensorsTe
 // Throws nlohmann's type_error for text that is not UTF-8.
 std::string Json(const std::string& text) { return nlohmann::json(text).dump(); }
 
+// `bytes`: of the header, or of the texts in it, which are never longer than it.
+absl::Status CheckHeaderBytes(const std::string& path, size_t bytes) {
+  if (bytes <= static_cast<size_t>(SafetensorsFile::kMaxHeaderBytes)) return absl::OkStatus();
+  return InvalidFile(path, absl::StrFormat("the header must be at most %d bytes; got %d",
+                                           SafetensorsFile::kMaxHeaderBytes, bytes));
+}
+
 absl::StatusOr<std::string> HeaderText(const std::string& path,
                                        const std::vector<const SafetensorsTensor*>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
+  size_t texts = 0;
+  for (const auto& [key, value] : metadata) texts += key.size() + value.size();
+  for (const SafetensorsTensor* tensor : tensors) texts += tensor->name.size();
+  SPARSEFW_RETURN_IF_ERROR(CheckHeaderBytes(path, texts));  // before they are escaped
+
   std::string header = "{";
   std::string_view between;
   try {
@@ -174,10 +186,7 @@ absl::StatusOr<std::string> HeaderText(const std::string& path,
   header += "}";
   // The data begins at a multiple of 8.
   header.append((8 - header.size() % 8) % 8, ' ');
-  if (static_cast<int64_t>(header.size()) > SafetensorsFile::kMaxHeaderBytes) {
-    return InvalidFile(path, absl::StrFormat("the header must be at most %d bytes; it would be %d",
-                                             SafetensorsFile::kMaxHeaderBytes, header.size()));
-  }
+  SPARSEFW_RETURN_IF_ERROR(CheckHeaderBytes(path, header.size()));
   return header;
 }
 

@@ -104,7 +104,9 @@ TEST_F(SafetensorsWriterTest, RefusesWhatItCouldNotReadBack) {
       {{tensor("__metadata__", {6})}, {}, "reserves it"},
       {{tensor("\xFF", {6})}, {}, "UTF-8"},
       {{}, {{"k", "\xC3"}}, "UTF-8"},
-      {{}, {{"k", std::string(100'000'000, 'v')}}, "at most 100000000 bytes"},
+      {{}, {{"k", std::string(100'000'000, 'v')}}, "at most 100000000 bytes; got 100000001"},
+      // Six characters each once they are escaped.
+      {{}, {{"k", std::string(17'000'000, '\x01')}}, "at most 100000000 bytes; got 102000"},
   };
   for (const Case& bad : cases) {
     EXPECT_THAT(WriteSafetensors(path_, bad.tensors, bad.metadata),

@@ -3,7 +3,7 @@ import numpy as np
 
 from support import safetensors
 
-ENDLESS = ("--method", "sparsefw", "--iterations", str(10**12), "--report-every", "20")
+ENDLESS = ("--method", "sparsefw", "--iterations", str(10**12), "--report-every", "200")
 
 
 class Layer:

@@ -95,7 +95,8 @@ class Finished:
 
     def expect(self, code):
         assert self.code == code, (f"expected exit code {code}, got {self.code}\n"
-                                   f"{' '.join(self.arguments)}\n{self.out}\n{self.err}")
+                                   f"{' '.join(map(str, self.arguments))}\n{self.out[-2000:]}\n"
+                                   f"{self.err[-2000:]}")
         return self
 
     def refused(self, code, *words):

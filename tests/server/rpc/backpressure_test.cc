@@ -40,7 +40,7 @@ TEST(BackpressureTest, StreamsShareASmallBudgetAndAllComplete) {
   stop = true;
   watcher.join();
   EXPECT_LE(most, kBudget);
-  EXPECT_EQ(server.server->staging().used(), 0);
+  EXPECT_TRUE(Eventually([&] { return server.server->staging().used() == 0; }));
   EXPECT_EQ(server.Read(names[0]), bytes);
   EXPECT_EQ(server.Read(names[kStreams - 1]), bytes);
 }
@@ -95,10 +95,7 @@ TEST(BackpressureTest, AClientThatGoesAwayGivesItsRoomBack) {
     return server.server->staging().used() == 0 && server.server->staging().waiting() == 0 &&
            server.server->calls().size() == 0 && server.server->tensors().usage().uploads == 0;
   };
-  for (int i = 0; i < 1000 && !idle(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_TRUE(idle());
+  EXPECT_TRUE(Eventually(idle));
   EXPECT_FALSE(server.UploadWeight(1024, 1024).empty());
 }
 

@@ -63,11 +63,8 @@ class PruneRpcTest : public testing::Test {
       const TensorStoreUsage usage = server_.server->tensors().usage();
       return usage.uploads == 0 && usage.tensors == 0 && usage.used_bytes == 0;
     };
-    for (int i = 0; i < 1000 && !clean(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    EXPECT_TRUE(clean()) << server_.server->tensors().usage().tensors << " tensors, "
-                         << server_.server->tensors().usage().uploads << " uploads";
+    EXPECT_TRUE(Eventually(clean)) << server_.server->tensors().usage().tensors << " tensors, "
+                                   << server_.server->tensors().usage().uploads << " uploads";
   }
   // Reads Accepted, then until the job runs; returns its name.
   std::string ReadUntilRunning(Stream* stream) {
@@ -198,10 +195,7 @@ TEST_F(PruneRpcTest, ADetachedJobGoesOn) {
     context.TryCancel();
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
   }
-  for (int i = 0; i < 500 && server_.server->calls().size() > 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(server_.server->calls().size(), 0);
+  EXPECT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
   EXPECT_EQ(server_.GetJob(job).state(), v1::RUNNING);
   ASSERT_TRUE(server_.Cancel(job).ok());
   EXPECT_EQ(server_.WaitForEnd(job).state(), v1::CANCELLED);
@@ -287,10 +281,7 @@ TEST_F(PruneRpcTest, TheSameRequestIdFollowsTheSameJob) {
   ASSERT_EQ(jobs.size(), 2U);
   EXPECT_EQ(jobs[0], jobs[1]);
   // Only the mask of the one job is left.
-  for (int i = 0; i < 500 && server_.server->tensors().usage().tensors > 1; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(server_.server->tensors().usage().tensors, 1);
+  EXPECT_TRUE(Eventually([this] { return server_.server->tensors().usage().tensors == 1; }));
 }
 
 }  // namespace

@@ -159,9 +159,7 @@ TEST(ServerTest, EveryCallThatBeganHasEnded) {
                std::string::npos &&
            page.find("sparsefw_watchers 0") != std::string::npos;
   };
-  for (int i = 0; i < 200 && !idle(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_TRUE(idle());
+  EXPECT_TRUE(Eventually(idle));
 }
 
 TEST(ServerTest, ACallPastItsDeadlineEndsAndIsCountedAsSuch) {
@@ -273,11 +271,9 @@ TEST(ServerTest, ExpiredJobsAndTheirMasksGo) {
   spec.mutable_result_ttl()->set_nanos(200'000'000);
   const v1::Job job = server.WaitForEnd(server.MustCreate(spec).name());
   EXPECT_EQ(server.server->tensors().usage().tensors, 3);
-  for (int i = 0; i < 500 && server.server->jobs().Get(job.name()).ok(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  EXPECT_TRUE(Eventually([&] { return !server.server->jobs().Get(job.name()).ok(); }));
   EXPECT_EQ(server.server->jobs().Get(job.name()).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(server.server->tensors().usage().tensors, 2);
+  EXPECT_TRUE(Eventually([&] { return server.server->tensors().usage().tensors == 2; }));
 }
 
 }  // namespace

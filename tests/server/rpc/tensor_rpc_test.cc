@@ -1,6 +1,5 @@
 // The promises of TensorService, over a real socket.
 #include <random>
-#include <thread>
 
 #include "gtest/gtest.h"
 #include "sparsefw/crc32c.h"
@@ -245,11 +244,10 @@ TEST_F(TensorRpcTest, ThirdPartiesSeeErrorsOfTheStreamItself) {
     writer->Write(request);
     writer->WritesDone();
     EXPECT_TRUE(Failed(writer->Finish(), grpc::FAILED_PRECONDITION, "INCOMPLETE", "16 bytes"));
-    for (int i = 0; i < 500 && server_.server->tensors().usage().uploads > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    EXPECT_EQ(server_.server->tensors().usage().uploads, 0);
-    EXPECT_EQ(server_.server->tensors().usage().used_bytes, 0);
+    EXPECT_TRUE(Eventually([this] {
+      const TensorStoreUsage usage = server_.server->tensors().usage();
+      return usage.uploads == 0 && usage.used_bytes == 0;
+    }));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "google/rpc/status.pb.h"
 #include "sparsefw/crc32c.h"
@@ -95,6 +96,14 @@ ServerConfig TestConfig() {
   config.metrics_listen = "127.0.0.1:0";
   config.host_memory_bytes = int64_t{256} << 20;
   return config;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
 }
 
 TestServer::TestServer(ServerConfig config) {

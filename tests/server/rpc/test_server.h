@@ -3,6 +3,7 @@
 #define SPARSEFW_TESTS_SERVER_RPC_TEST_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -74,6 +75,9 @@ struct TestServer {
   std::unique_ptr<v1::TensorService::Stub> tensors;
   std::unique_ptr<v1::PruneService::Stub> jobs;
 };
+
+// For what happens a moment after a call has been answered. False after 20 s.
+bool Eventually(const std::function<bool()>& condition);
 
 // Loopback, free ports, a folder that did not exist.
 ServerConfig TestConfig();

@@ -51,6 +51,9 @@ struct CallOptions {
   // When stop is requested the call ends within milliseconds with CANCELLED
   // (reason STOPPED). What the server has accepted by then it keeps.
   std::stop_token stop;
+  // False: one attempt, for what is not worth waiting for. Transfers and
+  // WaitJob always go on after a broken connection.
+  bool retry = true;
 };
 
 // How far a transfer is. After a broken stream `done_bytes` may step back to
