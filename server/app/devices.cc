@@ -19,7 +19,8 @@ std::string DeviceNames() {
 absl::StatusOr<const Backend*> Find(std::string_view name) {
   // "cuda:1" is a device of the backend "cuda".
   const absl::StatusOr<const Backend*> backend = FindBackend(name.substr(0, name.find(':')));
-  if (backend.ok()) return backend;
+  const bool whole_backend = name.find(':') == std::string_view::npos;
+  if (backend.ok() && (whole_backend || (*backend)->Describe().name == name)) return backend;
   return WithReason(
       absl::FailedPreconditionError(absl::StrFormat(
           "device must be one that this server has (%s); got %s", DeviceNames(), name)),

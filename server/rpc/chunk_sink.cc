@@ -5,6 +5,7 @@
 
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_common.h"
+#include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -12,6 +13,16 @@ namespace {
 
 std::span<const std::byte> BytesOf(const std::string& data) {
   return std::as_bytes(std::span(data));
+}
+
+// For chunks that the store does not see.
+absl::Status CheckCrc(const std::string& data, uint32_t expected) {
+  const uint32_t actual = Crc32c(BytesOf(data));
+  if (actual == expected) return absl::OkStatus();
+  return WithReason(
+      absl::DataLossError(absl::StrFormat(
+          "crc32c of the chunk must be 0x%08x as sent with it; got 0x%08x", expected, actual)),
+      "CHECKSUM_MISMATCH");
 }
 
 // A spec without a request_id always makes a new upload.
@@ -79,6 +90,7 @@ absl::StatusOr<std::optional<v1::WriteTensorResponse>> WriteTensorSink::Take(
         target_.name(), chunk.offset(), BytesOf(chunk.data()), chunk.crc32c());
     // Perhaps the answer to the stream that finished it was lost.
     if (first && absl::IsNotFound(committed.status())) {
+      SPARSEFW_RETURN_IF_ERROR(CheckCrc(chunk.data(), chunk.crc32c()));
       if (auto response = Finish(request); response.ok()) return response;
     }
     SPARSEFW_ASSIGN_OR_RETURN(committed_, std::move(committed));
@@ -107,7 +119,14 @@ absl::StatusOr<v1::WriteTensorResponse> WriteTensorSink::EndOfStream() {
   if (target_.own()) return NotFinished("bytes", committed_);
   Response response;
   response.set_committed_size(committed_);
-  return response;
+  if (committed_ > 0) return response;
+  // No chunk came: the client only asks, perhaps about an upload that is a tensor by now.
+  if (const auto upload = context_.tensors->GetUpload(target_.name()); upload.ok()) {
+    response.set_committed_size(upload->committed_size);
+    return response;
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Response> finished, Finish(Request()));
+  return *finished;
 }
 
 absl::StatusOr<std::optional<v1::AccumulateGramResponse>> AccumulateGramSink::Take(
@@ -119,6 +138,7 @@ absl::StatusOr<std::optional<v1::AccumulateGramResponse>> AccumulateGramSink::Ta
     absl::StatusOr<int64_t> committed = context_.tensors->Accumulate(
         target_.name(), request.token_offset(), BytesOf(request.data()), request.crc32c());
     if (first && absl::IsNotFound(committed.status())) {
+      SPARSEFW_RETURN_IF_ERROR(CheckCrc(request.data(), request.crc32c()));
       if (auto response = Finish(); response.ok()) return response;
     }
     SPARSEFW_ASSIGN_OR_RETURN(committed_, std::move(committed));
@@ -144,7 +164,13 @@ absl::StatusOr<v1::AccumulateGramResponse> AccumulateGramSink::EndOfStream() {
   if (target_.own()) return NotFinished("tokens", committed_);
   Response response;
   response.set_committed_tokens(committed_);
-  return response;
+  if (committed_ > 0) return response;
+  if (const auto upload = context_.tensors->GetUpload(target_.name()); upload.ok()) {
+    response.set_committed_tokens(upload->committed_tokens);
+    return response;
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Response> finished, Finish());
+  return *finished;
 }
 
 }  // namespace sparsefw::server

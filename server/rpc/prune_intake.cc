@@ -95,6 +95,11 @@ absl::Status PruneIntake::OpenInputs() {
   if (header_.has_weight()) SPARSEFW_RETURN_IF_ERROR(open(header_.weight(), &weight_));
   if (header_.has_gram()) SPARSEFW_RETURN_IF_ERROR(open(header_.gram(), &gram_));
   if (!header_.has_activations()) return absl::OkStatus();
+  if (header_.activation_tokens() < 1) {
+    return Invalid("SPEC_INVALID",
+                   absl::StrFormat("header.activation_tokens must be at least 1; got %d",
+                                   header_.activation_tokens()));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(header_.activations()));
   SPARSEFW_ASSIGN_OR_RETURN(const auto created,
                             context_.tensors->CreateGramUpload(spec, "", header_.owner()));
@@ -130,13 +135,16 @@ absl::Status PruneIntake::TakeActivations(const v1::Chunk& chunk) {
       const int64_t tokens,
       context_.tensors->Accumulate(activations_, chunk.offset() / token_bytes_,
                                    std::as_bytes(std::span(chunk.data())), chunk.crc32c()));
-  activation_bytes_ = tokens * token_bytes_;
-  return absl::OkStatus();
+  activation_tokens_ = tokens;
+  if (tokens <= header_.activation_tokens()) return absl::OkStatus();
+  return Invalid("STREAM_ORDER",
+                 absl::StrFormat("header.activation_tokens announced %d tokens; got %d",
+                                 header_.activation_tokens(), tokens));
 }
 
 bool PruneIntake::Complete() const {
   return has_header_ && !weight_.awaited() && !gram_.awaited() &&
-         (activations_.empty() || activation_bytes_ > 0);
+         (activations_.empty() || activation_tokens_ == header_.activation_tokens());
 }
 
 absl::Status PruneIntake::EndOfStream() {
@@ -149,7 +157,9 @@ absl::Status PruneIntake::EndOfStream() {
         absl::StrFormat("the stream ended after %d of the %s's %d bytes", input.committed,
                         weight_.awaited() ? "weight" : "gram", input.byte_size));
   }
-  return Invalid("STREAM_INCOMPLETE", "the stream ended before the first token of activations");
+  return Invalid("STREAM_INCOMPLETE",
+                 absl::StrFormat("the stream ended after %d of %d tokens of activations",
+                                 activation_tokens_, header_.activation_tokens()));
 }
 
 absl::StatusOr<std::string> PruneIntake::Complete(const Input& input) {

@@ -56,7 +56,7 @@ class PruneIntake {
   Input gram_;
   std::string activations_;  // the upload's name
   int64_t token_bytes_ = 0;
-  int64_t activation_bytes_ = 0;
+  int64_t activation_tokens_ = 0;
   bool taken_ = false;  // by a job
 };
 

@@ -85,8 +85,10 @@ void WatchCall::OnWriteDone(bool ok) {
 }
 
 void WatchCall::ScheduleHeartbeat(std::chrono::nanoseconds delay) {
+  // An ended watch keeps its memory until its timer fires: not for long.
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(30);
   context().timer->After(
-      delay,
+      std::min(delay, kLongest),
       [weak = std::weak_ptr<WatchCall>(std::static_pointer_cast<WatchCall>(shared_from_this()))] {
         if (const auto self = weak.lock()) self->Heartbeat();
       });

@@ -307,9 +307,12 @@ class Submission {
 absl::Status Run(const SubmitOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadInputs(options));
   SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
+  // An interrupt may be cancelling through the client until `interrupt` is gone,
+  // so the client must outlive it; it is made later, when signals are handled.
+  std::unique_ptr<client::Client> client;
   Cancellation cancellation;
   const Interrupt interrupt([&] { cancellation.OnInterrupt(console); });
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, console));
   return Submission(options, inputs, console, cancellation, *client).Run();
 }
 

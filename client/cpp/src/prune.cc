@@ -28,6 +28,25 @@ absl::Status CheckTensor(const char* what, const v1::TensorSpec& spec,
                                  bytes.size()));
 }
 
+// Of one token; 0 where the spec is one that the server will refuse.
+int64_t TokenBytes(const v1::GramSpec& spec) {
+  return spec.d_in() * (spec.activation_dtype() == v1::F32 ? 4 : 2);
+}
+
+int64_t Tokens(const PruneInput& input) {
+  const int64_t token_bytes = TokenBytes(input.activations);
+  return token_bytes <= 0 ? 0 : std::ssize(input.activation_bytes) / token_bytes;
+}
+
+absl::Status CheckActivations(const PruneInput& input) {
+  const int64_t token_bytes = TokenBytes(input.activations);
+  if (token_bytes <= 0 || std::ssize(input.activation_bytes) % token_bytes == 0) {
+    return absl::OkStatus();
+  }
+  return Invalid(absl::StrFormat("activations must be whole tokens of %d bytes; got %d bytes",
+                                 token_bytes, input.activation_bytes.size()));
+}
+
 absl::Status Check(const PruneInput& input) {
   if (!input.spec.weight().empty() || !input.spec.gram().empty()) {
     return Invalid("the tensor names of a one-call spec must be empty");
@@ -37,7 +56,7 @@ absl::Status Check(const PruneInput& input) {
     return Invalid("either a Gram or activations must be given, not both");
   }
   if (!input.gram_bytes.empty()) return CheckTensor("Gram", input.gram, input.gram_bytes);
-  return absl::OkStatus();
+  return CheckActivations(input);
 }
 
 // One Prune stream, read and written by one thread: the server answers only
@@ -59,6 +78,7 @@ class OneCall {
       *header.mutable_gram() = input_.gram;
     } else {
       *header.mutable_activations() = input_.activations;
+      header.set_activation_tokens(Tokens(input_));
     }
     header.set_request_id(internal::NewRequestId());
     header.set_detach(input_.detach);

@@ -1,6 +1,9 @@
 // The one-call form.
 #include <cstring>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "sparsefw/mask.h"
@@ -148,6 +151,7 @@ TEST_F(PruneRpcTest, TakesActivationsAndNamedTensors) {
   header.mutable_header()->mutable_spec()->set_weight(server_.UploadWeight(kRows, kCols));
   header.mutable_header()->mutable_activations()->set_d_in(kCols);
   header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  header.mutable_header()->set_activation_tokens(100);
   const std::string x = BytesOf(RandomValues(100 * kCols, 9));
   grpc::ClientContext context;
   const auto stream = server_.jobs->Prune(&context);
@@ -168,6 +172,35 @@ TEST_F(PruneRpcTest, TakesActivationsAndNamedTensors) {
   EXPECT_EQ(final.state(), v1::SUCCEEDED);
   // A tensor that has a name of its own stays.
   EXPECT_TRUE(server_.server->tensors().GetTensor(final.spec().weight()).ok());
+}
+
+// A broken stream may look like a half-closed one: a job must never run on the part that came.
+TEST_F(PruneRpcTest, RefusesFewerOrMoreTokensThanAnnounced) {
+  v1::PruneRequest header = Header();
+  header.mutable_header()->clear_weight();
+  header.mutable_header()->clear_gram();
+  header.mutable_header()->mutable_spec()->set_weight(server_.UploadWeight(kRows, kCols));
+  header.mutable_header()->mutable_activations()->set_d_in(kCols);
+  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  const std::string x = BytesOf(RandomValues(100 * kCols, 9));
+  for (const auto& [announced, words] :
+       std::vector<std::pair<int64_t, std::string>>{{0, "activation_tokens must be at least 1"},
+                                                    {101, "after 100 of 101 tokens"},
+                                                    {99, "announced 99 tokens; got 100"}}) {
+    header.mutable_header()->set_activation_tokens(announced);
+    grpc::ClientContext context;
+    const auto stream = server_.jobs->Prune(&context);
+    stream->Write(header);
+    v1::PruneRequest request;
+    *request.mutable_activations() = MakeChunk(x, 0, 100 * kCols * 4);
+    stream->Write(request);
+    stream->WritesDone();
+    v1::PruneResponse response;
+    while (stream->Read(&response)) ADD_FAILURE() << response.ShortDebugString();
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
+  }
 }
 
 TEST_F(PruneRpcTest, ClosingItEarlyCancelsTheJob) {

@@ -154,6 +154,7 @@ TEST(StagingBudget, ThreadsNeverHoldMoreThanTheLimit) {
       std::mt19937_64 random(seed);
       // Given back by this thread later: mostly not by the one that was called.
       Mutex mutex;
+      CondVar changed;
       std::vector<StagingBudget::Reservation> mine;
       int open = 0;
       for (int i = 0; i < kRequests; ++i) {
@@ -168,6 +169,7 @@ TEST(StagingBudget, ThreadsNeverHoldMoreThanTheLimit) {
           MutexLock lock(mutex);
           mine.push_back(std::move(reservation));
           --open;
+          changed.NotifyOne();  // under the lock: the waiter may be gone after it
         });
         if (id != StagingBudget::kGranted && random() % 4 == 0 && budget.Cancel(id)) {
           ++cancelled;
@@ -189,14 +191,14 @@ TEST(StagingBudget, ThreadsNeverHoldMoreThanTheLimit) {
         std::vector<StagingBudget::Reservation> taken;
         {
           MutexLock lock(mutex);
-          if (open == 0 && mine.empty()) break;
+          while (open > 0 && mine.empty()) changed.Wait(mutex);
+          if (mine.empty()) break;
           taken.swap(mine);
         }
         for (auto& reservation : taken) {
           held -= reservation.bytes();
           reservation.Release();
         }
-        std::this_thread::yield();
       }
     });
   }
