@@ -167,7 +167,7 @@ struct PrecisionCase {
   double tolerance;
 };
 
-class Float32Test : public testing::TestWithParam<PrecisionCase> {};
+class Float32Test : public ::testing::TestWithParam<PrecisionCase> {};
 
 TEST_P(Float32Test, IsCloseEnoughWhereItIsUsed) {
   const RandomLayer layer =
@@ -189,7 +189,7 @@ TEST_P(Float32Test, IsCloseEnoughWhereItIsUsed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Alpha, Float32Test,
-                         testing::Values(PrecisionCase{0.9, 1e-4}, PrecisionCase{0, 1e-3}),
+                         ::testing::Values(PrecisionCase{0.9, 1e-4}, PrecisionCase{0, 1e-3}),
                          [](const auto& test) {
                            return test.param.alpha == 0 ? "NothingFixed" : "MostFixed";
                          });
