@@ -64,6 +64,8 @@ struct ProgressReport {
   double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
   double best_loss = 0;           // of every mask tried so far
   double lower_bound = 0;         // the certificate so far
+  int64_t swaps = 0;              // exchanges taken by swap refinement
+  int sweep_point = 0;            // of SolveSweep: which point is running
   absl::Duration elapsed;
 };
 
