@@ -18,7 +18,7 @@ struct RunLimits {
   int threads = 0;                   // 0: all cores
   const StopSignal* stop = nullptr;  // may be null; not owned
   // Called on any thread, before every piece of work; may be empty.
-  std::function<bool()> past_deadline;
+  std::function<bool()> past_deadline = {};
 };
 
 // Workers that end at a deadline just as at the caller's stop signal. Both are
