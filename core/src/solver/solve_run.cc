@@ -43,7 +43,9 @@ absl::Status CancelledWithoutMask() {
 SolveRun::SolveRun(const SolveContext& context) : context_(context), start_(context.now()) {}
 
 absl::StatusOr<SolveResult> SolveRun::Run() {
-  if (absl::Status status = Prepare(); !status.ok()) {
+  absl::Status status = Prepare();
+  if (status.ok() && context_.options.method == Method::kSparseGpt) status = RunSparseGpt();
+  if (!status.ok()) {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
   if (!one_shot()) SPARSEFW_RETURN_IF_ERROR(Iterate());
@@ -276,7 +278,9 @@ SolveResult SolveRun::Finish() {
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {
-    result_.relative_reduction = 1 - result_.final_loss / result_.warm_start_loss;
+    const bool new_weights = context_.options.method == Method::kSparseGpt;
+    const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
+    result_.relative_reduction = 1 - loss / result_.warm_start_loss;
   }
   result_.solve_time = context_.now() - start_ - result_.load_time;
   return std::move(result_);

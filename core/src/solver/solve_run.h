@@ -45,6 +45,7 @@ class SolveRun {
   absl::Status LoadEngine();
   absl::Status EvaluateStart();
   absl::Status CheckLimits() const;
+  absl::Status RunSparseGpt();  // solve_sparsegpt.cc
 
   // From then on stop and deadline only end the iteration.
   absl::Status Iterate();
