@@ -1,6 +1,6 @@
-// Time of SparseGPT on a square layer: all of Prune, and beside it the factor
-// of the inverse alone and a float64 product of the same size, in one run with
-// the same threads.
+// Time of SparseGPT on a square layer, and beside it of its factor of the
+// inverse alone, of all of Solve and of a float64 product of the same size, in
+// one run with the same threads.
 //
 // Counter flops: (2/3 cols + rows) * cols^2, what its products take, a second.
 #include <benchmark/benchmark.h>
@@ -17,6 +17,7 @@
 #include "core/src/parallel.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/sparsegpt.h"
+#include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
 namespace {
@@ -38,6 +39,18 @@ void Prune(benchmark::State& state, int64_t size, const Pattern& pattern, int th
   }
   const auto n = static_cast<double>(size);
   SetFlops(state, (2.0 / 3 + 1) * n * n * n);
+}
+
+// With validation and the four losses.
+void WholeSolve(benchmark::State& state, int64_t size, const Pattern& pattern, int threads) {
+  const BenchLayer& layer = GetBenchLayer(size, size, pattern, 0.9);
+  const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
+                           nullptr};
+  const SolveOptions options = {.method = Method::kSparseGpt, .threads = threads};
+  for (auto _ : state) {
+    const auto result = Solve(problem, options, **FindBackend("cpu"), nullptr, nullptr);
+    if (!result.ok()) return state.SkipWithError(result.status().ToString().c_str());
+  }
 }
 
 void Factor(benchmark::State& state, int64_t size, int threads) {
@@ -97,6 +110,7 @@ void RegisterAll() {
       Register("factor" + suffix, Factor, size, threads);
       for (const auto& [name, pattern] : patterns) {
         Register("sparsegpt/" + name + suffix, Prune, size, pattern, threads);
+        Register("solve/" + name + suffix, WholeSolve, size, pattern, threads);
       }
     }
   }

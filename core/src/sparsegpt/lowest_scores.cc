@@ -14,13 +14,13 @@
 namespace sparsefw::sparsegpt {
 namespace {
 
-// Sign, exponent and four bits of the fraction: in the order of the scores,
+// Exponent and four bits of the fraction: in the order of the scores,
 // which are not negative.
 constexpr int kLowBits = 48;
 constexpr size_t kBuckets = size_t{1} << 15;
 using Histogram = std::vector<int64_t>;
 
-size_t BucketOf(double score) { return std::bit_cast<uint64_t>(score + 0.0) >> kLowBits; }
+size_t BucketOf(double score) { return (std::bit_cast<uint64_t>(score) >> kLowBits) % kBuckets; }
 
 // The scores below `value` are marked, and the first `equal_marked` equal to it.
 struct Threshold {
