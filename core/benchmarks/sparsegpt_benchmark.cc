@@ -33,8 +33,9 @@ void Prune(benchmark::State& state, int64_t size, const Pattern& pattern, int th
   const BenchLayer& layer = GetBenchLayer(size, size, pattern, 0.9);
   const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
                            nullptr};
+  cpu::Workers workers(threads, nullptr);
   for (auto _ : state) {
-    const auto pruned = sparsegpt::Prune(problem, {}, {.threads = threads});
+    const auto pruned = sparsegpt::Prune(problem, {}, workers);
     if (!pruned.ok()) return state.SkipWithError(pruned.status().ToString().c_str());
   }
   const auto n = static_cast<double>(size);
@@ -58,7 +59,7 @@ void Factor(benchmark::State& state, int64_t size, int threads) {
   for (auto _ : state) {
     Matrix<double> gram(size, size);
     std::copy_n(layer.gram.data(), gram.size(), gram.data());
-    sparsegpt::LimitedWorkers workers({.threads = threads});
+    cpu::Workers workers(threads, nullptr);
     const auto factor = sparsegpt::FactorizeDamped(gram, size, 0.01, workers);
     if (!factor.ok()) return state.SkipWithError(factor.status().ToString().c_str());
   }

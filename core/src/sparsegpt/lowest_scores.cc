@@ -30,7 +30,7 @@ struct Threshold {
 
 class LowestOfMatrix {
  public:
-  LowestOfMatrix(const Matrix<double>& scores, int64_t width, LimitedWorkers& workers)
+  LowestOfMatrix(const Matrix<double>& scores, int64_t width, cpu::Workers& workers)
       : scores_(scores),
         width_(width),
         blocks_{scores.rows(), RowGrain(width)},
@@ -112,7 +112,7 @@ class LowestOfMatrix {
   const Matrix<double>& scores_;
   const int64_t width_;
   const cpu::RowBlocks blocks_;
-  LimitedWorkers& workers_;
+  cpu::Workers& workers_;
 };
 
 }  // namespace
@@ -132,7 +132,7 @@ void MarkLowest(const double* scores, int64_t size, int64_t count, std::vector<i
 }
 
 absl::Status MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
-                                LimitedWorkers& workers, Matrix<uint8_t>& marks) {
+                                cpu::Workers& workers, Matrix<uint8_t>& marks) {
   if (count > 0) return LowestOfMatrix(scores, width, workers).Mark(count, marks);
   return workers.ForEach(scores.rows(),
                          [&](int64_t row) { std::fill_n(marks.row(row), width, 0); });

@@ -30,8 +30,7 @@ float RoundedTo(DType dtype, double value) {
   return narrow;
 }
 
-absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
-                         LimitedWorkers& workers) {
+absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer, cpu::Workers& workers) {
   if (columns.empty()) return absl::OkStatus();
   const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
   return workers.ForEach(blocks.count(), [&](int64_t block) {
@@ -43,7 +42,7 @@ absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
 
 // In the units and values of the given dtype.
 absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const cpu::Scale& scale, DType dtype,
-                                         LimitedWorkers& workers) {
+                                         cpu::Workers& workers) {
   Matrix<float> result(layer.rows, layer.cols);
   const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
   SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
@@ -66,14 +65,11 @@ absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const cpu::Scale& s
 }  // namespace
 
 absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
-                                  const RunLimits& limits) {
-  cpu::Workers loading(limits.threads, limits.stop);
+                                  cpu::Workers& workers) {
   SPARSEFW_ASSIGN_OR_RETURN(const cpu::Scale scale,
-                            cpu::ChooseScale(problem.weights, problem.gram, loading));
+                            cpu::ChooseScale(problem.weights, problem.gram, workers));
   SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
-                            cpu::LoadScaled<double>(problem.weights, problem.gram, scale, loading));
-
-  LimitedWorkers workers(limits);
+                            cpu::LoadScaled<double>(problem.weights, problem.gram, scale, workers));
   SPARSEFW_ASSIGN_OR_RETURN(const DampedFactor factor,
                             FactorizeDamped(layer.gram, layer.cols, options.damping, workers));
   SPARSEFW_RETURN_IF_ERROR(ZeroColumns(factor.dead_columns, layer, workers));
