@@ -1,6 +1,6 @@
-// Time of SparseGPT on a square layer: all of Prune, and beside it the factor
-// of the inverse alone and a float64 product of the same size, in one run with
-// the same threads.
+// Time of SparseGPT on a square layer, and beside it of its factor of the
+// inverse alone, of all of Solve and of a float64 product of the same size, in
+// one run with the same threads.
 //
 // Counter flops: (2/3 cols + rows) * cols^2, what its products take, a second.
 #include <benchmark/benchmark.h>
@@ -17,6 +17,7 @@
 #include "core/src/parallel.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/sparsegpt.h"
+#include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
 namespace {
@@ -32,12 +33,25 @@ void Prune(benchmark::State& state, int64_t size, const Pattern& pattern, int th
   const BenchLayer& layer = GetBenchLayer(size, size, pattern, 0.9);
   const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
                            nullptr};
+  cpu::Workers workers(threads, nullptr);
   for (auto _ : state) {
-    const auto pruned = sparsegpt::Prune(problem, {}, {.threads = threads});
+    const auto pruned = sparsegpt::Prune(problem, {}, workers);
     if (!pruned.ok()) return state.SkipWithError(pruned.status().ToString().c_str());
   }
   const auto n = static_cast<double>(size);
   SetFlops(state, (2.0 / 3 + 1) * n * n * n);
+}
+
+// With validation and the four losses.
+void WholeSolve(benchmark::State& state, int64_t size, const Pattern& pattern, int threads) {
+  const BenchLayer& layer = GetBenchLayer(size, size, pattern, 0.9);
+  const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
+                           nullptr};
+  const SolveOptions options = {.method = Method::kSparseGpt, .threads = threads};
+  for (auto _ : state) {
+    const auto result = Solve(problem, options, **FindBackend("cpu"), nullptr, nullptr);
+    if (!result.ok()) return state.SkipWithError(result.status().ToString().c_str());
+  }
 }
 
 void Factor(benchmark::State& state, int64_t size, int threads) {
@@ -45,7 +59,7 @@ void Factor(benchmark::State& state, int64_t size, int threads) {
   for (auto _ : state) {
     Matrix<double> gram(size, size);
     std::copy_n(layer.gram.data(), gram.size(), gram.data());
-    sparsegpt::LimitedWorkers workers({.threads = threads});
+    cpu::Workers workers(threads, nullptr);
     const auto factor = sparsegpt::FactorizeDamped(gram, size, 0.01, workers);
     if (!factor.ok()) return state.SkipWithError(factor.status().ToString().c_str());
   }
@@ -97,6 +111,7 @@ void RegisterAll() {
       Register("factor" + suffix, Factor, size, threads);
       for (const auto& [name, pattern] : patterns) {
         Register("sparsegpt/" + name + suffix, Prune, size, pattern, threads);
+        Register("solve/" + name + suffix, WholeSolve, size, pattern, threads);
       }
     }
   }

@@ -48,8 +48,8 @@ TEST_P(SparseGptLimitsTest, EndsWhereverTheDeadlineFalls) {
   int64_t cut_short = 0;
   for (int64_t limit = 1;; ++limit) {
     std::atomic<int64_t> looks = 0;
-    const absl::StatusOr<sparsegpt::PrunedLayer> pruned = sparsegpt::Prune(
-        problem_, {}, {.threads = 2, .past_deadline = [&] { return ++looks > limit; }});
+    cpu::Workers workers(2, nullptr, [&] { return ++looks > limit; });
+    const absl::StatusOr<sparsegpt::PrunedLayer> pruned = sparsegpt::Prune(problem_, {}, workers);
     if (pruned.ok()) {
       EXPECT_LE(looks, limit);
       break;
@@ -68,9 +68,8 @@ TEST_P(SparseGptLimitsTest, EndsWhereverItIsStopped) {
       if (++looks == limit) stop.Request();
       return false;
     };
-    EXPECT_THAT(
-        sparsegpt::Prune(problem_, {}, {.threads = 2, .stop = &stop, .past_deadline = count}),
-        StatusIs(absl::StatusCode::kCancelled));
+    cpu::Workers workers(2, &stop, count);
+    EXPECT_THAT(sparsegpt::Prune(problem_, {}, workers), StatusIs(absl::StatusCode::kCancelled));
     EXPECT_LT(looks, limit + 4);  // the pieces that had begun
   }
 }

@@ -51,7 +51,7 @@ TEST_P(InverseFactorTest, IsTheFactorOfTheInverse) {
   const int64_t size = GetParam();
   const Matrix<double> gram = MakeRandomLayer({.rows = 1, .cols = size, .large_columns = 0}).gram;
   Matrix<double> h = Padded(gram, 3);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   InverseFactor factor(h, size, workers);
   const double added = 0.01 * gram(0, 0);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::optional<FailedPivot> failed, factor.Factorize(added));
@@ -76,7 +76,7 @@ TEST_P(InverseFactorTest, IsTheFactorOfTheInverse) {
 
 TEST(InverseFactorTest, NamesThePivotAndWorksAgainWithMore) {
   Matrix<double> h = TwoByTwo(1.5);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   InverseFactor factor(h, 2, workers);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(std::optional<FailedPivot> failed, factor.Factorize(0));
   ASSERT_TRUE(failed.has_value());
@@ -97,7 +97,7 @@ TEST(InverseFactorTest, WorksAgainAcrossTiles) {
   for (int64_t i = 0; i < 200; ++i) spoiled(i, i) -= gram(5, 5);
   Matrix<double> plain = Padded(spoiled, 0);
   for (int64_t i = 0; i < 200; ++i) plain(i, i) += gram(5, 5) + 1;
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   InverseFactor once(plain, 200, workers);
   InverseFactor twice(spoiled, 200, workers);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(std::optional<FailedPivot> failed, twice.Factorize(0));
@@ -119,7 +119,7 @@ TEST(InverseFactorTest, RoundingIsNoPivot) {
   const Matrix<double> gram =
       MakeRandomLayer({.rows = 1, .cols = 150, .tokens = 140, .large_columns = 0}).gram;
   Matrix<double> h = Padded(gram, 0);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   InverseFactor factor(h, 150, workers);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::optional<FailedPivot> failed, factor.Factorize(0));
   ASSERT_TRUE(failed.has_value());
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(DampingTest, IsRaisedUntilItIsEnough) {
   Matrix<double> gram = TwoByTwo(GetParam().off_diagonal);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor,
                                 FactorizeDamped(gram, 2, GetParam().damping, workers));
   EXPECT_EQ(factor.damping, GetParam().used);
@@ -158,7 +158,7 @@ TEST_P(DampingTest, IsRaisedUntilItIsEnough) {
 
 TEST(DampingTest, GivesUpAboveOneWithTheNumbers) {
   Matrix<double> gram = TwoByTwo(2.5);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   const absl::StatusOr<DampedFactor> factor = FactorizeDamped(gram, 2, 0.01, workers);
   // The pivot: 2 - 2.5^2 / 2 = -1.125.
   EXPECT_THAT(factor, StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE",
@@ -172,7 +172,7 @@ TEST(DampingTest, DeadColumnsGetTheMeanAndCountForNone) {
   Matrix<double> gram(4, 4);
   gram(0, 0) = 2;
   gram(2, 2) = 4;
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 4, 0.5, workers));
   EXPECT_THAT(factor.dead_columns, ElementsAre(1, 3));
   EXPECT_NEAR(gram(0, 0), 1 / std::sqrt(2 + 1.5), 1e-15);
@@ -182,7 +182,7 @@ TEST(DampingTest, DeadColumnsGetTheMeanAndCountForNone) {
 
 TEST(DampingTest, AllDeadIsTheIdentityDamped) {
   Matrix<double> gram(3, 3);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 3, 0.21, workers));
   EXPECT_THAT(factor.dead_columns, ElementsAre(0, 1, 2));
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(gram(i, i), 1 / 1.1, 1e-15);
@@ -204,7 +204,7 @@ std::vector<bool> SortedLowest(const Matrix<double>& scores, int64_t width, int6
 
 TEST(LowestScoresTest, IsTheFrontOfAStableSort) {
   Random random(1);
-  LimitedWorkers workers({});
+  cpu::Workers workers(0, nullptr);
   for (const int64_t levels : {1, 3, 1000000}) {  // many, some and no ties
     Matrix<double> scores(700, 130);
     for (double& score : scores.span()) {

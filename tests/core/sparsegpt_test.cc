@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -320,6 +321,35 @@ TEST(SparseGptDegenerateTest, NoWeightsNoInputsNothingPrunedNothingKept) {
     EXPECT_EQ(none.kept_count, 0);
     EXPECT_NEAR(none.reconstructed_loss, none.full_loss, 1e-12 * none.full_loss);
   }
+}
+
+TEST(SparseGptComparisonTest, IsWithTheWarmStartOfTheOptions) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 8, .cols = 24});
+  const Problem problem = ProblemOf(layer, Pattern::PerRow(0.5));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult magnitude,
+      Solve(problem, {.method = Method::kMagnitude}, **FindBackend("cpu"), nullptr, nullptr));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult result,
+      Solve(problem,
+            {.method = Method::kSparseGpt, .warm_start = {.method = SaliencyMethod::kMagnitude}},
+            **FindBackend("cpu"), nullptr, nullptr));
+  EXPECT_EQ(result.warm_start_loss, magnitude.final_loss);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult plain, RunSparseGpt(problem));
+  EXPECT_NE(plain.warm_start_loss, magnitude.final_loss);
+  EXPECT_EQ(result.mask, plain.mask);
+}
+
+TEST(SparseGptBytesTest, CoverTheLayerInFloat64AndLittleMore) {
+  const Pattern pattern = Pattern::Unstructured(0.5);
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>(4096, 4096), {512, 8192}}) {
+    const int64_t layer = 8 * cols * (rows + cols) + 8 * rows * cols;  // and weights, saliency
+    EXPECT_GT(SparseGptBytes(rows, cols, pattern, {}), layer);
+    EXPECT_LT(SparseGptBytes(rows, cols, pattern, {}), layer + layer / 4);
+  }
+  // A group wider than the block widens it.
+  EXPECT_GT(SparseGptBytes(4096, 4096, Pattern::KeepOfGroup(1, 2048), {}),
+            SparseGptBytes(4096, 4096, Pattern::KeepOfGroup(1, 2), {}) + 8 * 4096 * 1024);
 }
 
 // The first weight's part of the output moves to the second: 60000 * (1 + 0.9 / 1.01).

@@ -14,7 +14,8 @@
 //
 // One-shot methods (magnitude, Wanda, RIA) stop at the warm start. SparseGPT is
 // another solver behind the same call: sparsefw/sparsegpt.h. It has no mask
-// before it ends, so a stop or a deadline before that is an error.
+// before it ends, so a stop or a deadline before that is an error, and reports
+// no progress.
 #ifndef SPARSEFW_SOLVER_H_
 #define SPARSEFW_SOLVER_H_
 
@@ -99,9 +100,9 @@ struct SolveResult {
   double relative_reduction = 0;
   int64_t iterations = 0;
   StopCause stop_cause = StopCause::kIterations;
-  CandidateKind candidate = CandidateKind::kWarmStart;
-  absl::Duration load_time;   // validation, conversion, warm start
-  absl::Duration solve_time;  // everything after it
+  CandidateKind candidate = CandidateKind::kWarmStart;  // of kSparseFw
+  absl::Duration load_time;                             // validation, conversion, warm start
+  absl::Duration solve_time;                            // everything after it
 };
 
 // Called on the thread that called Solve; must not block for long.

@@ -45,6 +45,8 @@
 
 #include <cstdint>
 
+#include "sparsefw/pattern.h"
+
 namespace sparsefw {
 
 struct SparseGptOptions {
@@ -56,9 +58,11 @@ struct SparseGptOptions {
   int64_t block = 128;
 };
 
-// Upper estimate of the bytes that a SparseGPT run holds beside the caller's W
-// and G, its result included: W, G and the errors of a block in float64.
-int64_t SparseGptBytes(int64_t rows, int64_t cols, const SparseGptOptions& options);
+// Upper estimate of the bytes that Solve with SparseGPT holds beside the
+// caller's W and G, its result included: W, G and the errors of a block in
+// float64, and what it compares with.
+int64_t SparseGptBytes(int64_t rows, int64_t cols, const Pattern& pattern,
+                       const SparseGptOptions& options);
 
 }  // namespace sparsefw
 

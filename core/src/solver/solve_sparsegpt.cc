@@ -13,13 +13,11 @@ namespace sparsefw {
 absl::Status SolveRun::RunSparseGpt() {
   const Problem& problem = context_.problem;
   const SolveOptions& options = context_.options;
-  const sparsegpt::RunLimits limits = {
-      .threads = options.threads, .stop = context_.stop, .past_deadline = [this] {
-        return context_.now() >= context_.options.deadline;
-      }};
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+  cpu::Workers limited(options.threads, context_.stop,
+                       [this] { return context_.now() >= context_.options.deadline; });
   absl::StatusOr<sparsegpt::PrunedLayer> pruned =
-      sparsegpt::Prune(problem, options.sparsegpt, limits);
+      sparsegpt::Prune(problem, options.sparsegpt, limited);
   // Which of the two it was.
   if (absl::IsCancelled(pruned.status())) SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(pruned.status());
@@ -30,6 +28,7 @@ absl::Status SolveRun::RunSparseGpt() {
   SPARSEFW_ASSIGN_OR_RETURN(result_.final_loss, TimedLoss(result_.mask));
   result_.rounded_loss = result_.final_loss;
   result_.relaxed_loss = result_.final_loss;
+  // There is a result now: its last loss is not cut short by the deadline.
   cpu::Workers workers(options.threads, context_.stop);
   SPARSEFW_ASSIGN_OR_RETURN(
       result_.reconstructed_loss,

@@ -5,6 +5,7 @@
 
 #include "core/src/finite.h"
 #include "core/src/sparsegpt/lowest_scores.h"
+#include "core/src/sparsegpt/striped_gemm.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
@@ -30,7 +31,7 @@ int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols) {
 }
 
 ColumnSweep::ColumnSweep(const SweepLayer& layer, const Pattern& pattern, int64_t block,
-                         LimitedWorkers& workers)
+                         cpu::Workers& workers)
     : layer_(layer),
       pattern_(pattern),
       block_(BlockColumns(pattern, block, layer.cols)),
@@ -123,16 +124,17 @@ void ColumnSweep::PruneRow(Block block, int64_t row, RowScratch& scratch, Mask& 
 }
 
 absl::Status ColumnSweep::UpdateLaterColumns(Block block) {
-  return workers_.Gemm({.rows = layer_.rows,
-                        .cols = layer_.cols - block.end,
-                        .depth = block.width(),
-                        .a = errors_.data(),
-                        .a_stride = block_,
-                        .b = layer_.factor.row(block.begin) + block.end,
-                        .b_stride = layer_.factor.cols(),
-                        .c = layer_.weights.data() + block.end,
-                        .c_stride = layer_.weights.cols(),
-                        .accumulate = true});
+  return StripedGemm({.rows = layer_.rows,
+                      .cols = layer_.cols - block.end,
+                      .depth = block.width(),
+                      .a = errors_.data(),
+                      .a_stride = block_,
+                      .b = layer_.factor.row(block.begin) + block.end,
+                      .b_stride = layer_.factor.cols(),
+                      .c = layer_.weights.data() + block.end,
+                      .c_stride = layer_.weights.cols(),
+                      .accumulate = true},
+                     workers_);
 }
 
 }  // namespace sparsefw::sparsegpt

@@ -49,7 +49,7 @@ absl::Status NotPositiveDefinite(double damping, const FailedPivot& failed) {
 }  // namespace
 
 absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size, double damping,
-                                             LimitedWorkers& workers) {
+                                             cpu::Workers& workers) {
   DampedFactor result{.damping = damping, .dead_columns = DeadColumns(gram, size)};
   const double mean = MeanDiagonal(gram, size, size - std::ssize(result.dead_columns));
   for (const int64_t column : result.dead_columns) gram(column, column) = mean;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/src/sparsegpt/striped_gemm.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
@@ -14,7 +15,7 @@ constexpr int64_t kTile = 128;
 
 }  // namespace
 
-InverseFactor::InverseFactor(Matrix<double>& h, int64_t size, LimitedWorkers& workers)
+InverseFactor::InverseFactor(Matrix<double>& h, int64_t size, cpu::Workers& workers)
     : h_(h),
       size_(size),
       workers_(workers),
@@ -115,15 +116,16 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
   for (int64_t i = 0; i < tile.size(); ++i) {
     for (int64_t j = 0; j < tile.size(); ++j) small_(j, i) = inverses_(tile.begin + i, j);
   }
-  SPARSEFW_RETURN_IF_ERROR(workers_.Gemm({.rows = tile.begin,
-                                          .cols = tile.size(),
-                                          .depth = tile.size(),
-                                          .a = At(0, tile.begin),
-                                          .a_stride = h_.cols(),
-                                          .b = small_.data(),
-                                          .b_stride = kTile,
-                                          .c = panel_.data(),
-                                          .c_stride = kTile}));
+  SPARSEFW_RETURN_IF_ERROR(StripedGemm({.rows = tile.begin,
+                                        .cols = tile.size(),
+                                        .depth = tile.size(),
+                                        .a = At(0, tile.begin),
+                                        .a_stride = h_.cols(),
+                                        .b = small_.data(),
+                                        .b_stride = kTile,
+                                        .c = panel_.data(),
+                                        .c_stride = kTile},
+                                       workers_));
   SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(index, [&](int64_t above) {
     for (int64_t row = TileAt(above).begin; row < TileAt(above).end; ++row) {
       std::copy_n(panel_.row(row), tile.size(), At(row, tile.begin));
@@ -141,8 +143,7 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
                    .b_stride = size_,
                    .c = At(rows.begin, rows.begin),
                    .c_stride = h_.cols(),
-                   .accumulate = true,
-                   .stop = workers_.halt()});
+                   .accumulate = true});
   });
 }
 
@@ -160,23 +161,23 @@ absl::Status InverseFactor::InvertColumns(int64_t index) {
                    .b = At(rows.begin, tile.begin),
                    .b_stride = h_.cols(),
                    .c = panel_.row(rows.begin),
-                   .c_stride = kTile,
-                   .stop = workers_.halt()});
+                   .c_stride = kTile});
   }));
   for (int64_t i = 0; i < tile.size(); ++i) {
     const double* inverse = inverses_.row(tile.begin + i);
     std::transform(inverse, inverse + tile.size(), small_.row(i), std::negate<>());
     std::copy_n(inverse, tile.size(), At(tile.begin + i, tile.begin));
   }
-  return workers_.Gemm({.rows = tile.begin,
-                        .cols = tile.size(),
-                        .depth = tile.size(),
-                        .a = panel_.data(),
-                        .a_stride = kTile,
-                        .b = small_.data(),
-                        .b_stride = kTile,
-                        .c = At(0, tile.begin),
-                        .c_stride = h_.cols()});
+  return StripedGemm({.rows = tile.begin,
+                      .cols = tile.size(),
+                      .depth = tile.size(),
+                      .a = panel_.data(),
+                      .a_stride = kTile,
+                      .b = small_.data(),
+                      .b_stride = kTile,
+                      .c = At(0, tile.begin),
+                      .c_stride = h_.cols()},
+                     workers_);
 }
 
 }  // namespace sparsefw::sparsegpt

@@ -14,13 +14,13 @@
 namespace sparsefw::sparsegpt {
 namespace {
 
-// Sign, exponent and four bits of the fraction: in the order of the scores,
+// Exponent and four bits of the fraction: in the order of the scores,
 // which are not negative.
 constexpr int kLowBits = 48;
 constexpr size_t kBuckets = size_t{1} << 15;
 using Histogram = std::vector<int64_t>;
 
-size_t BucketOf(double score) { return std::bit_cast<uint64_t>(score + 0.0) >> kLowBits; }
+size_t BucketOf(double score) { return (std::bit_cast<uint64_t>(score) >> kLowBits) % kBuckets; }
 
 // The scores below `value` are marked, and the first `equal_marked` equal to it.
 struct Threshold {
@@ -30,7 +30,7 @@ struct Threshold {
 
 class LowestOfMatrix {
  public:
-  LowestOfMatrix(const Matrix<double>& scores, int64_t width, LimitedWorkers& workers)
+  LowestOfMatrix(const Matrix<double>& scores, int64_t width, cpu::Workers& workers)
       : scores_(scores),
         width_(width),
         blocks_{scores.rows(), RowGrain(width)},
@@ -112,7 +112,7 @@ class LowestOfMatrix {
   const Matrix<double>& scores_;
   const int64_t width_;
   const cpu::RowBlocks blocks_;
-  LimitedWorkers& workers_;
+  cpu::Workers& workers_;
 };
 
 }  // namespace
@@ -132,7 +132,7 @@ void MarkLowest(const double* scores, int64_t size, int64_t count, std::vector<i
 }
 
 absl::Status MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
-                                LimitedWorkers& workers, Matrix<uint8_t>& marks) {
+                                cpu::Workers& workers, Matrix<uint8_t>& marks) {
   if (count > 0) return LowestOfMatrix(scores, width, workers).Mark(count, marks);
   return workers.ForEach(scores.rows(),
                          [&](int64_t row) { std::fill_n(marks.row(row), width, 0); });

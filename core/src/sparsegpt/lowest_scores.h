@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/src/sparsegpt/limited_workers.h"
+#include "core/src/cpu/workers.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {
@@ -24,7 +24,7 @@ void MarkLowest(const double* scores, int64_t size, int64_t count, std::vector<i
 //          bits are those of the threshold are compared on one thread.
 // Errors:  Cancelled
 absl::Status MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
-                                LimitedWorkers& workers, Matrix<uint8_t>& marks);
+                                cpu::Workers& workers, Matrix<uint8_t>& marks);
 
 }  // namespace sparsefw::sparsegpt
 

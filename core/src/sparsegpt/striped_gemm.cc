@@ -1,4 +1,4 @@
-#include "core/src/sparsegpt/limited_workers.h"
+#include "core/src/sparsegpt/striped_gemm.h"
 
 #include <algorithm>
 
@@ -15,27 +15,14 @@ int64_t StripeRows(const GemmArgs<double>& args) {
 
 }  // namespace
 
-bool LimitedWorkers::Halted() {
-  const bool stopped = limits_.stop != nullptr && limits_.stop->requested();
-  if (stopped || (limits_.past_deadline && limits_.past_deadline())) halt_.Request();
-  return halt_.requested();
-}
-
-absl::Status LimitedWorkers::ForEach(int64_t count, absl::FunctionRef<void(int64_t)> body) {
-  return workers_.ForEach(count, [&](int64_t index) {
-    if (!Halted()) body(index);
-  });
-}
-
-absl::Status LimitedWorkers::Gemm(const GemmArgs<double>& args) {
+absl::Status StripedGemm(const GemmArgs<double>& args, cpu::Workers& workers) {
   const cpu::RowBlocks stripes{args.rows, StripeRows(args)};
-  return ForEach(stripes.count(), [&](int64_t index) {
+  return workers.ForEach(stripes.count(), [&](int64_t index) {
     const int64_t begin = stripes.begin(index);
     GemmArgs<double> stripe = args;
     stripe.rows = stripes.end(index) - begin;
     stripe.a += begin * args.a_stride;
     stripe.c += begin * args.c_stride;
-    stripe.stop = &halt_;
     (void)GemmF64(stripe);
   });
 }
