@@ -108,7 +108,7 @@ class ScriptedBackend final : public Backend {
                                                                          int) const override {
     return absl::UnimplementedError("not scripted");
   }
-  int64_t EstimateHostBytes(int64_t, int64_t) const override { return 0; }
+  int64_t EstimateHostBytes(int64_t, int64_t, const WorkAsked&) const override { return 0; }
 
  private:
   Script& script_;
