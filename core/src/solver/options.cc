@@ -45,10 +45,6 @@ absl::Status ValidateOptions(const SolveOptions& options) {
   if (options.method == Method::kSparseGpt) {
     return NotInThisVersion("method SPARSEGPT is not in this version");
   }
-  if (options.swaps) return NotInThisVersion("swap refinement (swaps) is not in this version");
-  if (options.reconstruct) {
-    return NotInThisVersion("weight reconstruction (reconstruct) is not in this version");
-  }
   return absl::OkStatus();
 }
 
