@@ -80,7 +80,7 @@ struct RefineRequest {
   bool keep_fixed = true;  // weights of EngineProblem::fixed are not swapped out
   // Ends the refinement with the mask so far. May be empty; called often, from
   // any thread and from several at once.
-  std::function<bool()> out_of_time;
+  std::function<bool()> out_of_time = {};
 };
 
 struct RefinedMask {
@@ -93,7 +93,7 @@ struct RefinedMask {
 struct ReconstructRequest {
   // Ends the iteration with the weights so far, which are never worse than the
   // masked ones. May be empty; called on the calling thread.
-  std::function<bool()> out_of_time;
+  std::function<bool()> out_of_time = {};
 };
 
 // One problem on one device. Not thread-safe; used by one thread at a time.
