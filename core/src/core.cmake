@@ -8,6 +8,7 @@ sparsefw_library(core
     blas.cc finite.cc gram_accumulator.cc parallel.cc pattern.cc problem.cc saliency.cc
     selection.cc weights_loss.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
+    reference/reference_reconstruct.cc reference/reference_refine.cc
     ${SPARSEFW_CPU_SOURCES} ${SPARSEFW_SOLVER_SOURCES} ${SPARSEFW_SPARSEGPT_SOURCES}
   LIBRARIES sparsefw::base absl::time absl::function_ref
   PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb ${SPARSEFW_CPU_LIBRARIES})

@@ -53,8 +53,10 @@ absl::Status CheckShape(std::string_view field, const TensorSpec& spec, int64_t 
                     "SHAPE_MISMATCH");
 }
 
-absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols) {
-  const int64_t needed = backend.EstimateHostBytes(rows, cols);
+absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols,
+                         const SolveOptions& options) {
+  const int64_t needed = backend.EstimateHostBytes(
+      rows, cols, {.swaps = options.swaps, .reconstruct = options.reconstruct});
   const int64_t there = backend.Describe().memory_bytes;
   if (there <= 0 || needed <= there) return absl::OkStatus();
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
@@ -157,7 +159,7 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   const int64_t cols = inputs->cols = inputs->weight->info().spec.cols;
   SPARSEFW_RETURN_IF_ERROR(ValidatePattern(spec.pattern, rows, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
-  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols));
+  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols, spec.options));
 
   SPARSEFW_RETURN_IF_ERROR(PrepareWarmStart(spec, inputs.get()));
 

@@ -61,7 +61,7 @@ TEST(CpuBackendTest, MakesGramAccumulators) {
 
 TEST(CpuBackendTest, EstimatesDoNotOverflow) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
-  const int64_t bytes = cpu->EstimateHostBytes(128 * 1024, 64 * 1024);
+  const int64_t bytes = cpu->EstimateHostBytes(128 * 1024, 64 * 1024, {});
   EXPECT_GT(bytes, int64_t{128} << 30);
   EXPECT_LT(bytes, int64_t{1} << 40);
 }
@@ -92,7 +92,7 @@ TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(*cpu, start, {.threads = 2}));
     SPARSEFW_ASSERT_OK(engine->Step({.count = 5}));
     const int64_t held = AllocatedBytes() - before;
-    const int64_t estimate = cpu->EstimateHostBytes(shape.rows, shape.cols);
+    const int64_t estimate = cpu->EstimateHostBytes(shape.rows, shape.cols, {});
     EXPECT_LE(held, estimate);
     EXPECT_LE(estimate, 4 * held);
   }

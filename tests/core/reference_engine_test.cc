@@ -237,7 +237,7 @@ TEST(ReferenceBackendTest, SaysWhatItIs) {
   EXPECT_GT(device.memory_free_bytes, 0);
   EXPECT_LE(device.memory_free_bytes, device.memory_bytes);
   // Beyond 4 Gi weights, without a wrap.
-  EXPECT_GT(ReferenceBackend().EstimateHostBytes(int64_t{1} << 17, int64_t{1} << 16),
+  EXPECT_GT(ReferenceBackend().EstimateHostBytes(int64_t{1} << 17, int64_t{1} << 16, {}),
             int64_t{40} << 33);
 }
 

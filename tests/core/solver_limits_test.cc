@@ -1,18 +1,14 @@
 // Solve with a scripted engine and clock: stop, deadline and errors at every
 // stage, and how the work is cut into batches.
-#include <functional>
-#include <map>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "absl/time/clock.h"
-#include "core/src/solver/solve_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/solver.h"
+#include "tests/core/scripted_engine.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw {
@@ -21,149 +17,7 @@ namespace {
 using ::sparsefw::testing::StatusIs;
 using ::testing::ElementsAre;
 
-// What happens when: every engine call is counted and takes its time.
-struct Script {
-  std::function<void(const std::string& call)> on_call = [](const std::string&) {};
-  std::map<std::string, absl::Duration> duration;
-  absl::Duration step_duration;
-  double rounded_loss = 50;  // of every mask but the warm one, whose loss is 100
-  double lower_bound = 10;
-  int64_t gap_at = -1;  // reached_gap from this iteration on
-
-  absl::Time now = absl::FromUnixSeconds(1000);
-  StopSignal stop;
-  std::vector<std::string> calls;
-  std::vector<int64_t> batches;
-};
-
-class ScriptedEngine final : public Engine {
- public:
-  explicit ScriptedEngine(Script& script) : script_(script) {}
-
-  absl::Status Load(const EngineProblem& problem) override {
-    warm_ = *problem.warm;
-    return Call("load");
-  }
-
-  absl::StatusOr<StepStats> Step(const StepRequest& request) override {
-    if (absl::Status status = Call(request.count == 0 ? "evaluate" : "step"); !status.ok()) {
-      return status;
-    }
-    const int64_t end = iteration_ + request.count;
-    iteration_ = script_.gap_at >= 0 ? std::min(end, script_.gap_at) : end;
-    script_.now += static_cast<double>(request.count) * script_.step_duration;
-    if (request.count > 0) script_.batches.push_back(request.count);
-    return StepStats{.iteration = iteration_,
-                     .relaxed_loss = 40,
-                     .gap = 30,
-                     .lower_bound = script_.lower_bound,
-                     .reached_gap = iteration_ == script_.gap_at};
-  }
-
-  absl::StatusOr<RoundedMask> Round() override {
-    (void)Call("round");
-    ++rounds_;  // not the warm start, and another mask every time
-    Mask mask(warm_.rows(), warm_.cols());
-    for (int64_t col = 0; col < warm_.cols(); ++col) {
-      mask.Set(0, col, !warm_.Get(0, col) && (col + rounds_) % 5 != 0);
-    }
-    return RoundedMask{std::move(mask), 0.25};
-  }
-
-  absl::StatusOr<double> Loss(const Mask& mask) override {
-    const bool full = mask.CountKept() == 0;
-    const bool warm = mask == warm_;
-    if (absl::Status status = Call(full   ? "full_loss"
-                                   : warm ? "warm_loss"
-                                          : "loss");
-        !status.ok()) {
-      return status;
-    }
-    return full ? 1000 : warm ? 100 : script_.rounded_loss;
-  }
-
- private:
-  absl::Status Call(const std::string& call) {
-    script_.calls.push_back(call);
-    script_.on_call(call);
-    script_.now += script_.duration[call];
-    return script_.stop.requested() ? absl::CancelledError("scripted") : absl::OkStatus();
-  }
-
-  Script& script_;
-  Mask warm_;
-  int64_t iteration_ = 0;
-  int64_t rounds_ = 0;
-};
-
-class ScriptedBackend final : public Backend {
- public:
-  explicit ScriptedBackend(Script& script) : script_(script) {}
-  std::string_view name() const override { return "scripted"; }
-  DeviceDescription Describe() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions&) const override {
-    return std::make_unique<ScriptedEngine>(script_);
-  }
-  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t,
-                                                                         int) const override {
-    return absl::UnimplementedError("not scripted");
-  }
-  int64_t EstimateHostBytes(int64_t, int64_t) const override { return 0; }
-
- private:
-  Script& script_;
-};
-
-class Reports final : public SolveObserver {
- public:
-  void OnReport(const ProgressReport& report) override { reports.push_back(report); }
-  std::vector<ProgressReport> reports;
-};
-
-class SolverLimitsTest : public ::testing::Test {
- protected:
-  SolverLimitsTest() {
-    for (int64_t col = 0; col < 20; ++col) {
-      weights_(0, col) = static_cast<float>(col + 1);
-      gram_(col, col) = 1;
-    }
-    problem_.weights = weights_.view();
-    problem_.gram = gram_.view();
-    problem_.pattern = Pattern::PerRow(0.5);
-    options_.iterations = 1000;
-    options_.threads = 1;
-  }
-
-  absl::StatusOr<SolveResult> Run() {
-    LayerWork work;
-    return SolveRun({.problem = problem_,
-                     .options = options_,
-                     .backend = backend_,
-                     .work = work,
-                     .observer = &observer_,
-                     .stop = &script_.stop,
-                     .now = [this] { return script_.now; }})
-        .Run();
-  }
-
-  absl::StatusOr<SolveResult> RunSolve() {
-    return Solve(problem_, options_, backend_, &observer_, &script_.stop);
-  }
-
-  void StopAt(const std::string& call, int nth = 1) {
-    script_.on_call = [this, call, nth, count = 0](const std::string& name) mutable {
-      if (name == call && ++count == nth) script_.stop.Request();
-    };
-  }
-
-  Matrix<float> weights_{1, 20};
-  Matrix<double> gram_{20, 20};
-  Problem problem_;
-  SolveOptions options_;
-  Script script_;
-  ScriptedBackend backend_{script_};
-  Reports observer_;
-};
+using SolverLimitsTest = ::sparsefw::testing::ScriptedSolveTest;
 
 TEST_F(SolverLimitsTest, RunsAllIterationsAndReportsAtReportPoints) {
   options_.iterations = 250;

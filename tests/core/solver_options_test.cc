@@ -1,4 +1,4 @@
-// Every option out of range, and what this version does not have.
+// Every option out of range.
 #include <limits>
 #include <string>
 
@@ -71,23 +71,17 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ValidateOptionsTest, AcceptsTheLimitsThemselves) {
   SPARSEFW_EXPECT_OK(ValidateOptions({.alpha = 0, .iterations = 1, .report_every = 1}));
+  SPARSEFW_EXPECT_OK(ValidateOptions({.swaps = true, .keep_fixed = false, .reconstruct = true}));
   SPARSEFW_EXPECT_OK(
       ValidateOptions({.method = Method::kSparseGpt, .sparsegpt = {.damping = 0, .block = 1}}));
   SPARSEFW_EXPECT_OK(ValidateOptions({.sparsegpt = {.damping = 1, .block = int64_t{1} << 40}}));
   SPARSEFW_EXPECT_OK(ValidateOptions({.alpha = 1, .report_every = 1'000'000'000'000}));
 }
 
-TEST(ValidateOptionsTest, SaysWhatIsNotInThisVersion) {
-  EXPECT_THAT(ValidateOptions({.swaps = true}),
-              StatusIs(absl::StatusCode::kUnimplemented, "NOT_IN_THIS_VERSION", "swaps"));
-  EXPECT_THAT(ValidateOptions({.reconstruct = true}),
-              StatusIs(absl::StatusCode::kUnimplemented, "NOT_IN_THIS_VERSION", "reconstruct"));
-}
-
-// A bad value is the caller's mistake in any version.
-TEST(ValidateOptionsTest, BadValuesComeBeforeMissingFeatures) {
-  EXPECT_THAT(ValidateOptions({.alpha = 2, .swaps = true}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha"));
+TEST(ValidateOptionsTest, SparseGptTakesNoSwaps) {
+  EXPECT_THAT(ValidateOptions({.method = Method::kSparseGpt, .swaps = true}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "swaps must be off"));
+  SPARSEFW_EXPECT_OK(ValidateOptions({.method = Method::kSparseGpt, .reconstruct = true}));
 }
 
 }  // namespace

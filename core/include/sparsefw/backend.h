@@ -4,6 +4,7 @@
 #define SPARSEFW_BACKEND_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -59,6 +60,42 @@ struct RoundedMask {
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k, 0 when k = 0
 };
 
+// An exchange of one kept weight p and one pruned weight q of the same group
+// changes the loss by
+//
+//   2 w_p E_p + w_p^2 G_pp - 2 w_q E_q + w_q^2 G_qq - 2 w_p w_q G_pq,  E = D(M) G
+//
+// the last term only where p and q are in one row. An exchange counts as one
+// that lowers the loss when it lowers it by more than the tolerances of the
+// rows that it touches; that of row i is
+//
+//   kSwapTolerance * L_i(start) + kSwapNoise * sum_j w_ij^2 G_jj
+//
+// L_i the row's part of the loss. The second term keeps rounding errors from
+// being taken for improvements in rows whose loss is all but 0.
+inline constexpr double kSwapTolerance = 1e-7;
+inline constexpr double kSwapNoise = 1e-11;
+
+struct RefineRequest {
+  bool keep_fixed = true;  // weights of EngineProblem::fixed are not swapped out
+  // Ends the refinement with the mask so far. May be empty; called often, from
+  // any thread and from several at once.
+  std::function<bool()> out_of_time = {};
+};
+
+struct RefinedMask {
+  Mask mask;  // meets the pattern as the start does
+  int64_t swaps = 0;
+  double loss_change = 0;  // L(mask) - L(start), the float64 sum over the swaps; <= 0
+  bool converged = false;  // no exchange lowers the loss; false where it was cut short
+};
+
+struct ReconstructRequest {
+  // Ends the iteration with the weights so far, which are never worse than the
+  // masked ones. May be empty; called on the calling thread.
+  std::function<bool()> out_of_time = {};
+};
+
 // One problem on one device. Not thread-safe; used by one thread at a time.
 // Whoever implements it may assume validated input. Every method that can
 // take longer than 50 ms looks at the stop signal given to CreateEngine and
@@ -85,6 +122,24 @@ class Engine {
   // L(mask), from scratch: products of the inputs, float64 accumulation.
   // An all-zero mask gives ||WX||^2.
   virtual absl::StatusOr<double> Loss(const Mask& mask) = 0;
+
+  // Exchanges kept and pruned weights of a group as long as that lowers the
+  // loss, from `start`, which meets the pattern. Unlike the other methods it
+  // returns what it has, not Cancelled, when the stop signal ends it while it
+  // swaps. Releases the iterate: Step and Round begin again at the warm start.
+  virtual absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) = 0;
+
+  // The weights that are zero outside the mask and lose least: for every row
+  //   min ||(w - w_hat) X||^2,  that is  G_SS w_hat_S = (G w)_S,  S the row's kept columns,
+  // rounded to the dtype of the weights. Where G_SS is singular, the solution
+  // found from w_S on; weights of dead inputs (G_jj = 0) keep their value. A
+  // row whose loss would not be lower than that of its masked weights keeps
+  // those. [rows, cols]. Releases the iterate as Refine does.
+  virtual absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
+                                                    const ReconstructRequest& request) = 0;
+
+  // ||(W - weights) X||^2, from scratch like Loss. weights: [rows, cols].
+  virtual absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) = 0;
 };
 
 struct EngineOptions {
@@ -99,6 +154,12 @@ struct DeviceDescription {
   int64_t memory_free_bytes = 0;
 };
 
+// What a job asks for beside the iteration, as far as memory depends on it.
+struct WorkAsked {
+  bool swaps = false;
+  bool reconstruct = false;
+};
+
 // Thread-safe; lives as long as the program.
 class Backend {
  public:
@@ -109,9 +170,9 @@ class Backend {
       const EngineOptions& options) const = 0;
   virtual absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const = 0;
-  // Upper estimate of the bytes that an engine for this shape holds, the
-  // caller's W and G not counted.
-  virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols) const = 0;
+  // Upper estimate of the bytes that a solve of this shape holds, the caller's
+  // W and G not counted.
+  virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const = 0;
 };
 
 // The one table that knows the backends, in order of preference; the slowest,

@@ -1,6 +1,7 @@
 // Solve: a layer in, the best mask found and what is known about it out.
 //
 //   warm start -> fixed set -> Frank-Wolfe -> rounding -> best of all seen
+//     [-> swap refinement] [-> weight reconstruction]
 //
 // Source: "Don't Be Greedy, Just Relax! Pruning LLMs via Frank-Wolfe",
 // Algorithm 2. Deviations, each argued in docs/numerics.md:
@@ -47,14 +48,21 @@ struct SolveOptions {
   StepRule step_rule = StepRule::kOpenLoop;
   double rel_gap = 0;          // >= 0: stop when gap <= rel_gap * relaxed loss; 0: never
   int64_t report_every = 100;  // >= 1: iterations between report points
-  bool swaps = false;          // Unimplemented in this version
+
+  // Of every method: the best mask is refined by exchanges of one kept and one
+  // pruned weight until none lowers the loss. keep_fixed: the fixed set stays;
+  // one-shot methods have one too then, the alpha fraction of their mask, so
+  // that alpha = 0.5 leaves the other half to the swaps.
+  bool swaps = false;
   bool keep_fixed = true;
-  bool reconstruct = false;  // Unimplemented in this version
+  // Of every method: the kept weights that lose least with the mask found.
+  bool reconstruct = false;
 
   SparseGptOptions sparsegpt = {};  // of kSparseGpt only
 
   // When it is near, the best mask so far is the result. The solver reserves
-  // the time of one rounding and one loss, measured on this layer.
+  // the time of one rounding and one loss, measured on this layer. Swaps and
+  // reconstruction get what is left, and are left out where that is too little.
   absl::Time deadline = absl::InfiniteFuture();
   int threads = 0;  // worker threads of the engine; 0: all cores
 };
@@ -73,7 +81,7 @@ struct ProgressReport {
   double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
   double best_loss = 0;           // of every mask tried so far
   double lower_bound = 0;         // the certificate so far
-  int64_t swaps = 0;              // exchanges taken by swap refinement
+  int64_t swaps = 0;              // taken; above 0 in the last report only
   int sweep_point = 0;            // of SolveSweep: which point is running
   absl::Duration elapsed;
 };
@@ -81,24 +89,30 @@ struct ProgressReport {
 struct SolveResult {
   Mask mask;
   // New weights [d_out, d_in] to use instead of mask.W: values of the dtype of
-  // W, 0 where the mask is 0. Empty where the result is a mask alone.
+  // W, 0 where the mask is 0. Empty where the result is a mask alone: nothing
+  // else was asked for, or a deadline or a cancel left no time for it.
   Matrix<float> weights;
   int64_t kept_count = 0;
   double full_loss = 0;        // ||WX||^2: the loss of pruning everything
   double warm_start_loss = 0;  // of kSparseGpt, what it is compared with
-  double relaxed_loss = 0;     // L(M_T); of one-shot methods the loss of the mask
-  double rounded_loss = 0;     // L(round(M_T)); likewise
-  double final_loss = 0;       // L(mask): float64 reductions, from scratch
+  double relaxed_loss = 0;     // L(M_T); of one-shot methods the loss of their mask
+  double rounded_loss = 0;     // L(round(M_T)); likewise; both before any swap
+  // L(mask): float64 reductions, from scratch. Only where the swaps were
+  // cancelled it is the loss they started from, from scratch, and the float64
+  // sum of what they changed.
+  double final_loss = 0;
   // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights.
   double reconstructed_loss = 0;
   double damping = 0;  // of kSparseGpt: the one that was enough
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
-  // smaller loss. One-shot methods take no step and report 0, which always holds.
+  // smaller loss. One-shot methods take no step and report 0, which always
+  // holds; so does a result whose swaps removed fixed weights.
   double lower_bound = 0;
   // 1 - final/warm_start; 0 where both are 0. Of kSparseGpt, whose result is
   // the weights, 1 - reconstructed/warm_start: negative where it does worse.
   double relative_reduction = 0;
   int64_t iterations = 0;
+  int64_t swaps = 0;  // between the best mask before them and `mask`
   StopCause stop_cause = StopCause::kIterations;
   CandidateKind candidate = CandidateKind::kWarmStart;  // of kSparseFw
   absl::Duration load_time;                             // validation, conversion, warm start
@@ -113,7 +127,6 @@ class SolveObserver {
 };
 
 // Errors:  InvalidArgument  options out of range (OPTION_INVALID)
-//          Unimplemented    swaps, reconstruct (NOT_IN_THIS_VERSION)
 absl::Status ValidateOptions(const SolveOptions& options);
 
 // Shapes, dtypes: Problem. observer may be null; stop may be null.

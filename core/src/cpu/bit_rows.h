@@ -21,6 +21,7 @@ class BitRows {
   const uint64_t* row(int64_t row) const { return bits_.row(row); }
   bool Get(int64_t row, int64_t col) const { return (bits_(row, col >> 6) >> (col & 63)) & 1; }
   void Set(int64_t row, int64_t col) { bits_(row, col >> 6) |= uint64_t{1} << (col & 63); }
+  void Flip(int64_t row, int64_t col) { bits_(row, col >> 6) ^= uint64_t{1} << (col & 63); }
 
  private:
   Matrix<uint64_t> bits_;

@@ -1,5 +1,6 @@
 #include "core/src/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 #include "core/src/cpu/host_info.h"
 #include "core/src/cpu/kernels.h"
 #include "core/src/cpu/mask_loss.h"
+#include "core/src/cpu/reconstruct.h"
+#include "core/src/cpu/swap_refine.h"
 #include "core/src/gram_accumulator.h"
 #include "sparsefw/status_reason.h"
 
@@ -21,6 +24,14 @@ std::string InstructionSet() {
   const std::string_view target = cpu::SimdTargetName();
   if (target.starts_with("AVX3")) return "AVX-512";
   return std::string(target);
+}
+
+template <typename Real>
+int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
+  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols);
+  if (work.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
+  if (work.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
+  return bytes;
 }
 
 class CpuBackendImpl final : public Backend {
@@ -53,14 +64,15 @@ class CpuBackendImpl final : public Backend {
   }
 
   // With what Solve holds beside the engine: the saliency, and the warm, fixed,
-  // rounded, best and last tried mask.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols) const override {
+  // rounded, best, last tried and refined mask. Iteration, swaps and
+  // reconstruction come one after the other.
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
     const int64_t saliency = 4 * rows * cols;
-    const int64_t masks = 5 * rows * ((cols + 7) / 8);
-    const int64_t iteration = cpu::PrecisionFor(rows, cols) == cpu::Precision::kFloat64
-                                  ? cpu::FrankWolfeBytes<double>(rows, cols)
-                                  : cpu::FrankWolfeBytes<float>(rows, cols);
-    return iteration + cpu::MaskLossBytes(rows, cols) + saliency + masks;
+    const int64_t masks = 6 * rows * ((cols + 7) / 8);
+    const int64_t largest = cpu::PrecisionFor(rows, cols) == cpu::Precision::kFloat64
+                                ? LargestStage<double>(rows, cols, work)
+                                : LargestStage<float>(rows, cols, work);
+    return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;
   }
 };
 

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/src/cpu/mask_loss.h"
+#include "core/src/cpu/reconstruct.h"
+#include "core/src/cpu/swap_refine.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -26,11 +28,13 @@ absl::Status CpuEngine::Load(const EngineProblem& problem) {
   return absl::OkStatus();
 }
 
-absl::Status CpuEngine::Start() {
+Precision CpuEngine::ChosenPrecision() const {
   const ConstMatrixView weights = problem_.weights;
-  const Precision precision =
-      precision_ == Precision::kAuto ? PrecisionFor(weights.rows(), weights.cols()) : precision_;
-  return precision == Precision::kFloat64 ? StartIn<double>() : StartIn<float>();
+  return precision_ == Precision::kAuto ? PrecisionFor(weights.rows(), weights.cols()) : precision_;
+}
+
+absl::Status CpuEngine::Start() {
+  return ChosenPrecision() == Precision::kFloat64 ? StartIn<double>() : StartIn<float>();
 }
 
 template <typename Real>
@@ -58,6 +62,25 @@ absl::StatusOr<RoundedMask> CpuEngine::Round() {
 
 absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
   return MaskLoss(problem_.weights, problem_.gram, mask, scale_, workers_);
+}
+
+absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineRequest& request) {
+  iteration_.reset();
+  return ChosenPrecision() == Precision::kFloat64
+             ? RefineMask<double>(problem_, scale_, start, request, workers_)
+             : RefineMask<float>(problem_, scale_, start, request, workers_);
+}
+
+absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
+                                                     const ReconstructRequest& request) {
+  iteration_.reset();
+  return ChosenPrecision() == Precision::kFloat64
+             ? ReconstructWeights<double>(problem_, scale_, mask, request, workers_)
+             : ReconstructWeights<float>(problem_, scale_, mask, request, workers_);
+}
+
+absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {
+  return cpu::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, workers_);
 }
 
 }  // namespace sparsefw::cpu

@@ -28,7 +28,8 @@ Precision PrecisionFor(int64_t rows, int64_t cols);
 
 // Memory: Load keeps the views; the first Step copies W and G and allocates
 // what the iteration needs, so that a caller who only asks for losses (the
-// one-shot methods) pays for none of it.
+// one-shot methods) pays for none of it. Refine and Reconstruct release the
+// iteration and load W and G for themselves.
 class CpuEngine final : public Engine {
  public:
   explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
@@ -37,8 +38,13 @@ class CpuEngine final : public Engine {
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round() override;
   absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
+  absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
+                                            const ReconstructRequest& request) override;
+  absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
 
  private:
+  Precision ChosenPrecision() const;
   absl::Status Start();
   template <typename Real>
   absl::Status StartIn();

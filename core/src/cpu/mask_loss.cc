@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -13,13 +14,16 @@ namespace {
 constexpr int64_t kPanelRows = 512;   // rows of D at a time
 constexpr int64_t kStripeCols = 512;  // rows of D^T D at a time
 
+// Turns a row of W into one of D.
+using Prune = absl::FunctionRef<void(int64_t row, double* weights)>;
+
 class LossSum {
  public:
-  LossSum(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask, const Scale& scale,
+  LossSum(ConstMatrixView weights, ConstMatrixView gram, Prune prune, const Scale& scale,
           Workers& workers)
       : weights_(weights),
         gram_(gram),
-        mask_(mask),
+        prune_(prune),
         scale_(scale),
         workers_(workers),
         rows_(std::min(kPanelRows, weights.rows())),
@@ -76,11 +80,9 @@ class LossSum {
   void FillRow(int64_t source, int64_t row, int64_t first) {
     double* out = pruned_.row(row);
     ConvertToDouble(weights_.row_bytes(source), weights_.dtype(), static_cast<size_t>(cols()), out);
+    prune_(source, out);
     const double factor = scale_.weights_factor();
-    const uint8_t* keep = mask_.row(source);
-    for (int64_t col = first; col < cols(); ++col) {
-      out[col] = ((keep[col >> 3] >> (col & 7)) & 1) != 0 ? 0.0 : out[col] * factor;
-    }
+    for (int64_t col = first; col < cols(); ++col) out[col] *= factor;
     for (int64_t col = 0; col < StripeOf(first); ++col) transposed_(col, row) = out[first + col];
   }
 
@@ -107,7 +109,7 @@ class LossSum {
 
   const ConstMatrixView weights_;
   const ConstMatrixView gram_;
-  const Mask& mask_;
+  const Prune prune_;
   const Scale scale_;
   Workers& workers_;
   const int64_t rows_;
@@ -121,7 +123,24 @@ class LossSum {
 
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
                                 const Scale& scale, Workers& workers) {
-  return LossSum(weights, gram, mask, scale, workers).Run();
+  const auto prune = [&](int64_t row, double* values) {
+    const uint8_t* keep = mask.row(row);
+    for (int64_t col = 0; col < mask.cols(); ++col) {
+      if (((keep[col >> 3] >> (col & 7)) & 1) != 0) values[col] = 0;
+    }
+  };
+  return LossSum(weights, gram, prune, scale, workers).Run();
+}
+
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     Workers& workers) {
+  const auto prune = [&](int64_t row, double* values) {
+    for (int64_t col = 0; col < kept.cols(); ++col) {
+      values[col] -= static_cast<double>(kept(row, col));
+    }
+  };
+  return LossSum(weights, gram, prune, scale, workers).Run();
 }
 
 int64_t MaskLossBytes(int64_t rows, int64_t cols) {

@@ -1,4 +1,4 @@
-// The loss of a mask, from scratch.
+// The loss of a mask or of other weights, from scratch.
 //
 //   L(M) = <D, D G> = sum_jk (D^T D)_jk G_jk,   D = W.(1 - M)
 //
@@ -23,7 +23,12 @@ namespace sparsefw::cpu {
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
                                 const Scale& scale, Workers& workers);
 
-// Bytes of its scratch, for the estimate of an engine's memory.
+// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     Workers& workers);
+
+// Bytes of the scratch of either, for the estimate of an engine's memory.
 int64_t MaskLossBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cpu

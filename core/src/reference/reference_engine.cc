@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "core/src/blas.h"
+#include "core/src/reference/reference_reconstruct.h"
+#include "core/src/reference/reference_refine.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw {
@@ -57,6 +59,7 @@ absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
 }
 
 absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
+  dtype_ = problem.weights.dtype();
   weights_ = ToDouble(problem.weights);
   fixed_ = *problem.fixed;
   mask_ = ToDouble(*problem.warm);
@@ -230,6 +233,32 @@ absl::StatusOr<double> ReferenceEngine::Loss(const Mask& mask) {
   arena_.Execute([&] { status = Scores(ToDouble(mask), loss).status(); });
   SPARSEFW_RETURN_IF_ERROR(status);
   return loss;
+}
+
+absl::StatusOr<RefinedMask> ReferenceEngine::Refine(const Mask& start,
+                                                    const RefineRequest& request) {
+  const Mask locked = request.keep_fixed ? fixed_ : Mask(start.rows(), start.cols());
+  return ReferenceRefine(weights_, gram_, groups_, start, locked,
+                         [&] { return Ended(request.out_of_time); });
+}
+
+absl::StatusOr<Matrix<float>> ReferenceEngine::Reconstruct(const Mask& mask,
+                                                           const ReconstructRequest& request) {
+  Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_,
+                                               [&] { return Ended(request.out_of_time); });
+  SPARSEFW_RETURN_IF_ERROR(CheckStop());
+  return weights;
+}
+
+absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weights) {
+  Matrix<double> pruned(weights.rows(), weights.cols());
+  for (int64_t i = 0; i < weights.size(); ++i) {
+    pruned.data()[i] = weights_.data()[i] - static_cast<double>(weights.data()[i]);
+  }
+  absl::StatusOr<Matrix<double>> product;
+  arena_.Execute([&] { product = TimesGram(pruned); });
+  SPARSEFW_RETURN_IF_ERROR(product.status());
+  return InnerProduct(pruned, *product);
 }
 
 }  // namespace sparsefw

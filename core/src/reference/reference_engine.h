@@ -15,6 +15,7 @@
 #define SPARSEFW_CORE_SRC_REFERENCE_REFERENCE_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -35,6 +36,10 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round() override;
   absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
+  absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
+                                            const ReconstructRequest& request) override;
+  absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
 
  private:
   // What is known about the iterate M_t.
@@ -54,6 +59,9 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<Mask> BestVertex(const Matrix<double>& scores) const;
   absl::StatusOr<double> StepSize(StepRule rule) const;
   absl::Status CheckStop() const;
+  bool Ended(const std::function<bool()>& out_of_time) const {
+    return !CheckStop().ok() || (out_of_time && out_of_time());
+  }
 
   // The groups are consecutive runs of the row-major coordinates, all of one size.
   int64_t group_size() const { return groups_.whole_matrix ? mask_.size() : groups_.group_cols; }
@@ -64,6 +72,7 @@ class ReferenceEngine final : public Engine {
   Arena arena_;
   const StopSignal* stop_;
 
+  DType dtype_ = DType::kF32;  // of the given weights
   Matrix<double> weights_;
   Matrix<double> gram_;     // (G + G^T) / 2
   Matrix<float> saliency_;  // orders entries of M_t that are equal

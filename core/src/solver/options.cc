@@ -13,10 +13,6 @@ absl::Status OptionInvalid(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
 }
 
-absl::Status NotInThisVersion(const std::string& message) {
-  return WithReason(absl::UnimplementedError(message), "NOT_IN_THIS_VERSION");
-}
-
 absl::Status RequireAtLeast(const char* name, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
   return OptionInvalid(
@@ -47,9 +43,9 @@ absl::Status ValidateOptions(const SolveOptions& options) {
         absl::StrFormat("damping must be in [0, 1]; got damping=%g", options.sparsegpt.damping));
   }
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("block", options.sparsegpt.block, 1));
-  if (options.swaps) return NotInThisVersion("swap refinement (swaps) is not in this version");
-  if (options.reconstruct) {
-    return NotInThisVersion("weight reconstruction (reconstruct) is not in this version");
+  // Its new weights belong to its own mask.
+  if (options.method == Method::kSparseGpt && options.swaps) {
+    return OptionInvalid("swaps must be off with method SPARSEGPT; got swaps=true");
   }
   return absl::OkStatus();
 }

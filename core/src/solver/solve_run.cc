@@ -49,6 +49,8 @@ absl::StatusOr<SolveResult> SolveRun::Run() {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
   if (!one_shot()) SPARSEFW_RETURN_IF_ERROR(Iterate());
+  if (context_.options.swaps) SPARSEFW_RETURN_IF_ERROR(Refine());
+  if (context_.options.reconstruct) SPARSEFW_RETURN_IF_ERROR(Reconstruct());
   return Finish();
 }
 
@@ -88,7 +90,8 @@ absl::Status SolveRun::ChooseWarmStart() {
   } else {
     SPARSEFW_ASSIGN_OR_RETURN(warm_, TopScores(saliency_, pattern));
   }
-  if (one_shot()) {
+  // Without iteration and swaps nothing is free to move.
+  if (one_shot() && !context_.options.swaps) {
     fixed_ = warm_;
     return absl::OkStatus();
   }
@@ -231,18 +234,24 @@ absl::Status SolveRun::Report() {
   }
   last_tried_ = std::move(rounded.mask);
   last_report_ = stats_.iteration;
-  if (context_.observer == nullptr) return absl::OkStatus();
+  threshold_residual_ = rounded.threshold_residual;
+  Notify();
+  return absl::OkStatus();
+}
+
+void SolveRun::Notify() const {
+  if (context_.observer == nullptr) return;
   context_.observer->OnReport({.iteration = stats_.iteration,
-                               .iterations_total = context_.options.iterations,
+                               .iterations_total = one_shot() ? 0 : context_.options.iterations,
                                .relaxed_loss = stats_.relaxed_loss,
                                .gap = stats_.gap,
                                .step_size = stats_.step_size,
-                               .threshold_residual = rounded.threshold_residual,
+                               .threshold_residual = threshold_residual_,
                                .rounded_loss = result_.rounded_loss,
                                .best_loss = result_.final_loss,
                                .lower_bound = Certificate(result_.final_loss),
+                               .swaps = result_.swaps,
                                .elapsed = context_.now() - start_});
-  return absl::OkStatus();
 }
 
 // Masks settle long before the iteration ends; the last one is not evaluated twice.
@@ -263,7 +272,9 @@ absl::StatusOr<double> SolveRun::TimedLoss(const Mask& mask) {
 // iterates are off: then the mask is optimal to that accuracy and its loss is
 // the bound. By more than that it can only where G is not positive
 // semi-definite; L is not convex then and nothing is known.
+// A mask that gave up fixed weights is not what the bound is about.
 double SolveRun::Certificate(double loss) const {
+  if (!fixed_kept_) return 0;
   const double bound = std::max(0.0, stats_.lower_bound);
   if (bound <= loss) return bound;
   const double rounding = 1e-4 * std::abs(loss) + 1e-6 * result_.full_loss;

@@ -56,6 +56,17 @@ class SolveRun {
   int64_t BatchSize() const;
   bool DeadlineNear() const;
   double Certificate(double loss) const;
+
+  void Notify() const;
+
+  // After it, on the best mask: solve_after.cc. Stop and deadline leave out the
+  // rest of it.
+  absl::Status Refine();
+  absl::Status TakeRefined(RefinedMask refined);
+  absl::Status Reconstruct();
+  bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
+  bool TimeForLosses(int count) const;
+  bool TimeToBegin(int losses);
   SolveResult Finish();
 
   const SolveContext context_;
@@ -70,6 +81,8 @@ class SolveRun {
   SolveResult result_;  // result_.mask and final_loss are the best so far
   Mask last_tried_;     // the mask whose loss is result_.rounded_loss
   int64_t last_report_ = -1;
+  double threshold_residual_ = 0;  // at the last report
+  bool fixed_kept_ = true;         // by the best mask
   // Measured on this layer, to be prompt about stop and deadline.
   absl::Duration round_time_;
   absl::Duration step_time_;
