@@ -53,8 +53,24 @@ absl::Status CheckShape(std::string_view field, const TensorSpec& spec, int64_t 
                     "SHAPE_MISMATCH");
 }
 
-absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols) {
-  const int64_t needed = backend.EstimateHostBytes(rows, cols);
+TensorSpec MaskSpec(int64_t rows, int64_t cols) {
+  return {TensorKind::kMask, TensorDType::kU1, rows, cols, 0};
+}
+
+TensorSpec PrunedWeightSpec(const TensorSpec& weight) {
+  return {TensorKind::kPrunedWeight, weight.dtype, weight.rows, weight.cols, 0};
+}
+
+absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols, int64_t needed,
+                         int64_t limit) {
+  if (needed > limit) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
+            "together",
+            rows, cols, needed, limit)),
+        "DEVICE_MEMORY");
+  }
   const int64_t there = backend.Describe().memory_bytes;
   if (there <= 0 || needed <= there) return absl::OkStatus();
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
@@ -84,6 +100,7 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
   std::optional<Mask> warm_mask;
   const Backend* backend = nullptr;
+  ByteBudget::Reservation result_room;
 };
 
 SolverRunner::SolverRunner(TensorStore* store, TransientTensors* transient,
@@ -157,7 +174,10 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   const int64_t cols = inputs->cols = inputs->weight->info().spec.cols;
   SPARSEFW_RETURN_IF_ERROR(ValidatePattern(spec.pattern, rows, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
-  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols));
+  inputs->working_bytes = inputs->backend->EstimateHostBytes(rows, cols);
+  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols, inputs->working_bytes,
+                                       options_.solve_memory_bytes));
+  SPARSEFW_RETURN_IF_ERROR(ReserveResult(spec, inputs.get()));
 
   SPARSEFW_RETURN_IF_ERROR(PrepareWarmStart(spec, inputs.get()));
 
@@ -197,35 +217,51 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   result.queue_time = job.start_time - job.create_time;
   const Mask mask = std::exchange(solved.mask, Mask());
   result.solve = std::move(solved);
-  SPARSEFW_RETURN_IF_ERROR(StoreResult(job, *in.weight, mask, &result));
+  SPARSEFW_RETURN_IF_ERROR(StoreResult(job, mask, &in, &result));
   return result;
 }
 
-absl::Status SolverRunner::StoreResult(const Job& job, const TensorHandle& weight, const Mask& mask,
+// Held from acceptance on: a job that has run for an hour finds room for its mask.
+absl::Status SolverRunner::ReserveResult(const JobSpec& spec, SolverInputs* inputs) {
+  int64_t bytes = ByteSize(MaskSpec(inputs->rows, inputs->cols));
+  if (spec.return_pruned_weight) bytes += ByteSize(PrunedWeightSpec(inputs->weight->info().spec));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status SolverRunner::StoreResult(const Job& job, const Mask& mask, SolverInputs* inputs,
                                        JobResult* result) {
   const absl::Time expire = absl::Now() + job.spec.result_ttl + kResultMargin;
-  TensorSpec spec;
-  spec.kind = TensorKind::kMask;
-  spec.dtype = TensorDType::kU1;
-  spec.rows = mask.rows();
-  spec.cols = mask.cols();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo stored,
-                            store_->Put(spec, mask.bytes(), job.owner, expire));
+                            store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job.owner,
+                                        expire, &inputs->result_room));
   result->mask = stored.name;
   if (!job.spec.return_pruned_weight) return absl::OkStatus();
-
-  spec.kind = TensorKind::kPrunedWeight;
-  spec.dtype = weight.info().spec.dtype;
-  absl::StatusOr<std::vector<std::byte>> pruned = PrunedWeight(weight.matrix(), mask);
-  absl::StatusOr<TensorInfo> pruned_tensor =
-      pruned.ok() ? store_->Put(spec, *pruned, job.owner, expire) : pruned.status();
-  if (!pruned_tensor.ok()) {
-    // A failed job has no result that would hold the mask.
-    store_->DeleteTensor(stored.name).IgnoreError();
-    return pruned_tensor.status();
+  absl::StatusOr<std::string> pruned = StorePrunedWeight(job, mask, expire, inputs);
+  if (pruned.ok()) {
+    result->pruned_weight = *std::move(pruned);
+    return absl::OkStatus();
   }
-  result->pruned_weight = pruned_tensor->name;
+  // The mask is the work of the job: it is kept.
+  const absl::Status& cause = pruned.status();
+  result->incomplete = WithReason(
+      absl::Status(
+          cause.code(),
+          absl::StrFormat("the pruned weight could not be stored (the mask was, as %s): %s",
+                          stored.name, std::string(cause.message()))),
+      ReasonOf(cause), ReasonMetadataOf(cause));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SolverRunner::StorePrunedWeight(const Job& job, const Mask& mask,
+                                                            absl::Time expire,
+                                                            SolverInputs* inputs) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> pruned,
+                            PrunedWeight(inputs->weight->matrix(), mask));
+  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
+                            store_->Put(PrunedWeightSpec(inputs->weight->info().spec), pruned,
+                                        job.owner, expire, &inputs->result_room));
+  return std::move(stored.name);
 }
 
 void SolverRunner::Discard(const Job& job) {

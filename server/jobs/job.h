@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -34,12 +35,21 @@ constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }
 
+// A state and the revision with which the job came into it.
+struct StateChange {
+  JobState state = JobState::kQueued;
+  int64_t revision = 0;
+};
+
 struct JobResult {
   std::string mask;           // tensor names
   std::string pruned_weight;  // may be empty
   SolveResult solve;          // its mask member is empty: the mask is the tensor
   std::string device;
   absl::Duration queue_time;
+  // Not OK: the mask is stored, something else that was asked for is not. The
+  // job then fails with this error and keeps the result.
+  absl::Status incomplete;
 };
 
 struct Job {
@@ -52,6 +62,7 @@ struct Job {
   int64_t revision = 0;  // 1 on creation; grows with every change
   // The revision of the newest state change (not mere progress).
   int64_t state_revision = 0;
+  std::vector<StateChange> states;  // all it has had, oldest first: at most three
   absl::Time create_time;
   absl::Time start_time = absl::InfinitePast();
   absl::Time end_time = absl::InfinitePast();

@@ -191,6 +191,7 @@ std::string ResultText(const v1::Job& job, const ClientTimes& times) {
     AddResult(job, table);
     AddTimes(job, times, table);
   }
+  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
   return table.Text();
 }
 
