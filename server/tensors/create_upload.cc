@@ -136,11 +136,10 @@ absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(std::string_
   }
   auto reservation = budget_->TryReserve(bytes);
   if (reservation) return *std::move(reservation);
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "%d bytes must be free in the memory budget for %s; %d of %d are in use", bytes, what,
-          budget_->used(), budget_->limit())),
-      "HOST_MEMORY", {{"retry_delay_ms", kRetryDelayMs}});
+  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                        "%d bytes must be free in the memory budget for %s; %d of %d are in use",
+                        bytes, what, budget_->used(), budget_->limit())),
+                    "HOST_MEMORY", {{"retry_delay_ms", kRetryDelayMs}});
 }
 
 }  // namespace sparsefw::server
