@@ -129,20 +129,20 @@ absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_cou
   return status;
 }
 
-Matrix<double> CpuGramAccumulator::Snapshot() const {
-  Matrix<double> full(d_in(), d_in());
+void CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) const {
   arena_.Execute([&] {
     constexpr int64_t kTile = 64;
+    // Columns of the sum's upper triangle are read in tiles, not one by one.
     ParallelFor(d_in(), kTile, [&](int64_t begin, int64_t end) {
-      for (int64_t first = 0; first < d_in(); first += kTile) {
-        const int64_t last = std::min(d_in(), first + kTile);
-        for (int64_t i = begin; i < end; ++i) {
-          for (int64_t j = first; j < last; ++j) full(i, j) = i <= j ? sum_(i, j) : sum_(j, i);
+      for (int64_t left = begin; left < end; left += kTile) {
+        const int64_t right = std::min(end, left + kTile);
+        for (int64_t i = first; i < first + count; ++i) {
+          double* row = rows + (i - first) * d_in();
+          for (int64_t j = left; j < right; ++j) row[j] = i <= j ? sum_(i, j) : sum_(j, i);
         }
       }
     });
   });
-  return full;
 }
 
 }  // namespace sparsefw

@@ -112,11 +112,15 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
            "Budget of messages between network and disk");
+  AddBytes(app, "--solve-memory", &config->solve_memory_bytes, 1,
+           "Working memory of all running jobs together; 80 % of the machine's");
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
   AddDuration(app, "--drain-grace", &config->drain_grace,
               "How long running jobs may go on after SIGTERM");
+  AddDuration(app, "--fetch-grace", &config->fetch_grace,
+              "How long results may still be fetched after the last job has ended");
   AddDuration(app, "--upload-idle-ttl", &config->upload_idle_ttl,
               "When an upload that nothing was written to is dropped");
   AddDuration(app, "--gc-interval", &config->gc_interval,

@@ -23,9 +23,11 @@ struct ServerConfig {
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
   int64_t staging_memory_bytes = int64_t{512} << 20;
+  int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
   int64_t max_tensor_bytes = int64_t{64} << 30;
   int max_queued_jobs = 10000;
   absl::Duration drain_grace = absl::Seconds(30);
+  absl::Duration fetch_grace = absl::Seconds(10);
   absl::Duration upload_idle_ttl = absl::Minutes(10);
   absl::Duration gc_interval = absl::Seconds(30);
   std::string log_level = "info";   // debug, info, warning, error

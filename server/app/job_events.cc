@@ -49,7 +49,7 @@ void JobEvents::OnEnded(const Job& job) {
                   {"error", job.error.ToString()}});
     return;
   }
-  const SolveResult solve = job.result.has_value() ? job.result->solve : SolveResult();
+  const SolveSummary solve = job.result.has_value() ? job.result->solve : SolveSummary();
   logger_->Log(LogLevel::kInfo, "job_ended",
                {{"job", job.name},
                 {"state", std::string(StateName(job.state))},

@@ -17,6 +17,10 @@ namespace sparsefw::server {
 // Errors:  ResourceExhausted  host memory (HOST_MEMORY)
 absl::StatusOr<std::vector<std::byte>> PrunedWeight(ConstMatrixView weights, const Mask& mask);
 
+// New weights, whose values are values of `dtype` (F32, F16 or BF16), in that
+// dtype. Errors: as above.
+absl::StatusOr<std::vector<std::byte>> WeightBytes(const Matrix<float>& weights, DType dtype);
+
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_APP_PRUNED_WEIGHT_H_

@@ -115,7 +115,7 @@ int RunServer(int argc, char** argv) {
   std::fflush(stdout);
 
   WaitForSignal();
-  StartWatchdog(config.drain_grace + kWatchdogMargin, logger);
+  StartWatchdog(config.drain_grace + config.fetch_grace + kWatchdogMargin, logger);
   (*server)->Drain(config.drain_grace);
   server->reset();
   return 0;

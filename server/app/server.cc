@@ -1,6 +1,7 @@
 #include "server/app/server.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <thread>
 #include <utility>
@@ -22,12 +23,6 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kControlThreads = 4;
-// After the last job has ended: time for its watchers to be told and for
-// results under way to be read.
-constexpr absl::Duration kLinger = absl::Seconds(3);
-// Between the end of a client's watch and its download of the mask there is a
-// moment without a call.
-constexpr absl::Duration kFetchPause = absl::Milliseconds(500);
 // For what is not ours and never ends by itself: watches of health, reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
@@ -35,17 +30,24 @@ int ThreadsPerJob(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
 }
 
+// Of a machine that does not tell its memory nothing is kept free.
+int64_t SolveMemory(const ServerConfig& config, const Backend& backend) {
+  if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
+  const int64_t there = backend.Describe().memory_bytes;
+  return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
-  ~ServerImpl() override { Drain(absl::ZeroDuration()); }
+  ~ServerImpl() override { Drain(absl::ZeroDuration(), absl::ZeroDuration()); }
 
   absl::Status Open();
 
   const std::string& address() const override { return address_; }
   const std::string& metrics_address() const override { return metrics_address_; }
   const std::string& device() const override { return context_.facts.default_device; }
-  void Drain(absl::Duration grace) override;
+  void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     return listener_->server().InProcessChannel(grpc::ChannelArguments());
   }
@@ -61,6 +63,8 @@ class ServerImpl final : public Server {
   Gauges ComputeGauges();
   void LogRpc(const RpcRecord& record);
   void ScheduleGarbageCollection();
+  void Drain(absl::Duration grace, absl::Duration fetch_grace);
+  void AwaitFetches(absl::Duration grace);
 
   // In the order in which each needs those above it.
   const ServerConfig config_;
@@ -69,6 +73,8 @@ class ServerImpl final : public Server {
   ReactorRegistry registry_;
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
+  ResultFetches fetches_;
+  PruneStreams prune_streams_;
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
@@ -82,6 +88,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<MetricsEndpoint> endpoint_;
   std::string address_;
   std::string metrics_address_;
+  int64_t solve_memory_bytes_ = 0;
 
   Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
@@ -107,6 +114,7 @@ absl::Status ServerImpl::Open() {
                {"device", context_.facts.default_device},
                {"reason", device.reason},
                {"workers", int64_t{config_.workers}},
+               {"solve_memory_bytes", solve_memory_bytes_},
                {"spool", config_.spool_dir}});
   return absl::OkStatus();
 }
@@ -125,13 +133,16 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
 }
 
 void ServerImpl::OpenJobs(const Backend& backend) {
-  runner_ =
-      std::make_unique<SolverRunner>(tensors_.get(), transient_.get(),
-                                     SolverRunnerOptions{&backend, ThreadsPerJob(config_.workers)});
+  SolverRunnerOptions runner;
+  runner.default_backend = &backend;
+  runner.threads_per_job = ThreadsPerJob(config_.workers);
+  runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_, backend);
+  runner_ = std::make_unique<SolverRunner>(tensors_.get(), transient_.get(), runner);
   events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_);
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
+  options.working_memory_bytes = runner.solve_memory_bytes;
   jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
 }
 
@@ -145,6 +156,8 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.metrics = metrics_.get();
   context_.registry = &registry_;
   context_.transient = transient_.get();
+  context_.fetches = &fetches_;
+  context_.prune_streams = &prune_streams_;
   context_.data_executor = data_executor_.get();
   context_.control_executor = control_executor_.get();
   context_.timer = timer_.get();
@@ -177,6 +190,8 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.memory_used_bytes = usage.used_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
+  gauges.solve_memory_budget_bytes = solve_memory_bytes_;
+  gauges.solve_memory_used_bytes = jobs_->working_bytes();
   gauges.tensors = usage.tensors;
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
@@ -206,7 +221,17 @@ void ServerImpl::ScheduleGarbageCollection() {
   });
 }
 
-void ServerImpl::Drain(absl::Duration grace) {
+// Watches end once their last event is out; what they told of is then fetched
+// by calls that may begin a moment later; and these may take a while.
+void ServerImpl::AwaitFetches(absl::Duration grace) {
+  const absl::Time end = absl::Now() + grace;
+  const auto left = [end] { return std::max(end - absl::Now(), absl::ZeroDuration()); };
+  registry_.WaitUntilEmpty(left());
+  fetches_.WaitUntilFetched(left());
+  registry_.WaitUntilEmpty(left());
+}
+
+void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
   MutexLock lock(drain_mutex_);
   if (std::exchange(drained_, true) || listener_ == nullptr) return;
   logger_.Log(LogLevel::kInfo, "draining",
@@ -216,10 +241,9 @@ void ServerImpl::Drain(absl::Duration grace) {
   listener_->StopServing();
   jobs_->StopAccepting();
   registry_.BeginDrain();
-  const bool had_jobs = jobs_->running() > 0;
+  fetches_.BeginDrain();
   jobs_->Drain(grace);
-  if (had_jobs) absl::SleepFor(kFetchPause);
-  registry_.WaitUntilEmpty(kLinger);
+  AwaitFetches(fetch_grace);
   registry_.CloseAll();
   listener_->Shutdown(kShutdown);
   logger_.Log(LogLevel::kInfo, "drained");

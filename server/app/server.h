@@ -35,9 +35,11 @@ class Server {
   virtual const std::string& device() const = 0;
 
   // Health says NOT_SERVING and new work is refused. Running jobs go on for at
-  // most `grace` and then keep their best masks; who watches them is told.
-  // Then every RPC is finished and the listener closed. Returns within
-  // `grace` and a few seconds. Later calls wait for the first and do nothing.
+  // most `grace` and then keep their best masks; who watches them is told and
+  // may read them for at most the configuration's fetch_grace. Then every RPC is
+  // finished and the listener closed. Returns within both and a few seconds, at
+  // once when nothing runs and nobody is connected with a call. Later calls wait for the first and
+  // do nothing.
   virtual void Drain(absl::Duration grace) = 0;
 
   // A connection that needs no socket.

@@ -1,14 +1,18 @@
 #include "server/app/solver_runner.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "server/app/devices.h"
-#include "server/app/pruned_weight.h"
+#include "server/app/result_writer.h"
+#include "server/app/sweep_results.h"
+#include "server/jobs/job_spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
+#include "sparsefw/sparsegpt.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -16,17 +20,6 @@ namespace sparsefw::server {
 namespace {
 
 constexpr size_t kMaxChecked = 65536;
-// A result outlives its job's record by a little, never the other way round.
-constexpr absl::Duration kResultMargin = absl::Minutes(1);
-
-class Reporter final : public SolveObserver {
- public:
-  explicit Reporter(const std::function<void(const ProgressReport&)>& report) : report_(report) {}
-  void OnReport(const ProgressReport& report) override { report_(report); }
-
- private:
-  const std::function<void(const ProgressReport&)>& report_;
-};
 
 const char* KindName(TensorKind kind) {
   switch (kind) {
@@ -53,10 +46,32 @@ absl::Status CheckShape(std::string_view field, const TensorSpec& spec, int64_t 
                     "SHAPE_MISMATCH");
 }
 
-absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols,
-                         const SolveOptions& options) {
-  const int64_t needed = backend.EstimateHostBytes(
-      rows, cols, {.swaps = options.swaps, .reconstruct = options.reconstruct});
+// What the point that needs most needs.
+int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols) {
+  int64_t most = 0;
+  for (const SweepPoint& point : PointsOf(spec)) {
+    const SolveOptions& options = point.options;
+    const bool sparsegpt = options.method == Method::kSparseGpt;
+    most = std::max(most,
+                    sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0);
+    if (sparsegpt && !options.reconstruct) continue;
+    most = std::max(most,
+                    backend.EstimateHostBytes(
+                        rows, cols, {.swaps = options.swaps, .reconstruct = options.reconstruct}));
+  }
+  return most;
+}
+
+absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols, int64_t needed,
+                         int64_t limit) {
+  if (needed > limit) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
+            "together",
+            rows, cols, needed, limit)),
+        "DEVICE_MEMORY");
+  }
   const int64_t there = backend.Describe().memory_bytes;
   if (there <= 0 || needed <= there) return absl::OkStatus();
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
@@ -86,6 +101,7 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
   std::optional<Mask> warm_mask;
   const Backend* backend = nullptr;
+  ByteBudget::Reservation result_room;
 };
 
 SolverRunner::SolverRunner(TensorStore* store, TransientTensors* transient,
@@ -145,21 +161,30 @@ absl::Status SolverRunner::PrepareWarmStart(const JobSpec& spec, SolverInputs* i
   SPARSEFW_RETURN_IF_ERROR(CheckShape("warm_start.mask", inputs->warm_mask_tensor->info().spec,
                                       inputs->rows, inputs->cols));
   SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
-  return ValidateMaskCounts(*inputs->warm_mask, spec.pattern, "warm_start.mask");
+  return CheckPoints(spec, [&](const SweepPoint& point) {
+    return ValidateMaskCounts(*inputs->warm_mask, point.pattern, "warm_start.mask");
+  });
 }
 
 // What is cheap to know comes before what reads every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(spec.options));
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backend, ResolveDevice(spec.device, *options_.default_backend));
   SPARSEFW_ASSIGN_OR_RETURN(inputs->weight, Acquire("weight", spec.weight, TensorKind::kWeight));
   SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire("gram", spec.gram, TensorKind::kGram));
   const int64_t rows = inputs->rows = inputs->weight->info().spec.rows;
   const int64_t cols = inputs->cols = inputs->weight->info().spec.cols;
-  SPARSEFW_RETURN_IF_ERROR(ValidatePattern(spec.pattern, rows, cols));
+  SPARSEFW_RETURN_IF_ERROR(CheckPoints(
+      spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
-  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols, spec.options));
+  inputs->working_bytes = WorkingBytes(*inputs->backend, spec, rows, cols);
+  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols, inputs->working_bytes,
+                                       options_.solve_memory_bytes));
+  // Held from acceptance on: a job that has run for an hour finds room for its mask.
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room,
+                            store_->ReserveRoom(ResultBytes(spec, inputs->weight->info().spec)));
 
   SPARSEFW_RETURN_IF_ERROR(PrepareWarmStart(spec, inputs.get()));
 
@@ -187,52 +212,26 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 
-  SolveOptions options = job.spec.options;
-  options.deadline = job.create_time + job.spec.deadline;
-  options.threads = options_.threads_per_job;
-  Reporter reporter(report);
-  SPARSEFW_ASSIGN_OR_RETURN(SolveResult solved,
-                            Solve(problem, options, *in.backend, &reporter, &stop));
-
-  JobResult result;
+  std::vector<SweepPoint> points = PointsOf(job.spec);
+  for (SweepPoint& point : points) {
+    point.options.deadline = job.create_time + job.spec.deadline;
+    point.options.threads = options_.threads_per_job;
+  }
+  ResultWriter writer(store_, job, *in.weight, &in.result_room);
+  SweepResults results(points, job.spec.sweep_keep, writer, report);
+  SPARSEFW_RETURN_IF_ERROR(SolveSweep(problem, points, *in.backend, results, &stop));
+  SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
+  if (job.spec.sweep.empty()) result.sweep.clear();
   result.device = std::string(in.backend->name());
   result.queue_time = job.start_time - job.create_time;
-  const Mask mask = std::exchange(solved.mask, Mask());
-  result.solve = std::move(solved);
-  SPARSEFW_RETURN_IF_ERROR(StoreResult(job, *in.weight, mask, &result));
   return result;
-}
-
-absl::Status SolverRunner::StoreResult(const Job& job, const TensorHandle& weight, const Mask& mask,
-                                       JobResult* result) {
-  const absl::Time expire = absl::Now() + job.spec.result_ttl + kResultMargin;
-  TensorSpec spec;
-  spec.kind = TensorKind::kMask;
-  spec.dtype = TensorDType::kU1;
-  spec.rows = mask.rows();
-  spec.cols = mask.cols();
-  SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo stored,
-                            store_->Put(spec, mask.bytes(), job.owner, expire));
-  result->mask = stored.name;
-  if (!job.spec.return_pruned_weight) return absl::OkStatus();
-
-  spec.kind = TensorKind::kPrunedWeight;
-  spec.dtype = weight.info().spec.dtype;
-  absl::StatusOr<std::vector<std::byte>> pruned = PrunedWeight(weight.matrix(), mask);
-  absl::StatusOr<TensorInfo> pruned_tensor =
-      pruned.ok() ? store_->Put(spec, *pruned, job.owner, expire) : pruned.status();
-  if (!pruned_tensor.ok()) {
-    // A failed job has no result that would hold the mask.
-    store_->DeleteTensor(stored.name).IgnoreError();
-    return pruned_tensor.status();
-  }
-  result->pruned_weight = pruned_tensor->name;
-  return absl::OkStatus();
 }
 
 void SolverRunner::Discard(const Job& job) {
   if (!job.result.has_value()) return;
-  for (const std::string& name : {job.result->mask, job.result->pruned_weight}) {
+  std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
+  for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
+  for (const std::string& name : names) {
     // Gone already, or read by someone just now: then it expires by itself.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
   }

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,6 +20,8 @@ namespace sparsefw::server {
 struct SolverRunnerOptions {
   const Backend* default_backend = nullptr;  // required
   int threads_per_job = 1;
+  // Host memory of all running jobs together.
+  int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Thread-safe. Store and transient outlive it.
@@ -30,9 +33,9 @@ struct SolverRunnerOptions {
 //                       GRAM_NEGATIVE_DIAGONAL, WARM_MASK_COUNT)
 //   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
 //                       that is not there (DEVICE_UNAVAILABLE)
-//   ResourceExhausted   the layer needs more memory than the device has
-//                       (DEVICE_MEMORY)
-//   Unimplemented       NOT_IN_THIS_VERSION
+//   ResourceExhausted   the layer needs more memory than the device has or
+//                       running jobs may use (DEVICE_MEMORY); there is no room
+//                       for its result (HOST_MEMORY, TENSOR_TOO_LARGE)
 class SolverRunner final : public JobRunner {
  public:
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
@@ -50,8 +53,6 @@ class SolverRunner final : public JobRunner {
   absl::Status PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs);
   // Runs `check` unless the tensor has passed it before.
   absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
-  absl::Status StoreResult(const Job& job, const TensorHandle& weight, const Mask& mask,
-                           JobResult* result);
 
   TensorStore* const store_;
   TransientTensors* const transient_;

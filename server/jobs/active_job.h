@@ -24,12 +24,14 @@ class ActiveJob {
             std::shared_ptr<EventChannel> listener_channel)
       : name(first->name),
         deadline(first->spec.options.deadline),
+        working_bytes(its_inputs->working_bytes),
         listener(std::move(listener_channel)),
         job(std::move(first)),
         inputs(std::move(its_inputs)) {}
 
   const std::string name;
   const absl::Time deadline;
+  const int64_t working_bytes;
   const std::shared_ptr<EventChannel> listener;
   StopSignal stop;
 

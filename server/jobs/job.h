@@ -44,19 +44,28 @@ constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }
 
+// A state and the revision with which the job came into it.
+struct StateChange {
+  JobState state = JobState::kQueued;
+  int64_t revision = 0;
+};
+
 struct SweepOutcome;
 
 // Of a sweep: that of the point with the least loss among those with the
 // first point's pattern.
 struct JobResult {
-  std::string mask;              // tensor names
-  std::string pruned_weight;     // may be empty
-  SolveResult solve;             // its matrices are empty: they are the tensors
+  std::string mask;           // tensor names
+  std::string pruned_weight;  // may be empty
+  SolveSummary solve;
   bool weights_updated = false;  // solve.reconstructed_loss has a meaning
   std::string device;
   absl::Duration queue_time;
   std::vector<SweepOutcome> sweep;  // by point; empty without a sweep
   int best_point = 0;
+  // Not OK: the mask is stored, something else that was asked for is not. The
+  // job then fails with this error and keeps the result.
+  absl::Status incomplete;
 };
 
 struct SweepOutcome {
@@ -74,6 +83,7 @@ struct Job {
   int64_t revision = 0;  // 1 on creation; grows with every change
   // The revision of the newest state change (not mere progress).
   int64_t state_revision = 0;
+  std::vector<StateChange> states;  // all it has had, oldest first: at most three
   absl::Time create_time;
   absl::Time start_time = absl::InfinitePast();
   absl::Time end_time = absl::InfinitePast();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/jobs/job_history.h"
 #include "server/jobs/job_manager_impl.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -154,17 +155,22 @@ void JobManagerImpl::Discard(const Job& job) {
 }
 
 absl::StatusOr<int64_t> JobManagerImpl::Watch(std::string_view name,
-                                              std::shared_ptr<JobWatcher> watcher) {
+                                              std::shared_ptr<JobWatcher> watcher,
+                                              int64_t after_revision) {
   auto channel = std::make_shared<EventChannel>(std::move(watcher));
+  const auto push = [&](const Job& job) {
+    for (JobVersion& version : VersionsAfter(job, after_revision)) {
+      channel->Push(version.event, std::make_shared<const Job>(std::move(version.job)));
+    }
+  };
   const ActiveJobPtr active = FindActive(name);
   if (active != nullptr) {
     MutexLock lock(active->mutex);
-    channel->Push(JobWatcher::Event::kSnapshot,
-                  std::make_shared<const Job>(WithPosition(*active->job)));
+    push(WithPosition(*active->job));
     active->watchers.push_back(channel);
   } else {
-    SPARSEFW_ASSIGN_OR_RETURN(Job job, store_.Get(name));
-    channel->Push(JobWatcher::Event::kSnapshot, std::make_shared<const Job>(std::move(job)));
+    SPARSEFW_ASSIGN_OR_RETURN(const Job job, store_.Get(name));
+    push(job);
   }
   channel->Open();
   MutexLock lock(mutex_);
@@ -268,6 +274,11 @@ int64_t JobManagerImpl::queued() const {
 int64_t JobManagerImpl::running() const {
   MutexLock lock(mutex_);
   return running_;
+}
+
+int64_t JobManagerImpl::working_bytes() const {
+  MutexLock lock(mutex_);
+  return working_bytes_;
 }
 
 JobManagerImpl::ActiveJobPtr JobManagerImpl::FindActive(std::string_view name) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class JobRunner {
     virtual ~Inputs() = default;
     int64_t rows = 0;
     int64_t cols = 0;
+    // Host memory that the run will need on top of them, an upper estimate.
+    int64_t working_bytes = 0;
   };
   // Everything that can be known before the run: tensors exist, their values
   // and shapes fit, options are in range, the device exists.
@@ -36,7 +39,8 @@ class JobRunner {
 
   // Called on a worker thread. `report` may be called from that thread only.
   // A result with stop_cause kCancelled or kDeadline carries the best mask so
-  // far. absl::Cancelled: stopped before there was a mask.
+  // far. absl::Cancelled: stopped before there was a mask. A result that is not
+  // all that was asked for says so (JobResult::incomplete).
   virtual absl::StatusOr<JobResult> Run(
       const Job& job, Inputs& inputs, const StopSignal& stop,
       const std::function<void(const ProgressReport&)>& report) = 0;
@@ -65,7 +69,10 @@ class JobListener {
 struct JobManagerOptions {
   int workers = 1;              // >= 1
   int max_queued_jobs = 10000;  // >= 1; those being validated count
-  Clock* clock = nullptr;       // RealClock() when null; must outlive the manager
+  // Of all running jobs together. The first job of the queue waits until what
+  // it needs is free, and the others behind it: none is overtaken for ever.
+  int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
+  Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
 // A watcher. Callbacks come one at a time for one watcher, without locks held,
@@ -113,11 +120,13 @@ class JobManager {
   virtual absl::Status Delete(std::string_view name) = 0;
 
   // First calls OnJob(kSnapshot) before returning, then every state change
-  // after that snapshot exactly once and in order, and progress. Returns an id
-  // for Unwatch; after Unwatch returns no callback runs or will run. Unwatch
-  // must not be called from inside a callback.
-  virtual absl::StatusOr<int64_t> Watch(std::string_view name,
-                                        std::shared_ptr<JobWatcher> watcher) = 0;
+  // after that snapshot exactly once and in order, and progress. The snapshot
+  // is of now, unless the state has changed since `after_revision` (the last
+  // revision that the watcher knows; 0: none): then it is of that revision.
+  // Returns an id for Unwatch; after Unwatch returns no callback runs or will
+  // run. Unwatch must not be called from inside a callback.
+  virtual absl::StatusOr<int64_t> Watch(std::string_view name, std::shared_ptr<JobWatcher> watcher,
+                                        int64_t after_revision = 0) = 0;
   virtual void Unwatch(int64_t id) = 0;
 
   // No more jobs are accepted or started; running ones go on for at most
@@ -131,6 +140,8 @@ class JobManager {
   virtual void CollectGarbage() = 0;
   virtual int64_t queued() const = 0;
   virtual int64_t running() const = 0;
+  // Reserved by jobs that run, of working_memory_bytes.
+  virtual int64_t working_bytes() const = 0;
 };
 
 }  // namespace sparsefw::server

@@ -43,14 +43,15 @@ class JobManagerImpl final : public JobManager {
                                       std::string_view page_token) override;
   absl::StatusOr<Job> Cancel(std::string_view name) override;
   absl::Status Delete(std::string_view name) override;
-  absl::StatusOr<int64_t> Watch(std::string_view name,
-                                std::shared_ptr<JobWatcher> watcher) override;
+  absl::StatusOr<int64_t> Watch(std::string_view name, std::shared_ptr<JobWatcher> watcher,
+                                int64_t after_revision) override;
   void Unwatch(int64_t id) override;
   void Drain(absl::Duration grace) override;
   void StopAccepting() override;
   void CollectGarbage() override;
   int64_t queued() const override;
   int64_t running() const override;
+  int64_t working_bytes() const override;
 
  private:
   using ActiveJobPtr = std::shared_ptr<ActiveJob>;
@@ -84,7 +85,10 @@ class JobManagerImpl final : public JobManager {
   // Threads and changes of state: job_manager_run.cc.
   void WorkerLoop();
   void DeadlineLoop();
+  // Null: stop. Its working memory is reserved: ReleaseMemory when it has run.
   ActiveJobPtr NextJob();
+  bool FirstFits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReleaseMemory(const ActiveJob& active);
   void RunJob(const ActiveJobPtr& active);
   // Nothing when the job has ended, or ends here.
   std::optional<Started> Start(const ActiveJobPtr& active);
@@ -117,7 +121,7 @@ class JobManagerImpl final : public JobManager {
   const std::shared_ptr<JobWatcher> listener_adapter_;
 
   mutable Mutex mutex_;
-  CondVar work_;      // for workers: the queue, or stopping_
+  CondVar work_;      // for workers: the queue, working_bytes_, or stopping_
   CondVar deadline_;  // for the deadline thread: the first deadline, or stopping_
   CondVar claims_;    // for submissions: claimed_requests_
   CondVar progress_;  // for Drain: slots_, queue_, active_, ending_
@@ -126,8 +130,9 @@ class JobManagerImpl final : public JobManager {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;   // submissions on their way into the queue
-  int64_t ending_ ABSL_GUARDED_BY(mutex_) = 0;  // ended, watchers not told yet
+  int64_t working_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the jobs taken by workers
+  int64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;          // submissions on their way into the queue
+  int64_t ending_ ABSL_GUARDED_BY(mutex_) = 0;         // ended, watchers not told yet
   std::map<std::string, ActiveJobPtr, std::less<>> active_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ActiveJobPtr, std::less<>> unstored_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> claimed_requests_ ABSL_GUARDED_BY(mutex_);

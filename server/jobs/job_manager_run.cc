@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/jobs/job_history.h"
 #include "server/jobs/job_manager_impl.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -11,13 +12,33 @@
 namespace sparsefw::server {
 
 void JobManagerImpl::WorkerLoop() {
-  while (const ActiveJobPtr active = NextJob()) RunJob(active);
+  while (const ActiveJobPtr active = NextJob()) {
+    RunJob(active);
+    ReleaseMemory(*active);
+  }
 }
 
 JobManagerImpl::ActiveJobPtr JobManagerImpl::NextJob() {
   MutexLock lock(mutex_);
-  while (!stopping_ && (!starting_ || queue_.empty())) work_.Wait(mutex_);
-  return stopping_ ? nullptr : queue_.Pop();
+  while (!stopping_ && (!starting_ || queue_.empty() || !FirstFits())) work_.Wait(mutex_);
+  if (stopping_) return nullptr;
+  ActiveJobPtr active = queue_.Pop();
+  working_bytes_ += active->working_bytes;
+  // One notification may stand for several jobs: the next may fit too.
+  if (!queue_.empty()) work_.NotifyOne();
+  return active;
+}
+
+// A job that is alone always fits: waiting would not change anything.
+bool JobManagerImpl::FirstFits() const {
+  return working_bytes_ == 0 ||
+         queue_.first().working_bytes <= options_.working_memory_bytes - working_bytes_;
+}
+
+void JobManagerImpl::ReleaseMemory(const ActiveJob& active) {
+  MutexLock lock(mutex_);
+  working_bytes_ -= active.working_bytes;
+  work_.NotifyAll();
 }
 
 // Ends queued jobs on time even when every worker is busy.
@@ -29,6 +50,7 @@ void JobManagerImpl::DeadlineLoop() {
       clock_.WaitUntil(deadline_, mutex_, queue_.next_deadline());
       continue;
     }
+    work_.NotifyAll();  // the first, which did not fit, may be among them
     mutex_.Unlock();
     for (const ActiveJobPtr& active : expired) {
       active->mutex.Lock();
@@ -133,6 +155,7 @@ void JobManagerImpl::End(const ActiveJobPtr& active, JobState from, Ending endin
       MutexLock lock(mutex_);
       if (from == JobState::kRunning) --running_;
       queue_.Remove(active->name);
+      work_.NotifyAll();  // it may have been the first, which did not fit
       active_.erase(active->name);
       if (!stored.ok()) unstored_.emplace(active->name, active);
       ++ending_;
@@ -147,6 +170,10 @@ void JobManagerImpl::End(const ActiveJobPtr& active, JobState from, Ending endin
 }
 
 JobManagerImpl::Ending JobManagerImpl::EndingOf(absl::StatusOr<JobResult> outcome) {
+  if (outcome.ok() && !outcome->incomplete.ok()) {
+    absl::Status error = outcome->incomplete;
+    return {JobState::kFailed, std::move(error), *std::move(outcome)};
+  }
   if (outcome.ok()) {
     const bool cancelled = outcome->solve.stop_cause == StopCause::kCancelled;
     return {cancelled ? JobState::kCancelled : JobState::kSucceeded, absl::OkStatus(),
@@ -167,7 +194,10 @@ JobManagerImpl::Ending JobManagerImpl::DeadlinePassed(const Job& job) {
 
 absl::Status JobManagerImpl::Commit(ActiveJob& active, Job next) {
   next.revision = active.job->revision + 1;
-  if (next.state != active.job->state) next.state_revision = next.revision;
+  if (next.state != active.job->state) {
+    next.state_revision = next.revision;
+    RecordState(next);
+  }
   auto job = std::make_shared<const Job>(std::move(next));
   absl::Status stored = store_.Update(*job);
   // An end cannot be taken back: it holds in memory until the store takes it.

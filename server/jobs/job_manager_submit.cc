@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "server/jobs/job_history.h"
 #include "server/jobs/job_manager_impl.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -148,6 +149,7 @@ absl::StatusOr<Job> JobManagerImpl::Accept(Job job, std::shared_ptr<JobRunner::I
   job.spec.options.deadline = job.create_time + job.spec.deadline;
   job.revision = 1;
   job.state_revision = 1;
+  RecordState(job);
   auto listener = std::make_shared<EventChannel>(listener_adapter_);
   ActiveJobPtr active;
   std::shared_ptr<const Job> first;

@@ -25,7 +25,9 @@ class JobQueue {
  public:
   void Push(std::string_view name, int priority, absl::Time deadline,
             std::shared_ptr<ActiveJob> job);
-  std::shared_ptr<ActiveJob> Pop();  // the queue is not empty
+  // The queue is not empty.
+  const ActiveJob& first() const { return *items_.begin()->second.job; }
+  std::shared_ptr<ActiveJob> Pop();
   void Remove(std::string_view name);
 
   // Removes and returns those whose deadline is not after `now`.

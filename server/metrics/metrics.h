@@ -22,6 +22,8 @@ struct Gauges {
   int64_t memory_used_bytes = 0;
   int64_t staging_budget_bytes = 0;
   int64_t staging_used_bytes = 0;
+  int64_t solve_memory_budget_bytes = 0;
+  int64_t solve_memory_used_bytes = 0;
   int64_t tensors = 0;
   int64_t uploads = 0;
   int64_t watchers = 0;

@@ -168,7 +168,7 @@ void PrometheusMetricsImpl::JobEnded(const Job& job) {
             {"reason", std::string(EndReasonLabel(job))}})
       .Increment();
   if (!job.result) return;
-  const SolveResult& solve = job.result->solve;
+  const SolveSummary& solve = job.result->solve;
   job_solve_seconds_
       .Add({{"method", method}, {"device", std::string(DeviceLabel(job.result->device))}},
            DurationBuckets())

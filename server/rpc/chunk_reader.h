@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,9 @@ class ChunkReader {
                                           int64_t limit);
 
   bool at_end() const { return offset_ == end_; }
+  // The last byte of the tensor has been handed out.
+  bool complete() const { return offset_ == handle_->info().byte_size; }
+  const std::string& name() const { return handle_->info().name; }
   // Fills the next chunk: at most 1 MiB, with its CRC32C.
   void Next(v1::Chunk* chunk);
 

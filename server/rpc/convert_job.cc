@@ -91,7 +91,7 @@ v1::Progress ProgressToProto(const ProgressReport& report) {
 }
 
 v1::JobResult NumbersToProto(const JobResult& result) {
-  const SolveResult& solve = result.solve;
+  const SolveSummary& solve = result.solve;
   v1::JobResult proto;
   proto.set_mask(result.mask);
   proto.set_pruned_weight(result.pruned_weight);

@@ -12,7 +12,7 @@
 
 namespace sparsefw::server {
 
-// Thread-safe. Bounded: a job changes its state at most twice, and of its
+// Thread-safe. Bounded: a job has at most three states, and of its
 // progress only the latest is kept; a state change replaces older progress.
 class JobFeed : public JobWatcher {
  public:

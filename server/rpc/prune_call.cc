@@ -78,6 +78,7 @@ void PruneCall::Submit() {
   const absl::StatusOr<Job> job = intake_.Submit();
   if (!job.ok()) return Close(job.status());
   job_ = job->name;
+  context().prune_streams->Attach(job_);
   {
     MutexLock lock(mutex_);
     accepted_ = true;
@@ -184,8 +185,11 @@ void PruneCall::CleanUp() {
   if (watch_id_ >= 0) context().jobs->Unwatch(watch_id_);
   intake_.Abandon();
   reader_.reset();
-  if (job_.empty() || stage_ == Stage::kDone || intake_.detach()) return;
-  // Closed before its end. It may have been deleted meanwhile, which is as good.
+  if (job_.empty()) return;
+  const bool last = context().prune_streams->Detach(job_);
+  if (!last || stage_ == Stage::kDone || intake_.detach()) return;
+  // Closed before its end, and nobody else follows the job. It may have been
+  // deleted meanwhile, which is as good.
   context().jobs->Cancel(job_).IgnoreError();
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/jobs/job_spec.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_common.h"
 #include "server/rpc/fingerprint.h"
@@ -68,7 +69,8 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
 
 // What can be refused before gigabytes have been sent.
 absl::Status PruneIntake::CheckEarly(const JobSpec& spec) const {
-  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(spec.options));
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
   if (!header_.has_weight()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec weight, FromProto(header_.weight()));
   if (weight.kind != TensorKind::kWeight) {
@@ -80,7 +82,9 @@ absl::Status PruneIntake::CheckEarly(const JobSpec& spec) const {
     return Invalid("SPEC_INVALID", absl::StrFormat("header.gram.kind must be GRAM; got %s",
                                                    v1::TensorKind_Name(header_.gram().kind())));
   }
-  return ValidatePattern(spec.pattern, weight.rows, weight.cols);
+  return CheckPoints(spec, [&](const SweepPoint& point) {
+    return ValidatePattern(point.pattern, weight.rows, weight.cols);
+  });
 }
 
 absl::Status PruneIntake::OpenInputs() {

@@ -19,7 +19,7 @@ void ReadCall::Start(const v1::ReadTensorRequest& request) {
 void ReadCall::Pump() {
   if (reader_->at_end()) {
     // Before the client hears of the end: it may delete the tensor at once.
-    reader_.reset();
+    LetGo();
     return Close(absl::OkStatus());
   }
   reader_->Next(response_.mutable_chunk());
@@ -30,6 +30,14 @@ void ReadCall::Pump() {
     StartWrite(&response_);
   }
   context().metrics->BytesSent(method(), size);
+}
+
+void ReadCall::LetGo() {
+  if (!reader_.has_value()) return;
+  const std::string name = reader_->name();
+  if (reader_->complete()) context().fetches->Fetched(name);
+  reader_.reset();
+  context().transient->ReleaseReader(name);
 }
 
 void ReadCall::OnWriteDone(bool ok) {

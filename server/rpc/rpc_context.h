@@ -14,7 +14,9 @@
 #include "server/jobs/job_manager.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/executor.h"
+#include "server/rpc/prune_streams.h"
 #include "server/rpc/reactor_registry.h"
+#include "server/rpc/result_fetches.h"
 #include "server/rpc/timer.h"
 #include "server/rpc/transient_tensors.h"
 #include "server/tensors/staging_budget.h"
@@ -57,6 +59,8 @@ struct RpcContext {
   Metrics* metrics = nullptr;
   ReactorRegistry* registry = nullptr;
   TransientTensors* transient = nullptr;
+  ResultFetches* fetches = nullptr;
+  PruneStreams* prune_streams = nullptr;
   Executor* data_executor = nullptr;     // spool reads and writes, Gram sums
   Executor* control_executor = nullptr;  // validation of jobs
   Timer* timer = nullptr;

@@ -2,7 +2,7 @@
 #ifndef SPARSEFW_SERVER_RPC_TRANSIENT_TENSORS_H_
 #define SPARSEFW_SERVER_RPC_TRANSIENT_TENSORS_H_
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "server/tensors/tensor_store.h"
@@ -18,13 +18,15 @@ class TransientTensors {
 
   void Mark(const std::string& name);
   // Called when a job lets go of its inputs: deletes the tensor if it is
-  // marked. Where another job still reads it, that one's end deletes it.
+  // marked. Where somebody still holds it, the last to let go deletes it.
   void Release(const std::string& name);
+  // Called when one that is no job lets go of it: deletes it if its jobs have.
+  void ReleaseReader(const std::string& name);
 
  private:
   TensorStore* const store_;
   Mutex mutex_;
-  std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, bool> marked_ ABSL_GUARDED_BY(mutex_);  // name -> released by a job
 };
 
 }  // namespace sparsefw::server

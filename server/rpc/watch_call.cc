@@ -38,8 +38,6 @@ void WatchCall::Start(const v1::WatchJobRequest& request) {
   ScheduleHeartbeat(interval_);
 }
 
-// The snapshot holds everything that changed since any after_revision, so
-// nothing is left out for a watcher that comes back.
 absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
   if (request.after_revision() < 0) {
     return Invalid("OPTION_INVALID", absl::StrFormat("after_revision must be at least 0; got %d",
@@ -54,7 +52,8 @@ absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
           if (const auto self = weak.lock()) self->Pump();
         });
   }
-  SPARSEFW_ASSIGN_OR_RETURN(watch_id_, context().jobs->Watch(request.name(), feed_));
+  SPARSEFW_ASSIGN_OR_RETURN(watch_id_,
+                            context().jobs->Watch(request.name(), feed_, request.after_revision()));
   return absl::OkStatus();
 }
 
@@ -76,11 +75,15 @@ void WatchCall::WriteLocked() {
 }
 
 void WatchCall::OnWriteDone(bool ok) {
+  std::optional<std::string> ended_with_mask;
   {
     MutexLock lock(mutex_);
     writing_ = false;
+    const std::string& mask = event_.job().result().mask();
+    if (event_.kind() != v1::JobEvent::HEARTBEAT && !mask.empty()) ended_with_mask = mask;
   }
   if (!ok) return Cancelled();
+  if (ended_with_mask) context().fetches->Told(*ended_with_mask);
   Pump();
 }
 

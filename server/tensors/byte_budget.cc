@@ -25,6 +25,11 @@ void ByteBudget::Reservation::ShrinkTo(int64_t bytes) {
   bytes_ = bytes;
 }
 
+ByteBudget::Reservation ByteBudget::Reservation::Split(int64_t bytes) {
+  bytes_ -= bytes;
+  return Reservation(budget_, bytes);
+}
+
 std::shared_ptr<ByteBudget> ByteBudget::Create(int64_t limit) {
   return std::shared_ptr<ByteBudget>(new ByteBudget(limit));
 }

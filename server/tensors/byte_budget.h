@@ -23,6 +23,8 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     int64_t bytes() const { return bytes_; }
     // Gives back what is more than `bytes`.
     void ShrinkTo(int64_t bytes);
+    // Takes `bytes`, in [0, bytes()], out of it into one of their own.
+    Reservation Split(int64_t bytes);
 
    private:
     friend class ByteBudget;

@@ -98,7 +98,8 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
                     options_.max_tensor_bytes);
   }
   SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
-  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation, Reserve(request.host_bytes));
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation,
+                            Reserve(kWhatIsMade, request.host_bytes));
   Origin origin{id, request.body.owner, std::string(request.id), true};
   Upload::Owner* const self = this;  // a private base: make_shared could not convert
   auto upload =
@@ -128,16 +129,16 @@ absl::Status SpooledTensorStore::CheckRoomForOne() const {
       "TOO_MANY_TENSORS", {{"retry_delay_ms", kRetryDelayMs}});
 }
 
-absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(int64_t bytes) {
+absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(std::string_view what,
+                                                                    int64_t bytes) {
   if (bytes > budget_->limit()) {
-    return TooLarge("what a tensor needs while it is made", bytes, "budget_bytes",
-                    budget_->limit());
+    return TooLarge(what, bytes, "budget_bytes", budget_->limit());
   }
   auto reservation = budget_->TryReserve(bytes);
   if (reservation) return *std::move(reservation);
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "%d bytes must be free in the memory budget; %d of %d are in use", bytes,
-                        budget_->used(), budget_->limit())),
+                        "%d bytes must be free in the memory budget for %s; %d of %d are in use",
+                        bytes, what, budget_->used(), budget_->limit())),
                     "HOST_MEMORY", {{"retry_delay_ms", kRetryDelayMs}});
 }
 

@@ -17,8 +17,9 @@
 namespace sparsefw::server {
 namespace {
 
-// What is converted and written at once.
-constexpr int64_t kBlockBytes = 1 << 20;
+// Rows that are copied out of the sum, converted and written at once: the whole
+// again, even for a moment, would be memory that nobody has reserved.
+constexpr int64_t kBlockRows = 64;
 
 absl::Status OutOfMemory(std::string_view what) {
   return WithReason(absl::ResourceExhaustedError(
@@ -31,12 +32,14 @@ class ResultWriter {
  public:
   ResultWriter(SpoolFile& file, TensorDType dtype) : file_(file), dtype_(dtype) {}
 
-  absl::Status Write(const Matrix<double>& gram) {
-    const int64_t rows = std::max<int64_t>(1, kBlockBytes / (8 * gram.cols()));
-    for (int64_t row = 0; row < gram.rows(); row += rows) {
-      const int64_t count = std::min(rows, gram.rows() - row) * gram.cols();
-      const std::span<const double> block(gram.row(row), static_cast<size_t>(count));
-      SPARSEFW_RETURN_IF_ERROR(CheckRange(block, row, gram.cols()));
+  absl::Status Write(const GramAccumulator& sum) {
+    const int64_t cols = sum.d_in();
+    std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
+    for (int64_t row = 0; row < cols; row += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, cols - row);
+      sum.CopyRows(row, rows, doubles.data());
+      const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
+      SPARSEFW_RETURN_IF_ERROR(CheckRange(block, row, cols));
       if (dtype_ == TensorDType::kF64) {
         SPARSEFW_RETURN_IF_ERROR(Append(std::as_bytes(block)));
         continue;
@@ -143,7 +146,7 @@ class GramContent final : public UploadContent {
     }
     ResultWriter writer(*file_, spec_.gram_dtype);
     try {
-      SPARSEFW_RETURN_IF_ERROR(writer.Write(sum_->Snapshot()));
+      SPARSEFW_RETURN_IF_ERROR(writer.Write(*sum_));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("the result of a Gram accumulation");
     }

@@ -41,9 +41,9 @@ class Descriptor {
   int fd_;
 };
 
-absl::Status SpoolError(std::string_view path, std::string_view action, int error) {
+absl::Status SpoolError(std::string_view what, std::string_view action, int error) {
   const std::string message =
-      absl::StrFormat("%s: cannot be %s: %s", path, action, std::system_category().message(error));
+      absl::StrFormat("%s: cannot be %s: %s", what, action, std::system_category().message(error));
   switch (error) {
     case ENOSPC:
     case EDQUOT:
@@ -62,14 +62,14 @@ absl::Status SpoolError(std::string_view path, std::string_view action, int erro
   }
 }
 
-// Of a file in the folder: that the folder can be written was checked at the
-// start, so no error here is the client's lack of permission.
-absl::Status FileError(std::string_view path, std::string_view action, int error) {
-  return SpoolError(path, action, error == EACCES || error == EPERM ? EIO : error);
+// Of a file in the folder, in answer to a client: it does not learn where the
+// folder is. That the folder can be written was checked at the start, so no
+// error here is the client's lack of permission.
+absl::Status FileError(std::string_view action, int error) {
+  return SpoolError("a file of the spool", action, error == EACCES || error == EPERM ? EIO : error);
 }
 
 struct Folder {
-  std::string path;
   Descriptor fd;
   Descriptor lock;  // released by the kernel when it is closed, however the program ends
 };
@@ -83,12 +83,12 @@ class FolderFile final : public SpoolFile {
 
   absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
     const Descriptor fd(Open(O_WRONLY));
-    if (!fd.ok()) return FileError(path(), "opened", errno);
+    if (!fd.ok()) return FileError("opened", errno);
     while (!bytes.empty()) {
       const ssize_t written = pwrite(fd.get(), bytes.data(), bytes.size(), offset);
       if (written < 0) {
         if (errno == EINTR) continue;
-        return FileError(path(), "written", errno);
+        return FileError("written", errno);
       }
       bytes = bytes.subspan(static_cast<size_t>(written));
       offset += written;
@@ -98,24 +98,23 @@ class FolderFile final : public SpoolFile {
 
   absl::StatusOr<MappedBytes> Map() const override {
     const Descriptor fd(Open(O_RDONLY));
-    if (!fd.ok()) return FileError(path(), "opened", errno);
+    if (!fd.ok()) return FileError("opened", errno);
     struct stat info = {};
-    if (fstat(fd.get(), &info) != 0) return FileError(path(), "examined", errno);
+    if (fstat(fd.get(), &info) != 0) return FileError("examined", errno);
     if (info.st_size != size_) {
       // Reading beyond the end of a mapped file is a SIGBUS.
       return WithReason(
-          absl::InternalError(absl::StrFormat("%s: must be %d bytes; somebody made it %d", path(),
-                                              size_, info.st_size)),
+          absl::InternalError(absl::StrFormat(
+              "a file of the spool must be %d bytes; somebody made it %d", size_, info.st_size)),
           "SPOOL_FAILED");
     }
     const auto size = static_cast<size_t>(size_);
     void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (data == MAP_FAILED) return FileError(path(), "mapped into memory", errno);
+    if (data == MAP_FAILED) return FileError("mapped into memory", errno);
     return MappedBytes(std::span(static_cast<const std::byte*>(data), size));
   }
 
  private:
-  std::string path() const { return folder_->path + "/" + name_; }
   int Open(int flags) const {
     return openat(folder_->fd.get(), name_.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
   }
@@ -144,11 +143,10 @@ class FolderSpool final : public Spool {
     const std::string name = std::string(id) + std::string(kSuffix);
     const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    const std::string path = folder_->path + "/" + name;
-    if (!fd.ok()) return FileError(path, "made", errno);
+    if (!fd.ok()) return FileError("made", errno);
     auto file = std::make_unique<FolderFile>(folder_, name, size);
     if (const int error = Allocate(fd.get(), size); error != 0) {
-      return FileError(path, absl::StrFormat("made %d bytes long", size), error);
+      return FileError(absl::StrFormat("made %d bytes long", size), error);
     }
     return file;
   }
@@ -229,7 +227,7 @@ absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));
   SPARSEFW_RETURN_IF_ERROR(RemoveOldFiles(path, fd.get()));
   return std::make_shared<FolderSpool>(
-      std::make_shared<const Folder>(Folder{path, std::move(fd), std::move(lock)}));
+      std::make_shared<const Folder>(Folder{std::move(fd), std::move(lock)}));
 }
 
 }  // namespace sparsefw::server

@@ -149,7 +149,8 @@ void SpooledTensorStore::Forget(const Upload& upload) {
 
 absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
                                                    std::span<const std::byte> bytes,
-                                                   std::string_view owner, absl::Time expire_time) {
+                                                   std::string_view owner, absl::Time expire_time,
+                                                   ByteBudget::Reservation* room) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
@@ -162,7 +163,12 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
     MutexLock lock(mutex_);
     SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
   }
-  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation, Reserve(size));
+  ByteBudget::Reservation reservation;
+  if (room != nullptr && room->bytes() >= size) {
+    reservation = room->Split(size);
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(reservation, Reserve(kWhatIsMade, size));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> file, spool_->Create(id, size));
   SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));

@@ -43,8 +43,12 @@ class SpooledTensorStore final : public TensorStore, private Upload::Owner {
                                     std::optional<uint32_t> total_crc32c) override;
   absl::StatusOr<UploadInfo> GetUpload(std::string_view name) override;
   absl::Status DeleteUpload(std::string_view name) override;
+  absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) override {
+    return Reserve("the results of one job", bytes);
+  }
   absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                 std::string_view owner, absl::Time expire_time) override;
+                                 std::string_view owner, absl::Time expire_time,
+                                 ByteBudget::Reservation* room) override;
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name) override;
   absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) override;
   absl::Status DeleteTensor(std::string_view name) override;
@@ -54,6 +58,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Owner {
 
  private:
   struct Request;
+  static constexpr std::string_view kWhatIsMade = "what a tensor needs while it is made";
 
   SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool,
                      std::string token_salt);
@@ -68,7 +73,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Owner {
       const Request& request);
   std::unique_ptr<UploadContent> MakeContent(const Request& request, const std::string& id,
                                              ByteBudget::Reservation reservation) const;
-  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
+  absl::StatusOr<ByteBudget::Reservation> Reserve(std::string_view what, int64_t bytes);
   absl::Status CheckRoomForOne() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);

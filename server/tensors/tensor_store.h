@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/tensors/byte_budget.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -172,10 +173,15 @@ class TensorStore {
   virtual absl::StatusOr<UploadInfo> GetUpload(std::string_view name) = 0;
   virtual absl::Status DeleteUpload(std::string_view name) = 0;
 
-  // What the server makes itself: masks, pruned weights. Errors: as CreateUpload
-  // and Write; SPEC_INVALID when the size is not that of the spec.
+  // Room in the budget for what Put will store later. Errors: ResourceExhausted
+  // (TENSOR_TOO_LARGE, HOST_MEMORY) as CreateUpload.
+  virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) = 0;
+  // What the server makes itself: masks, pruned weights. Takes its bytes out of
+  // `room` when there are as many in it, out of the budget otherwise. Errors: as
+  // CreateUpload and Write; SPEC_INVALID when the size is not that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                         std::string_view owner, absl::Time expire_time) = 0;
+                                         std::string_view owner, absl::Time expire_time,
+                                         ByteBudget::Reservation* room = nullptr) = 0;
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
   virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;

@@ -4,6 +4,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
+#include <thread>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -30,8 +31,16 @@ grpc::Status Error(grpc::StatusCode code, const std::string& message, const std:
   return grpc::Status(code, message, status.SerializeAsString());
 }
 
-grpc::Status FakePruneService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
-                                         v1::Job* job) {
+namespace {
+
+void AwaitCancelled(grpc::ServerContext* context) {
+  while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+}  // namespace
+
+grpc::Status FakePruneService::CreateJob(grpc::ServerContext* context,
+                                         const v1::CreateJobRequest* request, v1::Job* job) {
   created.push_back(*request);
   if (!create_faults.empty()) {
     const grpc::Status fault = create_faults.front();
@@ -49,6 +58,10 @@ grpc::Status FakePruneService::CreateJob(grpc::ServerContext*, const v1::CreateJ
   if (lost_creates > 0) {
     --lost_creates;
     return grpc::Status(grpc::UNAVAILABLE, "connection reset");
+  }
+  if (late_creates > 0) {
+    --late_creates;
+    AwaitCancelled(context);
   }
   *job = jobs[name];
   return grpc::Status::OK;
@@ -83,9 +96,12 @@ grpc::Status FakePruneService::CancelJob(grpc::ServerContext*, const v1::CancelJ
   return grpc::Status::OK;
 }
 
-grpc::Status FakePruneService::WatchJob(grpc::ServerContext*, const v1::WatchJobRequest* request,
+grpc::Status FakePruneService::WatchJob(grpc::ServerContext* context,
+                                        const v1::WatchJobRequest* request,
                                         grpc::ServerWriter<v1::JobEvent>* writer) {
   watched_after.push_back(request->after_revision());
+  heartbeats_ms.push_back(request->heartbeat_interval().seconds() * 1000 +
+                          request->heartbeat_interval().nanos() / 1'000'000);
   if (watches.empty()) {
     return Error(grpc::NOT_FOUND, "no job " + request->name(), "JOB_NOT_FOUND");
   }
@@ -94,6 +110,7 @@ grpc::Status FakePruneService::WatchJob(grpc::ServerContext*, const v1::WatchJob
   for (const v1::JobEvent& event : script.events) {
     if (!writer->Write(event)) return grpc::Status::CANCELLED;
   }
+  if (script.silent) AwaitCancelled(context);
   return script.status;
 }
 

@@ -117,6 +117,7 @@ class FakeTensorService final : public v1::TensorService::Service {
 struct WatchScript {
   std::vector<v1::JobEvent> events;
   grpc::Status status;
+  bool silent = false;  // after the events nothing comes until the client leaves
 };
 
 class FakePruneService final : public v1::PruneService::Service {
@@ -124,6 +125,8 @@ class FakePruneService final : public v1::PruneService::Service {
   std::deque<grpc::Status> create_faults;
   // The job is made, the answer is lost.
   int lost_creates = 0;
+  // The job is made, the answer takes longer than the client waits.
+  int late_creates = 0;
   std::deque<WatchScript> watches;
   // What Prune answers, and how the stream ends.
   std::vector<v1::PruneResponse> prune_responses;
@@ -131,6 +134,7 @@ class FakePruneService final : public v1::PruneService::Service {
 
   std::vector<v1::CreateJobRequest> created;  // every attempt
   std::vector<int64_t> watched_after;         // after_revision of every WatchJob
+  std::vector<int64_t> heartbeats_ms;         // and the interval it asked for
   std::vector<std::string> cancelled;
   std::vector<v1::PruneRequest> pruned;
   std::vector<int32_t> page_sizes;

@@ -43,6 +43,27 @@ TEST_F(JobsTest, ARetriedCreateMakesOneJob) {
   EXPECT_EQ(server_.jobs.created[0].request_id().size(), 36u);
 }
 
+TEST_F(JobsTest, AnAnswerThatComesTooLateIsAskedForAgain) {
+  ClientOptions options = FastOptions();
+  options.call_timeout = absl::Milliseconds(200);
+  options.retry.give_up_after = absl::Milliseconds(100);  // shorter than one attempt
+  Connect(options);
+  server_.jobs.late_creates = 2;
+  SPARSEFW_ASSERT_OK(client_->CreateJob(v1::JobSpec()));
+  EXPECT_EQ(server_.jobs.jobs.size(), 1u);
+  ASSERT_EQ(server_.jobs.created.size(), 3u);
+  EXPECT_EQ(server_.jobs.created[2].request_id(), server_.jobs.created[0].request_id());
+
+  server_.jobs.late_creates = 3;
+  EXPECT_THAT(client_->CreateJob(v1::JobSpec()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "", "no answer to CreateJob"));
+  server_.jobs.late_creates = 1;
+  CallOptions once;
+  once.retry = false;
+  EXPECT_THAT(client_->CreateJob(v1::JobSpec(), "", once),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
 TEST_F(JobsTest, ARefusedSpecIsNotRetried) {
   server_.jobs.create_faults = {Error(grpc::INVALID_ARGUMENT,
                                       "keep must be in [1, group]; got keep=5, group=4",
@@ -116,6 +137,26 @@ TEST_F(JobsTest, WaitSurvivesARestartedServer) {
   });
   SPARSEFW_ASSERT_OK(job);
   EXPECT_EQ(job->state(), v1::SUCCEEDED);
+}
+
+TEST_F(JobsTest, WaitNoticesAServerThatHasGoneSilent) {
+  ClientOptions options = FastOptions();
+  options.watch_silence = absl::Milliseconds(300);
+  std::vector<absl::Status> retried;
+  options.on_retry = [&](const absl::Status& status, absl::Duration) { retried.push_back(status); };
+  Connect(options);
+  server_.jobs.watches = {
+      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 3)}, grpc::Status::OK, /*silent=*/true},
+      {{Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 9)}, grpc::Status::OK},
+  };
+  const auto job = client_->WaitJob("jobs/7");
+  SPARSEFW_ASSERT_OK(job);
+  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 3));
+  EXPECT_THAT(server_.jobs.heartbeats_ms, ElementsAre(100, 100)) << "three in the time it waits";
+  ASSERT_EQ(retried.size(), 1u);
+  EXPECT_THAT(retried[0], StatusIs(absl::StatusCode::kUnavailable, "UNREACHABLE",
+                                   "nothing came on the watch of jobs/7 for 300ms"));
 }
 
 TEST_F(JobsTest, WaitReturnsErrorsOfTheServer) {

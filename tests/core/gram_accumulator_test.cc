@@ -103,6 +103,21 @@ TEST_P(GramAccumulatorTest, SnapshotIsExactlySymmetric) {
   }
 }
 
+TEST_P(GramAccumulatorTest, RowsInBlocksAreTheSnapshot) {
+  constexpr int64_t kDIn = 150;
+  const auto gram = Make(kDIn);
+  SPARSEFW_ASSERT_OK(gram->Add(Activations(20, kDIn, 8).view()));
+  const Matrix<double> whole = gram->Snapshot();
+  for (const int64_t block : {int64_t{1}, int64_t{7}, int64_t{64}, kDIn}) {
+    for (int64_t first = 0; first < kDIn; first += block) {
+      const int64_t count = std::min(block, kDIn - first);
+      std::vector<double> rows(static_cast<size_t>(count * kDIn));
+      gram->CopyRows(first, count, rows.data());
+      ASSERT_TRUE(std::equal(rows.begin(), rows.end(), whole.row(first))) << first << "+" << count;
+    }
+  }
+}
+
 TEST_P(GramAccumulatorTest, OrderAndSizeOfChunksHardlyMatter) {
   const Matrix<float> x = Activations(300, 24, 4);
   const auto whole = Make(24);

@@ -113,7 +113,7 @@ def test_wrong_shapes(cli, layer, folder):
 
 
 def test_pattern_that_does_not_divide_the_inputs(cli, layer):
-    refused(cli, layer, 3, ["32", "5"], "--method", "wanda", pattern="2:5")
+    refused(cli, layer, 2, ["--pattern 2:5", "32 inputs", "5"], "--method", "wanda", pattern="2:5")
 
 
 def test_wrong_dtypes(cli, layer, folder):

@@ -103,6 +103,11 @@ def test_two_servers_cannot_share_a_state_folder(start_server, folder):
     assert Cli(first.address).run("info").code == 0
 
 
+def test_metrics_have_no_ipv6(folder):
+    refuses(1, ["not IPv6", "[::1]:0"], "--listen", "127.0.0.1:0", "--metrics-listen", "[::1]:0",
+            "--state-dir", folder / "state")
+
+
 def test_state_folder_that_cannot_be_made(folder):
     (folder / "file").write_text("not a folder")
     refuses(1, [str(folder / "file")], *loopback(folder)[:4], "--state-dir", folder / "file/state")

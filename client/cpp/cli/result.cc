@@ -222,6 +222,7 @@ std::string ResultText(const v1::Job& job, const ClientTimes& times) {
     AddResult(job, table);
     AddTimes(job, times, table);
   }
+  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
   if (job.result().sweep_size() == 0) return table.Text();
   return table.Text() + "\n" + SweepText(job);
 }

@@ -58,6 +58,15 @@ absl::Status CheckShapes(const SubmitInputs& inputs) {
   return absl::OkStatus();
 }
 
+// What the server would find out after the upload.
+absl::Status CheckPattern(const v1::Pattern& pattern, const Input& weight) {
+  const int64_t group = pattern.nm().group();
+  if (!pattern.has_nm() || weight.cols % group == 0) return absl::OkStatus();
+  return UsageError(
+      absl::StrFormat("--pattern %d:%d: the %d inputs (columns) of %s must be divisible by %d",
+                      pattern.nm().keep(), group, weight.cols, weight.label, group));
+}
+
 absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
   SubmitInputs inputs;
   SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadInput(options.weights, kFloats));
@@ -66,6 +75,7 @@ absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
   SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
   SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
   SPARSEFW_RETURN_IF_ERROR(CheckShapes(inputs));
+  SPARSEFW_RETURN_IF_ERROR(CheckPattern(options.spec.pattern(), inputs.weight));
   return inputs;
 }
 

@@ -18,6 +18,12 @@ absl::Status CheckOptions(const ClientOptions& options) {
                                           ClientOptions::kMaxChunkBytes, options.chunk_bytes)),
                       "CLIENT_ARGUMENT");
   }
+  if (options.watch_silence < absl::Milliseconds(300)) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrFormat("watch_silence must be at least 300ms; got %s",
+                                                   absl::FormatDuration(options.watch_silence))),
+        "CLIENT_ARGUMENT");
+  }
   return absl::OkStatus();
 }
 

@@ -19,6 +19,9 @@
 namespace sparsefw::client::internal {
 namespace {
 
+// Attempts of a call that the server does not answer in time.
+constexpr int kAttemptsInSilence = 3;
+
 bool IsLoopback(const std::string& address) {
   return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
          absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
@@ -113,7 +116,7 @@ absl::Status Rpc::StreamStatus(const grpc::Status& status, const CallOptions& ca
 absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
                        const Attempt& attempt) const {
   Backoff backoff = NewBackoff();
-  for (;;) {
+  for (int silent = 0;;) {
     if (call.stop.stop_requested()) return Stopped();
     absl::Status status;
     {
@@ -123,9 +126,14 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
       status = StreamStatus(attempt(&context), call);
     }
     if (absl::IsDeadlineExceeded(status) && ReasonOf(status).empty()) {
-      return absl::DeadlineExceededError(
+      status = absl::DeadlineExceededError(
           absl::StrFormat("%s: no answer to %s within %s", address_, method,
                           absl::FormatDuration(options_.call_timeout)));
+      if (!call.retry || ++silent == kAttemptsInSilence) return status;
+      // Counted, not timed: one attempt may take longer than all retrying may.
+      if (options_.on_retry) options_.on_retry(status, absl::ZeroDuration());
+      backoff.Reset(absl::Now());
+      continue;
     }
     if (!call.retry || !IsTransient(status)) return status;
     if (absl::Status waited = WaitToRetry(status, backoff, call); !waited.ok()) return waited;

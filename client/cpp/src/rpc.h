@@ -50,7 +50,8 @@ class Rpc {
   v1::PruneService::Stub& data_jobs() const { return *data_jobs_; }
 
   // Runs a call that is safe to repeat until it succeeds, fails for good, or
-  // retrying has taken too long.
+  // retrying has taken too long. One that is not answered in time is made three
+  // times (DeadlineExceeded).
   using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
   absl::Status Call(std::string_view method, const CallOptions& call, const Attempt& attempt) const;
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/cpp/src/rpc.h"
+#include "client/cpp/src/silence_guard.h"
 #include "sparsefw/client/client.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/job_state.h"
@@ -22,6 +24,12 @@ class Watch {
         const CallOptions& call)
       : rpc_(rpc), on_event_(on_event), call_(call) {
     request_.set_name(name);
+    // The server takes a day for "never".
+    const absl::Duration interval = std::min(rpc.options().watch_silence / 3, absl::Hours(24));
+    const int64_t seconds = absl::ToInt64Seconds(interval);
+    request_.mutable_heartbeat_interval()->set_seconds(seconds);
+    request_.mutable_heartbeat_interval()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(interval - absl::Seconds(seconds))));
   }
 
   // Reads one stream to its end, or to the end of the job.
@@ -29,10 +37,12 @@ class Watch {
     events_ = 0;
     grpc::ClientContext context;
     const internal::CancelOnStop cancel(call_, &context);
+    internal::SilenceGuard guard(rpc_.options().watch_silence, &context);
     const auto stream = rpc_.jobs().WatchJob(&context, request_);
     v1::JobEvent event;
     while (stream->Read(&event)) {
       ++events_;
+      guard.Heard();
       request_.set_after_revision(
           std::max<int64_t>(request_.after_revision(), event.job().revision()));
       if (on_event_) on_event_(event);
@@ -44,7 +54,12 @@ class Watch {
         return absl::OkStatus();
       }
     }
-    return rpc_.StreamStatus(stream->Finish(), call_);
+    const absl::Status status = rpc_.StreamStatus(stream->Finish(), call_);
+    if (!guard.silent() || call_.stop.stop_requested()) return status;
+    return WithReason(absl::UnavailableError(
+                          absl::StrFormat("nothing came on the watch of %s for %s", request_.name(),
+                                          absl::FormatDuration(rpc_.options().watch_silence))),
+                      "UNREACHABLE");
   }
 
   const std::optional<v1::Job>& ended() const { return ended_; }

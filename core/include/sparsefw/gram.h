@@ -36,8 +36,17 @@ class GramAccumulator {
   virtual int64_t d_in() const = 0;
   virtual int64_t token_count() const = 0;
 
-  // The sum so far, both triangles filled.
-  virtual Matrix<double> Snapshot() const = 0;
+  // Rows [first, first + count) of the sum so far, both triangles filled, into
+  // `rows`, [count, d_in]. No memory of its own: whoever cannot hold the whole
+  // takes it in blocks (64 rows and more run at full speed).
+  virtual void CopyRows(int64_t first, int64_t count, double* rows) const = 0;
+
+  // All of them. Memory: 8*d_in^2 bytes more.
+  Matrix<double> Snapshot() const {
+    Matrix<double> full(d_in(), d_in());
+    CopyRows(0, d_in(), full.data());
+    return full;
+  }
 };
 
 }  // namespace sparsefw

@@ -86,12 +86,8 @@ struct ProgressReport {
   absl::Duration elapsed;
 };
 
-struct SolveResult {
-  Mask mask;
-  // New weights [d_out, d_in] to use instead of mask.W: values of the dtype of
-  // W, 0 where the mask is 0. Empty where the result is a mask alone: nothing
-  // else was asked for, or a deadline or a cancel left no time for it.
-  Matrix<float> weights;
+// What a solve has found out, without the matrices.
+struct SolveSummary {
   int64_t kept_count = 0;
   double full_loss = 0;        // ||WX||^2: the loss of pruning everything
   double warm_start_loss = 0;  // of kSparseGpt, what it is compared with
@@ -113,10 +109,21 @@ struct SolveResult {
   double relative_reduction = 0;
   int64_t iterations = 0;
   int64_t swaps = 0;  // between the best mask before them and `mask`
+  // Largest relative difference seen between the incremental products and newly
+  // computed ones; StepStats::drift. 0 where nothing was iterated.
+  double drift = 0;
   StopCause stop_cause = StopCause::kIterations;
   CandidateKind candidate = CandidateKind::kWarmStart;  // of kSparseFw
   absl::Duration load_time;                             // validation, conversion, warm start
   absl::Duration solve_time;                            // everything after it
+};
+
+struct SolveResult : SolveSummary {
+  Mask mask;
+  // New weights [d_out, d_in] to use instead of mask.W: values of the dtype of
+  // W, 0 where the mask is 0. Empty where the result is a mask alone: nothing
+  // else was asked for, or a deadline or a cancel left no time for it.
+  Matrix<float> weights;
 };
 
 // Called on the thread that called Solve; must not block for long.

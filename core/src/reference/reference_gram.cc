@@ -34,10 +34,8 @@ absl::Status ReferenceGramAccumulator::AddGram(ConstMatrixView gram, int64_t tok
   return absl::OkStatus();
 }
 
-Matrix<double> ReferenceGramAccumulator::Snapshot() const {
-  Matrix<double> copy(d_in(), d_in());
-  std::copy_n(sum_.data(), sum_.size(), copy.data());
-  return copy;
+void ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) const {
+  std::copy_n(sum_.row(first), count * d_in(), rows);
 }
 
 }  // namespace sparsefw

@@ -96,6 +96,13 @@ INSTANTIATE_TEST_SUITE_P(
                 JobState::kSucceeded, true},
         Outcome{"CancelledWithMask", [] { return ResultWith(StopCause::kCancelled); },
                 JobState::kCancelled, true},
+        Outcome{"MaskWithoutTheRest",
+                [] {
+                  JobResult result = ResultWith(StopCause::kIterations);
+                  result.incomplete = absl::ResourceExhaustedError("no pruned weight");
+                  return result;
+                },
+                JobState::kFailed, true, absl::StatusCode::kResourceExhausted, "no pruned weight"},
         Outcome{"CancelledWithoutMask", [] { return absl::CancelledError("stopped"); },
                 JobState::kCancelled, false},
         Outcome{"DeadlineWithoutMask", [] { return absl::DeadlineExceededError("too late"); },

@@ -65,6 +65,41 @@ TEST_F(WatchTest, SnapshotFirstThenEveryStateChangeAndProgress) {
   EXPECT_EQ(watcher->seen().back().job.state_revision, watcher->seen().back().job.revision);
 }
 
+TEST_F(WatchTest, AWatcherThatComesBackIsToldEveryStateItMissed) {
+  const Job blocker = SubmitRunning();
+  const Job job = Submit();
+  RunTo(blocker.name, ResultWith(StopCause::kIterations));
+  runner_.WaitForRun(1);
+  runner_.Report(job.name, 100);
+
+  const auto running = Watch(job.name, job.revision);
+  EXPECT_THAT(running->states(), ElementsAre(JobState::kQueued, JobState::kRunning));
+  EXPECT_THAT(running->progress(), ElementsAre(100)) << "where it is now";
+  const auto seen = running->seen();
+  ASSERT_THAT(seen, SizeIs(3));
+  EXPECT_EQ(seen[0].job.revision, job.revision);
+  EXPECT_EQ(seen[1].job.state_revision, seen[1].job.revision);
+  EXPECT_FALSE(seen[1].job.progress);
+  EXPECT_EQ(seen[0].job.start_time, absl::InfinitePast());
+
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  const auto all = Watch(job.name, job.revision);
+  EXPECT_THAT(all->states(),
+              ElementsAre(JobState::kQueued, JobState::kRunning, JobState::kSucceeded));
+  for (const auto& event : all->seen()) {
+    EXPECT_EQ(event.job.result.has_value(), event.job.state == JobState::kSucceeded);
+    EXPECT_EQ(event.job.end_time != absl::InfinitePast(), event.job.state == JobState::kSucceeded);
+  }
+  // It had seen progress: that comes from the same state.
+  const auto end = Watch(job.name, seen[2].job.revision);
+  EXPECT_THAT(end->states(), ElementsAre(JobState::kRunning, JobState::kSucceeded));
+  EXPECT_EQ(end->seen()[0].job.revision, seen[2].job.revision);
+  // Nothing was missed, or nothing can be known: one snapshot of now.
+  for (const int64_t after : {Get(job.name).revision, int64_t{1} << 40, int64_t{0}}) {
+    EXPECT_THAT(Watch(job.name, after)->states(), ElementsAre(JobState::kSucceeded)) << after;
+  }
+}
+
 TEST_F(WatchTest, ALateWatcherStartsFromTheStateAsItIs) {
   const Job job = SubmitRunning();
   runner_.Report(job.name, 100);

@@ -18,7 +18,7 @@ using ::testing::Pair;
 std::shared_ptr<ActiveJob> Named(const std::string& name) {
   auto job = std::make_shared<Job>();
   job->name = name;
-  return std::make_shared<ActiveJob>(job, nullptr, nullptr);
+  return std::make_shared<ActiveJob>(job, std::make_shared<JobRunner::Inputs>(), nullptr);
 }
 
 std::vector<std::string> Names(const std::vector<std::shared_ptr<ActiveJob>>& jobs) {

@@ -177,9 +177,9 @@ class JobManagerTest : public ::testing::Test {
     return job;
   }
   // Every watcher stays registered until the test ends.
-  std::shared_ptr<RecordingWatcher> Watch(const std::string& name) {
+  std::shared_ptr<RecordingWatcher> Watch(const std::string& name, int64_t after_revision = 0) {
     auto watcher = std::make_shared<RecordingWatcher>();
-    EXPECT_THAT(manager_->Watch(name, watcher), testing::IsOk());
+    EXPECT_THAT(manager_->Watch(name, watcher, after_revision), testing::IsOk());
     return watcher;
   }
   Job Get(const std::string& name) {

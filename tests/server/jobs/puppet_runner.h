@@ -46,7 +46,9 @@ class PuppetRunner final : public JobRunner {
       const absl::Status status = on_prepare(spec);
       if (!status.ok()) return status;
     }
-    return std::make_shared<CountedInputs>(*this);
+    auto inputs = std::make_shared<CountedInputs>(*this);
+    inputs->working_bytes = working_bytes_of ? working_bytes_of(spec) : 0;
+    return inputs;
   }
 
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
@@ -125,7 +127,8 @@ class PuppetRunner final : public JobRunner {
   int prepared() const { return prepared_.load(); }
   int live_inputs() const { return live_inputs_.load(); }
 
-  std::function<absl::Status(const JobSpec&)> on_prepare;  // set before the first job
+  std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
+  std::function<int64_t(const JobSpec&)> working_bytes_of;  // likewise
   std::atomic<bool> obey_stop = false;
 
  private:

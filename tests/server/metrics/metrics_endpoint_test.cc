@@ -20,16 +20,14 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing::StatusIs;
 
-// The whole answer to GET `path`.
-std::string Get(int port, const std::string& path) {
+// The whole answer to these bytes.
+std::string Ask(int port, const std::string& request) {
   const int connection = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in server = {};
   server.sin_family = AF_INET;
   server.sin_port = htons(static_cast<uint16_t>(port));
   server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(connection, reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
-  const std::string request =
-      "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
   EXPECT_EQ(send(connection, request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
   std::string answer;
@@ -39,6 +37,10 @@ std::string Get(int port, const std::string& path) {
   }
   close(connection);
   return answer;
+}
+
+std::string Get(int port, const std::string& path) {
+  return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 }
 
 class MetricsEndpointTest : public ::testing::Test {
@@ -60,6 +62,20 @@ TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   EXPECT_THAT(answer, HasSubstr("\nsparsefw_tensors 42\n"));
   EXPECT_THAT(answer, HasSubstr("sparsefw_rpc_started_total{method=\"PruneService/GetJob\"} 1\n"));
   EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
+}
+
+// The library formats these answers on the small stacks of its own threads.
+TEST_F(MetricsEndpointTest, MalformedRequestsAreAnsweredAndItServesOn) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint,
+                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+  for (const std::string& request :
+       {std::string("nonsense\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        "GET " + std::string(20'000, '%') + " HTTP/1.1\r\n\r\n"}) {
+    EXPECT_THAT(Ask(endpoint->port(), request),
+                ::testing::AnyOf(HasSubstr(" 400 "), HasSubstr(" 413 "), HasSubstr(" 505 ")))
+        << request.substr(0, 20);
+  }
+  EXPECT_THAT(Get(endpoint->port(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST_F(MetricsEndpointTest, APortInUseIsNamed) {

@@ -159,6 +159,8 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
             .memory_used_bytes = 7,
             .staging_budget_bytes = 8,
             .staging_used_bytes = 9,
+            .solve_memory_budget_bytes = 14,
+            .solve_memory_used_bytes = 15,
             .tensors = 10,
             .uploads = 11,
             .watchers = 12,
@@ -173,6 +175,8 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_memory_used_bytes"), "7");
   EXPECT_EQ(Value("sparsefw_staging_budget_bytes"), "8");
   EXPECT_EQ(Value("sparsefw_staging_used_bytes"), "9");
+  EXPECT_EQ(Value("sparsefw_solve_memory_budget_bytes"), "14");
+  EXPECT_EQ(Value("sparsefw_solve_memory_used_bytes"), "15");
   EXPECT_EQ(Value("sparsefw_tensors"), "10");
   EXPECT_EQ(Value("sparsefw_uploads"), "11");
   EXPECT_EQ(Value("sparsefw_watchers"), "12");

@@ -49,6 +49,8 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.host_memory_bytes, int64_t{8} << 30);
   EXPECT_EQ(config.staging_memory_bytes, int64_t{512} << 20);
   EXPECT_EQ(config.drain_grace, absl::Seconds(30));
+  EXPECT_EQ(config.fetch_grace, absl::Seconds(10));
+  EXPECT_EQ(config.solve_memory_bytes, 0) << "from the machine";
   EXPECT_EQ(config.state_dir, "/home/x/.local/state/sparsefw-server");
   EXPECT_EQ(config.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
 }

@@ -13,6 +13,12 @@ namespace {
 // Grace is 0 unless a test says otherwise; the rest is what Drain adds at most.
 constexpr absl::Duration kBound = absl::Seconds(8);
 
+ServerConfig DrainConfig(absl::Duration fetch_grace = absl::Seconds(2)) {
+  ServerConfig config;
+  config.fetch_grace = fetch_grace;
+  return config;
+}
+
 absl::Duration TimeDrain(TestServer& server, absl::Duration grace) {
   const absl::Time start = absl::Now();
   auto drained = std::async(std::launch::async, [&] { server.server->Drain(grace); });
@@ -24,13 +30,13 @@ absl::Duration TimeDrain(TestServer& server, absl::Duration grace) {
 }
 
 TEST(DrainTest, AnIdleServerEndsAtOnce) {
-  TestServer server;
+  TestServer server(DrainConfig());
   EXPECT_LT(TimeDrain(server, absl::Seconds(30)), absl::Seconds(3));
   TimeDrain(server, absl::ZeroDuration());  // again: nothing happens
 }
 
 TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
-  TestServer server;
+  TestServer server(DrainConfig());
   const v1::Job running = server.MustCreate(server.Endless());
   server.WaitUntilRunning(running.name());
   const v1::Job queued = server.MustCreate(server.Layer(8, 8, 5));
@@ -77,7 +83,7 @@ TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
 }
 
 TEST(DrainTest, ClientsThatDoNotReadHoldNobodyUp) {
-  TestServer server;
+  TestServer server(DrainConfig());
   const std::string big = server.UploadWeight(2048, 2048);  // beyond any flow-control window
   v1::ReadTensorRequest request;
   request.set_name(big);
@@ -91,7 +97,7 @@ TEST(DrainTest, ClientsThatDoNotReadHoldNobodyUp) {
 }
 
 TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
-  TestServer server;
+  TestServer server(DrainConfig());
   v1::JobSpec spec = server.Endless();
   spec.mutable_deadline()->set_seconds(2);
   const v1::Job job = server.MustCreate(spec);
@@ -105,8 +111,46 @@ TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
   EXPECT_EQ(last.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
 }
 
+// A client waits for the end, sees to something else, and then reads.
+TEST(DrainTest, TheMaskOfAWatchedJobCanStillBeFetched) {
+  TestServer server(DrainConfig(absl::Seconds(60)));
+  v1::JobSpec spec = server.Endless();
+  spec.mutable_deadline()->set_seconds(1);
+  const v1::Job job = server.MustCreate(spec);
+  server.WaitUntilRunning(job.name());
+  std::string mask;
+  std::thread client([&] {
+    const v1::Job ended = server.WaitForEnd(job.name());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    mask = server.Read(ended.result().mask());
+  });
+  while (server.server->calls().size() < 1) std::this_thread::yield();
+  EXPECT_LT(TimeDrain(server, absl::Seconds(30)), absl::Seconds(10)) << "not the whole grace";
+  client.join();
+  EXPECT_EQ(mask.size(), 64U * 64 / 8);
+}
+
+TEST(DrainTest, AWatcherWhoDoesNotFetchIsWaitedForWithinTheGrace) {
+  TestServer server(DrainConfig(absl::Seconds(1)));
+  const v1::Job job = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(job.name());
+  std::thread watcher([&] { server.WaitForEnd(job.name()); });
+  while (server.server->calls().size() < 1) std::this_thread::yield();
+  const absl::Duration took = TimeDrain(server, absl::Milliseconds(100));
+  watcher.join();
+  EXPECT_GE(took, absl::Seconds(1));
+  EXPECT_LT(took, kBound);
+}
+
+TEST(DrainTest, AJobThatNobodyWatchesDelaysNothing) {
+  TestServer server(DrainConfig(absl::Seconds(60)));
+  const v1::Job job = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(job.name());
+  EXPECT_LT(TimeDrain(server, absl::ZeroDuration()), absl::Seconds(5));
+}
+
 TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
-  TestServer server;
+  TestServer server(DrainConfig());
   const v1::JobSpec spec = server.Endless();
   const v1::Job job = server.MustCreate(spec);
   server.WaitUntilRunning(job.name());
@@ -142,7 +186,7 @@ TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
 }
 
 TEST(DrainTest, AHealthWatchDoesNotKeepItOpen) {
-  TestServer server;
+  TestServer server(DrainConfig());
   const auto health = grpc::health::v1::Health::NewStub(server.Connect());
   grpc::ClientContext context;
   const auto watch = health->Watch(&context, grpc::health::v1::HealthCheckRequest());

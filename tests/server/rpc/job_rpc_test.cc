@@ -181,10 +181,20 @@ TEST_F(JobRpcTest, RefusesBadOptionsAndWhatIsNotInThisVersion) {
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "deadline"));
   spec = good;
   spec.set_method(v1::SPARSEGPT);
-  EXPECT_EQ(Try(spec).error_code(), grpc::UNIMPLEMENTED);
+  spec.mutable_refine()->set_swaps(true);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "swaps must be off"));
   spec = good;
-  spec.mutable_sparsefw()->mutable_refine()->set_swaps(true);
-  EXPECT_TRUE(Failed(Try(spec), grpc::UNIMPLEMENTED, "NOT_IN_THIS_VERSION", "swaps"));
+  spec.mutable_sparsegpt()->set_damping(2);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "damping=2"));
+  spec = good;
+  spec.mutable_sweep()->add_points();
+  spec.mutable_sweep()->add_points()->set_alpha(7);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID",
+                     "sweep.points[1]: alpha must be in [0, 1]; got alpha=7"));
+  spec = good;
+  spec.mutable_sweep()->add_points()->mutable_pattern()->mutable_nm()->set_keep(1);
+  spec.mutable_sweep()->mutable_points(0)->mutable_pattern()->mutable_nm()->set_group(7);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "sweep.points[0]: "));
   spec = good;
   spec.set_device("cuda:0");
   EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE", "cpu, reference"));

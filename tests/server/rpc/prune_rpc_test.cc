@@ -271,8 +271,8 @@ TEST_F(PruneRpcTest, RefusesIncompleteAndDisorderlyStreams) {
 
 TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {
   v1::PruneRequest header = Header();
-  header.mutable_header()->mutable_spec()->set_method(v1::SPARSEGPT);
-  EXPECT_EQ(Error({header}).error_code(), grpc::UNIMPLEMENTED);
+  header.mutable_header()->mutable_spec()->mutable_sparsefw()->set_alpha(2);
+  EXPECT_EQ(DetailsOf(Error({header})).reason, "OPTION_INVALID");
   header = Header();
   header.mutable_header()->mutable_spec()->mutable_pattern()->mutable_nm()->set_keep(2);
   header.mutable_header()->mutable_spec()->mutable_pattern()->mutable_nm()->set_group(5);
@@ -315,6 +315,69 @@ TEST_F(PruneRpcTest, TheSameRequestIdFollowsTheSameJob) {
   EXPECT_EQ(jobs[0], jobs[1]);
   // Only the mask of the one job is left.
   EXPECT_TRUE(Eventually([this] { return server_.server->tensors().usage().tensors == 1; }));
+}
+
+// A client repeats a broken call before the server has noticed the break.
+TEST_F(PruneRpcTest, OnlyTheLastStreamOfARequestIdCancelsItsJob) {
+  v1::PruneRequest header = Header(int64_t{1} << 40);
+  header.mutable_header()->set_request_id("shared");
+  grpc::ClientContext first_context;
+  const auto first = server_.jobs->Prune(&first_context);
+  SendAll(first.get(), header);
+  const std::string job = ReadUntilRunning(first.get());
+  grpc::ClientContext second_context;
+  const auto second = server_.jobs->Prune(&second_context);
+  SendAll(second.get(), header);
+  EXPECT_EQ(ReadUntilRunning(second.get()), job);
+
+  first_context.TryCancel();
+  EXPECT_EQ(first->Finish().error_code(), grpc::CANCELLED);
+  ASSERT_TRUE(Eventually([this] { return server_.server->calls().size() == 1; }));
+  // It would be cancelled by now: progress made after the close is seen.
+  v1::PruneResponse response;
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(second->Read(&response));
+  EXPECT_EQ(server_.GetJob(job).state(), v1::RUNNING);
+
+  second_context.TryCancel();
+  EXPECT_EQ(second->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::CANCELLED);
+}
+
+TEST_F(PruneRpcTest, ItsTensorsGoEvenWhenTheLastToHoldThemIsAReader) {
+  constexpr int64_t kManyRows = 32 << 10;  // 8 MiB: beyond any flow-control window
+  const std::string weight = BytesOf(RandomValues(kManyRows * 64, 3));
+  const std::string gram = BytesOf(RandomGram(64, 4));
+  v1::PruneRequest header = Header();
+  header.mutable_header()->mutable_spec()->set_method(v1::WANDA);
+  *header.mutable_header()->mutable_weight() = Spec(v1::WEIGHT, v1::F32, kManyRows, 64);
+  *header.mutable_header()->mutable_gram() = Spec(v1::GRAM, v1::F32, 64, 64);
+  const v1::Job blocker = server_.MustCreate(server_.Endless());
+  server_.WaitUntilRunning(blocker.name());
+  grpc::ClientContext context;
+  const auto stream = server_.jobs->Prune(&context);
+  ASSERT_TRUE(stream->Write(header));
+  constexpr int64_t kChunk = 1 << 20;
+  for (int64_t at = 0; at < static_cast<int64_t>(weight.size()); at += kChunk) {
+    ASSERT_TRUE(stream->Write(WeightChunk(weight, at, kChunk)));
+  }
+  ASSERT_TRUE(stream->Write(GramChunk(gram, 0, static_cast<int64_t>(gram.size()))));
+  v1::PruneResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  const std::string name = response.accepted().weight();
+
+  v1::ReadTensorRequest request;
+  request.set_name(name);
+  grpc::ClientContext read_context;
+  const auto reader = server_.tensors->ReadTensor(&read_context, request);
+  v1::ReadTensorResponse chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  ASSERT_TRUE(server_.Cancel(blocker.name()).ok());
+  while (stream->Read(&response)) continue;
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(server_.server->tensors().GetTensor(name).ok()) << "it is being read";
+  while (reader->Read(&chunk)) continue;
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(Eventually([&] { return !server_.server->tensors().GetTensor(name).ok(); }));
 }
 
 }  // namespace

@@ -263,6 +263,40 @@ TEST(ServerTest, MemoryIsReservedWhenAnUploadIsMade) {
                      grpc::RESOURCE_EXHAUSTED, "TENSOR_TOO_LARGE", ""));
 }
 
+TEST(ServerTest, RoomForTheResultIsReservedWhenAJobIsAccepted) {
+  ServerConfig config;
+  config.host_memory_bytes = 3 * 64 * 64 * 4;  // weight, Gram and as much again
+  TestServer server(config);
+  v1::JobSpec spec = server.Endless();
+  spec.set_return_pruned_weight(true);
+  v1::Job job;
+  const grpc::Status full = server.CreateJob(spec, &job);
+  EXPECT_TRUE(Failed(full, grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", "results")) << "and a mask";
+  EXPECT_TRUE(DetailsOf(full).has_retry);
+  spec.set_return_pruned_weight(false);
+  const v1::Job accepted = server.MustCreate(spec);
+  v1::Tensor tensor;
+  EXPECT_TRUE(Failed(
+      server.TryUpload(Spec(v1::WEIGHT, v1::F32, 64, 64), std::string(64 * 64 * 4, 0), &tensor),
+      grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", ""));
+  server.WaitUntilRunning(accepted.name());
+  ASSERT_TRUE(server.Cancel(accepted.name()).ok());
+  server.WaitForEnd(accepted.name());
+}
+
+TEST(ServerTest, AJobBeyondTheSolveMemoryIsRefusedNamingBothNumbers) {
+  ServerConfig config;
+  config.solve_memory_bytes = 1 << 20;
+  TestServer server(config);
+  v1::Job job;
+  const grpc::Status refused = server.CreateJob(server.Layer(512, 512, 10), &job);
+  EXPECT_TRUE(Failed(refused, grpc::RESOURCE_EXHAUSTED, "DEVICE_MEMORY", "[512, 512] needs about"));
+  EXPECT_NE(refused.error_message().find("1048576"), std::string::npos) << refused.error_message();
+  EXPECT_FALSE(DetailsOf(refused).has_retry) << "waiting does not help";
+  EXPECT_EQ(server.WaitForEnd(server.MustCreate(server.Layer(8, 8, 5)).name()).state(),
+            v1::SUCCEEDED);
+}
+
 TEST(ServerTest, ExpiredJobsAndTheirMasksGo) {
   ServerConfig config;
   config.gc_interval = absl::Milliseconds(50);

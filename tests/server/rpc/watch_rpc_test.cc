@@ -97,6 +97,31 @@ TEST_F(WatchRpcTest, AWatcherThatComesBackMissesNothing) {
   EXPECT_EQ(last, v1::CANCELLED);
 }
 
+TEST_F(WatchRpcTest, AWatcherThatComesBackSeesTheStatesInBetween) {
+  const v1::Job blocker = server_.MustCreate(server_.Endless());
+  server_.WaitUntilRunning(blocker.name());
+  const v1::Job job = server_.MustCreate(server_.Layer(32, 32, 300));
+  ASSERT_EQ(job.state(), v1::QUEUED);
+  ASSERT_TRUE(server_.Cancel(blocker.name()).ok());
+  server_.WaitForEnd(job.name());
+
+  const auto watch = Start(job.name(), 0, job.revision());
+  v1::JobEvent event;
+  std::vector<std::pair<v1::JobEvent::Kind, v1::JobState>> seen;
+  int64_t revision = job.revision();
+  while (watch->reader->Read(&event)) {
+    seen.emplace_back(event.kind(), event.job().state());
+    EXPECT_GE(event.job().revision(), revision);
+    revision = event.job().revision();
+  }
+  EXPECT_TRUE(watch->reader->Finish().ok());
+  EXPECT_EQ(seen, (std::vector<std::pair<v1::JobEvent::Kind, v1::JobState>>{
+                      {v1::JobEvent::SNAPSHOT, v1::QUEUED},
+                      {v1::JobEvent::STATE_CHANGE, v1::RUNNING},
+                      {v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED}}));
+  EXPECT_FALSE(event.job().result().mask().empty());
+}
+
 TEST_F(WatchRpcTest, AQuietJobStillBeats) {
   const v1::Job blocker = server_.MustCreate(server_.Endless());
   server_.WaitUntilRunning(blocker.name());

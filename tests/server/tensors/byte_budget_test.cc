@@ -71,5 +71,19 @@ TEST(ByteBudget, IsNeverExceededByThreads) {
   EXPECT_EQ(budget->used(), 0);
 }
 
+TEST(ByteBudgetTest, APartOfAReservationLivesOnItsOwn) {
+  const auto budget = ByteBudget::Create(10);
+  auto whole = budget->TryReserve(8);
+  ASSERT_TRUE(whole);
+  std::optional<ByteBudget::Reservation> part = whole->Split(3);
+  EXPECT_EQ(whole->bytes(), 5);
+  EXPECT_EQ(part->bytes(), 3);
+  EXPECT_EQ(budget->used(), 8);
+  whole.reset();
+  EXPECT_EQ(budget->used(), 3);
+  part.reset();
+  EXPECT_EQ(budget->used(), 0);
+}
+
 }  // namespace
 }  // namespace sparsefw::server

@@ -166,8 +166,8 @@ class FullDiskTest : public StoreFixture {
 };
 
 TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
-  const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL", disk_,
-                                "made 2097152 bytes long");
+  const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL",
+                                "a file of the spool: cannot be made 2097152 bytes long");
   EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", ""), refused);
   EXPECT_THAT(store_->CreateGramUpload({800, TensorDType::kF32, TensorDType::kF32}, "", ""),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));

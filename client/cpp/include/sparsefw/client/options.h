@@ -31,8 +31,11 @@ struct RetryOptions {
 struct ClientOptions {
   // For the first connection.
   absl::Duration connect_timeout = absl::Seconds(5);
-  // For one attempt of a call that is not a stream.
+  // For one attempt of a call that is not a stream; there are at most three.
   absl::Duration call_timeout = absl::Minutes(2);
+  // A watch on which nothing has come for so long, not even one of the
+  // heartbeats (a third of this apart), is broken and opened again.
+  absl::Duration watch_silence = absl::Seconds(30);
   RetryOptions retry;
   // Data bytes in a message, [1, kMaxChunkBytes].
   int64_t chunk_bytes = 1 << 20;

@@ -1,0 +1,79 @@
+#include "server/app/sweep_results.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+// The loss of what is returned.
+double ReturnedLoss(const SolveResult& solved) {
+  return solved.weights.size() > 0 ? solved.reconstructed_loss : solved.final_loss;
+}
+
+// How the job as a whole ended: as the point that was cut short.
+StopCause StopOf(const std::vector<SweepOutcome>& outcomes, StopCause of_best) {
+  StopCause cause = of_best;
+  for (const SweepOutcome& outcome : outcomes) {
+    if (absl::IsCancelled(outcome.error)) return StopCause::kCancelled;
+    if (outcome.error.ok() && outcome.result.solve.stop_cause == StopCause::kCancelled) {
+      return StopCause::kCancelled;
+    }
+    if (absl::IsDeadlineExceeded(outcome.error)) cause = StopCause::kDeadline;
+  }
+  return cause;
+}
+
+}  // namespace
+
+SweepResults::SweepResults(std::span<const SweepPoint> points, SweepKeep keep, ResultWriter& writer,
+                           const ReportFunction& report)
+    : points_(points), keep_(keep), writer_(writer), report_(report) {}
+
+SweepResults::Best* SweepResults::BestOf(const Pattern& pattern) {
+  for (Best& best : best_) {
+    if (points_[best.point].pattern == pattern) return &best;
+  }
+  return nullptr;
+}
+
+absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> result) {
+  SweepOutcome& outcome = outcomes_.emplace_back();
+  if (!result.ok()) {
+    outcome.error = std::move(result).status();
+    return absl::OkStatus();
+  }
+  outcome.result.solve = *result;
+  outcome.result.weights_updated = result->weights.size() > 0;
+  if (keep_ == SweepKeep::kAll) {
+    SPARSEFW_ASSIGN_OR_RETURN(outcome.result.mask, writer_.PutMask(result->mask));
+  }
+  Best* const best = BestOf(points_[point].pattern);
+  if (best == nullptr) {
+    best_.push_back({point, *std::move(result)});
+  } else if (ReturnedLoss(*result) < ReturnedLoss(best->solved)) {
+    *best = {point, *std::move(result)};
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobResult> SweepResults::Finish() {
+  if (best_.empty()) return outcomes_.front().error;
+  if (keep_ == SweepKeep::kBest) {
+    for (const Best& best : best_) {
+      SPARSEFW_ASSIGN_OR_RETURN(outcomes_[best.point].result.mask,
+                                writer_.PutMask(best.solved.mask));
+    }
+  }
+  const Best& best = best_.front();
+  JobResult result = outcomes_[best.point].result;
+  result.best_point = static_cast<int>(best.point);
+  result.solve.stop_cause = StopOf(outcomes_, result.solve.stop_cause);
+  writer_.PutWeights(best.solved, &result);
+  result.sweep = std::move(outcomes_);
+  return result;
+}
+
+}  // namespace sparsefw::server
