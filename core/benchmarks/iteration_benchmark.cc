@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "core/benchmarks/layer_file.h"
 #include "core/benchmarks/bench_program.h"
+#include "core/benchmarks/layer_file.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {

@@ -149,7 +149,7 @@ def test_memory_goal_leaves_the_program_itself_out():
 def complete_results():
     return {"schema": schema.VERSION, "date": "2026-01-01", "commit": "abc", "plan": "smoke",
             "machine": {"processor": "p", "cores": 2, "load_average_at_start": [0.1, 0.1, 0.1],
-                        "compiler": "c", "system": "s"},
+                        "busy_at_start": 0.0, "compiler": "c", "system": "s"},
             "ceilings": [CEILING], "iterations": [cell(0.1)], "peer": [peer(4.0, 100)]}
 
 
@@ -192,5 +192,5 @@ def test_the_table_is_pasted_between_the_markers():
 def test_a_disturbed_machine_is_marked():
     results = complete_results()
     assert "NOT QUIET" not in report.heading(results)
-    results["machine"]["load_average_at_start"] = [2.0, 0, 0]
+    results["machine"]["busy_at_end"] = 0.5
     assert "NOT QUIET" in report.heading(results)

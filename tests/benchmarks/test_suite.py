@@ -1,10 +1,13 @@
 """The smallest run of the whole suite, with the real programs and without PyTorch."""
+import dataclasses
+import importlib.util
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import report
 import schema
 from conftest import ROOT
 from layers import write_layer, write_safetensors
@@ -39,6 +42,26 @@ def test_everything_is_measured_and_reported(bin_folder, tmp_path):
             "Gram sum of fp32", "peak memory of a solve"} <= measured
     assert "| what " in done.stdout and "Milliseconds for one iteration" in done.stdout
     assert (ROOT / "docs/benchmarks.md").read_bytes() == page  # only a full run writes it
+
+
+def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, capsys):
+    """Everything that a full run does, on the layers of the smallest one, in a folder of its own."""
+    spec = importlib.util.spec_from_file_location(
+        "bench_main", ROOT / "core/benchmarks/suite/__main__.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
+    page = tmp_path / "docs/benchmarks.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "docs/benchmarks.md").read_text())
+    program.main(["--bin", str(bin_folder), "--no-peer", "--no-install"])
+    (written,) = (tmp_path / "docs/benchmarks").glob("*-cpu-*core.json")
+    results = json.loads(written.read_text())
+    schema.check(results)
+    text = page.read_text()
+    assert f"(benchmarks/{written.name})" in text and report.goal_table(results) in text
+    assert report.goal_table(results) in capsys.readouterr().out
 
 
 def test_one_measurement_alone(bin_folder, tmp_path):

@@ -97,12 +97,13 @@ def main(arguments=None):
     options = parse(arguments)
     plan = PLANS[options.plan or "full"]
     started = datetime.datetime.now(datetime.timezone.utc)
+    needs_peer = options.only in (None, "iteration")
+    peer = find_peer(options) if needs_peer else (None, "not asked for")
     results = {"schema": schema.VERSION, "date": started.date().isoformat(),
                "commit": machine.commit(ROOT), "plan": plan.name,
                "machine": machine.describe(options.bin.parent)}
-    needs_peer = options.only in (None, "iteration")
-    peer = find_peer(options) if needs_peer else (None, "not asked for")
     results.update(run_sections(options, plan, peer))
+    results["machine"]["busy_at_end"] = round(machine.busy_share(), 3)
     results["seconds"] = round(
         (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds())
     results["goals"] = goals.all_goals(results, plan.goal_shapes)

@@ -238,7 +238,7 @@ def all_goals(results, goal_shapes):
     threads = max((cell["threads"] for cell in results.get("iterations") or []), default=1)
     rows = []
     for shape in goal_shapes:
-        for count in range(1, threads + 1):
+        for count in range(threads, 0, -1):
             rows += peer_goals(results, shape, count)
     for make in (floor_goals, pattern_goals):
         for shape in goal_shapes:

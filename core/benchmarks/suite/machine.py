@@ -2,6 +2,7 @@
 import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 
 
@@ -11,6 +12,22 @@ def cores():
 
 def thread_counts():
     return [1] if cores() == 1 else [1, 2]
+
+
+def busy_share(seconds=1.0):
+    """How much of all cores others use while this program sleeps; 0 where it is not known."""
+    def idle_and_total():
+        numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+        return numbers[3] + numbers[4], sum(numbers[:8])
+
+    try:
+        idle_before, total_before = idle_and_total()
+        time.sleep(seconds)
+        idle_after, total_after = idle_and_total()
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    total = total_after - total_before
+    return 1 - (idle_after - idle_before) / total if total else 0.0
 
 
 def _from_file(path, key):
@@ -57,6 +74,7 @@ def describe(build_folder):
         "caches": _cache_sizes(),
         "memory": _from_file("/proc/meminfo", "MemTotal"),
         "load_average_at_start": list(os.getloadavg()),
+        "busy_at_start": round(busy_share(), 3),
         "system": system.get("PRETTY_NAME", platform.platform()),
         "compiler": _compiler(build_folder),
     }

@@ -69,23 +69,31 @@ def iterations(bin_folder, plan, layer_files, peer_python, log):
     return engine_cells, peer_cells, description
 
 
-def _limit(plan, cell):
-    is_goal = (cell["rows"], cell["cols"]) in plan.goal_shapes and cell["alpha"] == GOAL_ALPHA
-    return plan.goal_seconds if is_goal else plan.seconds
+def _is_goal(plan, cell):
+    return (cell["rows"], cell["cols"]) in plan.goal_shapes and cell["alpha"] == GOAL_ALPHA
+
+
+def _engine_limit(plan, cell):
+    return plan.goal_seconds if _is_goal(plan, cell) else plan.seconds
+
+
+def _peer_limit(plan, cell):
+    if not _is_goal(plan, cell) or cell["pattern"] != "unstructured":
+        return plan.seconds
+    return (plan.peer_goal_seconds if cell["threads"] == thread_counts()[-1]
+            else plan.goal_seconds)
 
 
 def _run_peer(peer, plan, cell):
-    # Goals compare the peer at the unstructured pattern only.
-    limit = _limit(plan, cell) if cell["pattern"] == "unstructured" else plan.seconds
     return peer.run(pattern=PATTERNS[cell["pattern"]], alpha=cell["alpha"],
-                    iterations=plan.iterations, seconds=limit)
+                    iterations=plan.iterations, seconds=_peer_limit(plan, cell))
 
 
 def _run_engine(bin_folder, plan, path, cell, marks):
     result = programs.run(bin_folder, "sparsefw-bench-iteration", {
         "layer": path, "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
         "threads": cell["threads"], "iterations": plan.iterations,
-        "marks": sorted({*EARLY_MARKS, *marks}), "seconds": _limit(plan, cell),
+        "marks": sorted({*EARLY_MARKS, *marks}), "seconds": _engine_limit(plan, cell),
         "repetitions": plan.repetitions})
     return {"runs": result["runs"]}
 

@@ -2,7 +2,7 @@
 import goals as arithmetic
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-QUIET_LOAD = 0.7  # load average at the start above which figures are marked as disturbed
+QUIET_SHARE = 0.1  # of all cores in use by others, above which figures are marked as disturbed
 
 
 def _verdict(goal):
@@ -76,8 +76,10 @@ def heading(results):
     lines = [f"{results['date']}, commit {results['commit']}, plan {results['plan']}: "
              f"{machine['processor']}, {machine['cores']} core" + "s" * (machine["cores"] > 1) +
              f", {machine['system']}, {machine['compiler']}, load average {load:.2f} at the start."]
-    if load > QUIET_LOAD:
-        lines.append("THE MACHINE WAS NOT QUIET: other work disturbed these figures.")
+    busy = max(machine["busy_at_start"], machine.get("busy_at_end", 0))
+    if busy > QUIET_SHARE:
+        lines.append(f"THE MACHINE WAS NOT QUIET: other work used {busy:.0%} of the cores at the "
+                     "start or the end and disturbed these figures.")
     for ceiling in results.get("ceilings", []):
         lines.append(
             f"Ceilings, {ceiling['threads']} thread" + "s" * (ceiling["threads"] > 1) +

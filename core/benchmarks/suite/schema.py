@@ -20,7 +20,8 @@ SECTIONS = {
     "goals": {"what": str, "where": str, "against": str, "wanted": str, "note": str},
 }
 TOP = {"schema": int, "date": str, "commit": str, "plan": str, "machine": dict, "goals": list}
-MACHINE = {"processor": str, "cores": int, "load_average_at_start": list, "compiler": str}
+MACHINE = {"processor": str, "cores": int, "load_average_at_start": list,
+           "busy_at_start": NUMBER, "compiler": str}
 
 
 class SchemaError(ValueError):
