@@ -65,15 +65,15 @@ def draw_iterations(axes, results):
 def draw_goals(axes, results):
     rows = [goal for goal in results["goals"] if goal["value"] is not None]
     for row, goal in enumerate(rows):
-        axes.text(0.0, row, f"{goal['what']} : {goal['against']}, {goal['where']}", va="center",
+        axes.text(0.0, row, f"{goal['what']} / {goal['against']}, {goal['where']}", va="center",
                   fontsize=7.5, color=INK)
         value = goal["value"]
         shown = f"{value:.1e}" if 0 < value < 0.001 else f"{value:.3g}"
-        axes.text(0.88, row, f"{shown}   ({goal['wanted']})", va="center", fontsize=7.5,
+        axes.text(0.93, row, f"{shown}   ({goal['wanted']})", va="center", fontsize=7.5,
                   color=MUTED)
         text, colour = VERDICTS[goal["met"]]
-        axes.text(1.16, row, text, va="center", fontsize=7.5, color=colour, weight="bold")
-    axes.set_xlim(0, 1.24)
+        axes.text(1.21, row, text, va="center", fontsize=7.5, color=colour, weight="bold")
+    axes.set_xlim(0, 1.28)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_axis_off()
     axes.set_title("Goals", loc="left", fontsize=11, color=INK)
@@ -84,7 +84,7 @@ def main():
         results = json.load(file)
     measured = sum(goal["value"] is not None for goal in results["goals"])
     figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(14, max(4, 0.24 * measured)), width_ratios=(1, 1.15), layout="constrained")
+        1, 2, figsize=(15, max(4, 0.24 * measured)), width_ratios=(1, 1.3), layout="constrained")
     if results.get("iterations"):
         draw_iterations(left, results)
     else:

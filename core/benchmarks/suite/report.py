@@ -86,6 +86,8 @@ def heading(results):
             f": SGEMM {ceiling['sgemm_flops_per_second'] / 1e9:.0f} GFLOP/s, "
             f"triad {ceiling['triad_bytes_per_second'] / 1e9:.1f} GB/s, "
             f"triad in L2 {ceiling['l2_triad_bytes_per_second'] / 1e9:.0f} GB/s.")
+    if results.get("ceilings"):
+        lines.append(f"BLAS of the engine: {results['ceilings'][0]['blas']}.")
     peer = results.get("peer_description")
     if peer:
         lines.append(f"Peer: PyTorch {peer['torch']} from {peer['source']}, with {peer['blas']}.")
