@@ -2,6 +2,7 @@
 #include "core/src/parallel.h"
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -46,6 +47,16 @@ void RunBody(HappensBefore& order, const Body& body) {
   body();
 }
 
+// TBB has one pool of workers for the whole program, as large as the machine
+// unless told otherwise, and writes a warning to standard error when an arena
+// wants more. Who asks for more threads than there are cores gets them.
+void AllowThreads(int threads) {
+  if (threads <= tbb::this_task_arena::max_concurrency()) return;
+  constexpr size_t kMostThreads = 1024;
+  static const tbb::global_control allowed(tbb::global_control::max_allowed_parallelism,
+                                           kMostThreads);
+}
+
 }  // namespace
 
 void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
@@ -64,7 +75,9 @@ void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, i
 }
 
 struct Arena::Impl {
-  explicit Impl(int threads) : arena(threads == 0 ? tbb::task_arena::automatic : threads) {}
+  explicit Impl(int threads) : arena(threads == 0 ? tbb::task_arena::automatic : threads) {
+    AllowThreads(threads);
+  }
   tbb::task_arena arena;
 };
 

@@ -6,13 +6,21 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
+#include "sparsefw/sweep.h"
 
 namespace sparsefw::server {
+
+// Which masks of a sweep are kept as tensors.
+enum class SweepKeep {
+  kBest,  // of every pattern the one with the least loss
+  kAll,
+};
 
 struct JobSpec {
   std::string weight;  // tensor names
@@ -27,6 +35,8 @@ struct JobSpec {
   std::map<std::string, std::string> labels;
   std::string device;  // "", "auto", "cpu", ...
   bool return_pruned_weight = false;
+  std::vector<SweepPoint> sweep;  // empty: one solve, of `pattern` and `options`
+  SweepKeep sweep_keep = SweepKeep::kBest;
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
@@ -34,12 +44,24 @@ constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }
 
+struct SweepOutcome;
+
+// Of a sweep: that of the point with the least loss among those with the
+// first point's pattern.
 struct JobResult {
-  std::string mask;           // tensor names
-  std::string pruned_weight;  // may be empty
-  SolveResult solve;          // its mask member is empty: the mask is the tensor
+  std::string mask;              // tensor names
+  std::string pruned_weight;     // may be empty
+  SolveResult solve;             // its matrices are empty: they are the tensors
+  bool weights_updated = false;  // solve.reconstructed_loss has a meaning
   std::string device;
   absl::Duration queue_time;
+  std::vector<SweepOutcome> sweep;  // by point; empty without a sweep
+  int best_point = 0;
+};
+
+struct SweepOutcome {
+  absl::Status error;  // not OK: the point has no result
+  JobResult result;    // its tensors are empty where they were not kept
 };
 
 struct Job {

@@ -36,6 +36,7 @@ absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto);
 v1::JobSpec ToProto(const JobSpec& spec);
 v1::Job ToProto(const Job& job);
 v1::Method ToProto(Method method);
+v1::SweepPoint ToProto(const SweepPoint& point);
 
 // Common.
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,

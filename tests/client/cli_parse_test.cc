@@ -74,6 +74,10 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
                                                   "--swaps",
                                                   "--no-keep-fixed",
                                                   "--reconstruct",
+                                                  "--damping",
+                                                  "0.02",
+                                                  "--block-size",
+                                                  "64",
                                                   "--report-every",
                                                   "7",
                                                   "--deadline",
@@ -107,10 +111,13 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
   EXPECT_EQ(spec.sparsefw().step_rule(), v1::LINE_SEARCH);
   EXPECT_DOUBLE_EQ(spec.sparsefw().rel_gap(), 1e-3);
   EXPECT_EQ(spec.sparsefw().report_every(), 7);
-  EXPECT_TRUE(spec.sparsefw().refine().swaps());
-  EXPECT_TRUE(spec.sparsefw().refine().has_keep_fixed());
-  EXPECT_FALSE(spec.sparsefw().refine().keep_fixed());
-  EXPECT_TRUE(spec.sparsefw().reconstruct());
+  EXPECT_TRUE(spec.refine().swaps());
+  EXPECT_TRUE(spec.refine().has_keep_fixed());
+  EXPECT_FALSE(spec.refine().keep_fixed());
+  EXPECT_TRUE(spec.reconstruct());
+  EXPECT_DOUBLE_EQ(spec.sparsegpt().damping(), 0.02);
+  EXPECT_EQ(spec.sparsegpt().block_size(), 64);
+  EXPECT_FALSE(spec.has_sweep());
   EXPECT_EQ(spec.deadline().seconds(), 90);
   EXPECT_EQ(spec.device(), "cpu");
   EXPECT_EQ(spec.priority(), -3);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/saliency.h"
+#include "tests/core/golden_json.h"
 #include "tests/testing/masks.h"
 #include "tests/testing/matchers.h"
 
@@ -20,37 +20,17 @@ namespace sparsefw {
 namespace {
 
 using ::nlohmann::json;
+using ::sparsefw::testing::Golden;
+using ::sparsefw::testing::MatrixOf;
+using ::sparsefw::testing::PatternOf;
 using ::sparsefw::testing::RowsOf;
 
 constexpr double kTolerance = 1e-9;
-
-const json& Golden() {
-  static const json golden =
-      json::parse(std::ifstream(SPARSEFW_SOURCE_DIR "/tests/golden/golden.json"));
-  return golden;
-}
 
 const json& LayerNamed(const json& name) {
   const json& layers = Golden().at("layers");
   return *std::find_if(layers.begin(), layers.end(),
                        [&](const json& layer) { return layer.at("name") == name; });
-}
-
-template <typename T>
-Matrix<T> MatrixOf(const json& rows) {
-  Matrix<T> matrix(std::ssize(rows), std::ssize(rows.at(0)));
-  for (int64_t row = 0; row < matrix.rows(); ++row) {
-    for (int64_t col = 0; col < matrix.cols(); ++col) {
-      matrix(row, col) = rows.at(static_cast<size_t>(row)).at(static_cast<size_t>(col)).get<T>();
-    }
-  }
-  return matrix;
-}
-
-Pattern PatternOf(const json& pattern) {
-  if (pattern.at("kind") == "unstructured") return Pattern::Unstructured(pattern.at("sparsity"));
-  if (pattern.at("kind") == "per_row") return Pattern::PerRow(pattern.at("sparsity"));
-  return Pattern::KeepOfGroup(pattern.at("keep"), pattern.at("group"));
 }
 
 SaliencyOptions OptionsOf(const json& method) {

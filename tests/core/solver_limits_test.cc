@@ -135,9 +135,11 @@ class SolverLimitsTest : public ::testing::Test {
   }
 
   absl::StatusOr<SolveResult> Run() {
+    LayerWork work;
     return SolveRun({.problem = problem_,
                      .options = options_,
                      .backend = backend_,
+                     .work = work,
                      .observer = &observer_,
                      .stop = &script_.stop,
                      .now = [this] { return script_.now; }})

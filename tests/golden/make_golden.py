@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes golden.json: SparseFW in NumPy float64, independent of the C++ code.
+"""Writes golden.json: SparseFW and SparseGPT in NumPy float64, independent of the C++ code.
 
 Usage: tests/golden/make_golden.py [OUTPUT]      (default: golden.json beside this file)
 
@@ -208,6 +208,92 @@ def make_case(layer, pattern, method, alpha, rule):
             "trace": trace, "reports": reports}
 
 
+# Not positive definite: the least eigenvalue is -0.05, -0.5, and the mean of the diagonal is 1.
+INDEFINITE = [{"name": f"indefinite_{off}", "weights": HAND["weights"],
+               "gram": [[1, off, 0, 0], [off, 1, 0, 0], [0, 0, 1, 0.25], [0, 0, 0.25, 1]]}
+              for off in (1.05, 1.5)]
+
+
+def upper_factor(gram, damping):
+    """The authors' three steps: Cholesky, inverse, upper Cholesky; more damping when they fail."""
+    h = gram.copy()
+    dead = np.diag(h) == 0
+    mean = np.diag(h)[~dead].mean()
+    h[dead, dead] = mean
+    while True:
+        try:
+            lower = np.linalg.cholesky(h + damping * mean * np.eye(len(h)))
+            half = np.linalg.inv(lower)
+            return np.linalg.cholesky(half.T @ half).T, dead, damping
+        except np.linalg.LinAlgError:
+            damping = min(1, 10 * damping)
+
+
+def sparsegpt(weights, gram, pattern, block, damping):
+    """The authors' loops with exact counts: blocks of columns, lazy update of what is right."""
+    upper, dead, damping = upper_factor(gram, damping)
+    w, (rows, cols) = weights.copy(), weights.shape
+    w[:, dead] = 0
+    keep = np.ones(weights.shape, dtype=bool)
+    group = pattern["group"] if pattern["kind"] == "keep_of_group" else 0
+    if group:
+        block = max(1, block // group) * group
+
+    def choose(first, last, count, by_row):
+        scores = w[:, first:last] ** 2 / np.diag(upper)[first:last] ** 2
+        for part in scores if by_row else [scores.ravel()]:
+            yield top(part, part.size - count, np.ones(part.size, bool))
+
+    for first in range(0, cols, block):
+        last = min(cols, first + block)
+        if not group:
+            by_row = pattern["kind"] == "per_row"
+            unit = 1 if by_row else rows
+            count = int(unit * last * pattern["sparsity"]) - int(unit * first * pattern["sparsity"])
+            chosen = list(choose(first, last, count, by_row))
+            keep[:, first:last] = np.array(chosen).reshape(rows, last - first)
+        errors = np.zeros((rows, last - first))
+        for j in range(first, last):
+            if group and j % group == 0:
+                keep[:, j:j + group] = list(choose(j, j + group, group - pattern["keep"], True))
+            target = np.where(keep[:, j], w[:, j], 0)
+            error = (w[:, j] - target) / upper[j, j]
+            w[:, j:last] -= np.outer(error, upper[j, j:last])
+            w[:, j] = target
+            errors[:, j - first] = error
+        w[:, last:] -= errors @ upper[first:last, last:]
+    return keep, w, damping
+
+
+def weights_loss(weights, updated, gram):
+    difference = weights - updated
+    return float(np.einsum("ij,jk,ik->", difference, gram, difference))
+
+
+def make_sparsegpt_case(layer, pattern, block, damping):
+    weights, gram = np.array(layer["weights"], float), np.array(layer["gram"], float)
+    wanda = warm_mask_of(saliency_of({"name": "wanda"}, weights, gram), pattern)
+    keep, updated, used = sparsegpt(weights, gram, pattern, block, damping)
+    return {"layer": layer["name"], "pattern": pattern, "block": block, "damping": damping,
+            "damping_used": used, "mask": rows_of(keep), "weights": updated.tolist(),
+            "warm_loss": loss_of(weights, gram, wanda), "mask_loss": loss_of(weights, gram, keep),
+            "full_loss": loss_of(weights, gram, np.zeros_like(weights)),
+            "weights_loss": weights_loss(weights, updated.astype(np.float32), gram)}
+
+
+def sparsegpt_section(layers):
+    cases, refused = [], 0
+    for layer in layers:
+        for pattern in PATTERNS.get(layer["name"], SMALL):
+            for block in (1, 4, 5, 128):
+                for damping in (0.01, 0.3):
+                    try:
+                        cases.append(make_sparsegpt_case(layer, pattern, block, damping))
+                    except NearTie:
+                        refused += 1
+    return cases, refused
+
+
 def rounded(value):
     """More digits than any comparison looks at; the inputs have fewer and stay exact."""
     if isinstance(value, float):
@@ -217,6 +303,10 @@ def rounded(value):
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return value
+
+
+def lines_of(cases):
+    return "[\n" + ",\n".join(json.dumps(rounded(case)) for case in cases) + "\n]"
 
 
 def main():
@@ -240,9 +330,12 @@ def main():
         layer["saliencies"] = [{"method": method,
                                 "scores": saliency_of(method, weights, gram).tolist()}
                                for method in METHODS]
-    text = "[\n" + ",\n".join(json.dumps(rounded(case)) for case in cases) + "\n]"
-    output.write_text('{"layers": %s,\n"cases": %s}\n' % (json.dumps(rounded(layers)), text))
-    print(f"{len(cases)} cases, {refused} refused as near-tied, {output.stat().st_size} bytes")
+    gpt_cases, gpt_refused = sparsegpt_section(inputs + INDEFINITE)
+    output.write_text('{"layers": %s,\n"cases": %s,\n"sparsegpt_layers": %s,\n"sparsegpt": %s}\n'
+                      % (json.dumps(rounded(layers)), lines_of(cases),
+                         json.dumps(INDEFINITE), lines_of(gpt_cases)))
+    print(f"{len(cases)} + {len(gpt_cases)} cases, {refused} + {gpt_refused} refused as near-tied, "
+          f"{output.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "client/cpp/cli/names.h"
 #include "client/cpp/cli/result.h"
 #include "client/cpp/cli/session.h"
+#include "client/cpp/cli/sweep_result.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/job_state.h"
 #include "sparsefw/status_macros.h"
@@ -115,8 +116,8 @@ std::string ListLine(const v1::Job& job) {
                                 ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))
                                 : std::string("-");
   return absl::StrFormat("%-40s  %-9s  %-9s  %-12s  %-12s  %-16s  %s ago\n", job.name(),
-                         JobStateName(job.state()), MethodName(job.spec().method()),
-                         PatternName(job.spec().pattern()), shape, progress,
+                         JobStateName(job.state()), MethodName(ResultPoint(job).method()),
+                         PatternName(ResultPoint(job).pattern()), shape, progress,
                          FormatSpan(absl::Now() - FromProto(job.create_time())));
 }
 

@@ -7,6 +7,7 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/format.h"
 #include "client/cpp/cli/names.h"
+#include "client/cpp/cli/sweep_result.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/job_state.h"
@@ -32,12 +33,15 @@ std::optional<absl::Duration> Total(const v1::Job& job, const ClientTimes& times
   return times.total ? times.total : ServerTotal(job);
 }
 
-Json Losses(const v1::Job& job) {
-  if (!job.has_result()) return nullptr;
-  const v1::Losses& losses = job.result().losses();
-  return Json{{"full", Number(losses.full())},       {"warm_start", Number(losses.warm_start())},
-              {"relaxed", Number(losses.relaxed())}, {"rounded", Number(losses.rounded())},
-              {"final", Number(losses.final())},     {"lower_bound", Number(losses.lower_bound())}};
+Json LossesJson(const v1::Losses& losses) {
+  return Json{
+      {"full", Number(losses.full())},
+      {"warm_start", Number(losses.warm_start())},
+      {"relaxed", Number(losses.relaxed())},
+      {"rounded", Number(losses.rounded())},
+      {"final", Number(losses.final())},
+      {"lower_bound", Number(losses.lower_bound())},
+      {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr}};
 }
 
 Json Timings(const v1::Job& job, const ClientTimes& times) {
@@ -80,9 +84,10 @@ class Table {
 void AddWhat(const v1::Job& job, Table& table) {
   table.Add("job", job.name());
   table.Add("state", JobStateName(job.state()));
-  table.Add("method", MethodName(job.spec().method()));
-  table.Add("pattern", absl::StrFormat("%s, %s removed", PatternName(job.spec().pattern()),
-                                       FormatPercent(SparsityOf(job.spec().pattern()))));
+  const v1::SweepPoint point = ResultPoint(job);
+  table.Add("method", MethodName(point.method()));
+  table.Add("pattern", absl::StrFormat("%s, %s removed", PatternName(point.pattern()),
+                                       FormatPercent(SparsityOf(point.pattern()))));
   table.Add("shape", ShapeText(job));
 }
 
@@ -112,20 +117,29 @@ void AddResult(const v1::Job& job, Table& table) {
   table.Add("kept", absl::StrFormat("%d weights (%s)", result.kept_count(),
                                     FormatPercent(weights > 0 ? kept / weights : 0)));
   table.Add("loss, full", absl::StrFormat("%-12s (everything pruned)", FormatLoss(losses.full())));
-  const bool iterative = job.spec().method() == v1::SPARSEFW;
+  const v1::SweepPoint point = ResultPoint(job);
+  const bool iterative = point.method() == v1::SPARSEFW;
   if (iterative) {
     table.Add("loss, warm start", LossText(losses.warm_start(), losses.full()));
     table.Add("loss, relaxed", LossText(losses.relaxed(), losses.full()));
     table.Add("loss, rounded", LossText(losses.rounded(), losses.full()));
   }
   table.Add("loss, final", LossText(losses.final(), losses.full()));
-  if (iterative) {
-    table.Add("lower bound", LossText(losses.lower_bound(), losses.full()));
+  if (losses.has_reconstructed()) {
+    table.Add("loss, updated weights", LossText(losses.reconstructed(), losses.full()));
+  }
+  if (iterative) table.Add("lower bound", LossText(losses.lower_bound(), losses.full()));
+  if (iterative || point.swaps()) {
     table.Add("reduction", absl::StrFormat("%s below the warm start (best: %s)",
                                            FormatPercent(result.relative_reduction()),
                                            CandidateName(result.candidate())));
-    table.Add("iterations", absl::StrFormat("%d, %s", result.iterations(), WhyStopped(result)));
   }
+  if (iterative) {
+    table.Add("iterations", absl::StrFormat("%d, %s", result.iterations(), WhyStopped(result)));
+    table.Add("drift", absl::StrFormat("%.1e", result.drift()));
+  }
+  if (point.swaps()) table.Add("swaps", absl::StrFormat("%d", result.swaps()));
+  if (result.has_damping()) table.Add("damping", absl::StrFormat("%g", result.damping()));
   table.Add("device", result.device());
 }
 
@@ -143,25 +157,42 @@ void AddTimes(const v1::Job& job, const ClientTimes& times, Table& table) {
 
 }  // namespace
 
+Json ResultNumbersJson(const v1::JobResult& result) {
+  return Json{{"kept", result.kept_count()},
+              {"losses", LossesJson(result.losses())},
+              {"relative_reduction", Number(result.relative_reduction())},
+              {"iterations", result.iterations()},
+              {"stop_reason", StopReasonName(result.stop_reason())},
+              {"candidate", CandidateName(result.candidate())},
+              {"swaps", result.swaps()},
+              {"drift", Number(result.drift())},
+              {"damping", result.has_damping() ? Number(result.damping()) : nullptr}};
+}
+
 Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   const v1::JobResult& result = job.result();
   const bool done = job.has_result();
-  const auto or_null = [done](Json value) { return done ? std::move(value) : Json(nullptr); };
+  const v1::SweepPoint point = ResultPoint(job);
+  const Json numbers = ResultNumbersJson(result);
+  const auto number = [&](const char* key) { return done ? numbers[key] : Json(nullptr); };
   Json json;
   json["job"] = job.name();
   json["state"] = JobStateName(job.state());
-  json["method"] = MethodName(job.spec().method());
-  json["pattern"] = PatternName(job.spec().pattern());
+  json["method"] = MethodName(point.method());
+  json["pattern"] = PatternName(point.pattern());
   json["shape"] = Json::array();
   for (const int64_t dim : job.shape()) json["shape"].push_back(dim);
-  json["kept"] = or_null(result.kept_count());
-  json["losses"] = Losses(job);
-  json["relative_reduction"] = or_null(Number(result.relative_reduction()));
-  json["iterations"] = or_null(result.iterations());
-  json["stop_reason"] = or_null(StopReasonName(result.stop_reason()));
-  json["candidate"] = or_null(CandidateName(result.candidate()));
-  json["device"] = or_null(result.device());
+  for (const char* key :
+       {"kept", "losses", "relative_reduction", "iterations", "stop_reason", "candidate"}) {
+    json[key] = number(key);
+  }
+  json["device"] = done ? Json(result.device()) : Json(nullptr);
   json["timings"] = Timings(job, times);
+  for (const char* key : {"swaps", "drift", "damping"}) json[key] = number(key);
+  if (result.sweep_size() > 0) {
+    json["best_point"] = result.best_point();
+    json["sweep"] = SweepJson(job);
+  }
   return json;
 }
 
@@ -191,7 +222,8 @@ std::string ResultText(const v1::Job& job, const ClientTimes& times) {
     AddResult(job, table);
     AddTimes(job, times, table);
   }
-  return table.Text();
+  if (job.result().sweep_size() == 0) return table.Text();
+  return table.Text() + "\n" + SweepText(job);
 }
 
 std::string StatusText(const v1::Job& job) {
@@ -215,7 +247,7 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
       metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
     }
   }
-  metadata["sparsity"] = Json(SparsityOf(job.spec().pattern())).dump();
+  metadata["sparsity"] = Json(SparsityOf(ResultPoint(job).pattern())).dump();
   return metadata;
 }
 

@@ -19,6 +19,9 @@ struct ClientTimes {
   std::optional<absl::Duration> total;  // else from acceptance to end, by the server's clock
 };
 
+// Kept weights, losses, how it ended: what a solve has for itself.
+nlohmann::ordered_json ResultNumbersJson(const v1::JobResult& result);
+
 // The object of --json: always the same keys; null where there is no value.
 nlohmann::ordered_json ResultJson(const v1::Job& job, const ClientTimes& times);
 // As ResultJson, with progress, queue position, error and labels.

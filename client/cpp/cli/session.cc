@@ -32,19 +32,26 @@ absl::Status Written(const absl::Status& status, const v1::Job& job) {
                               std::string(status.message()), job.name())));
 }
 
-absl::Status WriteMask(const v1::Job& job, const client::TensorData& data,
-                       const std::string& path) {
+// A mask as a file of safetensors holds it: a byte for every weight.
+struct BoolMask {
+  std::string name;
+  std::vector<int64_t> dims;
+  std::vector<std::byte> values;
+};
+
+absl::StatusOr<BoolMask> Unpack(const v1::Job& job, std::string name, int64_t kept_count,
+                                const client::TensorData& data) {
   if (data.tensor.spec().dims_size() != 2) {
     return absl::InternalError(job.name() + ": the server's mask is no matrix");
   }
   const int64_t rows = data.tensor.spec().dims(0);
   const int64_t cols = data.tensor.spec().dims(1);
   SPARSEFW_ASSIGN_OR_RETURN(const Mask mask, Mask::FromBytes(rows, cols, data.bytes));
-  if (mask.CountKept() != job.result().kept_count()) {
+  if (mask.CountKept() != kept_count) {
     return absl::InternalError(
         absl::StrFormat("%s: the server's mask keeps %d weights, not the %d "
                         "that it reports",
-                        job.name(), mask.CountKept(), job.result().kept_count()));
+                        job.name(), mask.CountKept(), kept_count));
   }
   std::vector<std::byte> bools(static_cast<size_t>(rows * cols));
   for (int64_t row = 0; row < rows; ++row) {
@@ -52,8 +59,32 @@ absl::Status WriteMask(const v1::Job& job, const client::TensorData& data,
       bools[static_cast<size_t>(row * cols + col)] = std::byte{mask.Get(row, col)};
     }
   }
-  const SafetensorsTensor tensor{"mask", DType::kBool, {rows, cols}, bools};
-  return Written(WriteSafetensors(path, std::span(&tensor, 1), ResultMetadata(job)), job);
+  return BoolMask{std::move(name), {rows, cols}, std::move(bools)};
+}
+
+// `mask`, and of a sweep that kept them all `mask.<point>` as well.
+absl::Status WriteMasks(client::Client& client, const v1::Job& job, const std::string& path,
+                        ProgressDisplay& display, const client::CallOptions& call) {
+  std::vector<BoolMask> masks;
+  const auto add = [&](std::string name, const v1::JobResult& result) -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData data,
+                              Download(client, result.mask(), path, display, call));
+    SPARSEFW_ASSIGN_OR_RETURN(BoolMask mask,
+                              Unpack(job, std::move(name), result.kept_count(), data));
+    masks.push_back(std::move(mask));
+    return absl::OkStatus();
+  };
+  SPARSEFW_RETURN_IF_ERROR(add("mask", job.result()));
+  for (int index = 0; index < job.result().sweep_size(); ++index) {
+    const v1::JobResult& point = job.result().sweep(index).result();
+    if (point.mask().empty() || job.spec().sweep().keep() != v1::Sweep::ALL) continue;
+    SPARSEFW_RETURN_IF_ERROR(add(absl::StrFormat("mask.%d", index), point));
+  }
+  std::vector<SafetensorsTensor> tensors;
+  for (const BoolMask& mask : masks) {
+    tensors.push_back({mask.name, DType::kBool, mask.dims, mask.values});
+  }
+  return Written(WriteSafetensors(path, tensors, ResultMetadata(job)), job);
 }
 
 absl::Status WritePruned(const v1::Job& job, const client::TensorData& data,
@@ -119,9 +150,7 @@ void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& d
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
                           ProgressDisplay& display, const client::CallOptions& call) {
   if (!output.out.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData mask,
-                              Download(client, job.result().mask(), output.out, display, call));
-    SPARSEFW_RETURN_IF_ERROR(WriteMask(job, mask, output.out));
+    SPARSEFW_RETURN_IF_ERROR(WriteMasks(client, job, output.out, display, call));
   }
   if (output.out_weights.empty()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(

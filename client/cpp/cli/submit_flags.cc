@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/names.h"
+#include "client/cpp/cli/sweep_flags.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -25,6 +26,11 @@ absl::Status CheckRanges(const SubmitFlags& flags) {
                                    "--iterations must be at least 1"));
   SPARSEFW_RETURN_IF_ERROR(Require(flags.report_every, flags.report_every.value_or(1) >= 1,
                                    "--report-every must be at least 1"));
+  const double damping = flags.damping.value_or(1);
+  SPARSEFW_RETURN_IF_ERROR(
+      Require(flags.damping, damping >= 0 && damping <= 1, "--damping must be in [0, 1]"));
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.block_size, flags.block_size.value_or(1) >= 1,
+                                   "--block-size must be at least 1"));
   const double rel_gap = flags.rel_gap.value_or(0);
   SPARSEFW_RETURN_IF_ERROR(Require(flags.rel_gap, rel_gap >= 0 && std::isfinite(rel_gap),
                                    "--rel-gap must be at least 0"));
@@ -76,9 +82,29 @@ absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) 
   }
   if (flags.rel_gap) solver.set_rel_gap(*flags.rel_gap);
   if (flags.report_every) solver.set_report_every(*flags.report_every);
-  if (flags.swaps) solver.mutable_refine()->set_swaps(true);
-  if (flags.no_keep_fixed) solver.mutable_refine()->set_keep_fixed(false);
-  solver.set_reconstruct(flags.reconstruct);
+  return absl::OkStatus();
+}
+
+// What is done to the mask of any method, and SparseGPT's own options.
+void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
+  if (flags.swaps) spec.mutable_refine()->set_swaps(true);
+  if (flags.no_keep_fixed) spec.mutable_refine()->set_keep_fixed(false);
+  spec.set_reconstruct(flags.reconstruct);
+  if (flags.damping) spec.mutable_sparsegpt()->set_damping(*flags.damping);
+  if (flags.block_size) spec.mutable_sparsegpt()->set_block_size(*flags.block_size);
+}
+
+// A sweep over patterns needs no --pattern; what else is given holds for every
+// point that does not say otherwise.
+absl::Status ApplyPattern(const SubmitFlags& flags, v1::JobSpec& spec) {
+  if (!flags.sweep.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_sweep(), ParseSweep(flags));
+    if (spec.sweep().points(0).has_pattern()) return absl::OkStatus();
+  } else if (flags.keep_all) {
+    return UsageError("--keep-all belongs to --sweep");
+  }
+  if (flags.pattern.empty()) return UsageError("--pattern is required");
+  SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_pattern(), ParsePattern(flags.pattern, flags.sparsity));
   return absl::OkStatus();
 }
 
@@ -94,9 +120,21 @@ void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
   app.add_option("--rel-gap", flags.rel_gap,
                  "stop once gap <= REL_GAP * relaxed loss; 0 (default): never");
   app.add_option("--report-every", flags.report_every, "iterations between reports (default 100)");
-  app.add_flag("--swaps", flags.swaps, "swap refinement after rounding");
+  app.add_flag("--swaps", flags.swaps,
+               "exchange kept and removed weights while that lowers the loss, after any method");
   app.add_flag("--no-keep-fixed", flags.no_keep_fixed, "swaps may remove fixed weights");
   app.add_flag("--reconstruct", flags.reconstruct, "least-squares update of the kept weights");
+  app.add_option("--damping", flags.damping,
+                 "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
+  app.add_option("--block-size", flags.block_size,
+                 "SparseGPT: columns whose mask is chosen together (default 128)");
+  app.add_option(
+         "--sweep", flags.sweep,
+         "KEY=VALUE[,VALUE...] with alpha, sparsity, method, pattern, swaps or reconstruct; "
+         "may be repeated: every combination is a point of one job")
+      ->allow_extra_args(false);
+  app.add_flag("--keep-all", flags.keep_all,
+               "with --sweep: --out holds every point's mask, not only the best");
 }
 
 }  // namespace
@@ -109,8 +147,8 @@ void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
                  "FILE[:TENSOR] of activations [tokens, d_in]; the server sums the Gram matrix");
   app.add_option("--method", flags.method,
                  "sparsefw (default), wanda, ria, magnitude or sparsegpt");
-  app.add_option("--pattern", flags.pattern, "unstructured, per-row or A:B (A of every B are kept)")
-      ->required();
+  app.add_option("--pattern", flags.pattern,
+                 "unstructured, per-row or A:B (A of every B are kept)");
   app.add_option("--sparsity", flags.sparsity, "share of the weights to remove, [0, 1]");
   AddSolverFlags(app, flags);
   app.add_option("--warm-mask", options.warm_mask, "FILE[:TENSOR] of a mask to start from (BOOL)");
@@ -143,9 +181,10 @@ absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) 
   v1::JobSpec& spec = options.spec;
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--method", flags.method));
   spec.set_method(method);
-  SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_pattern(), ParsePattern(flags.pattern, flags.sparsity));
+  SPARSEFW_RETURN_IF_ERROR(ApplyPattern(flags, spec));
   SPARSEFW_RETURN_IF_ERROR(ApplyWarmStart(flags, spec));
   SPARSEFW_RETURN_IF_ERROR(ApplySolver(flags, *spec.mutable_sparsefw()));
+  ApplyRefinement(flags, spec);
   spec.set_priority(flags.priority);
   spec.set_device(flags.device);
   if (!flags.deadline.empty()) {

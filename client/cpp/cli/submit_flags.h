@@ -32,6 +32,10 @@ struct SubmitFlags {
   bool swaps = false;
   bool no_keep_fixed = false;
   bool reconstruct = false;
+  std::optional<double> damping;
+  std::optional<int32_t> block_size;
+  std::vector<std::string> sweep;  // KEY=VALUE[,VALUE...]
+  bool keep_all = false;
   std::string deadline;
   std::string device;
   int32_t priority = 0;

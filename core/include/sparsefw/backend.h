@@ -72,7 +72,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Called once, first.
+  // Called first. Called again it begins anew from another start on the same
+  // weights and gram: engines keep what they made of these.
   virtual absl::Status Load(const EngineProblem& problem) = 0;
 
   // Takes up to request.count Frank-Wolfe steps without returning to the

@@ -11,6 +11,11 @@
 //   (3) the result is the best mask seen, warm start included: a job never
 //       returns a larger loss than its warm start
 //   (4) an exact line search is offered beside the paper's step
+//
+// One-shot methods (magnitude, Wanda, RIA) stop at the warm start. SparseGPT is
+// another solver behind the same call: sparsefw/sparsegpt.h. It has no mask
+// before it ends, so a stop or a deadline before that is an error, and reports
+// no progress.
 #ifndef SPARSEFW_SOLVER_H_
 #define SPARSEFW_SOLVER_H_
 
@@ -23,6 +28,7 @@
 #include "sparsefw/mask.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/saliency.h"
+#include "sparsefw/sparsegpt.h"
 #include "sparsefw/stop_signal.h"
 
 namespace sparsefw {
@@ -32,7 +38,8 @@ enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw };
 struct SolveOptions {
   Method method = Method::kSparseFw;
   // Warm start of kSparseFw; ignored where the problem brings a saliency or a
-  // warm mask. With a warm mask and no saliency, this method scores it.
+  // warm mask. With a warm mask and no saliency, this method scores it. Of
+  // kSparseGpt, which starts from nothing, the mask it is compared with.
   SaliencyOptions warm_start = {};
 
   double alpha = 0.9;         // [0, 1]: fraction of the kept weights that is fixed
@@ -43,6 +50,8 @@ struct SolveOptions {
   bool swaps = false;          // Unimplemented in this version
   bool keep_fixed = true;
   bool reconstruct = false;  // Unimplemented in this version
+
+  SparseGptOptions sparsegpt = {};  // of kSparseGpt only
 
   // When it is near, the best mask so far is the result. The solver reserves
   // the time of one rounding and one loss, measured on this layer.
@@ -64,26 +73,36 @@ struct ProgressReport {
   double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
   double best_loss = 0;           // of every mask tried so far
   double lower_bound = 0;         // the certificate so far
+  int64_t swaps = 0;              // exchanges taken by swap refinement
+  int sweep_point = 0;            // of SolveSweep: which point is running
   absl::Duration elapsed;
 };
 
 struct SolveResult {
   Mask mask;
+  // New weights [d_out, d_in] to use instead of mask.W: values of the dtype of
+  // W, 0 where the mask is 0. Empty where the result is a mask alone.
+  Matrix<float> weights;
   int64_t kept_count = 0;
-  double full_loss = 0;  // ||WX||^2: the loss of pruning everything
-  double warm_start_loss = 0;
-  double relaxed_loss = 0;  // L(M_T); of one-shot methods the loss of the mask
-  double rounded_loss = 0;  // L(round(M_T)); likewise
-  double final_loss = 0;    // L(mask): float64 reductions, from scratch
+  double full_loss = 0;        // ||WX||^2: the loss of pruning everything
+  double warm_start_loss = 0;  // of kSparseGpt, what it is compared with
+  double relaxed_loss = 0;     // L(M_T); of one-shot methods the loss of the mask
+  double rounded_loss = 0;     // L(round(M_T)); likewise
+  double final_loss = 0;       // L(mask): float64 reductions, from scratch
+  // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights.
+  double reconstructed_loss = 0;
+  double damping = 0;  // of kSparseGpt: the one that was enough
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
   // smaller loss. One-shot methods take no step and report 0, which always holds.
   double lower_bound = 0;
-  double relative_reduction = 0;  // 1 - final/warm_start; 0 where both are 0
+  // 1 - final/warm_start; 0 where both are 0. Of kSparseGpt, whose result is
+  // the weights, 1 - reconstructed/warm_start: negative where it does worse.
+  double relative_reduction = 0;
   int64_t iterations = 0;
   StopCause stop_cause = StopCause::kIterations;
-  CandidateKind candidate = CandidateKind::kWarmStart;
-  absl::Duration load_time;   // validation, conversion, warm start
-  absl::Duration solve_time;  // everything after it
+  CandidateKind candidate = CandidateKind::kWarmStart;  // of kSparseFw
+  absl::Duration load_time;                             // validation, conversion, warm start
+  absl::Duration solve_time;                            // everything after it
 };
 
 // Called on the thread that called Solve; must not block for long.
@@ -94,17 +113,20 @@ class SolveObserver {
 };
 
 // Errors:  InvalidArgument  options out of range (OPTION_INVALID)
-//          Unimplemented    kSparseGpt, swaps, reconstruct (NOT_IN_THIS_VERSION)
+//          Unimplemented    swaps, reconstruct (NOT_IN_THIS_VERSION)
 absl::Status ValidateOptions(const SolveOptions& options);
 
 // Shapes, dtypes: Problem. observer may be null; stop may be null.
 // Numeric: warm-start, rounded and final losses are recomputed from scratch
 //          with float64 accumulation; the same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
-// Memory:  see Backend::EstimateHostBytes.
+// Memory:  see Backend::EstimateHostBytes; of kSparseGpt, SparseGptBytes.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say
+//          InvalidArgument    kSparseGpt: G is not positive definite, whatever
+//                             the damping (GRAM_NOT_POSITIVE_DEFINITE); a new
+//                             weight does not fit the dtype of W (NON_FINITE)
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask
 //          ResourceExhausted  memory

@@ -18,7 +18,10 @@ CpuEngine::CpuEngine(const EngineOptions& options, Precision precision)
       unstoppable_(options.threads, nullptr) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {
+  const bool first = problem_.warm == nullptr;
   problem_ = problem;
+  iteration_.reset();
+  if (!first) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(scale_, ChooseScale(problem.weights, problem.gram, workers_));
   return absl::OkStatus();
 }

@@ -1,8 +1,10 @@
-// The threads of one engine, and its stop signal.
+// The threads of one engine, its stop signal and its deadline.
 #ifndef SPARSEFW_CORE_SRC_CPU_WORKERS_H_
 #define SPARSEFW_CORE_SRC_CPU_WORKERS_H_
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -15,15 +17,20 @@ namespace sparsefw::cpu {
 // An arena of its own, so that several engines of one process neither steal
 // each other's tasks nor start more threads than they were given.
 //
-// Every call returns Cancelled when the stop signal is set, even if it came
-// too late to leave anything out. Exceptions of a body reach the caller.
+// Every call returns Cancelled when the stop signal is set or the deadline has
+// passed, even if it came too late to leave anything out. Exceptions of a body
+// reach the caller.
 class Workers {
  public:
-  // threads 0: all cores. stop may be null; not owned.
-  Workers(int threads, const StopSignal* stop) : arena_(threads), stop_(stop) {}
+  // threads 0: all cores. stop may be null; not owned. past_deadline is called
+  // on any thread, before every body; empty: there is no deadline.
+  Workers(int threads, const StopSignal* stop, std::function<bool()> past_deadline = {})
+      : arena_(threads), stop_(stop), past_deadline_(std::move(past_deadline)) {}
 
   int threads() const { return arena_.threads(); }
-  bool stopped() const { return stop_ != nullptr && stop_->requested(); }
+  bool stopped() const {
+    return (stop_ != nullptr && stop_->requested()) || (past_deadline_ && past_deadline_());
+  }
 
   // Calls body(0) .. body(count - 1), concurrently and in no order; results
   // must not depend on either. Once stopped the remaining calls are left out.
@@ -36,6 +43,7 @@ class Workers {
   absl::Status Outcome() const;
   const Arena arena_;
   const StopSignal* const stop_;
+  const std::function<bool()> past_deadline_;
 };
 
 // Consecutive rows, a few at a time: the unit of parallel work. It depends on

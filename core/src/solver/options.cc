@@ -42,9 +42,11 @@ absl::Status ValidateOptions(const SolveOptions& options) {
   SPARSEFW_RETURN_IF_ERROR(RequireFiniteNotNegative("rel_gap", options.rel_gap));
   SPARSEFW_RETURN_IF_ERROR(
       RequireFiniteNotNegative("ria_exponent", options.warm_start.ria_exponent));
-  if (options.method == Method::kSparseGpt) {
-    return NotInThisVersion("method SPARSEGPT is not in this version");
+  if (!(options.sparsegpt.damping >= 0 && options.sparsegpt.damping <= 1)) {
+    return OptionInvalid(
+        absl::StrFormat("damping must be in [0, 1]; got damping=%g", options.sparsegpt.damping));
   }
+  SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("block", options.sparsegpt.block, 1));
   if (options.swaps) return NotInThisVersion("swap refinement (swaps) is not in this version");
   if (options.reconstruct) {
     return NotInThisVersion("weight reconstruction (reconstruct) is not in this version");

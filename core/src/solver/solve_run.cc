@@ -43,7 +43,9 @@ absl::Status CancelledWithoutMask() {
 SolveRun::SolveRun(const SolveContext& context) : context_(context), start_(context.now()) {}
 
 absl::StatusOr<SolveResult> SolveRun::Run() {
-  if (absl::Status status = Prepare(); !status.ok()) {
+  absl::Status status = Prepare();
+  if (status.ok() && context_.options.method == Method::kSparseGpt) status = RunSparseGpt();
+  if (!status.ok()) {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
   if (!one_shot()) SPARSEFW_RETURN_IF_ERROR(Iterate());
@@ -95,8 +97,12 @@ absl::Status SolveRun::ChooseWarmStart() {
 }
 
 absl::Status SolveRun::LoadEngine() {
-  const EngineOptions options = {.threads = context_.options.threads, .stop = context_.stop};
-  SPARSEFW_ASSIGN_OR_RETURN(engine_, context_.backend.CreateEngine(options));
+  LayerWork& work = context_.work;
+  if (work.engine == nullptr) {
+    const EngineOptions options = {.threads = context_.options.threads, .stop = context_.stop};
+    SPARSEFW_ASSIGN_OR_RETURN(work.engine, context_.backend.CreateEngine(options));
+  }
+  engine_ = work.engine.get();
   const Problem& problem = context_.problem;
   SPARSEFW_RETURN_IF_ERROR(engine_->Load({.weights = problem.weights,
                                           .gram = problem.gram,
@@ -109,8 +115,11 @@ absl::Status SolveRun::LoadEngine() {
 
 // The warm start is the first mask there is.
 absl::Status SolveRun::EvaluateStart() {
-  const Mask nothing_kept(warm_.rows(), warm_.cols());
-  SPARSEFW_ASSIGN_OR_RETURN(result_.full_loss, TimedLoss(nothing_kept));
+  LayerWork& work = context_.work;
+  if (!work.full_loss) {
+    SPARSEFW_ASSIGN_OR_RETURN(work.full_loss, TimedLoss(Mask(warm_.rows(), warm_.cols())));
+  }
+  result_.full_loss = *work.full_loss;
   if (!std::isfinite(result_.full_loss)) {
     return WithReason(
         absl::InvalidArgumentError("the loss of pruning everything overflows float64; "
@@ -118,7 +127,11 @@ absl::Status SolveRun::EvaluateStart() {
         "NON_FINITE");
   }
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
-  SPARSEFW_ASSIGN_OR_RETURN(result_.warm_start_loss, TimedLoss(warm_));
+  if (work.warm != warm_) {
+    SPARSEFW_ASSIGN_OR_RETURN(work.warm_loss, TimedLoss(warm_));
+    work.warm = warm_;
+  }
+  result_.warm_start_loss = work.warm_loss;
   result_.mask = warm_;
   result_.final_loss = result_.warm_start_loss;
   result_.rounded_loss = result_.warm_start_loss;
@@ -193,7 +206,8 @@ int64_t SolveRun::BatchSize() const {
   const int64_t limit = std::min(to_end, to_report);
   if (stats_.iteration == 0) return 1;
   if (step_time_ <= absl::ZeroDuration()) return limit;
-  const absl::Duration left = context_.options.deadline - context_.now() - loss_time_ - round_time_;
+  const absl::Duration left =
+      context_.options.deadline - context_.now() - context_.work.loss_time - round_time_;
   const auto by_time =
       static_cast<int64_t>(absl::FDivDuration(std::min(kBatchTime, left), step_time_));
   return std::clamp<int64_t>(by_time, 1, limit);
@@ -201,7 +215,8 @@ int64_t SolveRun::BatchSize() const {
 
 // True when one more step would leave too little time for a rounding and a loss.
 bool SolveRun::DeadlineNear() const {
-  return context_.now() + step_time_ + round_time_ + loss_time_ >= context_.options.deadline;
+  return context_.now() + step_time_ + round_time_ + context_.work.loss_time >=
+         context_.options.deadline;
 }
 
 absl::Status SolveRun::Report() {
@@ -239,7 +254,7 @@ absl::StatusOr<double> SolveRun::LossOf(const Mask& mask) {
 absl::StatusOr<double> SolveRun::TimedLoss(const Mask& mask) {
   const absl::Time begin = context_.now();
   SPARSEFW_ASSIGN_OR_RETURN(const double loss, engine_->Loss(mask));
-  loss_time_ = std::max(loss_time_, context_.now() - begin);
+  context_.work.loss_time = std::max(context_.work.loss_time, context_.now() - begin);
   return loss;
 }
 
@@ -263,7 +278,9 @@ SolveResult SolveRun::Finish() {
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {
-    result_.relative_reduction = 1 - result_.final_loss / result_.warm_start_loss;
+    const bool new_weights = context_.options.method == Method::kSparseGpt;
+    const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
+    result_.relative_reduction = 1 - loss / result_.warm_start_loss;
   }
   result_.solve_time = context_.now() - start_ - result_.load_time;
   return std::move(result_);

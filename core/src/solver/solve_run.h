@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/src/solver/layer_work.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
@@ -19,13 +19,17 @@ struct SolveContext {
   const Problem& problem;
   const SolveOptions& options;
   const Backend& backend;
+  LayerWork& work;  // of this W and G
   SolveObserver* observer = nullptr;
   const StopSignal* stop = nullptr;
   std::function<absl::Time()> now;
 };
 
+// One solve from end to end; whatever it throws has become a status.
+absl::StatusOr<SolveResult> RunSolve(const SolveContext& context);
+
 // Validation, warm start, fixed set; steps between report points; best mask.
-// Lives for one call of Run. Throws std::bad_alloc: Solve turns it into a status.
+// Lives for one call of Run. Throws std::bad_alloc: RunSolve turns it into a status.
 class SolveRun {
  public:
   explicit SolveRun(const SolveContext& context);
@@ -41,6 +45,7 @@ class SolveRun {
   absl::Status LoadEngine();
   absl::Status EvaluateStart();
   absl::Status CheckLimits() const;
+  absl::Status RunSparseGpt();  // solve_sparsegpt.cc
 
   // From then on stop and deadline only end the iteration.
   absl::Status Iterate();
@@ -55,7 +60,7 @@ class SolveRun {
 
   const SolveContext context_;
   const absl::Time start_;
-  std::unique_ptr<Engine> engine_;
+  Engine* engine_ = nullptr;  // of context_.work
   Matrix<float> own_saliency_;
   ConstMatrixView saliency_;
   Mask warm_;
@@ -66,7 +71,6 @@ class SolveRun {
   Mask last_tried_;     // the mask whose loss is result_.rounded_loss
   int64_t last_report_ = -1;
   // Measured on this layer, to be prompt about stop and deadline.
-  absl::Duration loss_time_;
   absl::Duration round_time_;
   absl::Duration step_time_;
 };

@@ -13,23 +13,29 @@ namespace sparsefw {
 absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
                                   const Backend& backend, SolveObserver* observer,
                                   const StopSignal* stop) {
-  const SolveContext context = {.problem = problem,
-                                .options = options,
-                                .backend = backend,
-                                .observer = observer,
-                                .stop = stop,
-                                .now = absl::Now};
+  LayerWork work;
+  return RunSolve({.problem = problem,
+                   .options = options,
+                   .backend = backend,
+                   .work = work,
+                   .observer = observer,
+                   .stop = stop,
+                   .now = absl::Now});
+}
+
+absl::StatusOr<SolveResult> RunSolve(const SolveContext& context) {
   // No exception leaves core; inside, allocations may throw.
   try {
     return SolveRun(context).Run();
   } catch (const std::bad_alloc&) {
     return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
                           "out of memory while solving a [%d, %d] layer on backend \"%s\"",
-                          problem.weights.rows(), problem.weights.cols(), backend.name())),
+                          context.problem.weights.rows(), context.problem.weights.cols(),
+                          context.backend.name())),
                       "OUT_OF_MEMORY");
   } catch (const std::exception& error) {
     return absl::InternalError(
-        absl::StrFormat("backend \"%s\" failed: %s", backend.name(), error.what()));
+        absl::StrFormat("backend \"%s\" failed: %s", context.backend.name(), error.what()));
   }
 }
 

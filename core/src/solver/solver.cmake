@@ -1,2 +1,3 @@
 # Orchestration and registry, a part of sparsefw::core.
-set(SPARSEFW_SOLVER_SOURCES solver/options.cc solver/registry.cc solver/solve_run.cc solver/solver.cc)
+set(SPARSEFW_SOLVER_SOURCES solver/options.cc solver/registry.cc solver/solve_run.cc
+    solver/solve_sparsegpt.cc solver/solver.cc solver/sweep.cc)

@@ -104,9 +104,18 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   options.set_step_rule(v1::LINE_SEARCH);
   options.set_rel_gap(0.125);
   options.set_report_every(3);
-  options.set_reconstruct(true);
-  options.mutable_refine()->set_swaps(true);
-  options.mutable_refine()->set_keep_fixed(false);
+  proto.set_reconstruct(true);
+  proto.mutable_refine()->set_swaps(true);
+  proto.mutable_refine()->set_keep_fixed(false);
+  proto.mutable_sparsegpt()->set_damping(0.5);
+  proto.mutable_sparsegpt()->set_block_size(64);
+  v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
+  point.set_method(v1::WANDA);
+  point.mutable_pattern()->mutable_per_row()->set_sparsity(0.25);
+  point.set_alpha(0.5);
+  point.set_swaps(false);
+  point.set_reconstruct(true);
+  proto.mutable_sweep()->set_keep(v1::Sweep::ALL);
   proto.set_priority(-5);
   proto.mutable_deadline()->set_seconds(60);
   proto.mutable_deadline()->set_nanos(5);
@@ -124,6 +133,56 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
   proto.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+}
+
+TEST(ConvertJobTest, APointOfASweepTakesFromTheJobWhatItDoesNotSay) {
+  v1::JobSpec proto = Minimal();
+  proto.set_method(v1::RIA);
+  proto.mutable_refine()->set_swaps(true);
+  proto.mutable_sparsefw()->set_alpha(0.25);
+  proto.mutable_sparsefw()->set_iterations(7);
+  v1::Sweep& sweep = *proto.mutable_sweep();
+  sweep.add_points();
+  sweep.add_points()->set_method(v1::SPARSEFW);
+  sweep.add_points()->set_alpha(0);
+  sweep.add_points()->set_swaps(false);
+  sweep.add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->sweep.size(), 5);
+  EXPECT_EQ(spec->sweep_keep, SweepKeep::kBest);
+  for (const SweepPoint& point : spec->sweep) EXPECT_EQ(point.options.iterations, 7);
+  EXPECT_EQ(spec->sweep[0].options.method, Method::kRia);
+  EXPECT_EQ(spec->sweep[0].options.alpha, 0.25);
+  EXPECT_TRUE(spec->sweep[0].options.swaps);
+  EXPECT_EQ(spec->sweep[0].pattern, Pattern::KeepOfGroup(2, 4));
+  EXPECT_EQ(spec->sweep[1].options.method, Method::kSparseFw);
+  EXPECT_EQ(spec->sweep[2].options.alpha, 0);
+  EXPECT_FALSE(spec->sweep[3].options.swaps);
+  EXPECT_EQ(spec->sweep[4].pattern, Pattern::PerRow(0.5));
+}
+
+TEST(ConvertJobTest, ASweepOverPatternsNeedsNoneOfTheJob) {
+  v1::JobSpec proto;
+  proto.mutable_sweep()->add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->pattern, Pattern::PerRow(0.5));
+  proto.mutable_sweep()->add_points()->set_alpha(0.5);
+  ExpectInvalid(FromProto(proto).status(), "PATTERN_INVALID", "pattern must be");
+}
+
+TEST(ConvertJobTest, NamesThePointOfASweepThatIsWrong) {
+  v1::JobSpec proto = Minimal();
+  proto.mutable_sweep()->add_points();
+  proto.mutable_sweep()->add_points()->set_method(static_cast<v1::Method>(42));
+  ExpectInvalid(FromProto(proto).status(), "ENUM_UNKNOWN", "sweep.points[1]: method must be");
+  proto = Minimal();
+  for (int i = 0; i < 257; ++i) proto.mutable_sweep()->add_points();
+  ExpectInvalid(FromProto(proto).status(), "OPTION_INVALID", "at most 256; got 257");
+  proto = Minimal();
+  proto.mutable_sweep()->set_keep(static_cast<v1::Sweep::Keep>(9));
+  ExpectInvalid(FromProto(proto).status(), "ENUM_UNKNOWN", "sweep.keep");
 }
 
 TEST(ConvertJobTest, NamesWhatIsWrong) {

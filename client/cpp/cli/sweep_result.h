@@ -1,0 +1,23 @@
+// What came of a sweep: the point that the job's numbers are of, and all points.
+#ifndef SPARSEFW_CLIENT_CLI_SWEEP_RESULT_H_
+#define SPARSEFW_CLIENT_CLI_SWEEP_RESULT_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "sparsefw/v1/job.pb.h"
+
+namespace sparsefw::cli {
+
+// The setting of the job's result: of a sweep its best point, else the job's own.
+v1::SweepPoint ResultPoint(const v1::Job& job);
+
+// An object for every point, in order: its setting, its numbers or its error.
+nlohmann::ordered_json SweepJson(const v1::Job& job);
+
+// The same as an aligned table, the best point marked with a star.
+std::string SweepText(const v1::Job& job);
+
+}  // namespace sparsefw::cli
+
+#endif  // SPARSEFW_CLIENT_CLI_SWEEP_RESULT_H_

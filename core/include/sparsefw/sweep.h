@@ -1,0 +1,57 @@
+// Many settings on one layer: which alpha, which method, how sparse.
+//
+// What they have in common is done once: the checks of W and G, their
+// conversion, the loss of pruning everything, and, for settings with the same
+// warm start, its loss and its product D(M_0) G.
+#ifndef SPARSEFW_SWEEP_H_
+#define SPARSEFW_SWEEP_H_
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/pattern.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/solver.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw {
+
+struct SweepPoint {
+  Pattern pattern;
+  SolveOptions options;
+};
+
+// Called on the thread that called SolveSweep, point after point.
+class SweepObserver {
+ public:
+  virtual ~SweepObserver() = default;
+  // report.sweep_point says which point is running.
+  virtual void OnReport(const ProgressReport& report) = 0;
+  // Each point ends with its result or with the reason why it has none. Not OK
+  // ends the sweep; SolveSweep returns it.
+  virtual absl::Status OnResult(size_t point, absl::StatusOr<SolveResult> result) = 0;
+};
+
+// Solves layer with every point's pattern and options, in order; layer.pattern
+// is not used. Every result is, bit for bit, that of Solve with that point
+// alone.
+//
+// Once `stop` is set or a deadline has passed, points not yet begun end with
+// Cancelled and DeadlineExceeded. Nothing else that befalls a point ends the
+// sweep.
+//
+// Memory:  that of the point that needs most, and for the shared product
+//          4 or 8 bytes a weight.
+// Threads: as Solve. options.threads is taken from the first point.
+// Errors:  InvalidArgument  no point; what ValidateProblem says of W and G
+//          what OnResult returned
+//          ResourceExhausted  memory
+absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points,
+                        const Backend& backend, SweepObserver& observer, const StopSignal* stop);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_SWEEP_H_

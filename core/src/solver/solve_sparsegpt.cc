@@ -1,0 +1,39 @@
+// SparseGPT as a method of Solve.
+#include <utility>
+
+#include "core/src/cpu/workers.h"
+#include "core/src/solver/solve_run.h"
+#include "core/src/sparsegpt/sparsegpt.h"
+#include "core/src/weights_loss.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw {
+
+// The warm start has been evaluated, to compare with; it is no result here.
+absl::Status SolveRun::RunSparseGpt() {
+  const Problem& problem = context_.problem;
+  const SolveOptions& options = context_.options;
+  SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+  cpu::Workers limited(options.threads, context_.stop,
+                       [this] { return context_.now() >= context_.options.deadline; });
+  absl::StatusOr<sparsegpt::PrunedLayer> pruned =
+      sparsegpt::Prune(problem, options.sparsegpt, limited);
+  // Which of the two it was.
+  if (absl::IsCancelled(pruned.status())) SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+  SPARSEFW_RETURN_IF_ERROR(pruned.status());
+
+  result_.mask = std::move(pruned->mask);
+  result_.weights = std::move(pruned->weights);
+  result_.damping = pruned->damping;
+  SPARSEFW_ASSIGN_OR_RETURN(result_.final_loss, TimedLoss(result_.mask));
+  result_.rounded_loss = result_.final_loss;
+  result_.relaxed_loss = result_.final_loss;
+  // There is a result now: its last loss is not cut short by the deadline.
+  cpu::Workers workers(options.threads, context_.stop);
+  SPARSEFW_ASSIGN_OR_RETURN(
+      result_.reconstructed_loss,
+      WeightsLoss(problem.weights, result_.weights.view(), problem.gram, workers));
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw

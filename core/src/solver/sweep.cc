@@ -1,0 +1,57 @@
+#include "sparsefw/sweep.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/src/solver/layer_work.h"
+#include "core/src/solver/solve_run.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+class PointObserver final : public SolveObserver {
+ public:
+  PointObserver(SweepObserver& sweep, size_t point) : sweep_(sweep), point_(point) {}
+  void OnReport(const ProgressReport& report) override {
+    ProgressReport numbered = report;
+    numbered.sweep_point = static_cast<int>(point_);
+    sweep_.OnReport(numbered);
+  }
+
+ private:
+  SweepObserver& sweep_;
+  const size_t point_;
+};
+
+}  // namespace
+
+absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points,
+                        const Backend& backend, SweepObserver& observer, const StopSignal* stop) {
+  if (points.empty()) {
+    return WithReason(absl::InvalidArgumentError("a sweep must have at least 1 point; got 0"),
+                      "OPTION_INVALID");
+  }
+  LayerWork work;
+  for (size_t index = 0; index < points.size(); ++index) {
+    Problem problem = layer;
+    problem.pattern = points[index].pattern;
+    SolveOptions options = points[index].options;
+    options.threads = points.front().options.threads;  // they share an engine
+    PointObserver point_observer(observer, index);
+    absl::StatusOr<SolveResult> result = RunSolve({.problem = problem,
+                                                   .options = options,
+                                                   .backend = backend,
+                                                   .work = work,
+                                                   .observer = &point_observer,
+                                                   .stop = stop,
+                                                   .now = absl::Now});
+    // An engine that failed on the way is in no defined state.
+    if (!result.ok()) work.engine.reset();
+    SPARSEFW_RETURN_IF_ERROR(observer.OnResult(index, std::move(result)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,34 @@
+// Damping: what makes a Gram matrix safe to factorise.
+#ifndef SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_
+#define SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::sparsegpt {
+
+struct DampedFactor {
+  double damping = 0;                 // the one that was enough
+  std::vector<int64_t> dead_columns;  // those whose diagonal is 0, ascending
+};
+
+// Factorises H = G + damping * mean(diag G) * I, with more damping until it
+// succeeds: 0 is followed by 0.01, any other by ten times as much, the last is
+// 1. A zero on the diagonal becomes the mean of the others first (1 when there
+// is no other), and counts for none.
+//
+// Shapes:  gram [size, stride], stride >= size, symmetric; out: U of
+//          inverse_factor.h in the upper triangle
+// Cost:    2/3 size^3 flops a try
+// Errors:  Cancelled
+//          InvalidArgument  no damping up to 1 is enough (GRAM_NOT_POSITIVE_DEFINITE)
+absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size, double damping,
+                                             cpu::Workers& workers);
+
+}  // namespace sparsefw::sparsegpt
+
+#endif  // SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_

@@ -1,0 +1,100 @@
+#include "core/src/sparsegpt/sparsegpt.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/src/cpu/scaled_layer.h"
+#include "core/src/finite.h"
+#include "core/src/sparsegpt/column_sweep.h"
+#include "core/src/sparsegpt/damping.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace sparsegpt {
+namespace {
+
+using Layer = cpu::ScaledLayer<double>;
+
+// Infinite where the value does not fit.
+float RoundedTo(DType dtype, double value) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (std::fabs(value) > std::numeric_limits<float>::max()) return kInfinity;
+  const auto narrow = static_cast<float>(value);
+  if (dtype == DType::kF16) return ToFloat(ToHalf(narrow));
+  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(narrow));
+  return narrow;
+}
+
+absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer, cpu::Workers& workers) {
+  if (columns.empty()) return absl::OkStatus();
+  const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
+  return workers.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      for (const int64_t column : columns) layer.weights(row, column) = 0;
+    }
+  });
+}
+
+// In the units and values of the given dtype.
+absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const cpu::Scale& scale, DType dtype,
+                                         cpu::Workers& workers) {
+  Matrix<float> result(layer.rows, layer.cols);
+  const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
+  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      for (int64_t col = 0; col < layer.cols; ++col) {
+        const double value = std::ldexp(layer.weights(row, col), -scale.weights_exponent);
+        result(row, col) = RoundedTo(dtype, value);
+      }
+    }
+  }));
+  const std::optional<NonFinite> found = FindNonFinite(result.view());
+  if (!found) return result;
+  const double value = std::ldexp(layer.weights(found->row, found->col), -scale.weights_exponent);
+  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                        "the new weights must fit in the dtype of weights, %s; got %g at [%d, %d]",
+                        DTypeName(dtype), value, found->row, found->col)),
+                    "NON_FINITE");
+}
+
+}  // namespace
+
+absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
+                                  cpu::Workers& workers) {
+  SPARSEFW_ASSIGN_OR_RETURN(const cpu::Scale scale,
+                            cpu::ChooseScale(problem.weights, problem.gram, workers));
+  SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
+                            cpu::LoadScaled<double>(problem.weights, problem.gram, scale, workers));
+  SPARSEFW_ASSIGN_OR_RETURN(const DampedFactor factor,
+                            FactorizeDamped(layer.gram, layer.cols, options.damping, workers));
+  SPARSEFW_RETURN_IF_ERROR(ZeroColumns(factor.dead_columns, layer, workers));
+
+  PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(), factor.damping};
+  ColumnSweep sweep({layer.weights, layer.gram, layer.rows, layer.cols}, problem.pattern,
+                    options.block, workers);
+  SPARSEFW_RETURN_IF_ERROR(sweep.Run(result.mask));
+  SPARSEFW_ASSIGN_OR_RETURN(result.weights,
+                            NewWeights(layer, scale, problem.weights.dtype(), workers));
+  return result;
+}
+
+}  // namespace sparsegpt
+
+int64_t SparseGptBytes(int64_t rows, int64_t cols, const Pattern& pattern,
+                       const SparseGptOptions& options) {
+  const int64_t stride = (cols + 63) / 64 * 64;
+  const int64_t block = sparsegpt::BlockColumns(pattern, options.block, cols);
+  const int64_t layer = 8 * stride * (rows + cols);
+  const int64_t factor = 8 * (4 * cols + 128) * 128;
+  const int64_t sweep = (8 + 8 + 1) * rows * block + 8 * block * block;
+  const int64_t weights_and_saliency = 2 * 4 * rows * cols;
+  const int64_t masks = 4 * rows * ((cols + 7) / 8);
+  return layer + factor + sweep + weights_and_saliency + masks;
+}
+
+}  // namespace sparsefw

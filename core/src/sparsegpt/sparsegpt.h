@@ -1,0 +1,35 @@
+// SparseGPT on one layer: sparsefw/sparsegpt.h says what it computes.
+#ifndef SPARSEFW_CORE_SRC_SPARSEGPT_SPARSEGPT_H_
+#define SPARSEFW_CORE_SRC_SPARSEGPT_SPARSEGPT_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/workers.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/sparsegpt.h"
+
+namespace sparsefw::sparsegpt {
+
+struct PrunedLayer {
+  Mask mask;              // meets the pattern exactly
+  Matrix<float> weights;  // [rows, cols]: values of the dtype of W; 0 where pruned
+  double damping = 0;     // the one that was enough
+};
+
+// The problem and the options are valid; saliency and warm mask are not used.
+//
+// Numeric: float64; the same bits for any number of threads
+// Memory:  SparseGptBytes
+// Cost:    (2/3 cols + rows) * cols^2 flops in products
+// Errors:  Cancelled        stop signal or deadline of `workers`, looked at
+//                           before every piece of work of some 20 ms at most
+//          InvalidArgument  G is not positive definite, whatever the damping
+//                           (GRAM_NOT_POSITIVE_DEFINITE); a new weight is too
+//                           large for the dtype of W (NON_FINITE)
+absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
+                                  cpu::Workers& workers);
+
+}  // namespace sparsefw::sparsegpt
+
+#endif  // SPARSEFW_CORE_SRC_SPARSEGPT_SPARSEGPT_H_

@@ -1,0 +1,27 @@
+// What a spec asks for, point by point.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_SPEC_H_
+#define SPARSEFW_SERVER_JOBS_JOB_SPEC_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/jobs/job.h"
+#include "sparsefw/mask.h"
+
+namespace sparsefw::server {
+
+// The points of the sweep; without one, the job's own setting.
+std::vector<SweepPoint> PointsOf(const JobSpec& spec);
+
+// `status` with "sweep.points[index]: " before the message.
+absl::Status AtPoint(size_t index, const absl::Status& status);
+
+// The first error of `check` over the points; of a sweep it names the point.
+absl::Status CheckPoints(const JobSpec& spec,
+                         const std::function<absl::Status(const SweepPoint&)>& check);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_SPEC_H_
