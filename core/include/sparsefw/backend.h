@@ -46,6 +46,10 @@ struct StepStats {
   double step_size = 0;     // eta of the last step; 0 before the first
   // max over the iterates seen, the current included, of L(M_s) - g_s
   double lower_bound = 0;
+  // Coordinates that entered or left the vertex, summed over the steps since
+  // Load: |V_s xor V_{s-1}|, with V_{-1} = M_0. What incremental updates cost;
+  // an engine may leave out weights that are 0.
+  int64_t toggled = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
 };
 

@@ -137,7 +137,8 @@ double FrankWolfe<Real>::StepSize(StepRule rule) const {
 template <typename Real>
 absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
   const bool refresh = (stats_.iteration + 1) % kRefreshPeriod == 0;
-  const bool dense = refresh_vertex_product_ || CountToggles() > DenseFrom();
+  const int64_t toggles = CountToggles();
+  const bool dense = refresh_vertex_product_ || toggles > DenseFrom();
   if (!dense && !refresh && rule == StepRule::kOpenLoop) {
     SPARSEFW_RETURN_IF_ERROR(ApplyAndScan(StepSize(rule)));
   } else {
@@ -148,6 +149,7 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
     SPARSEFW_RETURN_IF_ERROR(Scan(refresh ? 0 : step_size));
   }
   refresh_vertex_product_ = refresh;
+  stats_.toggled += toggles;
   ++stats_.iteration;
   Evaluate();
   return absl::OkStatus();

@@ -36,6 +36,15 @@ Matrix<double> ToDouble(const Mask& mask) {
   return result;
 }
 
+int64_t CountDifferences(const Mask& a, const Mask& b) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < a.rows(); ++row) {
+    for (int64_t col = 0; col < a.cols(); ++col)
+      count += a.Get(row, col) != b.Get(row, col) ? 1 : 0;
+  }
+  return count;
+}
+
 // Moves the `count` first in the order of `before` to the front.
 template <typename Before>
 void SelectFirst(std::vector<int64_t>& indices, int64_t count, Before before) {
@@ -63,6 +72,7 @@ absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
   weights_ = ToDouble(problem.weights);
   fixed_ = *problem.fixed;
   mask_ = ToDouble(*problem.warm);
+  previous_vertex_ = *problem.warm;
   iteration_ = 0;
   step_size_ = 0;
   lower_bound_ = -std::numeric_limits<double>::infinity();
@@ -171,6 +181,8 @@ absl::Status ReferenceEngine::TakeStep(StepRule rule) {
     // Not (1 - eta) m + eta v: an entry whose mask and vertex agree stays exactly where it is.
     mask_.data()[i] += eta * (vertex - mask_.data()[i]);
   }
+  toggled_ += CountDifferences(evaluation_->vertex, previous_vertex_);
+  previous_vertex_ = std::move(evaluation_->vertex);
   evaluation_.reset();
   step_size_ = eta;
   ++iteration_;
@@ -195,6 +207,7 @@ absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) 
                        .gap = evaluation_->gap,
                        .step_size = step_size_,
                        .lower_bound = lower_bound_,
+                       .toggled = toggled_,
                        .reached_gap = reached_gap};
     }
     SPARSEFW_RETURN_IF_ERROR(TakeStep(request.rule));

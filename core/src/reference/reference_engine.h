@@ -83,6 +83,8 @@ class ReferenceEngine final : public Engine {
   Matrix<double> mask_;  // M_t, the fixed set included
   int64_t iteration_ = 0;
   double step_size_ = 0;
+  Mask previous_vertex_;  // V_{t-1}, the fixed set included; at first the warm start
+  int64_t toggled_ = 0;   // over all steps
   double lower_bound_ = 0;
   std::optional<Evaluation> evaluation_;  // of mask_; empty until asked for
 };

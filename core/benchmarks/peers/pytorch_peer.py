@@ -1,0 +1,141 @@
+"""The paper's Algorithm 2 as one would first write it in PyTorch, on the CPU, in float32.
+
+    pytorch_peer.py --layer FILE --threads T
+
+FILE is a safetensors file with float32 tensors "weight" [rows, cols] and "gram" [cols, cols].
+Prints one line that says what it is, then answers every line
+{"pattern": "unstructured:0.6", "alpha": 0.9, "iterations": 200, "seconds": 30} with one line:
+iterations that were run, seconds after each of them, relaxed loss after the last.
+
+An iteration is one dense product D G, one torch.topk, one update of the mask in place. The
+gradient is taken at the fixed weights and the mask together, as the engine does
+(docs/numerics.md); warm start, fixed set and step sizes are the engine's too. Starting point and
+loss are outside the clock.
+"""
+import argparse
+import json
+import struct
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+
+def read_layer(path):
+    data = bytearray(Path(path).read_bytes())
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+
+    def tensor(name):
+        begin, end = header[name]["data_offsets"]
+        flat = torch.frombuffer(data, dtype=torch.float32, count=(end - begin) // 4,
+                                offset=8 + length + begin)
+        return flat.reshape(header[name]["shape"]).clone()
+
+    return tensor("weight"), tensor("gram")
+
+
+def top_mask(scores, count):
+    """The `count` largest of every row of `scores`."""
+    mask = torch.zeros_like(scores, dtype=torch.bool)
+    return mask.scatter_(1, scores.topk(count, dim=1, sorted=False).indices, True)
+
+
+class Groups:
+    """The pattern: the weights as [groups, size of a group], `keep` of each."""
+
+    def __init__(self, pattern, rows, cols):
+        name, number = pattern.split(":")
+        if name == "unstructured":
+            self.count, self.size = 1, rows * cols
+        elif name == "per_row":
+            self.count, self.size = rows, cols
+        else:
+            self.count, self.size = rows * cols // int(number), int(number)
+        self.keep = (int(name) if name.isdigit()
+                     else self.size - int(self.size * float(number)))
+
+    def __call__(self, matrix):
+        return matrix.view(self.count, self.size)
+
+
+class FrankWolfe:
+    def __init__(self, weight, gram, pattern, alpha):
+        rows, cols = weight.shape
+        self.weight, self.gram = weight, gram
+        self.groups = Groups(pattern, rows, cols)
+        saliency = (weight.double().abs() * gram.diagonal().double().sqrt()).float()
+        warm = top_mask(self.groups(saliency), self.groups.keep)
+        self.fixed = self._fixed_set(saliency, warm.view(rows, cols), alpha)
+        capacity = self.groups.keep - self.groups(self.fixed).sum(dim=1)  # of every group
+        self.most = int(capacity.max())
+        # Groups of n:m differ in what is free; elsewhere one number says it all.
+        self.capacity = None if bool((capacity == self.most).all()) else capacity.unsqueeze(1)
+        self.fixed_weight = self.fixed.float()
+        self.mask = warm.view(rows, cols).float() - self.fixed_weight
+        self.pruned = torch.empty_like(weight)
+        self.product = torch.empty_like(weight)
+        self.iteration = 0
+        self._multiply()  # first call: the library starts its threads
+
+    def _fixed_set(self, saliency, warm, alpha):
+        """The alpha fraction of the kept weights with the highest saliency; of n:m per row."""
+        scores = saliency.masked_fill(~warm, -torch.inf)
+        if self.groups.count == 1:
+            scores = scores.view(1, -1)
+        kept = int(warm.sum()) // scores.shape[0]
+        return top_mask(scores, int(alpha * kept)).view_as(saliency)
+
+    def _multiply(self):
+        torch.add(self.fixed_weight, self.mask, out=self.pruned)
+        self.pruned.neg_().add_(1).mul_(self.weight)
+        torch.mm(self.pruned, self.gram, out=self.product)
+
+    def step(self):
+        self._multiply()
+        scores = self.product.mul_(self.weight).masked_fill_(self.fixed, -torch.inf)
+        values, indices = self.groups(scores).topk(self.most, dim=1,
+                                                   sorted=self.capacity is not None)
+        chosen = values > 0
+        if self.capacity is not None:
+            chosen &= torch.arange(self.most) < self.capacity
+        eta = 2 / (self.iteration + 2)
+        self.mask.mul_(1 - eta)
+        self.groups(self.mask).scatter_add_(1, indices, chosen.float().mul_(eta))
+        self.iteration += 1
+
+    def relaxed_loss(self):
+        self._multiply()
+        return float((self.pruned.double() * self.product.double()).sum())
+
+
+def answer(weight, gram, case):
+    program = FrankWolfe(weight, gram, case["pattern"], case["alpha"])
+    seconds = []
+    begin = time.perf_counter()
+    while len(seconds) < case["iterations"] and (not seconds or seconds[-1] < case["seconds"]):
+        program.step()
+        seconds.append(round(time.perf_counter() - begin, 6))
+    return {"iterations": len(seconds), "seconds_after": seconds,
+            "relaxed_loss": program.relaxed_loss()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layer", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.set_grad_enabled(False)
+    weight, gram = read_layer(options.layer)
+    blas = "MKL" if torch.backends.mkl.is_available() else "the BLAS it was built with"
+    source = "Debian" if "/dist-packages/" in torch.__file__ else "PyPI"
+    print(json.dumps({"torch": torch.__version__, "source": source, "blas": blas,
+                      "threads": torch.get_num_threads()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(weight, gram, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The PyTorch peer against the same algorithm in NumPy float64, written independently: groups
+as lists of indices, one loop over them. Skipped, visibly, where there is no PyTorch."""
+import numpy as np
+import peer_python
+import pytest
+from conftest import ROOT
+from layers import make_gram, make_weight, write_safetensors
+from plans import PATTERNS
+from programs import Peer
+
+ROWS, COLS, STEPS = 24, 40, 20
+
+
+@pytest.fixture(scope="module")
+def layer():
+    random = np.random.default_rng(5)
+    return make_weight(ROWS, COLS, random), make_gram(COLS, random).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def peer(layer, tmp_path_factory):
+    python, reason = peer_python.find(ROOT, "torch", install=False, log=print)
+    if python is None:
+        pytest.skip(reason)
+    path = tmp_path_factory.mktemp("peer") / "layer.safetensors"
+    write_safetensors(path, {"weight": layer[0], "gram": layer[1]})
+    with Peer(python, ROOT / "core/benchmarks/peers/pytorch_peer.py", path, 1) as running:
+        yield running
+
+
+def groups_of(pattern):
+    """[(flat indices of the group, how many are kept)]"""
+    everything = np.arange(ROWS * COLS)
+    if pattern == "unstructured":
+        return [(everything, ROWS * COLS - int(ROWS * COLS * 0.6))]
+    if pattern == "per_row":
+        return [(row, COLS - int(COLS * 0.6)) for row in everything.reshape(ROWS, COLS)]
+    return [(group, 2) for group in everything.reshape(-1, 4)]
+
+
+def largest(indices, scores, count):
+    return indices[np.argsort(-scores[indices], kind="stable")[:count]]
+
+
+def frank_wolfe(weight, gram, pattern, alpha, steps):
+    """The relaxed loss after `steps` open-loop steps, in float64."""
+    weight, gram = weight.astype(np.float64), gram.astype(np.float64)
+    saliency = (np.abs(weight) * np.sqrt(np.diag(gram))).ravel()
+    groups = groups_of(pattern)
+    warm = np.concatenate([largest(group, saliency, keep) for group, keep in groups])
+    parts = [warm] if pattern == "unstructured" else [
+        warm[warm // COLS == row] for row in range(ROWS)]
+    fixed = np.concatenate([largest(part, saliency, int(alpha * len(part))) for part in parts])
+    is_fixed = np.isin(np.arange(ROWS * COLS), fixed)
+    mask = np.zeros(ROWS * COLS)
+    mask[warm] = 1
+    for step in range(steps):
+        pruned = weight * (1 - mask.reshape(ROWS, COLS))
+        scores = (weight * (pruned @ gram)).ravel()
+        vertex = is_fixed.astype(float)
+        for group, keep in groups:
+            free = group[~is_fixed[group]]
+            chosen = largest(free, scores, keep - is_fixed[group].sum())
+            vertex[chosen[scores[chosen] > 0]] = 1
+        mask += 2 / (step + 2) * (vertex - mask)
+    pruned = weight * (1 - mask.reshape(ROWS, COLS))
+    return (pruned * (pruned @ gram)).sum()
+
+
+@pytest.mark.parametrize("alpha", [0.9, 0.5, 0.0])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
+    answer = peer.run(pattern=PATTERNS[pattern], alpha=alpha, iterations=STEPS, seconds=60)
+    assert answer["iterations"] == STEPS == len(answer["seconds_after"])
+    assert answer["seconds_after"] == sorted(answer["seconds_after"])
+    expected = frank_wolfe(*layer, pattern, alpha, STEPS)
+    assert answer["relaxed_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_peer_keeps_its_time_limit(peer):
+    answer = peer.run(pattern="2:4", alpha=0.9, iterations=10**7, seconds=0.2)
+    assert 1 <= answer["iterations"] < 10**7
