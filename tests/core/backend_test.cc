@@ -3,6 +3,8 @@
 
 #include <malloc.h>
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/matchers.h"
@@ -96,6 +98,41 @@ TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
     EXPECT_LE(held, estimate);
     EXPECT_LE(estimate, 4 * held);
   }
+}
+
+// The same while swaps and reconstruction run, seen from where they ask for
+// the time that is left.
+TEST(CpuBackendTest, EstimateIsNearWhatSwapsAndReconstructionHold) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator does not count";
+#endif
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  const RandomLayer layer = MakeRandomLayer({.rows = 1100, .cols = 1024, .tokens = 64});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start,
+                                MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                  Pattern::Unstructured(0.6), {}, 0.99));
+  const int64_t before = AllocatedBytes();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(*cpu, start, {.threads = 1}));
+  int64_t held = 0;
+  const auto look = [&] {
+    held = std::max(held, AllocatedBytes() - before);
+    return false;
+  };
+  SPARSEFW_ASSERT_OK(engine->Refine(start.warm, {.out_of_time = look}));
+  const int64_t swaps = cpu->EstimateHostBytes(1100, 1024, {.swaps = true});
+  EXPECT_GT(held, 0);
+  EXPECT_LE(held, swaps);
+  EXPECT_LE(swaps, 4 * held);
+  held = 0;
+  SPARSEFW_ASSERT_OK(engine->Reconstruct(start.warm, {.out_of_time = look}));
+  const int64_t reconstruct = cpu->EstimateHostBytes(1100, 1024, {.reconstruct = true});
+  EXPECT_GT(held, 0);
+  EXPECT_LE(held, reconstruct);
+  EXPECT_LE(reconstruct, 4 * held);
+  // Stages follow one another.
+  EXPECT_EQ(cpu->EstimateHostBytes(1100, 1024, {.swaps = true, .reconstruct = true}),
+            std::max(swaps, reconstruct));
+  EXPECT_GT(reconstruct, cpu->EstimateHostBytes(1100, 1024, {}));
 }
 
 }  // namespace

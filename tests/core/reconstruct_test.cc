@@ -151,7 +151,8 @@ TEST_P(ReconstructTest, LossIsThatOfTheNormalEquations) {
       const double best = TotalLoss(start, NormalEquations(start, start.warm));
       const double reached = TotalLoss(start, testing::ToDouble(solved.view()));
       EXPECT_GE(reached, best * (1 - 1e-9));
-      EXPECT_LE(reached, best * (1 + 1e-5));
+      // The CPU engine stops where four steps gain less than 1e-5.
+      EXPECT_LE(reached, best * (1 + (GetParam() == EngineKind::kReference ? 1e-9 : 1e-4)));
       EXPECT_LT(best, 0.9 * TotalLoss(start, Masked(start, start.warm))) << "nothing to gain";
       SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss, engine->LossOfWeights(solved));
       EXPECT_NEAR(loss, reached, 1e-10 * reached);

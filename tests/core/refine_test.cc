@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <string>
-#include <tuple>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -266,6 +266,35 @@ TEST_P(RefineTest, AStopBeforeTheSwapsGivesTheStart) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask refined, engine->Refine(start.warm, {}));
   EXPECT_EQ(refined.mask, start.warm);
   EXPECT_FALSE(refined.converged);
+}
+
+// Stopped somewhere in the middle; how far it came depends on the machine.
+TEST_P(RefineTest, AStopFromAnotherThreadLeavesALegalMask) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 200, .cols = 96, .seed = 9});
+  for (const Pattern& pattern : Patterns()) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const StartingPoint start,
+        MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0));
+    StopSignal stop;
+    std::atomic<int> looks = 0;
+    std::thread other([&] {
+      while (looks < 5) std::this_thread::yield();
+      stop.Request();
+    });
+    const auto count = [&] {
+      ++looks;
+      return false;
+    };
+    const auto refined =
+        Refine(GetParam(), start, {.out_of_time = count}, {.threads = 2, .stop = &stop});
+    looks = 5;
+    other.join();
+    SPARSEFW_ASSERT_OK(refined);
+    SPARSEFW_EXPECT_OK(ValidateMaskCounts(refined->mask, pattern, "refined"));
+    EXPECT_NEAR(NaiveLoss(start.weights, start.gram, refined->mask) -
+                    NaiveLoss(start.weights, start.gram, start.warm),
+                refined->loss_change, 1e-5 * NaiveLoss(start.weights, start.gram, start.warm));
+  }
 }
 
 TEST_P(RefineTest, DegenerateLayersEnd) {

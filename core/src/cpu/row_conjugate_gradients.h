@@ -15,7 +15,7 @@
 
 namespace sparsefw::cpu {
 
-inline constexpr double kLossTolerance = 1e-6;
+inline constexpr double kLossTolerance = 1e-5;
 inline constexpr int64_t kMaxIterations = 500;
 
 // Solves G_SS d = r_S for every row of a panel, S the row's kept columns.
