@@ -23,6 +23,9 @@ function(sparsefw_program name)
   target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES})
 endfunction()
 
+# What the tsan preset builds.
+add_custom_target(sparsefw_tsan_tests)
+
 function(sparsefw_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
   add_executable(${name} ${arg_SOURCES})
@@ -39,6 +42,9 @@ function(sparsefw_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(tsan IN_LIST arg_LABELS)
+    add_dependencies(sparsefw_tsan_tests ${name})
+  endif()
 endfunction()
 
 function(sparsefw_benchmark name)

@@ -104,7 +104,7 @@ TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
 
 TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
   Open(1 << 20, {.solve_memory_bytes = 100});
-  const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols);
+  const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
       runner_->Prepare(job_.spec),
       StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
