@@ -113,29 +113,6 @@ TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
   EXPECT_NEAR(MaskedDot(this->kWords, a.data(), b.data(), skip.row(0)), expected, 1e-12);
 }
 
-TYPED_TEST(KernelTest, AddScaledRowsOfAnyNumber) {
-  Matrix<TypeParam> matrix(9, this->kCols);
-  for (TypeParam& value : matrix.span()) value = static_cast<TypeParam>(this->random_.Normal());
-  for (const uint32_t count : {0U, 1U, 3U, 4U, 5U, 8U, 9U}) {
-    std::vector<RowTerm<TypeParam>> terms;
-    for (uint32_t i = 0; i < count; ++i) {
-      terms.push_back({static_cast<TypeParam>(this->random_.Normal()), 8 - i});
-    }
-    auto out = this->RandomRow();
-    const Matrix<double> before = ::sparsefw::testing::ToDouble(out.view());
-    AddScaledRows(std::span<const RowTerm<TypeParam>>(terms), matrix.data(), this->kWords,
-                  out.data());
-    for (int64_t col = 0; col < this->kCols; ++col) {
-      double expected = before(0, col);
-      for (const auto& term : terms) {
-        expected += static_cast<double>(term.factor) * static_cast<double>(matrix(term.index, col));
-      }
-      EXPECT_NEAR(static_cast<double>(out(0, col)), expected, 20 * this->kEpsilon)
-          << count << " rows, column " << col;
-    }
-  }
-}
-
 // Few different keys, so that most of them tie.
 TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
   Random random(3);
@@ -244,7 +221,6 @@ TYPED_TEST_SUITE(RelaxedMaskTest, Reals);
 TYPED_TEST(RelaxedMaskTest, IsTheEagerRecurrence) {
   constexpr int64_t kRows = 5;
   constexpr int64_t kCols = 70;
-  Workers workers(1, nullptr);
   Random random(2);
   BitRows vertex(kRows, kCols);
   Matrix<double> eager(kRows, kCols);
@@ -264,9 +240,9 @@ TYPED_TEST(RelaxedMaskTest, IsTheEagerRecurrence) {
     double eta = 2.0 / (t + 2);
     if (t > 40) eta = 0.96;
     if (t > 90) eta = t % 7 == 0 ? 1 : 0;
-    SPARSEFW_ASSERT_OK(relaxed.Advance(eta, vertex, workers));
-    if (t == 20) {
-      SPARSEFW_ASSERT_OK(relaxed.Fold(vertex, workers));
+    for (int64_t row = 0; row < kRows; ++row) {
+      relaxed.Advance(eta, row, vertex.row(row));
+      if (t == 20 && row != 1) relaxed.Fold(row, vertex.row(row));
     }
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t col = 0; col < kCols; ++col) {

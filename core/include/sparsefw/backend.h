@@ -46,12 +46,18 @@ struct StepStats {
   // max over the iterates seen, the current included, of L(M_s) - g_s
   double lower_bound = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
+  // What the recurrences were off by, the largest seen where E = D(M_t) G was
+  // also computed as a dense product: ||E - dense||_F / ||dense||_F or
+  // |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
+  // compared, and for engines without recurrences.
+  double drift = 0;
 };
 
 struct StepRequest {
   int64_t count = 0;  // steps to take; 0 evaluates loss and gap where it stands
   StepRule rule = StepRule::kOpenLoop;
-  double rel_gap = 0;  // stop before a step when the gap is this small; 0: never
+  double rel_gap = 0;          // stop before a step when the gap is this small; 0: never
+  bool measure_drift = false;  // afterwards, for StepStats::drift; one dense product
 };
 
 struct RoundedMask {

@@ -57,9 +57,10 @@ class CpuBackendImpl final : public Backend {
   int64_t EstimateHostBytes(int64_t rows, int64_t cols) const override {
     const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 5 * rows * ((cols + 7) / 8);
+    const int threads = Arena(0).threads();
     const int64_t iteration = cpu::PrecisionFor(rows, cols) == cpu::Precision::kFloat64
-                                  ? cpu::FrankWolfeBytes<double>(rows, cols)
-                                  : cpu::FrankWolfeBytes<float>(rows, cols);
+                                  ? cpu::FrankWolfeBytes<double>(rows, cols, threads)
+                                  : cpu::FrankWolfeBytes<float>(rows, cols, threads);
     return iteration + cpu::MaskLossBytes(rows, cols) + saliency + masks;
   }
 };

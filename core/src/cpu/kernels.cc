@@ -132,36 +132,6 @@ HWY_INLINE void ZeroAs(int64_t words, const Real* HWY_RESTRICT a, const uint64_t
   }
 }
 
-// Four rows at a time: `out` is read and written once for all four.
-template <typename Real>
-HWY_INLINE void AddRowsAs(std::span<const RowTerm<Real>> terms, const Real* HWY_RESTRICT matrix,
-                          int64_t words, Real* HWY_RESTRICT out) {
-  const hn::ScalableTag<Real> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t stride = words * kWordCols;
-  for (size_t first = 0; first < terms.size(); first += 4) {
-    // The last group repeats its last row with the factor 0.
-    std::array<const Real*, 4> rows;
-    std::array<Real, 4> factors;
-    for (size_t k = 0; k < 4; ++k) {
-      const RowTerm<Real>& term = terms[std::min(first + k, terms.size() - 1)];
-      rows[k] = matrix + static_cast<int64_t>(term.index) * stride;
-      factors[k] = first + k < terms.size() ? term.factor : 0;
-    }
-    const auto f0 = hn::Set(d, factors[0]);
-    const auto f1 = hn::Set(d, factors[1]);
-    const auto f2 = hn::Set(d, factors[2]);
-    const auto f3 = hn::Set(d, factors[3]);
-    for (int64_t col = 0; col < stride; col += lanes) {
-      auto sum = hn::MulAdd(f0, hn::Load(d, rows[0] + col), hn::Load(d, out + col));
-      sum = hn::MulAdd(f1, hn::Load(d, rows[1] + col), sum);
-      sum = hn::MulAdd(f2, hn::Load(d, rows[2] + col), sum);
-      sum = hn::MulAdd(f3, hn::Load(d, rows[3] + col), sum);
-      hn::Store(sum, d, out + col);
-    }
-  }
-}
-
 // The dispatch tables want one plain function for each. (The templates have
 // names of their own: these would else call the dispatching overloads again.)
 
@@ -178,10 +148,6 @@ double MaskedDotF32(int64_t words, const float* a, const float* b, const uint64_
 void ZeroMaskedF32(int64_t words, const float* a, const uint64_t* skip, float* out) {
   ZeroAs(words, a, skip, out);
 }
-void AddScaledRowsF32(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                      float* out) {
-  AddRowsAs(terms, matrix, words, out);
-}
 
 double UpdateAndScanF64(const RowOperands<double>& row, double step, double low, double high,
                         uint64_t* above, uint64_t* window) {
@@ -195,10 +161,6 @@ double MaskedDotF64(int64_t words, const double* a, const double* b, const uint6
 }
 void ZeroMaskedF64(int64_t words, const double* a, const uint64_t* skip, double* out) {
   ZeroAs(words, a, skip, out);
-}
-void AddScaledRowsF64(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                      double* out) {
-  AddRowsAs(terms, matrix, words, out);
 }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
@@ -215,7 +177,6 @@ HWY_EXPORT(UpdateAndScanF32);
 HWY_EXPORT(UpdateAndScoreF32);
 HWY_EXPORT(MaskedDotF32);
 HWY_EXPORT(ZeroMaskedF32);
-HWY_EXPORT(AddScaledRowsF32);
 
 double UpdateAndScan(const RowOperands<float>& row, float step, float low, float high,
                      uint64_t* above, uint64_t* window) {
@@ -234,16 +195,10 @@ void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out)
   HWY_DYNAMIC_DISPATCH(ZeroMaskedF32)(words, a, skip, out);
 }
 
-void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                   float* out) {
-  HWY_DYNAMIC_DISPATCH(AddScaledRowsF32)(terms, matrix, words, out);
-}
-
 HWY_EXPORT(UpdateAndScanF64);
 HWY_EXPORT(UpdateAndScoreF64);
 HWY_EXPORT(MaskedDotF64);
 HWY_EXPORT(ZeroMaskedF64);
-HWY_EXPORT(AddScaledRowsF64);
 
 double UpdateAndScan(const RowOperands<double>& row, double step, double low, double high,
                      uint64_t* above, uint64_t* window) {
@@ -260,11 +215,6 @@ double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t
 
 void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out) {
   HWY_DYNAMIC_DISPATCH(ZeroMaskedF64)(words, a, skip, out);
-}
-
-void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                   double* out) {
-  HWY_DYNAMIC_DISPATCH(AddScaledRowsF64)(terms, matrix, words, out);
 }
 
 const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }

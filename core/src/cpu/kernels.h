@@ -8,7 +8,6 @@
 #define SPARSEFW_CORE_SRC_CPU_KERNELS_H_
 
 #include <cstdint>
-#include <span>
 
 namespace sparsefw::cpu {
 
@@ -42,17 +41,6 @@ double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t
 // out = a, zero on the columns in `skip`.
 void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out);
 void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out);
-
-template <typename Real>
-struct RowTerm {
-  Real factor;
-  uint32_t index;
-};
-// out += sum over terms of factor * matrix[index, :]
-void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                   float* out);
-void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                   double* out);
 
 // "AVX3", "AVX2", ...: the instruction set in use.
 const char* SimdTargetName();

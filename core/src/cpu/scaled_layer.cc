@@ -49,7 +49,7 @@ absl::Status LoadWeights(ConstMatrixView weights, double factor, Matrix<Real>& o
 // One square tile of (G + G^T)/2 and, by symmetry, the one across the diagonal.
 template <typename T, typename Real>
 void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64_t tile_col,
-                    Matrix<Real>& out) {
+                    Panels<Real>& out) {
   const int64_t row_end = std::min(tile_row + kConversionRows, gram.rows());
   const int64_t col_end = std::min(tile_col + kConversionRows, gram.cols());
   for (int64_t i = tile_row; i < row_end; ++i) {
@@ -65,7 +65,7 @@ void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64
 }
 
 template <typename Real>
-absl::Status LoadGram(ConstMatrixView gram, double factor, Matrix<Real>& out, Workers& workers) {
+absl::Status LoadGram(ConstMatrixView gram, double factor, Panels<Real>& out, Workers& workers) {
   const RowBlocks blocks{gram.rows(), kConversionRows};
   return workers.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t col = blocks.begin(block); col < gram.cols(); col += kConversionRows) {
@@ -100,7 +100,7 @@ absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatri
   layer.cols = weights.cols();
   layer.words = (layer.cols + 63) / 64;
   layer.weights = Matrix<Real>(layer.rows, layer.stride());
-  layer.gram = Matrix<Real>(layer.cols, layer.stride());
+  layer.gram = Panels<Real>(layer.cols, layer.words);
   SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, workers));
   SPARSEFW_RETURN_IF_ERROR(LoadGram(gram, scale.gram_factor(), layer.gram, workers));
   return layer;

@@ -1,10 +1,11 @@
-// W and G in the engine's own form: aligned, padded, scaled.
+// W and G in the engine's own form: aligned, padded, scaled, G in panels.
 #ifndef SPARSEFW_CORE_SRC_CPU_SCALED_LAYER_H_
 #define SPARSEFW_CORE_SRC_CPU_SCALED_LAYER_H_
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "core/src/cpu/panels.h"
 #include "core/src/cpu/workers.h"
 #include "sparsefw/matrix.h"
 
@@ -34,7 +35,7 @@ struct ScaledLayer {
   int64_t cols = 0;
   int64_t words = 0;     // 64 columns each
   Matrix<Real> weights;  // [rows, stride]
-  Matrix<Real> gram;     // [cols, stride], (G + G^T)/2
+  Panels<Real> gram;     // [cols, stride], (G + G^T)/2
 
   int64_t stride() const { return words * 64; }
 };

@@ -1,17 +1,14 @@
-#include "core/src/cpu/vertex_selector.h"
-
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "core/src/cpu/group_select.h"
 #include "core/src/cpu/score_window.h"
 #include "core/src/cpu/top_select.h"
+#include "core/src/cpu/vertex_selector.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -29,24 +26,6 @@ double TermAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
          static_cast<double>(iterate.product(row, col));
 }
 
-// <D_V, E> of one row whose vertex is final.
-template <typename Real>
-double VertexInner(const Iterate<Real>& iterate, int64_t row, std::vector<uint64_t>& skip) {
-  const uint64_t* fixed = iterate.fixed.row(row);
-  const uint64_t* vertex = iterate.vertex.row(row);
-  skip.resize(static_cast<size_t>(iterate.layer.words));
-  std::transform(fixed, fixed + iterate.layer.words, vertex, skip.begin(), std::bit_or<>());
-  return MaskedDot(iterate.layer.words, iterate.layer.weights.row(row), iterate.product.row(row),
-                   skip.data());
-}
-
-template <typename Real>
-int64_t FixedInRow(const Iterate<Real>& iterate, int64_t row) {
-  const uint64_t* fixed = iterate.fixed.row(row);
-  return std::accumulate(fixed, fixed + iterate.layer.words, int64_t{0},
-                         [](int64_t sum, uint64_t word) { return sum + std::popcount(word); });
-}
-
 double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
@@ -60,7 +39,9 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
         workers_(workers),
         free_(iterate.groups.total_kept),
         scans_(static_cast<size_t>(iterate.blocks.count())) {
-    for (int64_t row = 0; row < iterate.layer.rows; ++row) free_ -= FixedInRow(iterate, row);
+    for (int64_t row = 0; row < iterate.layer.rows; ++row) {
+      free_ -= CountBits(iterate.fixed.row(row), iterate.layer.words);
+    }
   }
 
   void Scan(int64_t block, Real step) override {
@@ -177,10 +158,10 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   absl::StatusOr<double> InnerOfAll() {
     std::vector<double> sums(scans_.size());
     SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-      std::vector<uint64_t> skip;
+      std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer.words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-        sum += VertexInner(iterate_, row, skip);
+        sum += VertexInner(iterate_, row, scratch.data());
       }
     }));
     return Sum(sums);
@@ -194,124 +175,16 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   std::vector<Candidate> merged_;
 };
 
-// A budget for every row.
-template <typename Real>
-class RowSelector final : public VertexSelector<Real> {
- public:
-  explicit RowSelector(Iterate<Real>& iterate)
-      : iterate_(iterate),
-        windows_(static_cast<size_t>(iterate.layer.rows)),
-        inner_(static_cast<size_t>(iterate.blocks.count())) {}
-
-  void Scan(int64_t block, Real step) override {
-    RowScratch scratch;
-    scratch.window.resize(static_cast<size_t>(iterate_.layer.words));
-    double& inner = inner_[static_cast<size_t>(block)];
-    inner = 0;
-    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      inner += ScanRow(row, step, scratch);
-    }
-  }
-
-  absl::StatusOr<double> Finish() override { return Sum(inner_); }
-
- private:
-  struct RowScratch {
-    std::vector<uint64_t> window;
-    std::vector<ScoredColumn<Real>> candidates;
-  };
-
-  double ScanRow(int64_t row, Real step, RowScratch& scratch) {
-    ScoreWindow<Real>& guess = windows_[static_cast<size_t>(row)];
-    uint64_t* vertex = iterate_.vertex.row(row);
-    double inner = UpdateAndScan(iterate_.Row(row), step, guess.low(), guess.high(), vertex,
-                                 scratch.window.data());
-    const int64_t free = iterate_.groups.capacity - FixedInRow(iterate_, row);
-    int64_t above = 0;
-    scratch.candidates.clear();
-    for (int64_t word = 0; word < iterate_.layer.words; ++word) {
-      above += std::popcount(vertex[word]);
-      ForEachBit(scratch.window[static_cast<size_t>(word)], word, [&](int64_t col) {
-        scratch.candidates.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(col)});
-      });
-    }
-    const int64_t inside = std::ssize(scratch.candidates);
-    const bool all = guess.low() == 0 && above + inside <= free;
-    if (above > free || (above + inside < free && !all)) return SelectAnew(row, free, scratch);
-    const int64_t count = std::min(free - above, inside);
-    const Real last = KeepTop(count, scratch.candidates);
-    guess.Update(all ? 0 : (count > 0 ? last : guess.high()), true);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) {
-      iterate_.vertex.Set(row, candidate.col);
-      inner -= TermAt(iterate_, row, candidate.col);
-    }
-    return inner;
-  }
-
-  double SelectAnew(int64_t row, int64_t free, RowScratch& scratch) {
-    std::fill_n(iterate_.vertex.row(row), iterate_.layer.words, 0);
-    scratch.candidates.clear();
-    for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
-      const Real score = ScoreAt(iterate_, row, col);
-      if (score > 0 && !iterate_.fixed.Get(row, col)) {
-        scratch.candidates.push_back({score, static_cast<uint32_t>(col)});
-      }
-    }
-    const bool full = std::ssize(scratch.candidates) >= free;
-    const Real last = KeepTop(free, scratch.candidates);
-    windows_[static_cast<size_t>(row)].Update(full && free > 0 ? last : 0, false);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) {
-      iterate_.vertex.Set(row, candidate.col);
-    }
-    return VertexInner(iterate_, row, scratch.window);
-  }
-
-  Iterate<Real>& iterate_;
-  std::vector<ScoreWindow<Real>> windows_;
-  std::vector<double> inner_;  // by block
-};
-
-// A budget for every run of a few columns.
-template <typename Real>
-class GroupSelector final : public VertexSelector<Real> {
- public:
-  explicit GroupSelector(Iterate<Real>& iterate)
-      : iterate_(iterate), inner_(static_cast<size_t>(iterate.blocks.count())) {}
-
-  void Scan(int64_t block, Real step) override {
-    Matrix<Real> scores(1, iterate_.layer.stride());
-    std::vector<uint64_t> skip;
-    double& inner = inner_[static_cast<size_t>(block)];
-    inner = 0;
-    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      UpdateAndScore(iterate_.Row(row), step, scores.data());
-      const RowGroups groups = {.cols = iterate_.layer.cols,
-                                .group_cols = iterate_.groups.group_cols,
-                                .capacity = iterate_.groups.capacity,
-                                .fixed = iterate_.fixed.row(row)};
-      SelectInGroups(groups, scores.data(), iterate_.vertex.row(row));
-      inner += VertexInner(iterate_, row, skip);
-    }
-  }
-
-  absl::StatusOr<double> Finish() override { return Sum(inner_); }
-
- private:
-  Iterate<Real>& iterate_;
-  std::vector<double> inner_;  // by block
-};
-
 }  // namespace
 
 template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate, Workers& workers) {
-  const Groups& groups = iterate.groups;
-  if (groups.whole_matrix) return std::make_unique<WholeMatrixSelector<Real>>(iterate, workers);
-  if (groups.groups_per_row == 1) return std::make_unique<RowSelector<Real>>(iterate);
-  return std::make_unique<GroupSelector<Real>>(iterate);
+std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
+                                                              Workers& workers) {
+  return std::make_unique<WholeMatrixSelector<Real>>(iterate, workers);
 }
 
-template std::unique_ptr<VertexSelector<float>> MakeVertexSelector(Iterate<float>&, Workers&);
-template std::unique_ptr<VertexSelector<double>> MakeVertexSelector(Iterate<double>&, Workers&);
+template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&, Workers&);
+template std::unique_ptr<VertexSelector<double>> MakeWholeMatrixSelector(Iterate<double>&,
+                                                                         Workers&);
 
 }  // namespace sparsefw::cpu

@@ -1,0 +1,40 @@
+#include "core/src/cpu/row_wise.h"
+
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+
+template <typename Real>
+absl::StatusOr<std::vector<StepSums>> RowWiseSteps<Real>::Take(int64_t first, int64_t count) {
+  const RowBlocks& blocks = iterate.blocks;
+  const auto steps = static_cast<size_t>(count);
+  std::vector<std::vector<StepSums>> sums_of_block(static_cast<size_t>(blocks.count()));
+  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+    std::vector<StepSums> sums(steps);
+    RowScratch<Real> scratch(iterate.layer.words);
+    SparseRows<Real> delta;
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      if (workers.stopped()) return;
+      for (size_t i = 0; i < steps; ++i) {
+        const double step = OpenLoopStep<Real>(first + static_cast<int64_t>(i));
+        sums[i].vertex_loss_change += update.ApplyToRow(row, delta);
+        relaxed.Advance(step, row, iterate.previous.row(row));
+        sums[i].vertex_inner += selector.Select(row, static_cast<Real>(step), scratch);
+      }
+    }
+    sums_of_block[static_cast<size_t>(block)] = std::move(sums);
+  }));
+  std::vector<StepSums> total(steps);
+  for (const std::vector<StepSums>& sums : sums_of_block) {
+    for (size_t i = 0; i < steps; ++i) {
+      total[i].vertex_loss_change += sums[i].vertex_loss_change;
+      total[i].vertex_inner += sums[i].vertex_inner;
+    }
+  }
+  return total;
+}
+
+template struct RowWiseSteps<float>;
+template struct RowWiseSteps<double>;
+
+}  // namespace sparsefw::cpu
