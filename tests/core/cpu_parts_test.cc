@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -96,6 +97,66 @@ TYPED_TEST(KernelTest, UpdateAndScore) {
                 static_cast<double>(same(0, col) + vertex_product(0, col)) / 2, 4 * this->kEpsilon);
     EXPECT_EQ(scores(0, col), weights(0, col) * product(0, col));
   }
+}
+
+// Against the scalar selection, which has its own test below.
+TYPED_TEST(KernelTest, UpdateAndSelect) {
+  int64_t selected_at_all = 0;
+  for (const int64_t group : {1, 2, 3, 4, 8, 16, 32}) {
+    for (const int64_t capacity : {int64_t{0}, group / 2, group}) {
+      auto weights = this->RandomRow();
+      const auto vertex_product = this->RandomRow();
+      const auto fixed = capacity > 0 ? this->RandomBits(1.0 / (2.0 * static_cast<double>(group)))
+                                      : BitRows(1, this->kCols);
+      auto product = this->RandomRow();
+      for (int64_t col = 0; col < this->kCols; col += 5) weights(0, col) = 0;
+      const auto half = static_cast<TypeParam>(0.5);
+      Matrix<TypeParam> same(1, this->kCols);
+      std::copy_n(product.data(), this->kCols, same.data());
+      Matrix<TypeParam> scores(1, this->kCols);
+      UpdateAndScore(RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(),
+                                            fixed.row(0), same.data()},
+                     half, scores.data());
+      BitRows vertex(1, this->kCols);
+      const std::optional<double> inner = UpdateAndSelect(
+          RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(), fixed.row(0),
+                                 product.data()},
+          half, group, static_cast<TypeParam>(capacity), vertex.row(0));
+      if (!inner.has_value()) continue;
+      ++selected_at_all;
+      BitRows expected(1, this->kCols);
+      SelectInGroups({this->kCols, group, capacity, fixed.row(0)}, scores.data(), expected.row(0));
+      double expected_inner = 0;
+      for (int64_t col = 0; col < this->kCols; ++col) {
+        EXPECT_EQ(product(0, col), same(0, col));
+        EXPECT_EQ(vertex.Get(0, col), expected.Get(0, col)) << group << ", column " << col;
+        if (fixed.Get(0, col) || expected.Get(0, col)) continue;
+        expected_inner +=
+            static_cast<double>(weights(0, col)) * static_cast<double>(product(0, col));
+      }
+      EXPECT_NEAR(*inner, expected_inner, 1e-12);
+    }
+  }
+  EXPECT_GE(selected_at_all, 3) << "no group is selected by vectors";
+}
+
+// Ties: of equal scores the higher column.
+TYPED_TEST(KernelTest, UpdateAndSelectTakesTheHigherColumnOfTies) {
+  auto ones = this->RandomRow();
+  for (TypeParam& value : ones.span()) value = 1;
+  auto product = this->RandomRow();
+  std::copy_n(ones.data(), this->kCols, product.data());
+  BitRows fixed(1, this->kCols);
+  fixed.Set(0, 3);
+  BitRows vertex(1, this->kCols);
+  const auto inner = UpdateAndSelect(
+      RowOperands<TypeParam>{this->kWords, ones.data(), ones.data(), fixed.row(0), product.data()},
+      0, 2, 1, vertex.row(0));
+  if (!inner.has_value()) GTEST_SKIP() << "vectors of one lane";
+  for (int64_t col = 0; col < this->kCols; ++col) {
+    EXPECT_EQ(vertex.Get(0, col), col % 2 == 1 && col != 3) << col;
+  }
+  EXPECT_EQ(*inner, static_cast<double>(this->kCols / 2));
 }
 
 TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {

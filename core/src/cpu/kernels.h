@@ -8,6 +8,7 @@
 #define SPARSEFW_CORE_SRC_CPU_KERNELS_H_
 
 #include <cstdint>
+#include <optional>
 
 namespace sparsefw::cpu {
 
@@ -33,6 +34,17 @@ double UpdateAndScan(const RowOperands<double>& row, double step, double low, do
 // E += step * (U - E);  scores = W.E
 void UpdateAndScore(const RowOperands<float>& row, float step, float* scores);
 void UpdateAndScore(const RowOperands<double>& row, double step, double* scores);
+
+// The fused pass for groups of a few columns, small enough for one vector and a
+// power of two; nothing is done for others:
+//   E += step * (U - E);  s = W.E;  vertex = in every group the free coordinates
+//   with s > 0 that fewer than `capacity` coordinates of the group rank before:
+//   fixed ones, larger s, of equal s the higher columns
+// Returns <W, E> over the coordinates neither fixed nor in the vertex, in float64.
+std::optional<double> UpdateAndSelect(const RowOperands<float>& row, float step, int64_t group,
+                                      float capacity, uint64_t* vertex);
+std::optional<double> UpdateAndSelect(const RowOperands<double>& row, double step, int64_t group,
+                                      double capacity, uint64_t* vertex);
 
 // <a, b> over the columns that are not in `skip`, in float64.
 double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "core/src/cpu/score_window.h"
@@ -93,6 +94,10 @@ class GroupSelector final : public RowSelector<Real> {
   explicit GroupSelector(Iterate<Real>& iterate) : iterate_(iterate) {}
 
   double Select(int64_t row, Real step, RowScratch<Real>& scratch) override {
+    const std::optional<double> inner =
+        UpdateAndSelect(iterate_.Row(row), step, iterate_.groups.group_cols,
+                        static_cast<Real>(iterate_.groups.capacity), iterate_.vertex.row(row));
+    if (inner.has_value()) return *inner;
     UpdateAndScore(iterate_.Row(row), step, scratch.scores.data());
     const RowGroups groups = {.cols = iterate_.layer.cols,
                               .group_cols = iterate_.groups.group_cols,
