@@ -78,6 +78,7 @@ struct SolveResult {
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
   // smaller loss. One-shot methods take no step and report 0, which always holds.
   double lower_bound = 0;
+  double drift = 0;               // StepStats::drift at the end
   double relative_reduction = 0;  // 1 - final/warm_start; 0 where both are 0
   int64_t iterations = 0;
   StopCause stop_cause = StopCause::kIterations;
