@@ -47,8 +47,8 @@ struct StepStats {
   double lower_bound = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
   // What the recurrences were off by, the largest seen where E = D(M_t) G was
-  // also computed as a dense product: ||E - dense||_F / ||dense||_F or
-  // |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
+  // also computed as a dense product: ||E - dense||_F / ||dense||_F over the free
+  // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
   // compared, and for engines without recurrences.
   double drift = 0;
 };

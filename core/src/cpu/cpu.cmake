@@ -3,7 +3,7 @@
 find_package(hwy CONFIG REQUIRED)
 set(SPARSEFW_CPU_LIBRARIES hwy::hwy)
 set(SPARSEFW_CPU_SOURCES
-  cpu/cpu_backend.cc cpu/cpu_engine.cc cpu/frank_wolfe.cc cpu/gram_product.cc cpu/group_select.cc
+  cpu/cpu_backend.cc cpu/cpu_engine.cc cpu/frank_wolfe.cc cpu/free_columns.cc cpu/gram_product.cc cpu/group_select.cc
   cpu/host_info.cc cpu/kernels.cc cpu/mask_loss.cc cpu/panel_kernels.cc cpu/relaxed_mask.cc
   cpu/rounding.cc cpu/row_selector.cc cpu/row_wise.cc cpu/scaled_layer.cc cpu/vertex_update.cc
   cpu/whole_matrix_selector.cc cpu/workers.cc)

@@ -67,14 +67,17 @@ struct DenseRow {
   double norm = 0;
 };
 
+// Free columns alone: nothing depends on E elsewhere.
 template <typename Real>
 DenseRow Compare(const RowOperands<Real>& row, Real step, const Real* dense) {
   DenseRow result;
-  for (int64_t col = 0; col < row.words * 64; ++col) {
-    const Real moved = row.product[col] + step * (row.vertex_product[col] - row.product[col]);
-    const double difference = static_cast<double>(dense[col] - moved);
-    result.difference += difference * difference;
-    result.norm += static_cast<double>(dense[col]) * static_cast<double>(dense[col]);
+  for (int64_t word = 0; word < row.words; ++word) {
+    ForEachBit(~row.fixed[word], word, [&](int64_t col) {
+      const Real moved = row.product[col] + step * (row.vertex_product[col] - row.product[col]);
+      const double difference = static_cast<double>(dense[col] - moved);
+      result.difference += difference * difference;
+      result.norm += static_cast<double>(dense[col]) * static_cast<double>(dense[col]);
+    });
   }
   return result;
 }

@@ -211,6 +211,18 @@ HWY_INLINE void ZeroAs(int64_t words, const Real* HWY_RESTRICT a, const uint64_t
   }
 }
 
+template <typename Real>
+HWY_INLINE void CompressAs(int64_t words, const Real* HWY_RESTRICT a, int64_t word_stride,
+                           const uint64_t* HWY_RESTRICT keep, Real* HWY_RESTRICT out) {
+  const hn::ScalableTag<Real> d;
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t word = 0; word < words; ++word, a += word_stride) {
+    for (size_t lane = 0; lane < kWordCols; lane += lanes) {
+      out += hn::CompressStore(hn::Load(d, a + lane), LanesOf(d, keep[word], lane), d, out);
+    }
+  }
+}
+
 // The dispatch tables want one plain function for each. (The templates have
 // names of their own: these would else call the dispatching overloads again.)
 
@@ -224,6 +236,10 @@ void UpdateAndScoreF32(const RowOperands<float>& row, float step, float* scores)
 double UpdateAndSelectF32(const RowOperands<float>& row, float step, int64_t group, float capacity,
                           uint64_t* vertex) {
   return SelectGroupsAs(row, step, group, capacity, vertex);
+}
+void CompressF32(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep,
+                 float* out) {
+  CompressAs(words, a, word_stride, keep, out);
 }
 double MaskedDotF32(int64_t words, const float* a, const float* b, const uint64_t* skip) {
   return DotAs(words, a, b, skip);
@@ -242,6 +258,10 @@ void UpdateAndScoreF64(const RowOperands<double>& row, double step, double* scor
 double UpdateAndSelectF64(const RowOperands<double>& row, double step, int64_t group,
                           double capacity, uint64_t* vertex) {
   return SelectGroupsAs(row, step, group, capacity, vertex);
+}
+void CompressF64(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+                 double* out) {
+  CompressAs(words, a, word_stride, keep, out);
 }
 double MaskedDotF64(int64_t words, const double* a, const double* b, const uint64_t* skip) {
   return DotAs(words, a, b, skip);
@@ -263,6 +283,7 @@ HWY_EXPORT(TargetName);
 HWY_EXPORT(UpdateAndScanF32);
 HWY_EXPORT(UpdateAndScoreF32);
 HWY_EXPORT(UpdateAndSelectF32);
+HWY_EXPORT(CompressF32);
 HWY_EXPORT(MaskedDotF32);
 HWY_EXPORT(ZeroMaskedF32);
 
@@ -281,6 +302,11 @@ std::optional<double> UpdateAndSelect(const RowOperands<float>& row, float step,
   return std::isnan(inner) ? std::nullopt : std::optional(inner);
 }
 
+void Compress(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(CompressF32)(words, a, word_stride, keep, out);
+}
+
 double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip) {
   return HWY_DYNAMIC_DISPATCH(MaskedDotF32)(words, a, b, skip);
 }
@@ -292,6 +318,7 @@ void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out)
 HWY_EXPORT(UpdateAndScanF64);
 HWY_EXPORT(UpdateAndScoreF64);
 HWY_EXPORT(UpdateAndSelectF64);
+HWY_EXPORT(CompressF64);
 HWY_EXPORT(MaskedDotF64);
 HWY_EXPORT(ZeroMaskedF64);
 
@@ -308,6 +335,11 @@ std::optional<double> UpdateAndSelect(const RowOperands<double>& row, double ste
                                       double capacity, uint64_t* vertex) {
   const double inner = HWY_DYNAMIC_DISPATCH(UpdateAndSelectF64)(row, step, group, capacity, vertex);
   return std::isnan(inner) ? std::nullopt : std::optional(inner);
+}
+
+void Compress(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+              double* out) {
+  HWY_DYNAMIC_DISPATCH(CompressF64)(words, a, word_stride, keep, out);
 }
 
 double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip) {

@@ -54,6 +54,12 @@ double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t
 void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out);
 void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out);
 
+// The columns of `keep`, moved together. Column c of `a` is a[c / 64 *
+// word_stride + c % 64]. Writes up to one vector beyond the last of them.
+void Compress(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep, float* out);
+void Compress(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+              double* out);
+
 // "AVX3", "AVX2", ...: the instruction set in use.
 const char* SimdTargetName();
 

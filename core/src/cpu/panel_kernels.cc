@@ -32,12 +32,12 @@ constexpr int kDenseRows = 4;
 // A few vectors of one row of `out`, kept in registers over all terms.
 template <int kVectors, class D, typename Real>
 HWY_INLINE void AddTerms(D d, std::span<const Term<Real>> terms, const Real* HWY_RESTRICT panel,
-                         Real* HWY_RESTRICT out) {
+                         int64_t row_stride, Real* HWY_RESTRICT out) {
   hn::Vec<D> sums[kVectors];
   for (int v = 0; v < kVectors; ++v) sums[v] = hn::Load(d, out + v * kLanes<D>);
   for (const Term<Real>& term : terms) {
     const auto factor = hn::Set(d, term.factor);
-    const Real* HWY_RESTRICT row = panel + term.col * static_cast<size_t>(kPanelCols);
+    const Real* HWY_RESTRICT row = panel + term.col * row_stride;
     for (int v = 0; v < kVectors; ++v) {
       sums[v] = hn::MulAdd(factor, hn::Load(d, row + v * kLanes<D>), sums[v]);
     }
@@ -58,7 +58,7 @@ HWY_INLINE void SparseAs(const SparseProduct<Real>& product) {
       const auto terms = product.a.tile(row, product.tile);
       if (terms.empty()) continue;
       for (int64_t col = 0; col < kPanelCols; col += kCols) {
-        AddTerms<kSparseVectors<D>>(d, terms, panel + col, out + col);
+        AddTerms<kSparseVectors<D>>(d, terms, panel + col, product.gram.row_stride, out + col);
       }
     }
   }

@@ -37,9 +37,9 @@ struct SparseProduct {
 void AddSparseProduct(const SparseProduct<float>& product);
 void AddSparseProduct(const SparseProduct<double>& product);
 
-// out = A G for a few dense rows. Sums run over blocks of 256 rows of G, then
-// over the blocks: in float32 that is some sixteen times closer than one
-// running sum over 4096.
+// out = A G for a few dense rows; G in panels, not row-major. Sums run over blocks of 256 rows of
+// G, then over the blocks: in float32 that is some sixteen times closer than one running sum over
+// 4096.
 template <typename Real>
 struct DenseProduct {
   const Real* a = nullptr;  // [rows, gram.depth]

@@ -21,8 +21,11 @@ struct PanelView {
   const Real* data = nullptr;
   int64_t depth = 0;  // rows of G
   int64_t count = 0;
+  // In elements; those of a row-major matrix of `stride` are {stride, 64}.
+  int64_t row_stride = kPanelCols;
+  int64_t panel_stride = 0;
 
-  const Real* panel(int64_t index) const { return data + index * depth * kPanelCols; }
+  const Real* panel(int64_t index) const { return data + index * panel_stride; }
 };
 
 template <typename Real>
@@ -35,7 +38,10 @@ class Panels {
     return values_(col / kPanelCols * depth_ + row, col % kPanelCols);
   }
   PanelView<Real> view() const {
-    return {values_.data(), depth_, depth_ == 0 ? 0 : values_.rows() / depth_};
+    return {.data = values_.data(),
+            .depth = depth_,
+            .count = depth_ == 0 ? 0 : values_.rows() / depth_,
+            .panel_stride = depth_ * kPanelCols};
   }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace sparsefw::cpu {
 
-// What a selection needs beside the iterate; one for every thread.
+// What a selection needs beside the row; one for every thread.
 template <typename Real>
 struct RowScratch {
   explicit RowScratch(int64_t words) : bits(1, words), scores(1, words * 64) {}
@@ -29,13 +29,19 @@ class RowSelector {
   virtual ~RowSelector() = default;
 
   // E_i += step * (U_i - E_i) and the row's vertex at the new E_i; returns
-  // <D_V, E> of the row. Distinct rows concurrently.
-  virtual double Select(int64_t row, Real step, RowScratch<Real>& scratch) = 0;
+  // <D_V, E> of the row. `operands` are those of row `row`, or of its free
+  // columns alone where the selector may leave out columns. Distinct rows
+  // concurrently.
+  virtual double Select(int64_t row, const RowOperands<Real>& operands, Real step,
+                        RowScratch<Real>& scratch, uint64_t* vertex) = 0;
+
+  // Whether fixed columns may be left out: not where groups are counted by them.
+  virtual bool MayLeaveOutFixed() const = 0;
 };
 
 // Null where one budget serves the whole matrix.
 template <typename Real>
-std::unique_ptr<RowSelector<Real>> MakeRowSelector(Iterate<Real>& iterate);
+std::unique_ptr<RowSelector<Real>> MakeRowSelector(const Iterate<Real>& iterate);
 
 }  // namespace sparsefw::cpu
 

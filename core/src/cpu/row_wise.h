@@ -28,7 +28,7 @@ double OpenLoopStep(int64_t iteration) {
 }
 
 // Sums over the rows, of one iteration: row by row, and the blocks of rows in
-// order, so that they have the bits that passes over the matrix give them.
+// order, so that their bits do not depend on the threads.
 struct StepSums {
   double vertex_loss_change = 0;  // b_t - b_{t-1}
   double vertex_inner = 0;        // a_{t+1} = <D(V_{t+1}), E_{t+1}>
@@ -45,6 +45,10 @@ struct RowWiseSteps {
   // Open-loop iterations first .. first + count - 1 of every row.
   // Errors: Cancelled; rows are then at different iterations, each consistent
   absl::StatusOr<std::vector<StepSums>> Take(int64_t first, int64_t count);
+
+ private:
+  void TakeOnAllColumns(int64_t block, int64_t first, std::vector<StepSums>& sums);
+  void TakeOnFreeColumns(int64_t block, int64_t first, std::vector<StepSums>& sums);
 };
 
 }  // namespace sparsefw::cpu

@@ -30,7 +30,8 @@ class SparseRows {
     cuts_.clear();
   }
 
-  // Add is called in ascending order of columns, between BeginRow and EndRow.
+  // Add is called in ascending order of columns (of one tile: in any order),
+  // between BeginRow and EndRow.
   void BeginRow() { tile_end_ = 0; }
   void Add(Real factor, int64_t col) {
     for (; col >= tile_end_; tile_end_ += tile_depth_) cuts_.push_back(size());

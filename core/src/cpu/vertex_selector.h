@@ -43,12 +43,12 @@ std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& ite
 
 // Rows that share nothing, each by the selector of rows.
 template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeSelectorByRows(const Iterate<Real>& iterate,
+std::unique_ptr<VertexSelector<Real>> MakeSelectorByRows(Iterate<Real>& iterate,
                                                          RowSelector<Real>& rows);
 
 // <D_V, E> of one row whose vertex is final. Scratch: as many words as the row.
 template <typename Real>
-double VertexInner(const Iterate<Real>& iterate, int64_t row, uint64_t* scratch);
+double VertexInner(const RowOperands<Real>& row, const uint64_t* vertex, uint64_t* scratch);
 
 }  // namespace sparsefw::cpu
 

@@ -161,7 +161,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer.words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-        sum += VertexInner(iterate_, row, scratch.data());
+        sum += VertexInner(iterate_.Row(row), iterate_.vertex.row(row), scratch.data());
       }
     }));
     return Sum(sums);
