@@ -14,7 +14,8 @@ constexpr int64_t kSlack = 64;
 }  // namespace
 
 template <typename Real>
-FreeColumns<Real>::FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed)
+FreeColumns<Real>::FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
+                               int64_t copy_bytes)
     : iterate_(iterate),
       relaxed_(relaxed),
       keep_(static_cast<size_t>(iterate.layer.words)),
@@ -23,7 +24,8 @@ FreeColumns<Real>::FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxe
       vertex_product_(1, iterate.layer.stride() + kSlack),
       fixed_(static_cast<size_t>(iterate.layer.words)),
       previous_(static_cast<size_t>(iterate.layer.words)),
-      vertex_(static_cast<size_t>(iterate.layer.words)) {}
+      vertex_(static_cast<size_t>(iterate.layer.words)),
+      gram_(1, copy_bytes / static_cast<int64_t>(sizeof(Real)) + iterate.layer.stride() + kSlack) {}
 
 template <typename Real>
 void FreeColumns<Real>::Load(int64_t row) {
@@ -56,52 +58,34 @@ void FreeColumns<Real>::Load(int64_t row) {
   }
   slots_.assign(static_cast<size_t>(count), kNone);
   slots_used_ = 0;
-  const int64_t copies = kCopyBytes / (words_ * 64 * static_cast<int64_t>(sizeof(Real)) + 1) + 1;
-  if (gram_.size() < copies * words_ * 64) gram_ = Matrix<Real>(1, copies * words_ * 64 + kSlack);
-}
-
-// The copy of the row of G that belongs to a free column, made when there is none.
-template <typename Real>
-uint32_t FreeColumns<Real>::SlotOf(int64_t index) {
-  uint32_t& slot = slots_[static_cast<size_t>(index)];
-  if (slot != kNone) return slot;
-  slot = static_cast<uint32_t>(slots_used_++);
-  const int64_t stride = words_ * 64;
-  if (slots_used_ * stride + kSlack > gram_.size()) {
-    Matrix<Real> larger(1, 2 * slots_used_ * stride + kSlack);
-    std::copy_n(gram_.data(), slot * stride, larger.data());
-    gram_ = std::move(larger);
-  }
-  const PanelView<Real> gram = iterate_.layer.gram.view();
-  const int64_t col = cols_[static_cast<size_t>(index)];
-  Real* copy = gram_.data() + slot * stride;
-  Compress(gram.count, gram.data + col * kPanelCols, gram.panel_stride, keep_.data(), copy);
-  std::fill(copy + std::ssize(cols_), copy + stride, Real{0});
-  return slot;
-}
-
-// <delta, U> of the row.
-template <typename Real>
-double FreeColumns<Real>::Inner() const {
-  double sum = 0;
-  const Term<Real>* term = delta_.row(0).data();
-  for (const uint32_t index : toggled_) {
-    sum +=
-        static_cast<double>((term++)->factor) * static_cast<double>(vertex_product_.data()[index]);
-  }
-  return sum;
 }
 
 template <typename Real>
 double FreeColumns<Real>::ApplyVertex() {
-  const int64_t stride = words_ * 64;
-  if (slots_used_ * stride * static_cast<int64_t>(sizeof(Real)) > kCopyBytes) {
-    std::fill(slots_.begin(), slots_.end(), kNone);
-    slots_used_ = 0;
-  }
+  CollectToggles();
+  double change = Inner();
+  const int64_t slots = (gram_.size() - kSlack) / std::max<int64_t>(64, stride());
   delta_.Reset(kNone, kNone);  // one tile
   delta_.BeginRow();
+  for (const Term<Real>& term : toggled_) {
+    uint32_t& slot = slots_[term.col];
+    if (slot == kNone && slots_used_ == slots) {
+      AddProduct();
+      std::fill(slots_.begin(), slots_.end(), kNone);
+      slots_used_ = 0;
+    }
+    if (slot == kNone) CopyGramRow(term.col, slot = slots_used_++);
+    delta_.Add(term.factor, slot);
+  }
+  AddProduct();
+  change += Inner();
+  return change;
+}
+
+template <typename Real>
+void FreeColumns<Real>::CollectToggles() {
   toggled_.clear();
+  uint64_t* previous = iterate_.previous.row(row_);
   for (int64_t word = 0; word < words_; ++word) {
     uint64_t& from = previous_[static_cast<size_t>(word)];
     const uint64_t to = vertex_[static_cast<size_t>(word)];
@@ -109,28 +93,50 @@ double FreeColumns<Real>::ApplyVertex() {
       const bool entered = ((to >> (index & 63)) & 1) != 0;
       const int64_t col = cols_[static_cast<size_t>(index)];
       relaxed_.Toggle(row_, col, entered);
-      iterate_.previous.row(row_)[col >> 6] ^= uint64_t{1} << (col & 63);
+      previous[col >> 6] ^= uint64_t{1} << (col & 63);
       const Real weight = weights_.data()[index];
       if (weight == 0) return;
-      delta_.Add(entered ? -weight : weight, SlotOf(index));
-      toggled_.push_back(static_cast<uint32_t>(index));
+      toggled_.push_back({entered ? -weight : weight, static_cast<uint32_t>(index)});
     });
     from = to;
   }
+}
+
+// <delta, U> of the row.
+template <typename Real>
+double FreeColumns<Real>::Inner() const {
+  double sum = 0;
+  for (const Term<Real>& term : toggled_) {
+    sum += static_cast<double>(term.factor) * static_cast<double>(vertex_product_.data()[term.col]);
+  }
+  return sum;
+}
+
+// U += delta G for the terms collected, which are then done with.
+template <typename Real>
+void FreeColumns<Real>::AddProduct() {
   delta_.EndRow();
-  double change = Inner();
   AddSparseProduct({.a = delta_,
                     .tile = 0,
                     .gram = {.data = gram_.data(),
                              .depth = slots_used_,
                              .count = words_,
-                             .row_stride = stride,
+                             .row_stride = stride(),
                              .panel_stride = kPanelCols},
                     .panels = {0, words_},
                     .out = vertex_product_.data(),
-                    .out_stride = stride});
-  change += Inner();
-  return change;
+                    .out_stride = stride()});
+  delta_.Reset(kNone, kNone);
+  delta_.BeginRow();
+}
+
+template <typename Real>
+void FreeColumns<Real>::CopyGramRow(int64_t index, int64_t slot) {
+  const PanelView<Real> gram = iterate_.layer.gram.view();
+  const int64_t row = cols_[static_cast<size_t>(index)];
+  Real* copy = gram_.data() + slot * stride();
+  Compress(gram.count, gram.data + row * kPanelCols, gram.panel_stride, keep_.data(), copy);
+  std::fill(copy + std::ssize(cols_), copy + stride(), Real{0});
 }
 
 template <typename Real>
@@ -155,6 +161,14 @@ void FreeColumns<Real>::Store() {
     const auto word = static_cast<size_t>(i >> 6);
     vertex[col >> 6] |= ((vertex_[word] >> (i & 63)) & 1) << (col & 63);
   }
+}
+
+template <typename Real>
+int64_t FreeColumns<Real>::Bytes(int64_t cols) {
+  // W, E, U, the last copy of a row of G; bits, columns, slots, terms.
+  const int64_t row = (cols + 64) * (4 * static_cast<int64_t>(sizeof(Real)) + 8 +
+                                     4 * static_cast<int64_t>(sizeof(Term<Real>)));
+  return kCopyBytes + row;
 }
 
 template class FreeColumns<float>;

@@ -20,12 +20,12 @@ namespace sparsefw::cpu {
 
 // A workspace for one thread: rows come one after the other.
 //
-// Memory: a few rows, and the copied rows of G: kCopyBytes and those of one
-//         iteration at most, in storage that may have doubled.
+// Memory: Bytes(cols): a few rows, and 2 MiB for copied rows of G. When they are
+//         full all are forgotten.
 template <typename Real>
 class FreeColumns {
  public:
-  FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed);
+  FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, int64_t copy_bytes = kCopyBytes);
 
   // Begins with a row; what was copied for another one is forgotten.
   void Load(int64_t row);
@@ -40,12 +40,18 @@ class FreeColumns {
   // Writes E, U and the next vertex back; E and U are then stale on fixed columns.
   void Store();
 
- private:
+  static int64_t Bytes(int64_t cols);
+
   static constexpr int64_t kCopyBytes = int64_t{2} << 20;
+
+ private:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  uint32_t SlotOf(int64_t index);
+  void CollectToggles();
   double Inner() const;
+  void AddProduct();
+  void CopyGramRow(int64_t index, int64_t slot);
+  int64_t stride() const { return words_ * 64; }
 
   Iterate<Real>& iterate_;
   RelaxedMask<Real>& relaxed_;
@@ -59,11 +65,11 @@ class FreeColumns {
   std::vector<uint64_t> fixed_;  // none
   std::vector<uint64_t> previous_;
   std::vector<uint64_t> vertex_;
-  std::vector<uint32_t> slots_;  // of each free column: which copy of a row of G
-  int64_t slots_used_ = 0;
-  Matrix<Real> gram_;              // [slots, stride]
-  SparseRows<Real> delta_;         // columns are slots
-  std::vector<uint32_t> toggled_;  // the free columns of its terms
+  std::vector<Term<Real>> toggled_;  // delta; columns are free columns
+  std::vector<uint32_t> slots_;      // of each free column: which copy of a row of G
+  uint32_t slots_used_ = 0;
+  Matrix<Real> gram_;       // [slots, stride]
+  SparseRows<Real> delta_;  // the same terms; columns are slots
 };
 
 }  // namespace sparsefw::cpu

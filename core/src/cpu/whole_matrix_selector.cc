@@ -49,7 +49,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     scan = BlockScan{.candidates = std::move(scan.candidates)};
     scan.candidates.clear();
     // Bounds the memory of a bad guess; a block that has more is a miss.
-    const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer.stride() / 8;
+    const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer.stride() / 16;
     std::vector<uint64_t> window(static_cast<size_t>(iterate_.layer.words));
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       uint64_t* above = iterate_.vertex.row(row);
