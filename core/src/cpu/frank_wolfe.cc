@@ -355,9 +355,9 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t gram = kSize * cols * words * 64;
   const int64_t relaxed = kSize * rows * cols;
   const int64_t bits = 3 * 8 * rows * words;
-  // Candidates of the selection: a sixteenth of the weights at most, each with
+  // Candidates of the selection: an eighth of the weights at most, each with
   // its score, row and column, in vectors that may have doubled, and one copy.
-  const int64_t candidates = (kSize + 8) * (rows * words * 64 / 16) * 3;
+  const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
   const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
                                     candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});

@@ -49,7 +49,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     scan = BlockScan{.candidates = std::move(scan.candidates)};
     scan.candidates.clear();
     // Bounds the memory of a bad guess; a block that has more is a miss.
-    const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer.stride() / 16;
+    const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer.stride() / 8;
     std::vector<uint64_t> window(static_cast<size_t>(iterate_.layer.words));
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       uint64_t* above = iterate_.vertex.row(row);
@@ -137,9 +137,14 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::fill_n(iterate_.vertex.row(row), iterate_.layer.words, 0);
     }));
     const auto visit = [&](int64_t row, auto&& sink) {
-      for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
-        const Real score = ScoreAt(iterate_, row, col);
-        if (score > 0 && !iterate_.fixed.Get(row, col)) sink(col, std::bit_cast<Bits>(score));
+      const uint64_t* fixed = iterate_.fixed.row(row);
+      const Real* weights = iterate_.layer.weights.row(row);
+      const Real* product = iterate_.product.row(row);
+      for (int64_t word = 0; word < iterate_.layer.words; ++word) {
+        ForEachBit(~fixed[word], word, [&](int64_t col) {
+          const Real score = weights[col] * product[col];
+          if (score > 0) sink(col, std::bit_cast<Bits>(score));
+        });
       }
     };
     const auto take = [&](int64_t row, int64_t col, uint64_t key) {
