@@ -46,18 +46,23 @@ absl::Status CheckShape(std::string_view field, const TensorSpec& spec, int64_t 
                     "SHAPE_MISMATCH");
 }
 
-// What the point that needs most needs.
+// What the point that needs most needs. In a sweep an engine still holds its
+// copies of the layer while SparseGPT works.
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols) {
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  const bool sweep = points.size() > 1;
   int64_t most = 0;
-  for (const SweepPoint& point : PointsOf(spec)) {
+  for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
     const bool sparsegpt = options.method == Method::kSparseGpt;
-    most = std::max(most,
-                    sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0);
-    if (sparsegpt && !options.reconstruct) continue;
-    most = std::max(most,
-                    backend.EstimateHostBytes(
-                        rows, cols, {.swaps = options.swaps, .reconstruct = options.reconstruct}));
+    const int64_t own =
+        sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0;
+    const WorkAsked asked = {
+        .swaps = options.swaps, .reconstruct = options.reconstruct, .sweep = sweep};
+    const bool iterates = !sparsegpt || options.reconstruct;
+    const int64_t engine =
+        iterates || sweep ? backend.EstimateHostBytes(rows, cols, asked) : int64_t{0};
+    most = std::max(most, sweep ? own + engine : std::max(own, engine));
   }
   return most;
 }

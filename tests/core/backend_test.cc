@@ -100,6 +100,39 @@ TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
   }
 }
 
+// What a sweep keeps for its next point is one product more, and used: the
+// second start allocates no copies of W and G.
+TEST(CpuBackendTest, SweepsHoldOneProductMore) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator does not count";
+#endif
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* cpu, FindBackend("cpu"));
+  const RandomLayer layer = MakeRandomLayer({.rows = 1100, .cols = 1024, .tokens = 64});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start,
+                                MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                  Pattern::Unstructured(0.6), {}, 0.99));
+  EngineProblem problem = start.problem();
+  problem.shared = true;
+  const int64_t before = AllocatedBytes();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, cpu->CreateEngine({.threads = 1}));
+  SPARSEFW_ASSERT_OK(engine->Load(problem));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats first, engine->Step({.count = 5}));
+  const int64_t held = AllocatedBytes() - before;
+  const int64_t estimate = cpu->EstimateHostBytes(1100, 1024, {.sweep = true});
+  EXPECT_LE(held, estimate);
+  EXPECT_EQ(estimate - cpu->EstimateHostBytes(1100, 1024, {}), 1100 * (1024 * 4 + 1024 / 8));
+  SPARSEFW_ASSERT_OK(engine->Load(problem));
+  EXPECT_GE(AllocatedBytes() - before, 4 * (1100 + 1100 + 1024) * 1024) << "W, G and a product";
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats second, engine->Step({.count = 5}));
+  EXPECT_EQ(second.relaxed_loss, first.relaxed_loss);
+  EXPECT_LE(AllocatedBytes() - before, held + held / 50);
+  // Nothing is kept where no other start follows.
+  problem.shared = false;
+  SPARSEFW_ASSERT_OK(engine->Load(problem));
+  SPARSEFW_ASSERT_OK(engine->Step({.count = 5}));
+  EXPECT_LE(AllocatedBytes() - before, cpu->EstimateHostBytes(1100, 1024, {}));
+}
+
 // The same while swaps and reconstruction run, seen from where they ask for
 // the time that is left.
 TEST(CpuBackendTest, EstimateIsNearWhatSwapsAndReconstructionHold) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -98,6 +99,66 @@ TYPED_TEST(KernelTest, UpdateAndScore) {
   }
 }
 
+// Against the scalar selection, which has its own test below.
+TYPED_TEST(KernelTest, UpdateAndSelect) {
+  int64_t selected_at_all = 0;
+  for (const int64_t group : {1, 2, 3, 4, 8, 16, 32}) {
+    for (const int64_t capacity : {int64_t{0}, group / 2, group}) {
+      auto weights = this->RandomRow();
+      const auto vertex_product = this->RandomRow();
+      const auto fixed = capacity > 0 ? this->RandomBits(1.0 / (2.0 * static_cast<double>(group)))
+                                      : BitRows(1, this->kCols);
+      auto product = this->RandomRow();
+      for (int64_t col = 0; col < this->kCols; col += 5) weights(0, col) = 0;
+      const auto half = static_cast<TypeParam>(0.5);
+      Matrix<TypeParam> same(1, this->kCols);
+      std::copy_n(product.data(), this->kCols, same.data());
+      Matrix<TypeParam> scores(1, this->kCols);
+      UpdateAndScore(RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(),
+                                            fixed.row(0), same.data()},
+                     half, scores.data());
+      BitRows vertex(1, this->kCols);
+      const std::optional<double> inner = UpdateAndSelect(
+          RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(), fixed.row(0),
+                                 product.data()},
+          half, group, static_cast<TypeParam>(capacity), vertex.row(0));
+      if (!inner.has_value()) continue;
+      ++selected_at_all;
+      BitRows expected(1, this->kCols);
+      SelectInGroups({this->kCols, group, capacity, fixed.row(0)}, scores.data(), expected.row(0));
+      double expected_inner = 0;
+      for (int64_t col = 0; col < this->kCols; ++col) {
+        EXPECT_EQ(product(0, col), same(0, col));
+        EXPECT_EQ(vertex.Get(0, col), expected.Get(0, col)) << group << ", column " << col;
+        if (fixed.Get(0, col) || expected.Get(0, col)) continue;
+        expected_inner +=
+            static_cast<double>(weights(0, col)) * static_cast<double>(product(0, col));
+      }
+      EXPECT_NEAR(*inner, expected_inner, 1e-12);
+    }
+  }
+  EXPECT_GE(selected_at_all, 3) << "no group is selected by vectors";
+}
+
+// Ties: of equal scores the higher column.
+TYPED_TEST(KernelTest, UpdateAndSelectTakesTheHigherColumnOfTies) {
+  auto ones = this->RandomRow();
+  for (TypeParam& value : ones.span()) value = 1;
+  auto product = this->RandomRow();
+  std::copy_n(ones.data(), this->kCols, product.data());
+  BitRows fixed(1, this->kCols);
+  fixed.Set(0, 3);
+  BitRows vertex(1, this->kCols);
+  const auto inner = UpdateAndSelect(
+      RowOperands<TypeParam>{this->kWords, ones.data(), ones.data(), fixed.row(0), product.data()},
+      0, 2, 1, vertex.row(0));
+  if (!inner.has_value()) GTEST_SKIP() << "vectors of one lane";
+  for (int64_t col = 0; col < this->kCols; ++col) {
+    EXPECT_EQ(vertex.Get(0, col), col % 2 == 1 && col != 3) << col;
+  }
+  EXPECT_EQ(*inner, static_cast<double>(this->kCols / 2));
+}
+
 TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
   const auto a = this->RandomRow();
   const auto b = this->RandomRow();
@@ -111,29 +172,6 @@ TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
     expected += static_cast<double>(a(0, col)) * static_cast<double>(b(0, col));
   }
   EXPECT_NEAR(MaskedDot(this->kWords, a.data(), b.data(), skip.row(0)), expected, 1e-12);
-}
-
-TYPED_TEST(KernelTest, AddScaledRowsOfAnyNumber) {
-  Matrix<TypeParam> matrix(9, this->kCols);
-  for (TypeParam& value : matrix.span()) value = static_cast<TypeParam>(this->random_.Normal());
-  for (const uint32_t count : {0U, 1U, 3U, 4U, 5U, 8U, 9U}) {
-    std::vector<RowTerm<TypeParam>> terms;
-    for (uint32_t i = 0; i < count; ++i) {
-      terms.push_back({static_cast<TypeParam>(this->random_.Normal()), 8 - i});
-    }
-    auto out = this->RandomRow();
-    const Matrix<double> before = ::sparsefw::testing::ToDouble(out.view());
-    AddScaledRows(std::span<const RowTerm<TypeParam>>(terms), matrix.data(), this->kWords,
-                  out.data());
-    for (int64_t col = 0; col < this->kCols; ++col) {
-      double expected = before(0, col);
-      for (const auto& term : terms) {
-        expected += static_cast<double>(term.factor) * static_cast<double>(matrix(term.index, col));
-      }
-      EXPECT_NEAR(static_cast<double>(out(0, col)), expected, 20 * this->kEpsilon)
-          << count << " rows, column " << col;
-    }
-  }
 }
 
 // Few different keys, so that most of them tie.
@@ -244,7 +282,6 @@ TYPED_TEST_SUITE(RelaxedMaskTest, Reals);
 TYPED_TEST(RelaxedMaskTest, IsTheEagerRecurrence) {
   constexpr int64_t kRows = 5;
   constexpr int64_t kCols = 70;
-  Workers workers(1, nullptr);
   Random random(2);
   BitRows vertex(kRows, kCols);
   Matrix<double> eager(kRows, kCols);
@@ -264,9 +301,9 @@ TYPED_TEST(RelaxedMaskTest, IsTheEagerRecurrence) {
     double eta = 2.0 / (t + 2);
     if (t > 40) eta = 0.96;
     if (t > 90) eta = t % 7 == 0 ? 1 : 0;
-    SPARSEFW_ASSERT_OK(relaxed.Advance(eta, vertex, workers));
-    if (t == 20) {
-      SPARSEFW_ASSERT_OK(relaxed.Fold(vertex, workers));
+    for (int64_t row = 0; row < kRows; ++row) {
+      relaxed.Advance(eta, row, vertex.row(row));
+      if (t == 20 && row != 1) relaxed.Fold(row, vertex.row(row));
     }
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t col = 0; col < kCols; ++col) {

@@ -213,9 +213,8 @@ def test_unknown_jobs(cli, folder):
     cli.run("status", "nonsense").refused(3, "nonsense")
 
 
-def test_what_a_later_version_brings_is_refused_by_name(cli, layer):
-    refused(cli, layer, 3, ["sparsegpt", "version"], "--method", "sparsegpt")
-    refused(cli, layer, 3, ["swap", "version"], "--method", "sparsefw", "--swaps")
+def test_sparsegpt_takes_no_swaps(cli, layer):
+    refused(cli, layer, 3, ["swaps", "SPARSEGPT"], "--method", "sparsegpt", "--swaps")
 
 
 def test_server_that_is_not_there(layer):

@@ -35,6 +35,9 @@ struct EngineProblem {
   ConstMatrixView saliency;     // [rows, cols] F32: breaks ties of rounding
   const Mask* warm = nullptr;   // meets the pattern
   const Mask* fixed = nullptr;  // subset of warm
+  // Load will follow with other starts on the same weights and gram: what they
+  // can use again is worth its memory.
+  bool shared = false;
 };
 
 // State of the relaxed iterate after Step. All of them belong to the same
@@ -51,12 +54,18 @@ struct StepStats {
   // an engine may leave out weights that are 0.
   int64_t toggled = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
+  // What the recurrences were off by, the largest seen where E = D(M_t) G was
+  // also computed as a dense product: ||E - dense||_F / ||dense||_F over the free
+  // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
+  // compared, and for engines without recurrences.
+  double drift = 0;
 };
 
 struct StepRequest {
   int64_t count = 0;  // steps to take; 0 evaluates loss and gap where it stands
   StepRule rule = StepRule::kOpenLoop;
-  double rel_gap = 0;  // stop before a step when the gap is this small; 0: never
+  double rel_gap = 0;          // stop before a step when the gap is this small; 0: never
+  bool measure_drift = false;  // afterwards, for StepStats::drift; one dense product
 };
 
 struct RoundedMask {
@@ -162,6 +171,7 @@ struct DeviceDescription {
 struct WorkAsked {
   bool swaps = false;
   bool reconstruct = false;
+  bool sweep = false;  // EngineProblem::shared
 };
 
 // Thread-safe; lives as long as the program.

@@ -80,6 +80,10 @@ constexpr DType DTypeOf<BFloat16>() {
   return DType::kBF16;
 }
 
+// At least `bytes` of memory, 64-byte aligned, for std::free; null when there is
+// none. Large blocks ask for huge pages: products walk over thousands of pages.
+void* AllocateAligned(size_t bytes);
+
 // An owning, zero-initialised, 64-byte aligned row-major matrix. Move only.
 template <typename T>
 class Matrix {
@@ -88,8 +92,8 @@ class Matrix {
   Matrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
     constexpr int64_t kMaxSize = (int64_t{1} << 62) / static_cast<int64_t>(sizeof(T));
     if (rows > 0 && cols > kMaxSize / rows) throw std::bad_alloc();  // the product would wrap
-    const size_t bytes = (static_cast<size_t>(size()) * sizeof(T) + 63) / 64 * 64;
-    data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes == 0 ? 64 : bytes)));
+    const size_t bytes = static_cast<size_t>(size()) * sizeof(T);
+    data_.reset(static_cast<T*>(AllocateAligned(bytes)));
     if (data_ == nullptr) throw std::bad_alloc();  // turned into ResourceExhausted by Solve
     std::fill_n(data_.get(), size(), T{});
   }

@@ -1,8 +1,9 @@
 // Many settings on one layer: which alpha, which method, how sparse.
 //
-// What they have in common is done once: the checks of W and G, their
-// conversion, the loss of pruning everything, and, for settings with the same
-// warm start, its loss and its product D(M_0) G.
+// What they have in common is done once: the conversion of W and G, the loss of
+// pruning everything, and, for settings with the same warm start that follow
+// each other, its loss and its product D(M_0) G. Swaps and reconstruction free
+// the converted copies for memory's sake.
 #ifndef SPARSEFW_SWEEP_H_
 #define SPARSEFW_SWEEP_H_
 

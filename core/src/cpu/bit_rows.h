@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -15,6 +16,14 @@ class BitRows {
  public:
   BitRows() = default;
   BitRows(int64_t rows, int64_t cols) : bits_(rows, (cols + 63) / 64) {}
+  // The bytes of a mask's row are those of its words: the lowest column is the
+  // lowest bit in both, and padding is zero.
+  explicit BitRows(const Mask& mask) : BitRows(mask.rows(), mask.cols()) {
+    static_assert(std::endian::native == std::endian::little);
+    for (int64_t row = 0; row < mask.rows(); ++row) {
+      std::memcpy(bits_.row(row), mask.row(row), static_cast<size_t>(mask.row_bytes()));
+    }
+  }
 
   int64_t words() const { return bits_.cols(); }
   uint64_t* row(int64_t row) { return bits_.row(row); }
@@ -31,6 +40,12 @@ class BitRows {
 template <typename Body>
 void ForEachBit(uint64_t bits, int64_t word, const Body& body) {
   for (; bits != 0; bits &= bits - 1) body(word * 64 + std::countr_zero(bits));
+}
+
+inline int64_t CountBits(const uint64_t* words, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t word = 0; word < count; ++word) sum += std::popcount(words[word]);
+  return sum;
 }
 
 }  // namespace sparsefw::cpu

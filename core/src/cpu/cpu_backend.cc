@@ -28,7 +28,8 @@ std::string InstructionSet() {
 
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
-  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols);
+  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, Arena(0).threads());
+  if (work.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
   if (work.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
   if (work.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
   return bytes;

@@ -39,11 +39,23 @@ absl::Status CpuEngine::Start() {
 
 template <typename Real>
 absl::Status CpuEngine::StartIn() {
-  SPARSEFW_ASSIGN_OR_RETURN(ScaledLayer<Real> layer,
-                            LoadScaled<Real>(problem_.weights, problem_.gram, scale_, workers_));
+  Converted<Real>& converted = std::get<Converted<Real>>(converted_);
+  if (converted.layer == nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
+                              LoadPanels<Real>(problem_.weights, problem_.gram, scale_, workers_));
+    converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
+  }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
-  SPARSEFW_ASSIGN_OR_RETURN(iteration_, FrankWolfe<Real>::Start(std::move(layer), start, workers_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      iteration_, FrankWolfe<Real>::Start(converted.layer, start,
+                                          problem_.shared ? &converted.start : nullptr, workers_));
+  if (!problem_.shared) converted = {};  // the iteration owns the layer
   return absl::OkStatus();
+}
+
+void CpuEngine::ReleaseIteration() {
+  iteration_.reset();
+  converted_ = {};
 }
 
 absl::StatusOr<StepStats> CpuEngine::Step(const StepRequest& request) {
@@ -65,7 +77,7 @@ absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
 }
 
 absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineRequest& request) {
-  iteration_.reset();
+  ReleaseIteration();
   return ChosenPrecision() == Precision::kFloat64
              ? RefineMask<double>(problem_, scale_, start, request, workers_)
              : RefineMask<float>(problem_, scale_, start, request, workers_);
@@ -73,7 +85,7 @@ absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineReq
 
 absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
                                                      const ReconstructRequest& request) {
-  iteration_.reset();
+  ReleaseIteration();
   return ChosenPrecision() == Precision::kFloat64
              ? ReconstructWeights<double>(problem_, scale_, mask, request, workers_)
              : ReconstructWeights<float>(problem_, scale_, mask, request, workers_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,8 +29,9 @@ Precision PrecisionFor(int64_t rows, int64_t cols);
 
 // Memory: Load keeps the views; the first Step copies W and G and allocates
 // what the iteration needs, so that a caller who only asks for losses (the
-// one-shot methods) pays for none of it. Refine and Reconstruct release the
-// iteration and load W and G for themselves.
+// one-shot methods) pays for none of it. The copies stay for the next Load where
+// EngineProblem::shared says that there will be one. Refine and Reconstruct
+// release all of it and load W and G for themselves.
 class CpuEngine final : public Engine {
  public:
   explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
@@ -48,13 +50,22 @@ class CpuEngine final : public Engine {
   absl::Status Start();
   template <typename Real>
   absl::Status StartIn();
+  void ReleaseIteration();
+
+  // What a later start on the same W and G uses again.
+  template <typename Real>
+  struct Converted {
+    std::shared_ptr<const PanelLayer<Real>> layer;
+    StartProduct<Real> start;
+  };
 
   const Precision precision_;
   Workers workers_;
   Workers unstoppable_;  // a mask is owed even after a stop
   EngineProblem problem_;
   Scale scale_;
-  std::unique_ptr<Iteration> iteration_;  // null before the first Step
+  std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
+  std::unique_ptr<Iteration> iteration_;                       // null before the first Step
 };
 
 }  // namespace sparsefw::cpu

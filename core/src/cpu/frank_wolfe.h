@@ -10,9 +10,10 @@
 //   L_{t+1} = (1-eta)^2 L_t + 2 eta (1-eta) a_t + eta^2 b_t
 //
 // Every kRefreshPeriod iterations E, U, L and b are computed anew by dense
-// products, so that rounding does not pile up. When refreshes happen, and which
-// of the two ways U is updated, depends on the iterates alone: the same input
-// gives the same bits however Step is cut into batches.
+// products, so that rounding does not pile up. When refreshes happen, which of
+// the two ways U is updated, and whether rows are iterated one by one, depends
+// on the iterates alone: the same input gives the same bits however Step is cut
+// into batches.
 #ifndef SPARSEFW_CORE_SRC_CPU_FRANK_WOLFE_H_
 #define SPARSEFW_CORE_SRC_CPU_FRANK_WOLFE_H_
 
@@ -24,7 +25,9 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iterate.h"
 #include "core/src/cpu/relaxed_mask.h"
+#include "core/src/cpu/row_selector.h"
 #include "core/src/cpu/vertex_selector.h"
+#include "core/src/cpu/vertex_update.h"
 #include "core/src/cpu/workers.h"
 #include "sparsefw/backend.h"
 
@@ -49,50 +52,60 @@ struct StartPoint {
   const Mask& fixed;
 };
 
+// D(M_0) G of a warm start and its loss, for another start from the same mask.
+template <typename Real>
+struct StartProduct {
+  Mask warm;  // empty: nothing is kept yet
+  Matrix<Real> product;
+  double loss = 0;
+};
+
 // Real, float or double, is the type of W, G, E, U and M.
 template <typename Real>
 class FrankWolfe final : public Iteration {
  public:
-  // Evaluates loss and gap at M_0. `workers` must outlive it.
-  static absl::StatusOr<std::unique_ptr<Iteration>> Start(ScaledLayer<Real> layer,
-                                                          const StartPoint& start,
-                                                          Workers& workers);
+  // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
+  // start and filled if it does not; null: nothing is kept. `workers` must
+  // outlive it.
+  static absl::StatusOr<std::unique_ptr<Iteration>> Start(
+      std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
+      StartProduct<Real>* kept, Workers& workers);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency, Workers& workers) override;
 
  private:
-  explicit FrankWolfe(Workers& workers) : workers_(workers) {}
-  absl::Status Initialise(ScaledLayer<Real> layer, const StartPoint& start);
+  FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
+             Workers& workers);
+  absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
+  absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
+  absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
 
+  absl::Status StepBy(const StepRequest& request);
+  absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
+  absl::Status AdvanceRowWise(int64_t count);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
-  absl::Status ApplySparse();
   absl::Status ApplyDense();
   absl::Status RecomputeVertexProduct();
-  absl::Status RefreshProduct();
+  absl::Status AdvanceRelaxed(double step_size);
+  void AdvanceRelaxed(int64_t block, double step_size);
+  absl::Status CompareWithDense(double step_size, bool replace);
   absl::Status Scan(double step_size);
-  absl::Status MoveTo(double step_size);
+  void MoveTo(double step_size);
   void Evaluate();
   bool Stationary(StepRule rule) const;
   double StepSize(StepRule rule) const;
-  double ApplyRows(int64_t block);
-  template <typename Changed>  // changed(col, entered)
-  void ToggleRow(int64_t row, const Changed& changed);
-  int64_t CountToggles() const;
-  int64_t DenseFrom() const;
-
-  // out = D G, where fill(row, d) writes one row of D.
-  absl::Status Product(absl::FunctionRef<void(int64_t, Real*)> fill, Matrix<Real>& out);
-  // sum over rows of row_sum(row), in float64, combined in a fixed order.
-  absl::StatusOr<double> SumOverRows(absl::FunctionRef<double(int64_t)> row_sum);
+  int64_t ShareOfWeights(double share) const;
 
   Workers& workers_;
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
+  VertexUpdate<Real> update_;
+  std::unique_ptr<RowSelector<Real>> row_selector_;  // null: one budget for all rows
   std::unique_ptr<VertexSelector<Real>> selector_;
-  std::vector<double> block_sums_;
-  int64_t free_total_ = 0;
+  const int64_t free_total_;
+  bool row_wise_ = false;  // this epoch
   bool refresh_vertex_product_ = false;
   bool unfinished_ = false;
   double vertex_loss_ = 0;   // b_{t-1}; b_t once V_t has been applied
@@ -100,9 +113,15 @@ class FrankWolfe final : public Iteration {
   StepStats stats_;
 };
 
-// Bytes that the iteration of a layer holds, scratch included.
+// Bytes that the iteration of a layer holds, scratch of that many threads included.
 template <typename Real>
-int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads);
+
+// Bytes of a StartProduct.
+template <typename Real>
+int64_t StartProductBytes(int64_t rows, int64_t cols) {
+  return rows * ((cols + 63) / 64 * 64 * static_cast<int64_t>(sizeof(Real)) + (cols + 7) / 8);
+}
 
 }  // namespace sparsefw::cpu
 

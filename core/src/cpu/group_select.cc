@@ -6,7 +6,7 @@ namespace sparsefw::cpu {
 namespace {
 
 template <typename Real>
-bool Better(const ScoredColumn<Real>& a, const ScoredColumn<Real>& b) {
+inline bool Better(const ScoredColumn<Real>& a, const ScoredColumn<Real>& b) {
   return a.score != b.score ? a.score > b.score : a.col > b.col;
 }
 
@@ -70,8 +70,10 @@ Real KeepTop(int64_t count, std::vector<ScoredColumn<Real>>& columns) {
   if (std::ssize(columns) > count) {
     std::vector<ScoredColumn<Real>> order(columns);
     const auto last = order.begin() + count - 1;
-    std::nth_element(order.begin(), last, order.end(), Better<Real>);
+    std::nth_element(order.begin(), last, order.end(),
+                     [](const auto& a, const auto& b) { return Better(a, b); });
     std::erase_if(columns, [&](const ScoredColumn<Real>& column) { return Better(*last, column); });
+    return last->score;
   }
   return std::min_element(columns.begin(), columns.end(),
                           [](const auto& a, const auto& b) { return a.score < b.score; })

@@ -2,6 +2,8 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATE_H_
 
+#include <memory>
+
 #include "core/src/cpu/bit_rows.h"
 #include "core/src/cpu/kernels.h"
 #include "core/src/cpu/scaled_layer.h"
@@ -13,7 +15,7 @@ namespace sparsefw::cpu {
 // With D(M) = W.(1 - Mfixed - M), in the notation of docs/numerics.md:
 template <typename Real>
 struct Iterate {
-  ScaledLayer<Real> layer;
+  std::shared_ptr<const PanelLayer<Real>> layer;
   Groups groups;
   RowBlocks blocks;
   BitRows fixed;
@@ -23,7 +25,7 @@ struct Iterate {
   BitRows vertex;               // V_t, chosen at E_t
 
   RowOperands<Real> Row(int64_t row) {
-    return {layer.words, layer.weights.row(row), vertex_product.row(row), fixed.row(row),
+    return {layer->words, layer->weights.row(row), vertex_product.row(row), fixed.row(row),
             product.row(row)};
   }
 };

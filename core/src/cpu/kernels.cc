@@ -1,8 +1,10 @@
 #include "core/src/cpu/kernels.h"
 
-#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/kernels.cc"
@@ -15,6 +17,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kWordCols = 64;
 
+// Bytes that hold a bit for every lane: what is copied must be just these, or
+// the copy waits for memory that was written in other pieces.
+template <class D>
+constexpr size_t kMaskBytes = (hn::MaxLanes(D()) + 7) / 8;
+
 // The mask of the lanes that start at bit `shift`.
 template <class D>
 HWY_INLINE hn::Mask<D> LanesOf(D d, uint64_t word, size_t shift) {
@@ -26,10 +33,10 @@ HWY_INLINE hn::Mask<D> LanesOf(D d, uint64_t word, size_t shift) {
 
 template <class D, class M>
 HWY_INLINE uint64_t BitsOf(D d, M mask, size_t shift) {
-  std::array<uint8_t, 8> bytes{};
+  std::array<uint8_t, 8> bytes;
   hn::StoreMaskBits(d, mask, bytes.data());
-  uint64_t bits;
-  std::memcpy(&bits, bytes.data(), sizeof(bits));
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes.data(), kMaskBytes<D>);
   return bits << shift;
 }
 
@@ -106,6 +113,78 @@ HWY_INLINE void ScoreAs(const RowOperands<Real>& row, Real step, Real* HWY_RESTR
   }
 }
 
+// In every run of kGroup lanes: fewer than `capacity` others rank before it.
+// Lane i meets lane i^k for k = 1 .. kGroup-1; of equal scores the higher lane
+// ranks first.
+template <int kGroup, class D, class V>
+HWY_INLINE hn::Mask<D> RanksBelow(D d, V score, V capacity) {
+  using T = hn::TFromD<D>;
+  using Index = hwy::MakeSigned<T>;
+  const hn::RebindToSigned<D> di;
+  const auto lane = hn::Iota(di, 0);
+  V before = hn::Zero(d);
+  for (int k = 1; k < kGroup; ++k) {
+    const auto partner = hn::Xor(lane, hn::Set(di, static_cast<Index>(k)));
+    const V other = hn::TableLookupLanes(score, hn::IndicesFromVec(d, partner));
+    const auto partner_is_higher = hn::RebindMask(d, hn::Gt(partner, lane));
+    const auto wins =
+        hn::Or(hn::Gt(other, score), hn::And(partner_is_higher, hn::Eq(other, score)));
+    before = hn::Add(before, hn::IfThenElseZero(wins, hn::Set(d, T{1})));
+  }
+  return hn::Lt(before, capacity);
+}
+
+// Fixed coordinates rank before all others and so use up capacity.
+template <int kGroup, typename Real>
+HWY_INLINE double SelectGroupsOf(const RowOperands<Real>& row, Real step, Real capacity,
+                                 uint64_t* HWY_RESTRICT vertex) {
+  const hn::ScalableTag<Real> d;
+  const hn::ScalableTag<double> dd;
+  const size_t lanes = hn::Lanes(d);
+  const auto steps = hn::Set(d, step);
+  const auto capacities = hn::Set(d, capacity);
+  const auto first_of_all = hn::Set(d, std::numeric_limits<Real>::infinity());
+  auto sum0 = hn::Zero(dd);
+  auto sum1 = hn::Zero(dd);
+  for (int64_t word = 0; word < row.words; ++word) {
+    const int64_t first = word * kWordCols;
+    const uint64_t fixed = row.fixed[word];
+    uint64_t selected = 0;
+    for (size_t lane = 0; lane < kWordCols; lane += lanes) {
+      const int64_t col = first + static_cast<int64_t>(lane);
+      const auto e = UpdatedProduct(d, row, col, steps);
+      const auto score = hn::Mul(hn::Load(d, row.weights + col), e);
+      const auto rank = hn::IfThenElse(LanesOf(d, fixed, lane), first_of_all, score);
+      const auto chosen =
+          hn::And(RanksBelow<kGroup>(d, rank, capacities), hn::Gt(score, hn::Zero(d)));
+      selected |= BitsOf(d, chosen, lane);
+    }
+    vertex[word] = selected & ~fixed;
+    DotWord(dd, row.weights + first, row.product + first, fixed | selected, sum0, sum1);
+  }
+  return hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
+}
+
+// NaN: no such group fits a vector.
+template <typename Real>
+HWY_INLINE double SelectGroupsAs(const RowOperands<Real>& row, Real step, int64_t group,
+                                 Real capacity, uint64_t* HWY_RESTRICT vertex) {
+  constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<Real>());
+  if constexpr (kLanes >= 2) {
+    if (group == 2) return SelectGroupsOf<2>(row, step, capacity, vertex);
+  }
+  if constexpr (kLanes >= 4) {
+    if (group == 4) return SelectGroupsOf<4>(row, step, capacity, vertex);
+  }
+  if constexpr (kLanes >= 8) {
+    if (group == 8) return SelectGroupsOf<8>(row, step, capacity, vertex);
+  }
+  if constexpr (kLanes >= 16) {
+    if (group == 16) return SelectGroupsOf<16>(row, step, capacity, vertex);
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 template <typename Real>
 HWY_INLINE double DotAs(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
                         const uint64_t* HWY_RESTRICT skip) {
@@ -132,32 +211,17 @@ HWY_INLINE void ZeroAs(int64_t words, const Real* HWY_RESTRICT a, const uint64_t
   }
 }
 
-// Four rows at a time: `out` is read and written once for all four.
 template <typename Real>
-HWY_INLINE void AddRowsAs(std::span<const RowTerm<Real>> terms, const Real* HWY_RESTRICT matrix,
-                          int64_t words, Real* HWY_RESTRICT out) {
+HWY_INLINE void CompressAs(int64_t words, const Real* HWY_RESTRICT a, int64_t word_stride,
+                           const uint64_t* HWY_RESTRICT keep, Real* HWY_RESTRICT out) {
   const hn::ScalableTag<Real> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t stride = words * kWordCols;
-  for (size_t first = 0; first < terms.size(); first += 4) {
-    // The last group repeats its last row with the factor 0.
-    std::array<const Real*, 4> rows;
-    std::array<Real, 4> factors;
-    for (size_t k = 0; k < 4; ++k) {
-      const RowTerm<Real>& term = terms[std::min(first + k, terms.size() - 1)];
-      rows[k] = matrix + static_cast<int64_t>(term.index) * stride;
-      factors[k] = first + k < terms.size() ? term.factor : 0;
-    }
-    const auto f0 = hn::Set(d, factors[0]);
-    const auto f1 = hn::Set(d, factors[1]);
-    const auto f2 = hn::Set(d, factors[2]);
-    const auto f3 = hn::Set(d, factors[3]);
-    for (int64_t col = 0; col < stride; col += lanes) {
-      auto sum = hn::MulAdd(f0, hn::Load(d, rows[0] + col), hn::Load(d, out + col));
-      sum = hn::MulAdd(f1, hn::Load(d, rows[1] + col), sum);
-      sum = hn::MulAdd(f2, hn::Load(d, rows[2] + col), sum);
-      sum = hn::MulAdd(f3, hn::Load(d, rows[3] + col), sum);
-      hn::Store(sum, d, out + col);
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t word = 0; word < words; ++word, a += word_stride) {
+    for (size_t lane = 0; lane < kWordCols; lane += lanes) {
+      // Not CompressStore: to memory the instruction is slow on some processors.
+      const auto mask = LanesOf(d, keep[word], lane);
+      hn::StoreU(hn::Compress(hn::Load(d, a + lane), mask), d, out);
+      out += hn::CountTrue(d, mask);
     }
   }
 }
@@ -172,15 +236,19 @@ double UpdateAndScanF32(const RowOperands<float>& row, float step, float low, fl
 void UpdateAndScoreF32(const RowOperands<float>& row, float step, float* scores) {
   ScoreAs(row, step, scores);
 }
+double UpdateAndSelectF32(const RowOperands<float>& row, float step, int64_t group, float capacity,
+                          uint64_t* vertex) {
+  return SelectGroupsAs(row, step, group, capacity, vertex);
+}
+void CompressF32(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep,
+                 float* out) {
+  CompressAs(words, a, word_stride, keep, out);
+}
 double MaskedDotF32(int64_t words, const float* a, const float* b, const uint64_t* skip) {
   return DotAs(words, a, b, skip);
 }
 void ZeroMaskedF32(int64_t words, const float* a, const uint64_t* skip, float* out) {
   ZeroAs(words, a, skip, out);
-}
-void AddScaledRowsF32(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                      float* out) {
-  AddRowsAs(terms, matrix, words, out);
 }
 
 double UpdateAndScanF64(const RowOperands<double>& row, double step, double low, double high,
@@ -190,15 +258,19 @@ double UpdateAndScanF64(const RowOperands<double>& row, double step, double low,
 void UpdateAndScoreF64(const RowOperands<double>& row, double step, double* scores) {
   ScoreAs(row, step, scores);
 }
+double UpdateAndSelectF64(const RowOperands<double>& row, double step, int64_t group,
+                          double capacity, uint64_t* vertex) {
+  return SelectGroupsAs(row, step, group, capacity, vertex);
+}
+void CompressF64(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+                 double* out) {
+  CompressAs(words, a, word_stride, keep, out);
+}
 double MaskedDotF64(int64_t words, const double* a, const double* b, const uint64_t* skip) {
   return DotAs(words, a, b, skip);
 }
 void ZeroMaskedF64(int64_t words, const double* a, const uint64_t* skip, double* out) {
   ZeroAs(words, a, skip, out);
-}
-void AddScaledRowsF64(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                      double* out) {
-  AddRowsAs(terms, matrix, words, out);
 }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
@@ -213,9 +285,10 @@ HWY_EXPORT(TargetName);
 
 HWY_EXPORT(UpdateAndScanF32);
 HWY_EXPORT(UpdateAndScoreF32);
+HWY_EXPORT(UpdateAndSelectF32);
+HWY_EXPORT(CompressF32);
 HWY_EXPORT(MaskedDotF32);
 HWY_EXPORT(ZeroMaskedF32);
-HWY_EXPORT(AddScaledRowsF32);
 
 double UpdateAndScan(const RowOperands<float>& row, float step, float low, float high,
                      uint64_t* above, uint64_t* window) {
@@ -226,6 +299,17 @@ void UpdateAndScore(const RowOperands<float>& row, float step, float* scores) {
   HWY_DYNAMIC_DISPATCH(UpdateAndScoreF32)(row, step, scores);
 }
 
+std::optional<double> UpdateAndSelect(const RowOperands<float>& row, float step, int64_t group,
+                                      float capacity, uint64_t* vertex) {
+  const double inner = HWY_DYNAMIC_DISPATCH(UpdateAndSelectF32)(row, step, group, capacity, vertex);
+  return std::isnan(inner) ? std::nullopt : std::optional(inner);
+}
+
+void Compress(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(CompressF32)(words, a, word_stride, keep, out);
+}
+
 double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip) {
   return HWY_DYNAMIC_DISPATCH(MaskedDotF32)(words, a, b, skip);
 }
@@ -234,16 +318,12 @@ void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out)
   HWY_DYNAMIC_DISPATCH(ZeroMaskedF32)(words, a, skip, out);
 }
 
-void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                   float* out) {
-  HWY_DYNAMIC_DISPATCH(AddScaledRowsF32)(terms, matrix, words, out);
-}
-
 HWY_EXPORT(UpdateAndScanF64);
 HWY_EXPORT(UpdateAndScoreF64);
+HWY_EXPORT(UpdateAndSelectF64);
+HWY_EXPORT(CompressF64);
 HWY_EXPORT(MaskedDotF64);
 HWY_EXPORT(ZeroMaskedF64);
-HWY_EXPORT(AddScaledRowsF64);
 
 double UpdateAndScan(const RowOperands<double>& row, double step, double low, double high,
                      uint64_t* above, uint64_t* window) {
@@ -254,17 +334,23 @@ void UpdateAndScore(const RowOperands<double>& row, double step, double* scores)
   HWY_DYNAMIC_DISPATCH(UpdateAndScoreF64)(row, step, scores);
 }
 
+std::optional<double> UpdateAndSelect(const RowOperands<double>& row, double step, int64_t group,
+                                      double capacity, uint64_t* vertex) {
+  const double inner = HWY_DYNAMIC_DISPATCH(UpdateAndSelectF64)(row, step, group, capacity, vertex);
+  return std::isnan(inner) ? std::nullopt : std::optional(inner);
+}
+
+void Compress(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+              double* out) {
+  HWY_DYNAMIC_DISPATCH(CompressF64)(words, a, word_stride, keep, out);
+}
+
 double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip) {
   return HWY_DYNAMIC_DISPATCH(MaskedDotF64)(words, a, b, skip);
 }
 
 void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out) {
   HWY_DYNAMIC_DISPATCH(ZeroMaskedF64)(words, a, skip, out);
-}
-
-void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                   double* out) {
-  HWY_DYNAMIC_DISPATCH(AddScaledRowsF64)(terms, matrix, words, out);
 }
 
 const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }

@@ -8,7 +8,7 @@
 #define SPARSEFW_CORE_SRC_CPU_KERNELS_H_
 
 #include <cstdint>
-#include <span>
+#include <optional>
 
 namespace sparsefw::cpu {
 
@@ -35,6 +35,17 @@ double UpdateAndScan(const RowOperands<double>& row, double step, double low, do
 void UpdateAndScore(const RowOperands<float>& row, float step, float* scores);
 void UpdateAndScore(const RowOperands<double>& row, double step, double* scores);
 
+// The fused pass for groups of a few columns, small enough for one vector and a
+// power of two; nothing is done for others:
+//   E += step * (U - E);  s = W.E;  vertex = in every group the free coordinates
+//   with s > 0 that fewer than `capacity` coordinates of the group rank before:
+//   fixed ones, larger s, of equal s the higher columns
+// Returns <W, E> over the coordinates neither fixed nor in the vertex, in float64.
+std::optional<double> UpdateAndSelect(const RowOperands<float>& row, float step, int64_t group,
+                                      float capacity, uint64_t* vertex);
+std::optional<double> UpdateAndSelect(const RowOperands<double>& row, double step, int64_t group,
+                                      double capacity, uint64_t* vertex);
+
 // <a, b> over the columns that are not in `skip`, in float64.
 double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip);
 double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip);
@@ -43,16 +54,11 @@ double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t
 void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out);
 void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out);
 
-template <typename Real>
-struct RowTerm {
-  Real factor;
-  uint32_t index;
-};
-// out += sum over terms of factor * matrix[index, :]
-void AddScaledRows(std::span<const RowTerm<float>> terms, const float* matrix, int64_t words,
-                   float* out);
-void AddScaledRows(std::span<const RowTerm<double>> terms, const double* matrix, int64_t words,
-                   double* out);
+// The columns of `keep`, moved together. Column c of `a` is a[c / 64 *
+// word_stride + c % 64]. Writes up to one vector beyond the last of them.
+void Compress(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep, float* out);
+void Compress(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
+              double* out);
 
 // "AVX3", "AVX2", ...: the instruction set in use.
 const char* SimdTargetName();

@@ -8,22 +8,23 @@
 //   M_t = c_t * (x + v * P_t)
 //
 // with a constant x: an iteration touches only the entries whose bit toggles.
+// Every row has a c and a P of its own, so that rows can be at different t.
 #ifndef SPARSEFW_CORE_SRC_CPU_RELAXED_MASK_H_
 #define SPARSEFW_CORE_SRC_CPU_RELAXED_MASK_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "core/src/cpu/bit_rows.h"
-#include "core/src/cpu/workers.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
 
 // Numeric: x in Real, c and P in float64. The rounding of x at a toggle shrinks
-// with c as everything older does, so in float32 the error of M_t stays near
-// 1e-7 whatever t.
+//          with c as everything older does, so in float32 the error of M_t stays
+//          near 1e-7 whatever t.
+// Threads: safe for distinct rows.
 template <typename Real>
 class RelaxedMask {
  public:
@@ -32,30 +33,36 @@ class RelaxedMask {
   RelaxedMask(const BitRows& start, int64_t rows, int64_t cols);
 
   // The vertex bit of the entry toggles now; `in_vertex` is the new value. M_t
-  // itself does not change by that. Distinct rows concurrently.
+  // itself does not change by that.
   void Toggle(int64_t row, int64_t col, bool in_vertex) {
-    const double shift = in_vertex ? -vertex_sum_ : vertex_sum_;
+    const double sum = weights_[static_cast<size_t>(row)].vertex_sum;
     Real& x = entries_(row, col);
-    x = static_cast<Real>(static_cast<double>(x) + shift);
+    x = static_cast<Real>(static_cast<double>(x) + (in_vertex ? -sum : sum));
   }
 
-  // M_t -> M_{t+1}; eta in [0, 1]. `vertex` is V_t, toggles already made.
-  absl::Status Advance(double eta, const BitRows& vertex, Workers& workers);
+  // M_t -> M_{t+1} in one row; eta in [0, 1]. `vertex` is V_t of that row,
+  // toggles already made.
+  void Advance(double eta, int64_t row, const uint64_t* vertex);
 
-  // Rewrites every x so that c = 1 and P = 0; M does not change.
-  absl::Status Fold(const BitRows& vertex, Workers& workers);
+  // Rewrites the x of a row so that c = 1 and P = 0; M does not change.
+  void Fold(int64_t row, const uint64_t* vertex);
 
   // M_t; `in_vertex` is the entry's bit in the vertex last toggled to.
   Real Value(int64_t row, int64_t col, bool in_vertex) const {
+    const Weights& weights = weights_[static_cast<size_t>(row)];
     const double x = static_cast<double>(entries_(row, col));
-    const double value = decay_ * (in_vertex ? x + vertex_sum_ : x);
+    const double value = weights.decay * (in_vertex ? x + weights.vertex_sum : x);
     return static_cast<Real>(std::clamp(value, 0.0, 1.0));
   }
 
  private:
-  Matrix<Real> entries_;   // x
-  double decay_ = 1;       // c_t
-  double vertex_sum_ = 0;  // P_t
+  struct Weights {
+    double decay = 1;       // c_t
+    double vertex_sum = 0;  // P_t
+  };
+
+  Matrix<Real> entries_;          // x
+  std::vector<Weights> weights_;  // of each row
 };
 
 }  // namespace sparsefw::cpu

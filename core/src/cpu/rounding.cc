@@ -1,8 +1,8 @@
 #include "core/src/cpu/rounding.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -26,7 +26,7 @@ class Rounding {
         relaxed_(relaxed),
         saliency_(saliency),
         workers_(workers),
-        mask_(iterate.layer.rows, iterate.layer.cols) {}
+        mask_(iterate.layer->rows, iterate.layer->cols) {}
 
   absl::StatusOr<RoundedMask> Run() {
     SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { KeepFixed(row); }));
@@ -55,30 +55,35 @@ class Rounding {
   }
 
   void KeepFixed(int64_t row) {
-    for (int64_t word = 0; word < iterate_.layer.words; ++word) {
-      ForEachBit(iterate_.fixed.row(row)[word], word,
-                 [&](int64_t col) { mask_.Set(row, col, true); });
+    std::memcpy(mask_.row(row), iterate_.fixed.row(row), static_cast<size_t>(mask_.row_bytes()));
+  }
+
+  // Calls body(col, in_vertex) for the free columns of a row, in ascending order.
+  template <typename Body>
+  void ForEachFree(int64_t row, const Body& body) const {
+    const uint64_t* fixed = iterate_.fixed.row(row);
+    const uint64_t* vertex = iterate_.previous.row(row);
+    for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+      const int64_t cols = std::min<int64_t>(64, iterate_.layer->cols - word * 64);
+      const uint64_t free = ~fixed[word] & (~uint64_t{0} >> (64 - cols));
+      ForEachBit(free, word,
+                 [&](int64_t col) { body(col, ((vertex[word] >> (col & 63)) & 1) != 0); });
     }
   }
 
-  Real ValueAt(int64_t row, int64_t col) const {
-    return relaxed_.Value(row, col, iterate_.previous.Get(row, col));
-  }
-
-  // Entry first, then saliency.
-  uint64_t KeyAt(int64_t row, int64_t col) const {
-    const auto value = static_cast<uint64_t>(
-        std::lround(static_cast<double>(ValueAt(row, col)) * static_cast<double>(1 << kEntryBits)));
-    return value << 32 | OrderedBits(saliency_.row<float>(row)[col]);
+  // Entry first, rounded to kEntryBits, then saliency.
+  uint64_t KeyAt(int64_t row, int64_t col, bool in_vertex) const {
+    constexpr auto kOne = static_cast<double>(1 << kEntryBits);
+    const auto entry = static_cast<double>(relaxed_.Value(row, col, in_vertex));
+    return static_cast<uint64_t>(entry * kOne + 0.5) << 32 |
+           OrderedBits(saliency_.row<float>(row)[col]);
   }
 
   absl::Status RoundWhole() {
     int64_t fixed = 0;
-    for (int64_t row = 0; row < iterate_.layer.rows; ++row) fixed += mask_.CountKeptInRow(row);
+    for (int64_t row = 0; row < iterate_.layer->rows; ++row) fixed += mask_.CountKeptInRow(row);
     const auto visit = [&](int64_t row, auto&& sink) {
-      for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
-        if (!iterate_.fixed.Get(row, col)) sink(col, KeyAt(row, col));
-      }
+      ForEachFree(row, [&](int64_t col, bool in_vertex) { sink(col, KeyAt(row, col, in_vertex)); });
     };
     const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
     return TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed},
@@ -87,14 +92,14 @@ class Rounding {
 
   void RoundRow(int64_t row) {
     std::vector<Entry> entries;
-    for (int64_t first = 0; first < iterate_.layer.cols; first += iterate_.groups.group_cols) {
+    for (int64_t first = 0; first < iterate_.layer->cols; first += iterate_.groups.group_cols) {
       entries.clear();
       int64_t free = iterate_.groups.capacity;
       for (int64_t col = first; col < first + iterate_.groups.group_cols; ++col) {
         if (iterate_.fixed.Get(row, col)) {
           --free;
         } else {
-          entries.push_back({KeyAt(row, col), col});
+          entries.push_back({KeyAt(row, col, iterate_.previous.Get(row, col)), col});
         }
       }
       if (free <= 0) continue;
@@ -111,14 +116,13 @@ class Rounding {
   // ||M_t - round(M_t)||_1 / k; fixed entries are 1 in both.
   absl::StatusOr<double> Residual() {
     if (iterate_.groups.total_kept == 0) return 0.0;
-    std::vector<double> sums(static_cast<size_t>(iterate_.layer.rows));
+    std::vector<double> sums(static_cast<size_t>(iterate_.layer->rows));
     SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
       double sum = 0;
-      for (int64_t col = 0; col < iterate_.layer.cols; ++col) {
-        if (iterate_.fixed.Get(row, col)) continue;
-        const double value = static_cast<double>(ValueAt(row, col));
+      ForEachFree(row, [&](int64_t col, bool in_vertex) {
+        const auto value = static_cast<double>(relaxed_.Value(row, col, in_vertex));
         sum += mask_.Get(row, col) ? 1 - value : value;
-      }
+      });
       sums[static_cast<size_t>(row)] = sum;
     }));
     return std::accumulate(sums.begin(), sums.end(), 0.0) /

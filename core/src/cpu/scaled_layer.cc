@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "sparsefw/status_macros.h"
@@ -47,9 +48,9 @@ absl::Status LoadWeights(ConstMatrixView weights, double factor, Matrix<Real>& o
 }
 
 // One square tile of (G + G^T)/2 and, by symmetry, the one across the diagonal.
-template <typename T, typename Real>
+template <typename T, typename Real, typename Gram>
 void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64_t tile_col,
-                    Matrix<Real>& out) {
+                    Gram& out) {
   const int64_t row_end = std::min(tile_row + kConversionRows, gram.rows());
   const int64_t col_end = std::min(tile_col + kConversionRows, gram.cols());
   for (int64_t i = tile_row; i < row_end; ++i) {
@@ -64,18 +65,32 @@ void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64
   }
 }
 
-template <typename Real>
-absl::Status LoadGram(ConstMatrixView gram, double factor, Matrix<Real>& out, Workers& workers) {
+template <typename Real, typename Gram>
+absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out, Workers& workers) {
   const RowBlocks blocks{gram.rows(), kConversionRows};
   return workers.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t col = blocks.begin(block); col < gram.cols(); col += kConversionRows) {
       if (gram.dtype() == DType::kF64) {
-        SymmetriseTile<double>(gram, factor, blocks.begin(block), col, out);
+        SymmetriseTile<double, Real>(gram, factor, blocks.begin(block), col, out);
       } else {
-        SymmetriseTile<float>(gram, factor, blocks.begin(block), col, out);
+        SymmetriseTile<float, Real>(gram, factor, blocks.begin(block), col, out);
       }
     }
   });
+}
+
+template <typename Real, typename Gram>
+absl::StatusOr<Layer<Real, Gram>> LoadAs(ConstMatrixView weights, ConstMatrixView gram,
+                                         Gram storage, const Scale& scale, Workers& workers) {
+  Layer<Real, Gram> layer;
+  layer.rows = weights.rows();
+  layer.cols = weights.cols();
+  layer.words = (layer.cols + 63) / 64;
+  layer.weights = Matrix<Real>(layer.rows, layer.stride());
+  layer.gram = std::move(storage);
+  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, workers));
+  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, workers));
+  return layer;
 }
 
 }  // namespace
@@ -95,21 +110,25 @@ absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
 template <typename Real>
 absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
                                              const Scale& scale, Workers& workers) {
-  ScaledLayer<Real> layer;
-  layer.rows = weights.rows();
-  layer.cols = weights.cols();
-  layer.words = (layer.cols + 63) / 64;
-  layer.weights = Matrix<Real>(layer.rows, layer.stride());
-  layer.gram = Matrix<Real>(layer.cols, layer.stride());
-  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, workers));
-  SPARSEFW_RETURN_IF_ERROR(LoadGram(gram, scale.gram_factor(), layer.gram, workers));
-  return layer;
+  const int64_t words = (weights.cols() + 63) / 64;
+  return LoadAs<Real>(weights, gram, Matrix<Real>(weights.cols(), words * 64), scale, workers);
+}
+
+template <typename Real>
+absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
+                                            const Scale& scale, Workers& workers) {
+  const int64_t words = (weights.cols() + 63) / 64;
+  return LoadAs<Real>(weights, gram, Panels<Real>(weights.cols(), words), scale, workers);
 }
 
 template absl::StatusOr<ScaledLayer<float>> LoadScaled(ConstMatrixView, ConstMatrixView,
                                                        const Scale&, Workers&);
 template absl::StatusOr<ScaledLayer<double>> LoadScaled(ConstMatrixView, ConstMatrixView,
                                                         const Scale&, Workers&);
+template absl::StatusOr<PanelLayer<float>> LoadPanels(ConstMatrixView, ConstMatrixView,
+                                                      const Scale&, Workers&);
+template absl::StatusOr<PanelLayer<double>> LoadPanels(ConstMatrixView, ConstMatrixView,
+                                                       const Scale&, Workers&);
 
 RowBlocks BlocksOf(int64_t rows, int64_t stride) {
   constexpr int64_t kBlockElements = 32 * 1024;

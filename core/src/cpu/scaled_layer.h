@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "core/src/cpu/panels.h"
 #include "core/src/cpu/workers.h"
 #include "sparsefw/matrix.h"
 
@@ -28,20 +29,30 @@ absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
 
 // Real is float or double. Columns are padded with zeros to whole 64-bit words
 // of bits: kernels.h.
-template <typename Real>
-struct ScaledLayer {
+template <typename Real, typename Gram>
+struct Layer {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t words = 0;     // 64 columns each
   Matrix<Real> weights;  // [rows, stride]
-  Matrix<Real> gram;     // [cols, stride], (G + G^T)/2
+  Gram gram;             // [cols, stride], (G + G^T)/2
 
   int64_t stride() const { return words * 64; }
 };
 
+// G by rows, for whoever takes one row of it at a time; and in panels, for the
+// iteration.
+template <typename Real>
+using ScaledLayer = Layer<Real, Matrix<Real>>;
+template <typename Real>
+using PanelLayer = Layer<Real, Panels<Real>>;
+
 template <typename Real>
 absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
                                              const Scale& scale, Workers& workers);
+template <typename Real>
+absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
+                                            const Scale& scale, Workers& workers);
 
 // Rows that together fill some 128 KiB of one float32 matrix: W, E and U of a
 // block stay in a core's L2 cache.

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iterate.h"
+#include "core/src/cpu/row_selector.h"
 #include "core/src/cpu/workers.h"
 
 namespace sparsefw::cpu {
@@ -29,13 +30,25 @@ class VertexSelector {
   // selection can be done there. Distinct blocks concurrently.
   virtual void Scan(int64_t block, Real step) = 0;
 
-  // After Scan of every block: completes iterate.vertex and returns <D_V, E>.
+  // After Scan of every block: completes iterate.vertex and returns <D_V, E>,
+  // summed row by row and the rows block by block.
   virtual absl::StatusOr<double> Finish() = 0;
 };
 
-// `iterate` and `workers` must outlive the selector; iterate.fixed is final.
+// One budget for the whole matrix: whole_matrix_selector.cc.
+// All of these: what is passed must outlive the selector; iterate.fixed is final.
 template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate, Workers& workers);
+std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
+                                                              Workers& workers);
+
+// Rows that share nothing, each by the selector of rows.
+template <typename Real>
+std::unique_ptr<VertexSelector<Real>> MakeSelectorByRows(Iterate<Real>& iterate,
+                                                         RowSelector<Real>& rows);
+
+// <D_V, E> of one row whose vertex is final. Scratch: as many words as the row.
+template <typename Real>
+double VertexInner(const RowOperands<Real>& row, const uint64_t* vertex, uint64_t* scratch);
 
 }  // namespace sparsefw::cpu
 

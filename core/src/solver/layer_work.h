@@ -14,6 +14,7 @@ namespace sparsefw {
 // Filled by the first solve that needs a part; plain data. All of it belongs to
 // one W, one G and one engine.
 struct LayerWork {
+  bool shared = false;              // there will be more solves of this layer
   std::unique_ptr<Engine> engine;   // may be loaded again, with the same W and G
   std::optional<double> full_loss;  // ||WX||^2
   Mask warm;                        // the latest warm start ...

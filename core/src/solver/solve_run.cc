@@ -112,7 +112,8 @@ absl::Status SolveRun::LoadEngine() {
                                           .pattern = problem.pattern,
                                           .saliency = saliency_,
                                           .warm = &warm_,
-                                          .fixed = &fixed_}));
+                                          .fixed = &fixed_,
+                                          .shared = work.shared}));
   return CheckLimits();
 }
 
@@ -165,7 +166,8 @@ absl::Status SolveRun::Iterate() {
     while (more) {
       SPARSEFW_ASSIGN_OR_RETURN(more, TakeBatch());
     }
-    return last_report_ == stats_.iteration ? absl::OkStatus() : Report();
+    if (last_report_ != stats_.iteration) SPARSEFW_RETURN_IF_ERROR(Report());
+    return MeasureDrift();
   }();
   // The mask of an earlier report point, or the warm start, stands.
   if (!absl::IsCancelled(status)) return status;
@@ -199,6 +201,16 @@ absl::StatusOr<bool> SolveRun::TakeBatch() {
       stats_.iteration % options.report_every == 0 || stats_.iteration == options.iterations;
   if (report_point) SPARSEFW_RETURN_IF_ERROR(Report());
   return true;
+}
+
+// Jobs too short for a refresh have not been compared with a dense product yet.
+// A stop that comes so late changes nothing else.
+absl::Status SolveRun::MeasureDrift() {
+  if (stats_.drift > 0 || result_.stop_cause == StopCause::kDeadline) return absl::OkStatus();
+  const absl::StatusOr<StepStats> stats =
+      engine_->Step({.rule = context_.options.step_rule, .measure_drift = true});
+  if (stats.ok()) stats_.drift = stats->drift;
+  return absl::IsCancelled(stats.status()) ? absl::OkStatus() : stats.status();
 }
 
 // Up to the next report point, and no longer than kBatchTime.
@@ -286,6 +298,7 @@ SolveResult SolveRun::Finish() {
   result_.iterations = stats_.iteration;
   if (!one_shot()) {
     result_.relaxed_loss = stats_.relaxed_loss;
+    result_.drift = stats_.drift;
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {

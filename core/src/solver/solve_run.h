@@ -50,6 +50,7 @@ class SolveRun {
   // From then on stop and deadline only end the iteration.
   absl::Status Iterate();
   absl::StatusOr<bool> TakeBatch();
+  absl::Status MeasureDrift();
   absl::Status Report();
   absl::StatusOr<double> TimedLoss(const Mask& mask);
   absl::StatusOr<double> LossOf(const Mask& mask);

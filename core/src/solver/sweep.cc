@@ -34,6 +34,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                       "OPTION_INVALID");
   }
   LayerWork work;
+  work.shared = points.size() > 1;
   for (size_t index = 0; index < points.size(); ++index) {
     Problem problem = layer;
     problem.pattern = points[index].pattern;

@@ -80,7 +80,7 @@ TEST(ServerTest, SaysWhatItIs) {
   EXPECT_FALSE(info.devices(0).description().empty());
   EXPECT_EQ(info.default_device(), "cpu");
   EXPECT_NE(info.default_device_reason().find("auto"), std::string::npos);
-  EXPECT_EQ(info.methods_size(), 4);
+  EXPECT_EQ(info.methods_size(), 5);
   EXPECT_EQ(info.patterns_size(), 3);
   EXPECT_EQ(info.workers(), 1);
   EXPECT_EQ(info.max_message_bytes(), 2 << 20);
