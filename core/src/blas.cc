@@ -14,7 +14,9 @@ extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
 namespace sparsefw {
 namespace {
 
-constexpr int64_t kTile = 512;
+// Large tiles are faster, but all cores shall have some: by the width alone, so
+// that the number of threads changes no bit.
+int64_t TileOf(int64_t cols) { return cols >= 2048 ? 512 : cols >= 1024 ? 256 : 128; }
 
 void UseOneBlasThread() {
   static std::once_flag once;
@@ -89,22 +91,23 @@ bool GemmF32(const GemmArgs<float>& args) { return Gemm(args); }
 bool GemmF64(const GemmArgs<double>& args) { return Gemm(args); }
 
 SyrkF32::SyrkF32(int64_t cols, int threads) : cols_(cols) {
-  const int64_t tile = std::min(kTile, cols);
-  const int64_t per_side = CeilDiv(cols, kTile);
+  const int64_t tile = std::min(TileOf(cols), cols);
+  const int64_t per_side = CeilDiv(cols, tile);
   const int64_t count = std::min<int64_t>(threads, per_side * (per_side + 1) / 2);
   for (int64_t i = 0; i < count; ++i) tiles_.emplace_back(tile, tile);
 }
 
 void SyrkF32::Add(int64_t rows, const float* a, int64_t a_stride, double* sum) {
   UseOneBlasThread();
-  const int64_t tiles = CeilDiv(cols_, kTile);
+  const int64_t size = TileOf(cols_);
+  const int64_t tiles = CeilDiv(cols_, size);
   // Every tile of the square is a block; those below the diagonal return at once.
   ParallelFor(tiles * tiles, 1, [&](int64_t index, int64_t) {
-    const int64_t i = index / tiles * kTile;
-    const int64_t j = index % tiles * kTile;
+    const int64_t i = index / tiles * size;
+    const int64_t j = index % tiles * size;
     if (j < i) return;
-    const int64_t height = std::min(kTile, cols_ - i);
-    const int64_t width = std::min(kTile, cols_ - j);
+    const int64_t height = std::min(size, cols_ - i);
+    const int64_t width = std::min(size, cols_ - j);
     Matrix<float> tile = TakeTile();
     if (i == j) {
       cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, Int(height), Int(rows), 1.0F, a + i,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "core/src/cpu/widen.h"
 #include "core/src/finite.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/status_macros.h"
@@ -12,10 +13,6 @@
 
 namespace sparsefw {
 namespace {
-
-// Long enough that adding a product to the sum costs little beside forming it,
-// short enough that fp32 rounding stays near 1e-6 of it.
-constexpr int64_t kTokenBlock = 1024;
 
 absl::Status Invalid(std::string_view reason, const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), reason);
@@ -27,11 +24,18 @@ absl::Status OutOfMemory(int64_t d_in) {
                     "OUT_OF_MEMORY");
 }
 
-void ConvertRows(ConstMatrixView from, Matrix<float>& to) {
+void CopyTokens(ConstMatrixView from, int64_t first, Matrix<float>& to) {
   ParallelFor(from.rows(), RowGrain(from.cols()), [&](int64_t begin, int64_t end) {
+    const auto cols = static_cast<size_t>(from.cols());
     for (int64_t row = begin; row < end; ++row) {
-      ConvertToFloat(from.row_bytes(row), from.dtype(), static_cast<size_t>(from.cols()),
-                     to.row(row));
+      float* out = to.row(first + row);
+      if (from.dtype() == DType::kF16) {
+        cpu::Widen(from.row<Half>(row), cols, out);
+      } else if (from.dtype() == DType::kBF16) {
+        cpu::Widen(from.row<BFloat16>(row), cols, out);
+      } else {
+        std::copy_n(from.row<float>(row), cols, out);
+      }
     }
   });
 }
@@ -100,23 +104,44 @@ absl::Status CpuGramAccumulator::Add(ConstMatrixView chunk) {
   arena_.Execute([&] {
     status = ValidateChunk(chunk, d_in(), token_count_);
     if (!status.ok() || chunk.rows() == 0) return;
-    const bool convert = chunk.dtype() != DType::kF32;
-    try {
-      // The one allocation comes before the first change of the sum.
-      Matrix<float> converted(convert ? std::min(chunk.rows(), kTokenBlock) : 0, d_in());
-      for (int64_t first = 0; first < chunk.rows(); first += kTokenBlock) {
-        const ConstMatrixView block =
-            chunk.Rows(first, std::min(kTokenBlock, chunk.rows() - first));
-        if (convert) ConvertRows(block, converted);
-        product_.Add(block.rows(), convert ? converted.data() : block.row<float>(0),
-                     convert ? d_in() : block.stride(), sum_.data());
-      }
-    } catch (const std::bad_alloc&) {
-      status = OutOfMemory(d_in());
-    }
+    status = AddRows(chunk);
   });
   if (status.ok()) token_count_ += chunk.rows();
   return status;
+}
+
+absl::Status CpuGramAccumulator::AddRows(ConstMatrixView chunk) {
+  const auto direct = [&](int64_t rows) {  // a block that need not be copied
+    return chunk.dtype() == DType::kF32 && waiting_ == 0 && rows >= kGramBlockTokens;
+  };
+  const bool all_direct = direct(chunk.rows()) && chunk.rows() % kGramBlockTokens == 0;
+  if (block_.size() == 0 && !all_direct) {
+    try {
+      // The one allocation comes before the first change of the sum.
+      block_ = Matrix<float>(kGramBlockTokens, d_in());
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory(d_in());
+    }
+  }
+  for (int64_t first = 0; first < chunk.rows();) {
+    const int64_t left = chunk.rows() - first;
+    if (direct(left)) {
+      product_.Add(kGramBlockTokens, chunk.row<float>(first), chunk.stride(), sum_.data());
+      first += kGramBlockTokens;
+      continue;
+    }
+    const int64_t count = std::min(kGramBlockTokens - waiting_, left);
+    CopyTokens(chunk.Rows(first, count), waiting_, block_);
+    waiting_ += count;
+    first += count;
+    if (waiting_ == kGramBlockTokens) AddBlock(kGramBlockTokens);
+  }
+  return absl::OkStatus();
+}
+
+void CpuGramAccumulator::AddBlock(int64_t tokens) {
+  product_.Add(tokens, block_.data(), d_in(), sum_.data());
+  waiting_ = 0;
 }
 
 absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_count) {
@@ -129,8 +154,9 @@ absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_cou
   return status;
 }
 
-void CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) const {
+void CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
   arena_.Execute([&] {
+    if (waiting_ > 0) AddBlock(waiting_);
     constexpr int64_t kTile = 64;
     // Columns of the sum's upper triangle are read in tiles, not one by one.
     ParallelFor(d_in(), kTile, [&](int64_t begin, int64_t end) {

@@ -12,9 +12,9 @@
 
 namespace sparsefw {
 
-// Numeric: one block of 1024 tokens is one fp32 product; the blocks of a chunk
-//          start at its first token. The same chunks give the same bits for
-//          any number of threads.
+// Numeric: one block of kGramBlockTokens tokens is one fp32 product. Blocks are
+//          counted from the first token on, and anew after CopyRows; where
+//          chunks end does not matter. Any number of threads gives the same bits.
 class CpuGramAccumulator final : public GramAccumulator {
  public:
   // threads 0: all cores.
@@ -26,15 +26,20 @@ class CpuGramAccumulator final : public GramAccumulator {
   absl::Status AddGram(ConstMatrixView gram, int64_t token_count) override;
   int64_t d_in() const override { return sum_.cols(); }
   int64_t token_count() const override { return token_count_; }
-  void CopyRows(int64_t first, int64_t count, double* rows) const override;
+  void CopyRows(int64_t first, int64_t count, double* rows) override;
 
  private:
   CpuGramAccumulator(int64_t d_in, int threads)
       : arena_(threads), product_(d_in, arena_.threads()), sum_(d_in, d_in) {}
 
+  absl::Status AddRows(ConstMatrixView chunk);
+  void AddBlock(int64_t tokens);
+
   Arena arena_;
   SyrkF32 product_;
-  Matrix<double> sum_;  // the upper triangle; the lower one stays 0
+  Matrix<double> sum_;   // the upper triangle; the lower one stays 0
+  Matrix<float> block_;  // tokens not yet summed; empty until a chunk needs it
+  int64_t waiting_ = 0;  // how many those are, below kGramBlockTokens
   int64_t token_count_ = 0;
 };
 

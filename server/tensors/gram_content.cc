@@ -32,7 +32,7 @@ class ResultWriter {
  public:
   ResultWriter(SpoolFile& file, TensorDType dtype) : file_(file), dtype_(dtype) {}
 
-  absl::Status Write(const GramAccumulator& sum) {
+  absl::Status Write(GramAccumulator& sum) {
     const int64_t cols = sum.d_in();
     std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
     for (int64_t row = 0; row < cols; row += kBlockRows) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/tensors/tensor_store.h"
+#include "sparsefw/gram.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -158,8 +159,13 @@ std::optional<int64_t> GramHostBytes(const GramSpec& spec) {
   const auto sums =
       CheckedByteSize({TensorKind::kGram, TensorDType::kF64, spec.d_in, spec.d_in, 0});
   const auto result = CheckedByteSize(ResultSpec(spec, 0));
+  const auto block =
+      CheckedByteSize({TensorKind::kGram, TensorDType::kF32, kGramBlockTokens, spec.d_in, 0});
   int64_t total = 0;
-  if (!sums || !result || __builtin_add_overflow(*sums, *result, &total)) return std::nullopt;
+  if (!sums || !result || !block || __builtin_add_overflow(*sums, *result, &total) ||
+      __builtin_add_overflow(total, *block, &total)) {
+    return std::nullopt;
+  }
   return total;
 }
 

@@ -112,6 +112,15 @@ TEST(ResultTest, TextIsAlignedAndComplete) {
   v1::Job wanda = SucceededJob();
   wanda.mutable_spec()->set_method(v1::WANDA);
   EXPECT_THAT(ResultText(wanda, {}), Not(HasSubstr("iterations")));
+  EXPECT_THAT(ResultText(wanda, {}), Not(HasSubstr("warm start")));
+  // With swaps it has one, and SparseGPT is compared with one.
+  wanda.mutable_spec()->mutable_refine()->set_swaps(true);
+  EXPECT_THAT(ResultText(wanda, {}), HasSubstr("loss, warm start"));
+  v1::Job sparsegpt = SucceededJob();
+  sparsegpt.mutable_spec()->set_method(v1::SPARSEGPT);
+  EXPECT_THAT(ResultText(sparsegpt, {}), HasSubstr("loss, warm start"));
+  EXPECT_THAT(ResultText(sparsegpt, {}),
+              HasSubstr("24.8 % below the warm start (with the updated"));
 }
 
 TEST(ResultTest, MetadataIsStrings) {

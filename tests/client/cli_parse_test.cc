@@ -132,6 +132,27 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
   EXPECT_EQ(submit.common.retry_for, absl::Seconds(9));
 }
 
+TEST_F(CliParseTest, SweepsAreEveryCombinationTheLastKeyFastest) {
+  const SubmitOptions submit = MustSubmit(
+      Submit({"--sweep", "sparsity=0.5,0.7", "--sweep", "alpha=0,0.25,1", "--keep-all"}));
+  const v1::Sweep& sweep = submit.spec.sweep();
+  ASSERT_EQ(sweep.points_size(), 6);
+  EXPECT_EQ(sweep.keep(), v1::Sweep::ALL);
+  const std::vector<double> alphas = {0, 0.25, 1};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_DOUBLE_EQ(sweep.points(i).pattern().per_row().sparsity(), i < 3 ? 0.5 : 0.7);
+    EXPECT_DOUBLE_EQ(sweep.points(i).alpha(), alphas[static_cast<size_t>(i % 3)]);
+    EXPECT_FALSE(sweep.points(i).has_swaps()) << "the job's own";
+  }
+}
+
+TEST_F(CliParseTest, ASweepHasAtMost256Points) {
+  std::string alphas = "alpha=0";
+  for (int i = 0; i < 128; ++i) alphas += ",0.5";
+  EXPECT_THAT(ParseArgs(Submit({"--sweep", alphas, "--sweep", "swaps=on,off"})),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "at most 256", "258"));
+}
+
 TEST_F(CliParseTest, DetachKeepsThePrunedWeightForALaterFetch) {
   const SubmitOptions submit = MustSubmit({"submit", "--weights", "w", "--activations", "x",
                                            "--pattern", "2:4", "--warm-mask", "m", "--detach"});

@@ -119,8 +119,11 @@ void AddResult(const v1::Job& job, Table& table) {
   table.Add("loss, full", absl::StrFormat("%-12s (everything pruned)", FormatLoss(losses.full())));
   const v1::SweepPoint point = ResultPoint(job);
   const bool iterative = point.method() == v1::SPARSEFW;
-  if (iterative) {
+  const bool sparsegpt = point.method() == v1::SPARSEGPT;  // compared with the warm start's mask
+  if (iterative || sparsegpt || point.swaps()) {
     table.Add("loss, warm start", LossText(losses.warm_start(), losses.full()));
+  }
+  if (iterative) {
     table.Add("loss, relaxed", LossText(losses.relaxed(), losses.full()));
     table.Add("loss, rounded", LossText(losses.rounded(), losses.full()));
   }
@@ -133,6 +136,9 @@ void AddResult(const v1::Job& job, Table& table) {
     table.Add("reduction", absl::StrFormat("%s below the warm start (best: %s)",
                                            FormatPercent(result.relative_reduction()),
                                            CandidateName(result.candidate())));
+  } else if (sparsegpt) {
+    table.Add("reduction", absl::StrFormat("%s below the warm start (with the updated weights)",
+                                           FormatPercent(result.relative_reduction())));
   }
   if (iterative) {
     table.Add("iterations", absl::StrFormat("%d, %s", result.iterations(), WhyStopped(result)));

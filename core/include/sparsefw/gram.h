@@ -2,7 +2,7 @@
 //
 //   G += C^T C   for every chunk C [tokens, d_in]
 //
-// A chunk's product is formed in fp32 (or better), the sum over chunks in
+// Products of blocks of tokens are formed in fp32 (or better), their sum in
 // float64, so that 10^6 tokens lose nothing that matters. Symmetric by
 // construction. Not scaled: SparseGPT's H is (2/N) G.
 #ifndef SPARSEFW_GRAM_H_
@@ -16,7 +16,12 @@
 
 namespace sparsefw {
 
-// Not thread-safe. Memory: 8*d_in^2 bytes, and one converted block of tokens.
+// Tokens whose product is formed at once, whatever the chunks: adding it to the
+// sum costs as much as the products of some 100 tokens.
+inline constexpr int64_t kGramBlockTokens = 1024;
+
+// Not thread-safe. Memory: 8*d_in^2 bytes, and 4*kGramBlockTokens*d_in for
+// tokens that wait for a full block.
 class GramAccumulator {
  public:
   virtual ~GramAccumulator() = default;
@@ -39,10 +44,10 @@ class GramAccumulator {
   // Rows [first, first + count) of the sum so far, both triangles filled, into
   // `rows`, [count, d_in]. No memory of its own: whoever cannot hold the whole
   // takes it in blocks (64 rows and more run at full speed).
-  virtual void CopyRows(int64_t first, int64_t count, double* rows) const = 0;
+  virtual void CopyRows(int64_t first, int64_t count, double* rows) = 0;
 
   // All of them. Memory: 8*d_in^2 bytes more.
-  Matrix<double> Snapshot() const {
+  Matrix<double> Snapshot() {
     Matrix<double> full(d_in(), d_in());
     CopyRows(0, d_in(), full.data());
     return full;

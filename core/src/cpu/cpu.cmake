@@ -8,4 +8,4 @@ set(SPARSEFW_CPU_SOURCES
   cpu/mask_loss.cc cpu/panel_kernels.cc cpu/reconstruct.cc cpu/relaxed_mask.cc cpu/rounding.cc
   cpu/row_conjugate_gradients.cc cpu/row_selector.cc cpu/row_wise.cc cpu/scaled_layer.cc
   cpu/swap_between_rows.cc cpu/swap_kernels.cc cpu/swap_refine.cc cpu/swap_row.cc
-  cpu/vertex_update.cc cpu/whole_matrix_selector.cc cpu/workers.cc)
+  cpu/vertex_update.cc cpu/whole_matrix_selector.cc cpu/widen.cc cpu/workers.cc)

@@ -34,7 +34,7 @@ absl::Status ReferenceGramAccumulator::AddGram(ConstMatrixView gram, int64_t tok
   return absl::OkStatus();
 }
 
-void ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) const {
+void ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
   std::copy_n(sum_.row(first), count * d_in(), rows);
 }
 
