@@ -57,17 +57,29 @@ void AllowThreads(int threads) {
                                            kMostThreads);
 }
 
+// Of the innermost Arena::Execute on this thread.
+thread_local const StopSignal* current_stop = nullptr;
+
+struct Stopped {};
+
+void ThrowIfStopped(const StopSignal* stop) {
+  if (stop != nullptr && stop->requested()) throw Stopped();
+}
+
 }  // namespace
 
 void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   const int64_t blocks = (count + grain - 1) / grain;
+  const StopSignal* const stop = current_stop;
+  ThrowIfStopped(stop);
   if (blocks == 1) return body(0, count);
   HappensBefore order;
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, blocks, 1),
                     [&](const tbb::blocked_range<int64_t>& range) {
                       RunBody(order, [&] {
                         for (int64_t block = range.begin(); block != range.end(); ++block) {
+                          ThrowIfStopped(stop);
                           body(block * grain, std::min(count, (block + 1) * grain));
                         }
                       });
@@ -87,6 +99,24 @@ Arena::~Arena() = default;
 void Arena::Execute(absl::FunctionRef<void()> body) const {
   HappensBefore order;
   impl_->arena.execute([&] { RunBody(order, body); });
+}
+
+bool Arena::Execute(const StopSignal* stop, absl::FunctionRef<void()> body) const {
+  bool finished = true;
+  Execute([&] {
+    struct Scope {
+      explicit Scope(const StopSignal* inner) : outer(current_stop) { current_stop = inner; }
+      ~Scope() { current_stop = outer; }
+      const StopSignal* outer;
+    };
+    const Scope scope(stop);
+    try {
+      body();
+    } catch (const Stopped&) {
+      finished = false;
+    }
+  });
+  return finished;
 }
 
 int Arena::threads() const { return impl_->arena.max_concurrency(); }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
+#include "sparsefw/stop_signal.h"
 
 namespace sparsefw {
 
@@ -36,6 +37,10 @@ class Arena {
 
   // Runs `body` here or on a thread of the arena, and waits for it.
   void Execute(absl::FunctionRef<void()> body) const;
+  // The same, but once the signal is set (null: never) the loops that body
+  // itself runs begin no further block, and body is left by an exception from
+  // the loop it is in. Returns false then: what body was to write is unfinished.
+  bool Execute(const StopSignal* stop, absl::FunctionRef<void()> body) const;
   int threads() const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -16,6 +17,23 @@ TEST(MatrixTest, IsZeroAlignedAndRowMajor) {
   EXPECT_EQ(matrix.data()[7], 7);
   EXPECT_EQ(matrix.row(1)[2], 7);
   EXPECT_EQ(matrix.size(), 15);
+}
+
+// Large ones come from the system page by page; freed and taken again they are
+// zero once more.
+TEST(MatrixTest, LargeOnesAreZeroAlignedAndMovable) {
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    Matrix<float> matrix(1500, 1024);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(matrix.data()) % 64, 0U);
+    for (int64_t i = 0; i < matrix.size(); ++i) ASSERT_EQ(matrix.data()[i], 0) << i;
+    for (float& value : matrix.span()) value = 1;
+    const float* data = matrix.data();
+    Matrix<float> moved = std::move(matrix);
+    EXPECT_EQ(moved.data(), data);
+    Matrix<float> small(2, 2);
+    small = std::move(moved);
+    EXPECT_EQ(small(1499, 1023), 1);
+  }
 }
 
 TEST(MatrixTest, EmptyIsLegal) {

@@ -59,6 +59,39 @@ TEST(ParallelForTest, WhatABodyThrowsReachesTheCaller) {
                std::bad_alloc);
 }
 
+// The loop that is running when the signal comes, and every later one.
+TEST(ArenaTest, StopEndsTheBodyAtABlock) {
+  StopSignal stop;
+  const Arena arena(2);
+  std::atomic<int> blocks = 0;
+  bool beyond = false;
+  EXPECT_FALSE(arena.Execute(&stop, [&] {
+    ParallelFor(10'000, 1, [&](int64_t, int64_t) {
+      if (++blocks == 5) stop.Request();
+    });
+    beyond = true;
+  }));
+  EXPECT_FALSE(beyond);
+  EXPECT_LT(blocks, 10);
+  EXPECT_FALSE(arena.Execute(&stop, [&] {
+    ParallelFor(1, 1, [](int64_t, int64_t) { ADD_FAILURE() << "a single block"; });
+  }));
+}
+
+TEST(ArenaTest, WithoutAStopEverythingRuns) {
+  StopSignal stop;
+  const Arena arena(2);
+  int bodies = 0;
+  const auto body = [&] { ParallelFor(4, 4, [&](int64_t, int64_t) { ++bodies; }); };
+  EXPECT_TRUE(arena.Execute(&stop, body));
+  EXPECT_TRUE(arena.Execute(nullptr, body));
+  // A signal belongs to the body that it was given to.
+  EXPECT_TRUE(arena.Execute(&stop, [&] { arena.Execute(nullptr, [&] { stop.Request(); }); }));
+  arena.Execute(body);
+  body();
+  EXPECT_EQ(bodies, 4);
+}
+
 TEST(ArenaTest, LimitsTheThreads) {
   EXPECT_EQ(Arena(1).threads(), 1);
   EXPECT_EQ(Arena(3).threads(), 3);

@@ -215,16 +215,14 @@ TEST_F(ReferenceEngineTest, UsesTheSymmetricPartOfGram) {
   EXPECT_NEAR(stats.relaxed_loss, expected.relaxed_loss, 1e-10 * expected.relaxed_loss);
 }
 
-TEST_F(ReferenceEngineTest, AfterAStopOnlyRoundingWorks) {
+TEST_F(ReferenceEngineTest, AfterAStopNothingWorks) {
   StopSignal stop;
   Start(Pattern::PerRow(0.6), 0.5, {.stop = &stop});
   SPARSEFW_ASSERT_OK(engine_->Step({.count = 3}));
   stop.Request();
   EXPECT_THAT(engine_->Step({.count = 1}), StatusIs(StatusCode::kCancelled));
   EXPECT_THAT(engine_->Loss(start_.warm), StatusIs(StatusCode::kCancelled));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const RoundedMask rounded, engine_->Round());
-  EXPECT_TRUE(IsSubset(start_.fixed, rounded.mask));
-  for (int64_t row = 0; row < 12; ++row) EXPECT_EQ(rounded.mask.CountKeptInRow(row), 10);
+  EXPECT_THAT(engine_->Round(), StatusIs(StatusCode::kCancelled));
   EXPECT_THAT(engine_->Load(start_.problem()), StatusIs(StatusCode::kCancelled));
 }
 

@@ -112,8 +112,7 @@ struct ReconstructRequest {
 // One problem on one device. Not thread-safe; used by one thread at a time.
 // Whoever implements it may assume validated input. Every method that can
 // take longer than 50 ms looks at the stop signal given to CreateEngine and
-// returns Cancelled when it is set; after that Round still works and gives a
-// mask of the right counts.
+// returns Cancelled when it is set.
 class Engine {
  public:
   virtual ~Engine() = default;

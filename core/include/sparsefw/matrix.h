@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_MATRIX_H_
 #define SPARSEFW_MATRIX_H_
 
-#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "sparsefw/dtype.h"
@@ -80,9 +80,14 @@ constexpr DType DTypeOf<BFloat16>() {
   return DType::kBF16;
 }
 
-// At least `bytes` of memory, 64-byte aligned, for std::free; null when there is
-// none. Large blocks ask for huge pages: products walk over thousands of pages.
-void* AllocateAligned(size_t bytes);
+// Zeroed memory, 64-byte aligned. Large blocks ask for huge pages, for products
+// walk over thousands of them, and come untouched from the system: the first
+// to write makes them resident, so that no thread spends a second on zeroing.
+struct AlignedBlock {
+  void* data = nullptr;  // null when there is no memory
+  size_t offset = 0;     // std::free takes data - offset
+};
+AlignedBlock AllocateZeroed(size_t bytes);
 
 // An owning, zero-initialised, 64-byte aligned row-major matrix. Move only.
 template <typename T>
@@ -92,10 +97,10 @@ class Matrix {
   Matrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
     constexpr int64_t kMaxSize = (int64_t{1} << 62) / static_cast<int64_t>(sizeof(T));
     if (rows > 0 && cols > kMaxSize / rows) throw std::bad_alloc();  // the product would wrap
-    const size_t bytes = static_cast<size_t>(size()) * sizeof(T);
-    data_.reset(static_cast<T*>(AllocateAligned(bytes)));
-    if (data_ == nullptr) throw std::bad_alloc();  // turned into ResourceExhausted by Solve
-    std::fill_n(data_.get(), size(), T{});
+    static_assert(std::is_trivially_copyable_v<T>);                  // and zero is T{} bit for bit
+    const AlignedBlock block = AllocateZeroed(static_cast<size_t>(size()) * sizeof(T));
+    if (block.data == nullptr) throw std::bad_alloc();  // turned into ResourceExhausted by Solve
+    data_ = {static_cast<T*>(block.data), Free{block.offset}};
   }
 
   int64_t rows() const { return rows_; }
@@ -113,7 +118,8 @@ class Matrix {
 
  private:
   struct Free {
-    void operator()(T* pointer) const { std::free(pointer); }
+    size_t offset = 0;
+    void operator()(T* data) const { std::free(reinterpret_cast<std::byte*>(data) - offset); }
   };
   int64_t rows_ = 0;
   int64_t cols_ = 0;

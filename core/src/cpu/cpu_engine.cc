@@ -15,9 +15,7 @@ Precision PrecisionFor(int64_t rows, int64_t cols) {
 }
 
 CpuEngine::CpuEngine(const EngineOptions& options, Precision precision)
-    : precision_(precision),
-      workers_(options.threads, options.stop),
-      unstoppable_(options.threads, nullptr) {}
+    : precision_(precision), workers_(options.threads, options.stop) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {
   const bool first = problem_.warm == nullptr;
@@ -69,7 +67,7 @@ absl::StatusOr<StepStats> CpuEngine::Step(const StepRequest& request) {
 
 absl::StatusOr<RoundedMask> CpuEngine::Round() {
   if (iteration_ == nullptr) return RoundedMask{*problem_.warm, 0};
-  return iteration_->Round(problem_.saliency, unstoppable_);
+  return iteration_->Round(problem_.saliency);
 }
 
 absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {

@@ -61,7 +61,6 @@ class CpuEngine final : public Engine {
 
   const Precision precision_;
   Workers workers_;
-  Workers unstoppable_;  // a mask is owed even after a stop
   EngineProblem problem_;
   Scale scale_;
   std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision

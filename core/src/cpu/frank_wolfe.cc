@@ -176,8 +176,8 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
 }
 
 template <typename Real>
-absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency, Workers& workers) {
-  return RoundMask(iterate_, relaxed_, saliency, workers);
+absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
+  return RoundMask(iterate_, relaxed_, saliency, workers_);
 }
 
 // No step can move the iterate any more, so none needs to be computed.

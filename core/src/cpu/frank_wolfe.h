@@ -40,9 +40,9 @@ class Iteration {
   virtual ~Iteration() = default;
 
   // After an error (Cancelled) the iterate is unfinished and takes no further
-  // step; Round still gives a legal mask.
+  // step.
   virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
-  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency, Workers& workers) = 0;
+  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
 };
 
 // M_0 = warm without fixed. Used during Start only.
@@ -72,7 +72,7 @@ class FrankWolfe final : public Iteration {
       StartProduct<Real>* kept, Workers& workers);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
-  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency, Workers& workers) override;
+  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
 
  private:
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,

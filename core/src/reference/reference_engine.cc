@@ -214,8 +214,8 @@ absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) 
   }
 }
 
-// Looks at no stop signal: there is a mask even after a cancelled step.
 absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
+  SPARSEFW_RETURN_IF_ERROR(CheckStop());
   RoundedMask rounded{fixed_, 0};
   const double* entry = mask_.data();
   const float* saliency = saliency_.data();

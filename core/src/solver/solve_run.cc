@@ -58,11 +58,12 @@ absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
   const Arena arena(context_.options.threads);
   absl::Status status;
-  arena.Execute([&] {
+  const bool finished = arena.Execute(context_.stop, [&] {
     status = ValidateProblem(context_.problem);
     if (status.ok()) status = CheckLimits();
     if (status.ok()) status = ChooseWarmStart();
   });
+  if (!finished) return CancelledWithoutMask();
   SPARSEFW_RETURN_IF_ERROR(status);
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(LoadEngine());

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "sparsefw/gram.h"
 #include "tests/server/tensors/store_fixture.h"
 
 namespace sparsefw::server {
@@ -33,7 +34,7 @@ TEST_F(CreateUploadTest, BytesAreReservedInFull) {
   NewUpload({TensorKind::kMask, TensorDType::kU1, 3, 9, 0});
   EXPECT_EQ(store_->usage().used_bytes, 1006);
   NewGramUpload(kGram);
-  EXPECT_EQ(store_->usage().used_bytes, 1006 + 16 * 16 * (8 + 4));
+  EXPECT_EQ(store_->usage().used_bytes, 1006 + 16 * 16 * (8 + 4) + 4 * kGramBlockTokens * 16);
   EXPECT_EQ(store_->usage().budget_bytes, kBudget);
   EXPECT_EQ(store_->usage().uploads, 3);
 }
@@ -57,9 +58,9 @@ TEST_F(CreateUploadTest, WhatNeverFitsIsSaidSo) {
                                     "budget_bytes of 1048576", "got 1048578"));
   EXPECT_EQ(ReasonMetadataOf(over_budget.status())["max_bytes"], "1048576");
   EXPECT_EQ(ReasonMetadataOf(over_budget.status()).count("retry_delay_ms"), 0U);
-  // The result of 4 * 300^2 fits, the sums do not.
+  // The result of 4 * 300^2 fits, the sums and a block of tokens do not.
   EXPECT_THAT(store_->CreateGramUpload({300, TensorDType::kF16, TensorDType::kF32}, "", ""),
-              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "1080000"));
+              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "2308800"));
 
   options_.max_tensor_bytes = 1000;
   OpenStore();

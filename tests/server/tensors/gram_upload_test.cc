@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "sparsefw/gram.h"
 #include "tests/server/tensors/store_fixture.h"
 
 namespace sparsefw::server {
@@ -267,7 +268,7 @@ TEST_F(GramUploadTest, SumsBeyondTheDTypeAreRefused) {
 
 TEST_F(GramUploadTest, DeletionGivesBackTheSums) {
   const UploadInfo upload = NewGramUpload(kSpec);
-  EXPECT_EQ(store_->usage().used_bytes, 16 * kDIn * kDIn);
+  EXPECT_EQ(store_->usage().used_bytes, 16 * kDIn * kDIn + 4 * kGramBlockTokens * kDIn);
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(upload.name));
   EXPECT_EQ(store_->usage().used_bytes, 0);
   EXPECT_EQ(SpoolFiles(), 0U);
