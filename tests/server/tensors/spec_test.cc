@@ -98,10 +98,11 @@ TEST(GramSpec, IsChecked) {
               StatusIs(kInvalid, "SPEC_INVALID"));
 }
 
-TEST(GramSpec, HostBytesAreSumsAndResult) {
-  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF32}), 100 * (8 + 4));
-  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF64}), 100 * (8 + 8));
-  EXPECT_EQ(GramHostBytes({65536, TensorDType::kF16, TensorDType::kF32}), (int64_t{1} << 32) * 12);
+TEST(GramSpec, HostBytesAreSumsResultAndABlockOfTokens) {
+  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF32}), 100 * (8 + 4) + 4096 * 10);
+  EXPECT_EQ(GramHostBytes({10, TensorDType::kF16, TensorDType::kF64}), 100 * (8 + 8) + 4096 * 10);
+  EXPECT_EQ(GramHostBytes({65536, TensorDType::kF16, TensorDType::kF32}),
+            (int64_t{1} << 32) * 12 + 4096 * 65536);
   // Each fits, the sum does not.
   EXPECT_EQ(GramHostBytes({900'000'000, TensorDType::kF16, TensorDType::kF64}), std::nullopt);
 }
