@@ -115,3 +115,18 @@ def test_programs_refuse_what_they_cannot_measure(bin_folder, tmp_path, flags, m
     flags = {key: layer if value == "LAYER" else value for key, value in flags.items()}
     with pytest.raises(ProgramError, match=message):
         run(bin_folder, "sparsefw-bench-iteration", flags)
+
+
+def test_accuracy_compares_with_the_reference(bin_folder, tmp_path):
+    out = tmp_path / "accuracy.json"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "core/benchmarks/suite/accuracy.py"), "--bin", str(bin_folder),
+         "--rows", "64", "--cols", "48", "--iterations", "60", "--out", str(out)],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(out.read_text())["settings"]
+    assert len(settings) == 6 and len(done.stdout.splitlines()) == 6
+    for setting in settings:
+        assert set(setting["relative_difference"]) == {"10", "50", "60"}
+        assert setting["reference"]["60"] < setting["reference"]["10"]
+        assert max(setting["relative_difference"].values()) < 1e-9  # float64, both

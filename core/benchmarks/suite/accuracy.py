@@ -1,0 +1,75 @@
+"""The engine's relaxed loss against the reference engine's (dense, float64), iteration by iteration.
+
+Usage: accuracy.py [--bin DIR] [--rows N] [--cols N] [--iterations N] [--out FILE]
+
+Open-loop steps on the layer of the benchmarks, three patterns, alpha 0.9 and 0. Prints one line a
+setting and writes JSON. The reference needs one dense float64 product an iteration: at 1024x1024
+and 2000 iterations a minute or two a setting, at 2048x2048 eight times that.
+"""
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import layers  # noqa: E402
+import machine  # noqa: E402
+import programs  # noqa: E402
+from plans import ALPHAS, PATTERNS  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+MARKS = (10, 50, 100, 200, 500, 1000)
+LIMIT_SECONDS = 86400  # none: every iteration is run
+
+
+def losses(bin_folder, layer, pattern, alpha, iterations, device):
+    done = programs.run(bin_folder, "sparsefw-bench-iteration", {
+        "layer": layer, "pattern": pattern, "alpha": alpha, "device": device,
+        "threads": os.cpu_count(), "iterations": iterations, "seconds": LIMIT_SECONDS,
+        "marks": ",".join(map(str, MARKS))})
+    return {mark["iterations"]: mark["relaxed_loss"] for mark in done["runs"][0]}
+
+
+def compare(bin_folder, layer, iterations):
+    rows = []
+    for name, pattern in PATTERNS.items():
+        for alpha in ALPHAS:
+            expected = losses(bin_folder, layer, pattern, alpha, iterations, "reference")
+            actual = losses(bin_folder, layer, pattern, alpha, iterations, "cpu")
+            relative = {mark: abs(actual[mark] - loss) / loss for mark, loss in expected.items()}
+            rows.append({"pattern": name, "alpha": alpha, "reference": expected, "cpu": actual,
+                         "relative_difference": relative})
+            print(f"{name:13} alpha {alpha:<4g}" +
+                  "".join(f"  {mark}: {value:.1e}" for mark, value in relative.items()), flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=Path, default=ROOT / "build/bin")
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--cols", type=int, default=1024)
+    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        layer = Path(folder) / "layer.safetensors"
+        layers.write_layer(layer, options.rows, options.cols)
+        rows = compare(options.bin, layer, options.iterations)
+    result = {"date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+              "commit": machine.commit(ROOT), "rows": options.rows, "cols": options.cols,
+              "iterations": options.iterations, "settings": rows}
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except programs.ProgramError as error:
+        sys.exit(f"accuracy.py: {error}")
