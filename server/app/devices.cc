@@ -21,10 +21,15 @@ absl::StatusOr<const Backend*> Find(std::string_view name) {
   const absl::StatusOr<const Backend*> backend = FindBackend(name.substr(0, name.find(':')));
   const bool whole_backend = name.find(':') == std::string_view::npos;
   if (backend.ok() && (whole_backend || (*backend)->Describe().name == name)) return backend;
-  return WithReason(
-      absl::FailedPreconditionError(absl::StrFormat(
-          "device must be one that this server has (%s); got %s", DeviceNames(), name)),
-      "DEVICE_UNAVAILABLE");
+  const std::string message =
+      absl::StrFormat("device must be one that this server has (%s); got %s", DeviceNames(), name);
+  // Known to the contract, and to no backend yet.
+  if (!backend.ok() && name.starts_with("cuda")) {
+    return WithReason(
+        absl::UnimplementedError(message + ", and this version has no engine for CUDA devices"),
+        "DEVICE_UNAVAILABLE");
+  }
+  return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
 }
 
 }  // namespace

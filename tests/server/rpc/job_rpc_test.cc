@@ -197,6 +197,9 @@ TEST_F(JobRpcTest, RefusesBadOptionsAndWhatIsNotInThisVersion) {
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "sweep.points[0]: "));
   spec = good;
   spec.set_device("cuda:0");
+  EXPECT_TRUE(Failed(Try(spec), grpc::UNIMPLEMENTED, "DEVICE_UNAVAILABLE",
+                     "(cpu, reference); got cuda:0, and this version has no engine for CUDA"));
+  spec.set_device("cpu:7");
   EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE", "cpu, reference"));
 }
 

@@ -213,10 +213,11 @@ TEST(ServerTest, ADeviceThatIsNotThereIsNotReplaced) {
   ServerConfig config = TestConfig();
   config.device = "cuda";
   const auto server = Server::Start(config, &logger);
-  EXPECT_EQ(server.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(ReasonOf(server.status()), "DEVICE_UNAVAILABLE");
   EXPECT_EQ(std::string(server.status().message()),
-            "device must be one that this server has (cpu, reference); got cuda");
+            "device must be one that this server has (cpu, reference); got cuda, and this version "
+            "has no engine for CUDA devices");
 }
 
 TEST(ServerTest, AnswersWithoutASocket) {
