@@ -21,9 +21,11 @@ namespace {
 // it loads serves several rows (sparsefw-bench-products).
 constexpr double kDenseShare = 1.0 / 4;
 
-// Row by row up to this share: the rows of G that one row asks for in an epoch
-// are then few enough to stay in the cache.
+// Row by row up to this share, and as long as the rows of G that one row asks
+// for in an epoch stay in the cache: some kColumnsPerToggle different ones for
+// each coordinate that it toggles in an iteration (70 to 180 for 53 to 72).
 constexpr double kRowWiseShare = 1.0 / 16;
+constexpr double kColumnsPerToggle = 2.5;
 constexpr int64_t kEpoch = 50;  // divides kRefreshPeriod
 
 // Drift after 500 iterations was measured as 2e-7 relative, so this is far
@@ -206,12 +208,22 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& re
   const int64_t in_epoch = stats_.iteration % kEpoch;
   if (in_epoch == 0) {
     SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
-    row_wise_ = toggles <= ShareOfWeights(kRowWiseShare);
+    row_wise_ = toggles <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(toggles);
   }
   if (!row_wise_ || refresh_vertex_product_) return 0;
   if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
   const int64_t to_refresh = kRefreshPeriod - 1 - stats_.iteration % kRefreshPeriod;
   return std::min({left, kEpoch - in_epoch, to_refresh});
+}
+
+// Of a row on average, in an epoch with that many toggles an iteration.
+template <typename Real>
+bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
+  const PanelLayer<Real>& layer = *iterate_.layer;
+  const double rows_of_gram =
+      kColumnsPerToggle * static_cast<double>(toggles) / static_cast<double>(layer.rows);
+  const auto bytes = static_cast<double>(layer.cols * static_cast<int64_t>(sizeof(Real)));
+  return rows_of_gram * bytes <= static_cast<double>(FreeColumns<Real>::kCopyBytes);
 }
 
 template <typename Real>

@@ -83,6 +83,7 @@ class FrankWolfe final : public Iteration {
 
   absl::Status StepBy(const StepRequest& request);
   absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
+  bool RowsOfGramFit(int64_t toggles) const;
   absl::Status AdvanceRowWise(int64_t count);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);

@@ -12,9 +12,6 @@
 namespace sparsefw {
 namespace {
 
-// A batch of steps between two looks at the clock.
-constexpr absl::Duration kBatchTime = absl::Milliseconds(50);
-
 SaliencyOptions SaliencyOf(const SolveOptions& options) {
   SaliencyOptions saliency = options.warm_start;
   if (options.method == Method::kMagnitude) saliency.method = SaliencyMethod::kMagnitude;
@@ -214,7 +211,9 @@ absl::Status SolveRun::MeasureDrift() {
   return absl::IsCancelled(stats.status()) ? absl::OkStatus() : stats.status();
 }
 
-// Up to the next report point, and no longer than kBatchTime.
+// Up to the next report point, for engines do best with many steps at once and
+// look at the stop signal themselves; with a deadline for no more than half of
+// the time that is left, since steps do not all take the same.
 int64_t SolveRun::BatchSize() const {
   const SolveOptions& options = context_.options;
   const int64_t to_end = options.iterations - stats_.iteration;
@@ -224,9 +223,10 @@ int64_t SolveRun::BatchSize() const {
   if (step_time_ <= absl::ZeroDuration()) return limit;
   const absl::Duration left =
       context_.options.deadline - context_.now() - context_.work.loss_time - round_time_;
-  const auto by_time =
-      static_cast<int64_t>(absl::FDivDuration(std::min(kBatchTime, left), step_time_));
-  return std::clamp<int64_t>(by_time, 1, limit);
+  const double by_time = absl::FDivDuration(left / 2, step_time_);  // may be infinite
+  return by_time >= static_cast<double>(limit)
+             ? limit
+             : std::max<int64_t>(1, static_cast<int64_t>(by_time));
 }
 
 // True when one more step would leave too little time for a rounding and a loss.
