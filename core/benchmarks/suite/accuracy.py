@@ -35,17 +35,16 @@ def losses(bin_folder, layer, pattern, alpha, iterations, device):
 
 
 def compare(bin_folder, layer, iterations):
-    rows = []
+    """One setting after the other, as they are done: they take minutes each."""
     for name, pattern in PATTERNS.items():
         for alpha in ALPHAS:
             expected = losses(bin_folder, layer, pattern, alpha, iterations, "reference")
             actual = losses(bin_folder, layer, pattern, alpha, iterations, "cpu")
             relative = {mark: abs(actual[mark] - loss) / loss for mark, loss in expected.items()}
-            rows.append({"pattern": name, "alpha": alpha, "reference": expected, "cpu": actual,
-                         "relative_difference": relative})
             print(f"{name:13} alpha {alpha:<4g}" +
                   "".join(f"  {mark}: {value:.1e}" for mark, value in relative.items()), flush=True)
-    return rows
+            yield {"pattern": name, "alpha": alpha, "reference": expected, "cpu": actual,
+                   "relative_difference": relative}
 
 
 def main():
@@ -57,15 +56,16 @@ def main():
     parser.add_argument("--iterations", type=int, default=2000)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    result = {"date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+              "commit": machine.commit(ROOT), "rows": options.rows, "cols": options.cols,
+              "iterations": options.iterations, "settings": []}
     with tempfile.TemporaryDirectory() as folder:
         layer = Path(folder) / "layer.safetensors"
         layers.write_layer(layer, options.rows, options.cols)
-        rows = compare(options.bin, layer, options.iterations)
-    result = {"date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-              "commit": machine.commit(ROOT), "rows": options.rows, "cols": options.cols,
-              "iterations": options.iterations, "settings": rows}
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        for setting in compare(options.bin, layer, options.iterations):
+            result["settings"].append(setting)
+            if options.out:
+                options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
