@@ -344,7 +344,7 @@ TEST_F(PruneRpcTest, OnlyTheLastStreamOfARequestIdCancelsItsJob) {
 }
 
 TEST_F(PruneRpcTest, ItsTensorsGoEvenWhenTheLastToHoldThemIsAReader) {
-  constexpr int64_t kManyRows = 32 << 10;  // 8 MiB: beyond any flow-control window
+  constexpr int64_t kManyRows = 32 << 10;  // 8 MiB: beyond the flow-control window
   const std::string weight = BytesOf(RandomValues(kManyRows * 64, 3));
   const std::string gram = BytesOf(RandomGram(64, 4));
   v1::PruneRequest header = Header();
@@ -368,7 +368,14 @@ TEST_F(PruneRpcTest, ItsTensorsGoEvenWhenTheLastToHoldThemIsAReader) {
   v1::ReadTensorRequest request;
   request.set_name(name);
   grpc::ClientContext read_context;
-  const auto reader = server_.tensors->ReadTensor(&read_context, request);
+  // A window that does not grow with the speed of the connection, so that the
+  // server cannot send everything before it is read.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto tensors = v1::TensorService::NewStub(grpc::CreateCustomChannel(
+      server_.server->address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto reader = tensors->ReadTensor(&read_context, request);
   v1::ReadTensorResponse chunk;
   ASSERT_TRUE(reader->Read(&chunk));
   ASSERT_TRUE(server_.Cancel(blocker.name()).ok());
