@@ -23,7 +23,8 @@ constexpr double kDenseShare = 1.0 / 4;
 
 // Row by row up to this share, and as long as the rows of G that one row asks
 // for in an epoch stay in the cache: some kColumnsPerToggle different ones for
-// each coordinate that it toggles in an iteration (70 to 180 for 53 to 72).
+// each coordinate that it toggles in an iteration (counted at 2048x2048: 70 to
+// 180 for 34 to 96, with some to spare).
 constexpr double kRowWiseShare = 1.0 / 16;
 constexpr double kColumnsPerToggle = 2.5;
 constexpr int64_t kEpoch = 50;  // divides kRefreshPeriod
