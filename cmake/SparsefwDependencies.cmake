@@ -35,8 +35,3 @@ if(SPARSEFW_BUILD_SERVER)
   find_package(spdlog CONFIG REQUIRED)
   find_package(CLI11 CONFIG REQUIRED)
 endif()
-
-# Found or not, the programs of this version are CPU-only: there is no CUDA
-# engine yet. The summary says so.
-find_program(SPARSEFW_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin)
-mark_as_advanced(SPARSEFW_NVCC)

@@ -18,9 +18,13 @@ add_library(sparsefw::options ALIAS sparsefw_options)
 target_compile_features(sparsefw_options INTERFACE cxx_std_20)
 set(CMAKE_CXX_EXTENSIONS OFF)
 target_include_directories(sparsefw_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(sparsefw_options INTERFACE -Wall -Wextra -Wshadow -Wconversion)
+target_compile_options(sparsefw_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion>
+  # Not -Wconversion: the code that nvcc generates has conversions of its own.
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>)
 if(SPARSEFW_WERROR)
-  target_compile_options(sparsefw_options INTERFACE -Werror)
+  target_compile_options(sparsefw_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 
 if(SPARSEFW_SANITIZER STREQUAL "address")

@@ -4,6 +4,8 @@
 #   program <name> in <build>/bin
 # sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds])
 #   GoogleTest program, one CTest entry. Label tsan: also run under ThreadSanitizer.
+# sparsefw_bundled(name)
+#   a test program that machines with a GPU run (label gpu): script/gpu-check takes it along
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
 #   Google Benchmark program in <build>/bin
 
@@ -16,11 +18,30 @@ function(sparsefw_library name)
                         PRIVATE sparsefw::options ${arg_PRIVATE_LIBRARIES})
 endfunction()
 
+# What script/gpu-check bundles: all programs, the CUDA module, and the tests that
+# sparsefw_bundled names.
+add_custom_target(sparsefw_gpu_check)
+function(_sparsefw_bundle_cuda_module)
+  if(TARGET sparsefw_cuda)
+    add_dependencies(sparsefw_gpu_check sparsefw_cuda)
+  endif()
+endfunction()
+cmake_language(DEFER CALL _sparsefw_bundle_cuda_module)  # when all targets are known
+
+# In the bundle libraries lie in ../lib. DT_RPATH, unlike DT_RUNPATH, also counts
+# for what libraries need in their turn.
+function(sparsefw_bundled name)
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  add_dependencies(sparsefw_gpu_check ${name})
+endfunction()
+
 function(sparsefw_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES})
+  sparsefw_bundled(${name})
 endfunction()
 
 # What the tsan preset builds.

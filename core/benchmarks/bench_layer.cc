@@ -57,7 +57,7 @@ Matrix<float> CorrelatedGram(int64_t cols, std::mt19937& random) {
     }
     OrDie(sum->Add(chunk.view()));
   }
-  const Matrix<double> gram = sum->Snapshot();
+  const Matrix<double> gram = OrDie(sum->Snapshot());
   Matrix<float> result(cols, cols);
   std::transform(gram.data(), gram.data() + gram.size(), result.data(),
                  [](double value) { return static_cast<float>(value); });

@@ -3,3 +3,4 @@ sparsefw_library(base
   LIBRARIES absl::status absl::statusor absl::strings absl::str_format absl::cord
   PRIVATE_LIBRARIES PkgConfig::isal)
 target_include_directories(sparsefw_base PUBLIC ${PROJECT_SOURCE_DIR}/core/include)
+target_compile_definitions(sparsefw_base PUBLIC SPARSEFW_VERSION="${PROJECT_VERSION}")

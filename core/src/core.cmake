@@ -11,7 +11,7 @@ sparsefw_library(core
     reference/reference_reconstruct.cc reference/reference_refine.cc
     ${SPARSEFW_CPU_SOURCES} ${SPARSEFW_SOLVER_SOURCES} ${SPARSEFW_SPARSEGPT_SOURCES}
   LIBRARIES sparsefw::base absl::time absl::function_ref
-  PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb ${SPARSEFW_CPU_LIBRARIES})
+  PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb ${SPARSEFW_CPU_LIBRARIES} ${CMAKE_DL_LIBS})
 
 # parallel.h says why.
 if(SPARSEFW_SANITIZER STREQUAL "thread")

@@ -154,7 +154,7 @@ absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_cou
   return status;
 }
 
-void CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
+absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
   arena_.Execute([&] {
     if (waiting_ > 0) AddBlock(waiting_);
     constexpr int64_t kTile = 64;
@@ -169,6 +169,7 @@ void CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
       }
     });
   });
+  return absl::OkStatus();
 }
 
 }  // namespace sparsefw

@@ -26,7 +26,7 @@ class CpuGramAccumulator final : public GramAccumulator {
   absl::Status AddGram(ConstMatrixView gram, int64_t token_count) override;
   int64_t d_in() const override { return sum_.cols(); }
   int64_t token_count() const override { return token_count_; }
-  void CopyRows(int64_t first, int64_t count, double* rows) override;
+  absl::Status CopyRows(int64_t first, int64_t count, double* rows) override;
 
  private:
   CpuGramAccumulator(int64_t d_in, int threads)

@@ -26,7 +26,7 @@ void ReadRow(ConstMatrixView matrix, int64_t row, int64_t first, int64_t count, 
 class LossSum {
  public:
   LossSum(ConstMatrixView weights, ConstMatrixView updated, ConstMatrixView gram,
-          const cpu::Scale& scale, cpu::Workers& workers)
+          const Scale& scale, cpu::Workers& workers)
       : weights_(weights),
         updated_(updated),
         gram_(gram),
@@ -102,7 +102,7 @@ class LossSum {
   const ConstMatrixView weights_;
   const ConstMatrixView updated_;
   const ConstMatrixView gram_;
-  const cpu::Scale scale_;
+  const Scale scale_;
   cpu::Workers& workers_;
   const int64_t panel_rows_;
   const int64_t stripe_cols_;
@@ -115,7 +115,7 @@ class LossSum {
 
 absl::StatusOr<double> WeightsLoss(ConstMatrixView weights, ConstMatrixView updated,
                                    ConstMatrixView gram, cpu::Workers& workers) {
-  SPARSEFW_ASSIGN_OR_RETURN(const cpu::Scale scale, cpu::ChooseScale(weights, gram, workers));
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, cpu::ChooseScale(weights, gram, workers));
   return LossSum(weights, updated, gram, scale, workers).Run();
 }
 

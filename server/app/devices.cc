@@ -1,58 +1,52 @@
 #include "server/app/devices.h"
 
+#include <utility>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
 
-std::string DeviceNames() {
-  std::string names;
-  for (const Backend* backend : Backends()) {
-    if (!names.empty()) names += ", ";
-    names += backend->name();
+std::string ReasonOfAuto(const std::string& chosen) {
+  std::string missing;
+  for (const DeviceProbe& probe : ProbeDevices()) {
+    if (probe.available) continue;
+    missing +=
+        absl::StrFormat("no %s device (%s), ", absl::AsciiStrToUpper(probe.name), probe.reason);
   }
-  return names;
-}
-
-absl::StatusOr<const Backend*> Find(std::string_view name) {
-  // "cuda:1" is a device of the backend "cuda".
-  const absl::StatusOr<const Backend*> backend = FindBackend(name.substr(0, name.find(':')));
-  const bool whole_backend = name.find(':') == std::string_view::npos;
-  if (backend.ok() && (whole_backend || (*backend)->Describe().name == name)) return backend;
-  const std::string message =
-      absl::StrFormat("device must be one that this server has (%s); got %s", DeviceNames(), name);
-  // Known to the contract, and to no backend yet.
-  if (!backend.ok() && name.starts_with("cuda")) {
-    return WithReason(
-        absl::UnimplementedError(message + ", and this version has no engine for CUDA devices"),
-        "DEVICE_UNAVAILABLE");
-  }
-  return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
+  return missing.empty() ? absl::StrFormat("auto: %s is the first device", chosen)
+                         : absl::StrFormat("auto: %sso %s", missing, chosen);
 }
 
 }  // namespace
 
 absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag) {
-  if (flag.empty() || flag == "auto") {
-    const Backend* backend = Backends().front();
-    return DefaultDevice{
-        backend, absl::StrFormat("auto: the first of the devices there are (%s)", DeviceNames())};
+  if (!flag.empty() && flag != "auto") {
+    SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, FindBackend(flag));
+    return DefaultDevice{backend, backend->Describe(), absl::StrFormat("--device %s", flag)};
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, Find(flag));
-  return DefaultDevice{backend, absl::StrFormat("--device %s", flag)};
+  const Backend* backend = Backends().front();
+  DeviceDescription device = backend->Describe();
+  std::string reason = ReasonOfAuto(device.name);
+  return DefaultDevice{backend, std::move(device), std::move(reason)};
 }
 
 absl::StatusOr<const Backend*> ResolveDevice(std::string_view name, const Backend& otherwise) {
   if (name.empty() || name == "auto") return &otherwise;
-  return Find(name);
+  return FindBackend(name);
 }
 
 std::vector<DeviceDescription> DescribeDevices() {
   std::vector<DeviceDescription> devices;
   for (const Backend* backend : Backends()) devices.push_back(backend->Describe());
   return devices;
+}
+
+int64_t HostMemoryBytes() {
+  const absl::StatusOr<const Backend*> cpu = FindBackend("cpu");
+  return cpu.ok() ? (*cpu)->Describe().memory_bytes : 0;
 }
 
 }  // namespace sparsefw::server

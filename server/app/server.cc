@@ -31,10 +31,20 @@ int ThreadsPerJob(int workers) {
 }
 
 // Of a machine that does not tell its memory nothing is kept free.
-int64_t SolveMemory(const ServerConfig& config, const Backend& backend) {
+int64_t SolveMemory(const ServerConfig& config) {
   if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
-  const int64_t there = backend.Describe().memory_bytes;
+  const int64_t there = HostMemoryBytes();
   return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
+}
+
+std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
+  std::vector<DeviceInfo> infos;
+  for (DeviceDescription& device : DescribeDevices()) {
+    const bool is_default = device.name == chosen.device.name;
+    infos.push_back({std::move(device.name), std::move(device.description), is_default,
+                     is_default ? chosen.reason : ""});
+  }
+  return infos;
 }
 
 class ServerImpl final : public Server {
@@ -61,6 +71,7 @@ class ServerImpl final : public Server {
   void OpenJobs(const Backend& backend);
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
+  void LogMissingDevices();
   void LogRpc(const RpcRecord& record);
   void ScheduleGarbageCollection();
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
@@ -97,8 +108,8 @@ class ServerImpl final : public Server {
 absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
-  metrics_ =
-      NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE}, absl::Now());
+  metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
+                                  DeviceInfos(device), absl::Now());
   OpenJobs(*device.backend);
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
@@ -108,10 +119,12 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(listener_, Listener::Start(config_.listen, context_));
   address_ = listener_->address();
   ScheduleGarbageCollection();
+  LogMissingDevices();
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
                {"metrics", metrics_address_},
-               {"device", context_.facts.default_device},
+               {"device", device.device.name},
+               {"description", device.device.description},
                {"reason", device.reason},
                {"workers", int64_t{config_.workers}},
                {"solve_memory_bytes", solve_memory_bytes_},
@@ -136,7 +149,7 @@ void ServerImpl::OpenJobs(const Backend& backend) {
   SolverRunnerOptions runner;
   runner.default_backend = &backend;
   runner.threads_per_job = ThreadsPerJob(config_.workers);
-  runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_, backend);
+  runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
   runner_ = std::make_unique<SolverRunner>(tensors_.get(), transient_.get(), runner);
   events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_);
   JobManagerOptions options;
@@ -164,7 +177,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.log = [this](const RpcRecord& record) { LogRpc(record); };
   ServerFacts& facts = context_.facts;
   facts.version = SPARSEFW_VERSION;
-  facts.default_device = std::string(device.backend->name());
+  facts.default_device = device.device.name;
   facts.default_device_reason = device.reason;
   facts.workers = config_.workers;
   facts.max_queued_jobs = config_.max_queued_jobs;
@@ -197,6 +210,13 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.watchers = context_.watchers.load();
   gauges.draining = registry_.draining();
   return gauges;
+}
+
+void ServerImpl::LogMissingDevices() {
+  for (const DeviceProbe& probe : ProbeDevices()) {
+    if (probe.available) continue;
+    logger_.Log(LogLevel::kInfo, "no device", {{"device", probe.name}, {"reason", probe.reason}});
+  }
 }
 
 void ServerImpl::LogRpc(const RpcRecord& record) {

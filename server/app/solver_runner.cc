@@ -67,8 +67,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   return most;
 }
 
-absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols, int64_t needed,
-                         int64_t limit) {
+absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
@@ -77,12 +76,13 @@ absl::Status CheckMemory(const Backend& backend, int64_t rows, int64_t cols, int
             rows, cols, needed, limit)),
         "DEVICE_MEMORY");
   }
-  const int64_t there = backend.Describe().memory_bytes;
+  const int64_t there = HostMemoryBytes();
   if (there <= 0 || needed <= there) return absl::OkStatus();
-  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "a layer of [%d, %d] needs about %d bytes on %s, which has %d", rows, cols,
-                        needed, backend.name(), there)),
-                    "DEVICE_MEMORY");
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d", rows,
+          cols, needed, there)),
+      "DEVICE_MEMORY");
 }
 
 }  // namespace
@@ -185,8 +185,8 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
       spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
   inputs->working_bytes = WorkingBytes(*inputs->backend, spec, rows, cols);
-  SPARSEFW_RETURN_IF_ERROR(CheckMemory(*inputs->backend, rows, cols, inputs->working_bytes,
-                                       options_.solve_memory_bytes));
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckMemory(rows, cols, inputs->working_bytes, options_.solve_memory_bytes));
   // Held from acceptance on: a job that has run for an hour finds room for its mask.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room,
                             store_->ReserveRoom(ResultBytes(spec, inputs->weight->info().spec)));
@@ -227,7 +227,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   SPARSEFW_RETURN_IF_ERROR(SolveSweep(problem, points, *in.backend, results, &stop));
   SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
   if (job.spec.sweep.empty()) result.sweep.clear();
-  result.device = std::string(in.backend->name());
+  result.device = in.backend->Describe().name;
   result.queue_time = job.start_time - job.create_time;
   return result;
 }

@@ -14,10 +14,11 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
 }
 
 // The stable reasons with which a chunk can be refused or a job can fail.
-constexpr std::array<std::string_view, 36> kReasons = {
+constexpr std::array<std::string_view, 37> kReasons = {
     "CHECKSUM_MISMATCH",
     "CHUNK_TOO_LARGE",
     "DEADLINE_EXCEEDED",
+    "DEVICE_LOST",
     "DEVICE_MEMORY",
     "DEVICE_UNAVAILABLE",
     "DRAINING",

@@ -45,7 +45,8 @@ struct RpcMetrics {
 
 class PrometheusMetricsImpl final : public PrometheusMetrics {
  public:
-  PrometheusMetricsImpl(const BuildInfo& build, absl::Time start_time);
+  PrometheusMetricsImpl(const BuildInfo& build, const std::vector<DeviceInfo>& devices,
+                        absl::Time start_time);
 
   void RpcStarted(std::string_view method) override {
     RpcMetrics& rpc = rpcs_[RpcMethodIndex(method)];
@@ -115,12 +116,24 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   std::array<RpcMetrics, kRpcMethods.size()> rpcs_;
 };
 
-PrometheusMetricsImpl::PrometheusMetricsImpl(const BuildInfo& build, absl::Time start_time) {
+PrometheusMetricsImpl::PrometheusMetricsImpl(const BuildInfo& build,
+                                             const std::vector<DeviceInfo>& devices,
+                                             absl::Time start_time) {
   GaugeFamily("sparsefw_build_info", "What is running; always 1.")
       .Add({{"version", build.version},
             {"compiler", build.compiler},
             {"build_type", build.build_type}})
       .Set(1);
+  auto& device_info =
+      GaugeFamily("sparsefw_device_info", "Devices, and which is the default and why; always 1.");
+  for (const DeviceInfo& device : devices) {
+    device_info
+        .Add({{"device", device.name},
+              {"description", device.description},
+              {"default", device.is_default ? "true" : "false"},
+              {"reason", device.reason}})
+        .Set(1);
+  }
   GaugeFamily("sparsefw_start_time_seconds", "When the server started, in Unix time.")
       .Add({})
       .Set(absl::ToDoubleSeconds(start_time - absl::UnixEpoch()));
@@ -182,8 +195,9 @@ void PrometheusMetricsImpl::JobEnded(const Job& job) {
 }  // namespace
 
 std::unique_ptr<PrometheusMetrics> NewPrometheusMetrics(const BuildInfo& build,
+                                                        const std::vector<DeviceInfo>& devices,
                                                         absl::Time start_time) {
-  return std::make_unique<PrometheusMetricsImpl>(build, start_time);
+  return std::make_unique<PrometheusMetricsImpl>(build, devices, start_time);
 }
 
 }  // namespace sparsefw::server

@@ -20,6 +20,8 @@
 //   tensors, uploads, watchers               gauge      how many there are
 //   draining                                 gauge      1 while the server shuts down
 //   build_info{version,compiler,build_type}  gauge      always 1
+//   device_info{device,description,default,  gauge      always 1, for every device there is;
+//               reason}                                 reason: of the default one, why it is
 //   start_time_seconds                       gauge      Unix time
 //
 // `method` of an RPC is "Service/Method"; every label has a fixed set of
@@ -47,6 +49,13 @@ struct BuildInfo {
   std::string build_type;
 };
 
+struct DeviceInfo {
+  std::string name;  // "cpu", "cuda:0"
+  std::string description;
+  bool is_default = false;
+  std::string reason;  // of the default one: why it is
+};
+
 class PrometheusMetrics : public Metrics {
  public:
   // What an endpoint serves. Valid after this object is gone.
@@ -54,6 +63,7 @@ class PrometheusMetrics : public Metrics {
 };
 
 std::unique_ptr<PrometheusMetrics> NewPrometheusMetrics(const BuildInfo& build,
+                                                        const std::vector<DeviceInfo>& devices,
                                                         absl::Time start_time);
 
 }  // namespace sparsefw::server

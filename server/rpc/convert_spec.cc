@@ -79,6 +79,32 @@ absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule) {
   }
 }
 
+absl::StatusOr<ProductPrecision> PrecisionFromProto(v1::ProductPrecision precision) {
+  switch (precision) {
+    case v1::PRODUCT_PRECISION_UNSPECIFIED:
+    case v1::PRODUCT_FP32:
+      return ProductPrecision::kFloat32;
+    case v1::PRODUCT_TF32:
+      return ProductPrecision::kTf32;
+    case v1::PRODUCT_BF16:
+      return ProductPrecision::kBf16;
+    default:
+      return UnknownEnum("product_precision", precision);
+  }
+}
+
+v1::ProductPrecision PrecisionToProto(ProductPrecision precision) {
+  switch (precision) {
+    case ProductPrecision::kFloat32:
+      return v1::PRODUCT_FP32;
+    case ProductPrecision::kTf32:
+      return v1::PRODUCT_TF32;
+    case ProductPrecision::kBf16:
+      return v1::PRODUCT_BF16;
+  }
+  return v1::PRODUCT_PRECISION_UNSPECIFIED;
+}
+
 absl::StatusOr<Pattern> PatternFromProto(const v1::Pattern& pattern) {
   switch (pattern.kind_case()) {
     case v1::Pattern::kUnstructured:
@@ -268,6 +294,9 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
   AfterwardsFromProto(proto, &spec.options);
   SparseGptFromProto(proto.sparsegpt(), &spec.options.sparsegpt);
+  // Before the sweep, whose points take over what is the job's.
+  SPARSEFW_ASSIGN_OR_RETURN(spec.options.product_precision,
+                            PrecisionFromProto(proto.product_precision()));
   SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), &spec));
   if (!proto.has_pattern()) spec.pattern = spec.sweep.front().pattern;
   spec.priority = proto.priority();
@@ -312,6 +341,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   proto.set_reconstruct(spec.options.reconstruct);
   proto.mutable_sparsegpt()->set_damping(spec.options.sparsegpt.damping);
   proto.mutable_sparsegpt()->set_block_size(static_cast<int32_t>(spec.options.sparsegpt.block));
+  proto.set_product_precision(PrecisionToProto(spec.options.product_precision));
   SweepToProto(spec, &proto);
 
   proto.set_priority(spec.priority);

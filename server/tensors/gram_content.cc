@@ -37,7 +37,7 @@ class ResultWriter {
     std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
     for (int64_t row = 0; row < cols; row += kBlockRows) {
       const int64_t rows = std::min(kBlockRows, cols - row);
-      sum.CopyRows(row, rows, doubles.data());
+      SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
       const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
       SPARSEFW_RETURN_IF_ERROR(CheckRange(block, row, cols));
       if (dtype_ == TensorDType::kF64) {

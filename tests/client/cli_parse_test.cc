@@ -55,6 +55,7 @@ TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
   EXPECT_FALSE(submit.spec.has_deadline());
   EXPECT_FALSE(submit.spec.has_warm_start());
   EXPECT_FALSE(submit.spec.return_pruned_weight());
+  EXPECT_EQ(submit.spec.product_precision(), v1::PRODUCT_PRECISION_UNSPECIFIED);
   EXPECT_FALSE(submit.detach);
 }
 
@@ -93,6 +94,8 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
                                                   "9s",
                                                   "--device",
                                                   "cpu",
+                                                  "--precision",
+                                                  "tf32",
                                                   "--priority",
                                                   "-3",
                                                   "--label",
@@ -120,6 +123,7 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
   EXPECT_FALSE(spec.has_sweep());
   EXPECT_EQ(spec.deadline().seconds(), 90);
   EXPECT_EQ(spec.device(), "cpu");
+  EXPECT_EQ(spec.product_precision(), v1::PRODUCT_TF32);
   EXPECT_EQ(spec.priority(), -3);
   EXPECT_EQ(spec.labels().at("a"), "b=c");
   EXPECT_EQ(spec.labels().at("d"), "");
@@ -247,6 +251,8 @@ std::vector<BadUsage> BadUsages() {
       {"TwoStarts", Submit({"--warm-start", "ria", "--saliency", "s"}), "--saliency"},
       {"BadMethod", Submit({"--method", "obs"}), "--method must be one of"},
       {"BadWarmStart", Submit({"--warm-start", "sparsefw"}), "--warm-start"},
+      {"BadPrecision", Submit({"--precision", "fp64"}),
+       "--precision must be one of fp32, tf32, bf16; got \"fp64\""},
       {"BadStepRule", Submit({"--step-rule", "exact"}), "--step-rule"},
       {"PatternWord", with_pattern({"--pattern", "rows"}), "--pattern must be"},
       {"PatternZero", with_pattern({"--pattern", "0:4"}), "--pattern must be"},
@@ -291,6 +297,12 @@ TEST(NamesTest, PatternsRoundTrip) {
   EXPECT_DOUBLE_EQ(SparsityOf(*ParsePattern("1:4", std::nullopt)), 0.75);
   EXPECT_EQ(PatternName(*ParsePattern("per-row", 0.0)), "per-row");
   EXPECT_EQ(PatternName(*ParsePattern("unstructured", 1.0)), "unstructured");
+}
+
+TEST(NamesTest, Precisions) {
+  EXPECT_EQ(*ParsePrecision("--x", "fp32"), v1::PRODUCT_FP32);
+  EXPECT_EQ(*ParsePrecision("--x", "tf32"), v1::PRODUCT_TF32);
+  EXPECT_EQ(*ParsePrecision("--x", "bf16"), v1::PRODUCT_BF16);
 }
 
 TEST(NamesTest, TimeSpans) {

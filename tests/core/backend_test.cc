@@ -2,8 +2,11 @@
 #include "sparsefw/backend.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,7 +24,11 @@ using ::sparsefw::testing::RandomLayer;
 using ::sparsefw::testing::StartingPoint;
 using ::sparsefw::testing::StatusIs;
 
+// Before anything asks the registry; cuda_registry_test has devices.
+const int g_no_cuda = setenv("SPARSEFW_CUDA_MODULE", "none", 1);
+
 TEST(RegistryTest, PrefersTheFastestAndListsTheReferenceLast) {
+  ASSERT_EQ(g_no_cuda, 0);
   ASSERT_EQ(Backends().size(), 2U);
   EXPECT_EQ(Backends().front()->name(), "cpu");
   EXPECT_EQ(Backends().back()->name(), "reference");
@@ -34,9 +41,26 @@ TEST(RegistryTest, FindsByName) {
   }
 }
 
-TEST(RegistryTest, SaysWhatThereIsInstead) {
-  EXPECT_THAT(FindBackend("cuda"), StatusIs(absl::StatusCode::kNotFound, "DEVICE_UNAVAILABLE",
-                                            "\"cuda\"", "cpu, reference"));
+TEST(RegistryTest, SaysWhatThereIsInsteadAndWhyThereIsNoCuda) {
+  for (const std::string name : {"cuda", "cuda:0"}) {
+    const absl::Status status = FindBackend(name).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE"));
+    EXPECT_EQ(std::string(status.message()),
+              "device must be one of cpu, reference; got " + name +
+                  ", and there is no CUDA device: SPARSEFW_CUDA_MODULE=none turns CUDA off");
+  }
+  for (const std::string name : {"tpu", "cpu:7", ""}) {
+    EXPECT_EQ(std::string(FindBackend(name).status().message()),
+              "device must be one of cpu, reference; got " + name);
+  }
+}
+
+TEST(RegistryTest, TellsWhetherThereIsCuda) {
+  const std::vector<DeviceProbe> probes = ProbeDevices();
+  ASSERT_EQ(probes.size(), 1U);
+  EXPECT_EQ(probes[0].name, "cuda");
+  EXPECT_FALSE(probes[0].available);
+  EXPECT_EQ(probes[0].reason, "SPARSEFW_CUDA_MODULE=none turns CUDA off");
 }
 
 TEST(CpuBackendTest, DescribesTheMachine) {

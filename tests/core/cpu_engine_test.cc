@@ -1,4 +1,6 @@
 // What is the CPU engine's own: determinism, refreshes, scales, precision.
+#include "core/src/cpu/cpu_engine.h"
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -17,6 +19,8 @@ namespace sparsefw {
 namespace {
 
 using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::IsCuda;
+using ::sparsefw::testing::kFastEngines;
 using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
@@ -41,6 +45,12 @@ void ExpectSameBits(const Outcome& a, const Outcome& b) {
 
 using Param = std::tuple<EngineKind, Pattern, StepRule, double>;
 
+std::string DeterminismTestName(const Param& param) {
+  const auto& [kind, pattern, rule, alpha] = param;
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) + "_" +
+         (alpha == 0 ? "alpha_0" : "alpha_09");
+}
+
 class DeterminismTest : public ::testing::TestWithParam<Param> {
  protected:
   // Runs `batches` of steps.
@@ -60,13 +70,16 @@ class DeterminismTest : public ::testing::TestWithParam<Param> {
   }
 
   void SetUp() override {
+    SPARSEFW_NEED_DEVICE(std::get<EngineKind>(GetParam()));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         start_, MakeStartingPoint(layer_.weights.view(), layer_.gram.view(),
                                   std::get<Pattern>(GetParam()), {}, std::get<double>(GetParam())));
   }
 
-  // Several blocks of rows, the last of them not full.
-  const RandomLayer layer_ = MakeRandomLayer({.rows = 1100, .cols = 60, .seed = 4});
+  // Several blocks of rows, the last of them not full. An emulated device takes
+  // a millisecond a row.
+  const RandomLayer layer_ = MakeRandomLayer(
+      {.rows = IsCuda(std::get<EngineKind>(GetParam())) ? 30 : 1100, .cols = 60, .seed = 4});
   StartingPoint start_;
 };
 
@@ -80,13 +93,24 @@ TEST_P(DeterminismTest, SameBitsForAnyNumberOfThreadsAndOfBatches) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, DeterminismTest,
-    ::testing::Combine(::testing::Values(EngineKind::kCpuFloat64, EngineKind::kCpuFloat32),
+    ::testing::Combine(::testing::ValuesIn(kFastEngines),
                        ::testing::Values(Pattern::Unstructured(0.6), Pattern::PerRow(0.6),
                                          Pattern::KeepOfGroup(2, 4)),
                        ::testing::Values(StepRule::kOpenLoop, StepRule::kLineSearch),
-                       ::testing::Values(0.0, 0.9)));
+                       ::testing::Values(0.0, 0.9)),
+    [](const auto& test) { return DeterminismTestName(test.param); });
 
-class RefreshTest : public ::testing::TestWithParam<std::tuple<EngineKind, Pattern, StepRule>> {};
+using RefreshParam = std::tuple<EngineKind, Pattern, StepRule>;
+
+std::string RefreshTestName(const RefreshParam& param) {
+  const auto& [kind, pattern, rule] = param;
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule);
+}
+
+class RefreshTest : public ::testing::TestWithParam<RefreshParam> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(std::get<EngineKind>(GetParam())); }
+};
 
 // Long enough for two refreshes; at alpha = 0.9 the paths stay together.
 TEST_P(RefreshTest, LossStaysThatOfTheReferenceFor1100Iterations) {
@@ -110,12 +134,16 @@ TEST_P(RefreshTest, LossStaysThatOfTheReferenceFor1100Iterations) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RefreshTest,
-    ::testing::Combine(::testing::Values(EngineKind::kCpuFloat64, EngineKind::kCpuFloat32),
+    ::testing::Combine(::testing::ValuesIn(kFastEngines),
                        ::testing::Values(Pattern::Unstructured(0.6), Pattern::PerRow(0.6),
                                          Pattern::KeepOfGroup(2, 4)),
-                       ::testing::Values(StepRule::kOpenLoop, StepRule::kLineSearch)));
+                       ::testing::Values(StepRule::kOpenLoop, StepRule::kLineSearch)),
+    [](const auto& test) { return RefreshTestName(test.param); });
 
-class ScaleTest : public ::testing::TestWithParam<std::tuple<EngineKind, int, int>> {};
+class ScaleTest : public ::testing::TestWithParam<std::tuple<EngineKind, int, int>> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(std::get<EngineKind>(GetParam())); }
+};
 
 // Powers of two change no bit of the computation.
 TEST_P(ScaleTest, UnitsDoNotMatter) {
@@ -146,16 +174,20 @@ TEST_P(ScaleTest, UnitsDoNotMatter) {
 }
 
 // Saliencies are float32 and must stay in range themselves.
-INSTANTIATE_TEST_SUITE_P(
-    All, ScaleTest,
-    ::testing::Combine(::testing::Values(EngineKind::kCpuFloat64, EngineKind::kCpuFloat32),
-                       ::testing::Values(-60, 0, 60), ::testing::Values(-90, 0, 90)));
+INSTANTIATE_TEST_SUITE_P(All, ScaleTest,
+                         ::testing::Combine(::testing::ValuesIn(kFastEngines),
+                                            ::testing::Values(-60, 0, 60),
+                                            ::testing::Values(-90, 0, 90)),
+                         [](const auto& test) {
+                           return NameOf(std::get<0>(test.param)) + "_" +
+                                  std::to_string(test.index);
+                         });
 
 TEST(PrecisionTest, SmallLayersAreComputedInFloat64) {
-  EXPECT_EQ(cpu::PrecisionFor(384, 384), cpu::Precision::kFloat64);
-  EXPECT_EQ(cpu::PrecisionFor(384, 1536), cpu::Precision::kFloat64);
-  EXPECT_EQ(cpu::PrecisionFor(1024, 1024), cpu::Precision::kFloat32);
-  EXPECT_EQ(cpu::PrecisionFor(1, 4096), cpu::Precision::kFloat32);
+  EXPECT_EQ(cpu::PrecisionFor(384, 384), Precision::kFloat64);
+  EXPECT_EQ(cpu::PrecisionFor(384, 1536), Precision::kFloat64);
+  EXPECT_EQ(cpu::PrecisionFor(1024, 1024), Precision::kFloat32);
+  EXPECT_EQ(cpu::PrecisionFor(1, 4096), Precision::kFloat32);
 }
 
 // The smallest layer that kAuto computes in float32. With nothing fixed most of

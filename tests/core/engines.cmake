@@ -16,6 +16,12 @@ core_test(solver_after_test unit tsan)
 core_test(solver_limits_test unit tsan)
 core_test(solver_refine_test unit)
 core_test(solver_test unit tsan)
+# Both load modules that stand for CUDA's.
+core_test(cuda_module_test unit)
+core_test(cuda_registry_test unit)
+foreach(_test IN ITEMS cuda_module_test cuda_registry_test)
+  add_dependencies(${_test} sparsefw_fake_cuda sparsefw_no_cuda)
+endforeach()
 target_link_libraries(conformance_fixture_test PRIVATE sparsefw::io)
 target_link_libraries(solver_refine_test PRIVATE sparsefw::io)
 set_tests_properties(conformance_test conformance_fixture_test cpu_engine_test solver_refine_test

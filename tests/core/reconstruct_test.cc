@@ -15,6 +15,8 @@ namespace sparsefw {
 namespace {
 
 using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::IsFloat32;
+using ::sparsefw::testing::kAllEngines;
 using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
@@ -106,11 +108,12 @@ void ExpectZeroOutside(const Mask& mask, const Matrix<float>& weights) {
   }
 }
 
-class ReconstructTest : public ::testing::TestWithParam<EngineKind> {};
+class ReconstructTest : public ::testing::TestWithParam<EngineKind> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(GetParam()); }
+};
 
-INSTANTIATE_TEST_SUITE_P(Engines, ReconstructTest,
-                         ::testing::Values(EngineKind::kReference, EngineKind::kCpuFloat64,
-                                           EngineKind::kCpuFloat32),
+INSTANTIATE_TEST_SUITE_P(Engines, ReconstructTest, ::testing::ValuesIn(kAllEngines),
                          [](const auto& test) { return NameOf(test.param); });
 
 // G = |1 .5|, w = (2 4), the second pruned: w_hat = 2 + .5*4 = 4, the loss
@@ -204,7 +207,7 @@ TEST_P(ReconstructTest, SingularGram) {
   // 24 kept inputs of rank 20: everything can be made up for.
   const double masked = TotalLoss(start, Masked(start, mask));
   EXPECT_LT(TotalLoss(start, testing::ToDouble(solved.view())),
-            (GetParam() == EngineKind::kCpuFloat32 ? 1e-4 : 1e-6) * masked);
+            (IsFloat32(GetParam()) ? 1e-4 : 1e-6) * masked);
 }
 
 TEST_P(ReconstructTest, RowsWithNothingOrEverythingKept) {

@@ -20,7 +20,9 @@ namespace sparsefw {
 namespace {
 
 using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::IsFloat32;
 using ::sparsefw::testing::IsSubset;
+using ::sparsefw::testing::kAllEngines;
 using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
@@ -31,9 +33,6 @@ using ::sparsefw::testing::RandomLayer;
 using ::sparsefw::testing::RowsOf;
 using ::sparsefw::testing::StartingPoint;
 using ::testing::ElementsAre;
-
-constexpr EngineKind kEngines[] = {EngineKind::kReference, EngineKind::kCpuFloat64,
-                                   EngineKind::kCpuFloat32};
 
 const std::vector<Pattern>& Patterns() {
   static const std::vector<Pattern> patterns = {Pattern::Unstructured(0.6), Pattern::PerRow(0.6),
@@ -49,9 +48,12 @@ absl::StatusOr<RefinedMask> Refine(EngineKind kind, const StartingPoint& start,
   return engine->Refine(start.warm, request);
 }
 
-class RefineTest : public ::testing::TestWithParam<EngineKind> {};
+class RefineTest : public ::testing::TestWithParam<EngineKind> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(GetParam()); }
+};
 
-INSTANTIATE_TEST_SUITE_P(Engines, RefineTest, ::testing::ValuesIn(kEngines),
+INSTANTIATE_TEST_SUITE_P(Engines, RefineTest, ::testing::ValuesIn(kAllEngines),
                          [](const auto& test) { return NameOf(test.param); });
 
 // W = |2 -2 1.5 1|      G = | 1  .9      |     Two of four kept.
@@ -85,7 +87,7 @@ TEST_P(RefineTest, SwapsDoNotLeaveALocalOptimum) {
     EXPECT_THAT(RowsOf(moved.mask), ElementsAre("0011", "0011"));
     EXPECT_EQ(moved.swaps, 3);
     // 0.9 is not a float.
-    const double rounding = GetParam() == EngineKind::kCpuFloat32 ? 1e-6 : 1e-12;
+    const double rounding = IsFloat32(GetParam()) ? 1e-6 : 1e-12;
     EXPECT_NEAR(moved.loss_change, (0.8 - 5) + (8.6 - 25), rounding);
     EXPECT_TRUE(moved.converged);
   }
@@ -183,7 +185,7 @@ TEST_P(RefineTest, NoExchangeLowersTheLossAfterwards) {
         const double before = NaiveLoss(start.weights, start.gram, start.warm);
         const double after = NaiveLoss(start.weights, start.gram, refined.mask);
         // G in float32 is another G by 6e-8.
-        const double rounding = GetParam() == EngineKind::kCpuFloat32 ? 1e-6 : 1e-11;
+        const double rounding = IsFloat32(GetParam()) ? 1e-6 : 1e-11;
         EXPECT_NEAR(refined.loss_change, after - before, rounding * before);
         EXPECT_LE(BestExcess(start, refined.mask, keep_fixed, Tolerances(start)), rounding);
         if (!keep_fixed) continue;

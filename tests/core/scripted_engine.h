@@ -34,6 +34,7 @@ struct Script {
 
   absl::Time now = absl::FromUnixSeconds(1000);
   StopSignal stop;
+  EngineOptions engine_options;  // of the last engine that was made
   std::vector<std::string> calls;
   std::vector<int64_t> batches;
 };
@@ -129,7 +130,9 @@ class ScriptedBackend final : public Backend {
   explicit ScriptedBackend(Script& script) : script_(script) {}
   std::string_view name() const override { return "scripted"; }
   DeviceDescription Describe() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions&) const override {
+  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+      const EngineOptions& options) const override {
+    script_.engine_options = options;
     return std::make_unique<ScriptedEngine>(script_);
   }
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t,

@@ -42,6 +42,15 @@ TEST_F(SolverLimitsTest, RunsAllIterationsAndReportsAtReportPoints) {
   EXPECT_EQ(observer_.reports[2].best_loss, 50);
 }
 
+TEST_F(SolverLimitsTest, TheEngineIsToldOfThreadsStopAndPrecision) {
+  options_.threads = 3;
+  options_.product_precision = ProductPrecision::kBf16;
+  SPARSEFW_ASSERT_OK(Run());
+  EXPECT_EQ(script_.engine_options.threads, 3);
+  EXPECT_EQ(script_.engine_options.stop, &script_.stop);
+  EXPECT_EQ(script_.engine_options.product_precision, ProductPrecision::kBf16);
+}
+
 TEST_F(SolverLimitsTest, WorseRoundedMasksLeaveTheWarmStart) {
   script_.rounded_loss = 101;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());

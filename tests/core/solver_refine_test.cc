@@ -229,7 +229,7 @@ struct FixtureLayer {
     SPARSEFW_ASSIGN_OR_RETURN(const auto sum,
                               backend->CreateGramAccumulator(layer.problem.weights.cols(), 2));
     SPARSEFW_RETURN_IF_ERROR(sum->Add(layer.problem.gram));
-    layer.gram = sum->Snapshot();
+    SPARSEFW_ASSIGN_OR_RETURN(layer.gram, sum->Snapshot());
     layer.problem.gram = layer.gram.view();
     return layer;
   }

@@ -30,6 +30,7 @@ def refused(cli, layer, code, words, *flags, **options):
     (["--iterations", "0"], ["iterations", "0"]),
     (["--iterations", "many"], ["--iterations", "many"]),
     (["--step-rule", "guess"], ["--step-rule", "guess"]),
+    (["--precision", "fp64"], ["--precision", "fp64", "tf32"]),
     (["--warm-start", "random"], ["--warm-start", "random"]),
     (["--warm-start", "sparsefw"], ["--warm-start", "sparsefw"]),
     (["--deadline", "soon"], ["--deadline", "soon"]),

@@ -8,31 +8,8 @@ import urllib.request
 
 import pytest
 
-from support.processes import BIN_DIR, TIME_SCALE, Cli, clean_environment
-
-
-def run(*flags, env=None, folder=None):
-    """The server where it must not start: (exit code, stdout, stderr)."""
-    done = subprocess.run([str(BIN_DIR / "sparsefw-server"), *map(str, flags)], text=True,
-                          capture_output=True, timeout=30 * TIME_SCALE, cwd=folder,
-                          env={**clean_environment(), **(env or {})})
-    return done.returncode, done.stdout, done.stderr
-
-
-def refuses(code, words, *flags, env=None, folder=None):
-    got, out, err = run(*flags, env=env, folder=folder)
-    assert got == code, f"expected {code}, got {got}: {err}"
-    assert out == ""
-    message = [line for line in err.splitlines() if line.startswith("sparsefw-server: ")]
-    assert len(message) == 1, f"not one sentence:\n{err}"
-    for word in words:
-        assert word in message[0], f"{word!r} not in: {message[0]}"
-    assert "terminate called" not in err and "ERROR:" not in err
-
-
-def loopback(folder, *flags):
-    return ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
-            "--state-dir", folder / "state", *flags)
+from support.processes import TIME_SCALE, Cli, clean_environment
+from support.refusals import loopback, refuses, run
 
 
 def test_ready_line_is_all_there_is_on_standard_output(start_server):
@@ -44,12 +21,6 @@ def test_ready_line_is_all_there_is_on_standard_output(start_server):
     assert server.stop() == 0
     assert len(server.output) == 1
     assert "serving" in server.log()
-
-
-def test_device_auto_says_what_it_chose(start_server):
-    server = start_server("--device", "auto")
-    assert server.device == "cpu"
-    assert "auto" in server.log()
 
 
 def test_logs_as_json(start_server):
@@ -82,11 +53,6 @@ def test_help(folder):
 ])
 def test_bad_flags(folder, flags, words):
     refuses(2, words, *loopback(folder), *flags)
-
-
-def test_cuda_is_refused_where_there_is_none(folder):
-    refuses(1, ["cuda", "cpu"], *loopback(folder, "--device", "cuda"))
-    refuses(1, ["cuda:0", "cpu"], *loopback(folder, "--device", "cuda:0"))
 
 
 def test_port_in_use(folder):

@@ -19,6 +19,11 @@ constexpr std::pair<std::string_view, v1::StepRule> kStepRules[] = {
     {"open-loop", v1::OPEN_LOOP},
     {"line-search", v1::LINE_SEARCH},
 };
+constexpr std::pair<std::string_view, v1::ProductPrecision> kPrecisions[] = {
+    {"fp32", v1::PRODUCT_FP32},
+    {"tf32", v1::PRODUCT_TF32},
+    {"bf16", v1::PRODUCT_BF16},
+};
 constexpr std::pair<std::string_view, v1::JobState> kStates[] = {
     {"queued", v1::QUEUED}, {"running", v1::RUNNING},     {"succeeded", v1::SUCCEEDED},
     {"failed", v1::FAILED}, {"cancelled", v1::CANCELLED},
@@ -81,6 +86,10 @@ std::string MethodName(v1::Method method) { return Name(kMethods, method); }
 
 absl::StatusOr<v1::StepRule> ParseStepRule(std::string_view flag, std::string_view text) {
   return Parse(kStepRules, flag, text);
+}
+
+absl::StatusOr<v1::ProductPrecision> ParsePrecision(std::string_view flag, std::string_view text) {
+  return Parse(kPrecisions, flag, text);
 }
 
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity) {

@@ -21,6 +21,9 @@ std::string MethodName(v1::Method method);
 // "open-loop", "line-search"
 absl::StatusOr<v1::StepRule> ParseStepRule(std::string_view flag, std::string_view text);
 
+// "fp32", "tf32", "bf16"
+absl::StatusOr<v1::ProductPrecision> ParsePrecision(std::string_view flag, std::string_view text);
+
 // "unstructured", "per-row" (with a sparsity), "A:B" (A of every B are kept;
 // a sparsity, if given, must be 1 - A/B).
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity);

@@ -156,6 +156,8 @@ void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   app.add_option("--deadline", flags.deadline,
                  "time span from acceptance, such as 60s; then the best mask so far is the result");
   app.add_option("--device", flags.device, "auto (default), cpu, reference, cuda or cuda:N");
+  app.add_option("--precision", flags.precision,
+                 "of dense products on a CUDA device: fp32 (default), tf32 or bf16");
   app.add_option("--priority", flags.priority, "[-100, 100], higher runs first (default 0)");
   app.add_option("--label", flags.labels, "KEY=VALUE kept with the job; may be repeated")
       ->allow_extra_args(false);
@@ -187,6 +189,11 @@ absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) 
   ApplyRefinement(flags, spec);
   spec.set_priority(flags.priority);
   spec.set_device(flags.device);
+  if (!flags.precision.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::ProductPrecision precision,
+                              ParsePrecision("--precision", flags.precision));
+    spec.set_product_precision(precision);
+  }
   if (!flags.deadline.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const absl::Duration deadline,
                               ParseTimeSpan("--deadline", flags.deadline));

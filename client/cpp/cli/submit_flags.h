@@ -38,6 +38,7 @@ struct SubmitFlags {
   bool keep_all = false;
   std::string deadline;
   std::string device;
+  std::string precision;
   int32_t priority = 0;
   std::vector<std::string> labels;
 };

@@ -154,9 +154,26 @@ class Engine {
   virtual absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) = 0;
 };
 
+// Precision of the dense products of the iteration on a CUDA device. The CPU
+// engines always use at least float32, and final losses are recomputed in
+// float64 whatever this says.
+enum class ProductPrecision { kFloat32, kTf32, kBf16 };
+
+// What the iterates of the CPU and CUDA engines are computed in. kAuto is for
+// everyone but tests and benchmarks: float64 where a layer is small.
+//
+// float32 halves the memory traffic that bounds a step. But Frank-Wolfe is
+// chaotic where it zigzags (small alpha): one near-tie that rounding decides
+// differently sends the iterates along another path of about the same losses.
+// A small layer takes no time anyway, has fewer coordinates over which such
+// differences average out, and follows the float64 path exactly.
+enum class Precision { kAuto, kFloat32, kFloat64 };
+
 struct EngineOptions {
   int threads = 0;                   // 0: all cores
   const StopSignal* stop = nullptr;  // may be null
+  ProductPrecision product_precision = ProductPrecision::kFloat32;
+  Precision precision = Precision::kAuto;
 };
 
 struct DeviceDescription {
@@ -188,12 +205,25 @@ class Backend {
   virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const = 0;
 };
 
-// The one table that knows the backends, in order of preference; the slowest,
-// the reference, comes last. Pointers live as long as the program.
+// The one table that knows the backends, in order of preference: one for each
+// CUDA device, then the CPU; the slowest, the reference, comes last. Made at its
+// first use, which looks for the CUDA module. Pointers live as long as the program.
+// Thread-safe, as the functions below.
 std::span<const Backend* const> Backends();
 
-// NotFound (DEVICE_UNAVAILABLE) names what there is.
+// `name`: that of a backend ("cuda" is the first CUDA device) or of a device
+// ("cuda:1").
+// Errors: FailedPrecondition (DEVICE_UNAVAILABLE), naming the devices there are
+//         and, of a CUDA device where there is none, why.
 absl::StatusOr<const Backend*> FindBackend(std::string_view name);
+
+// Whether devices of a kind that not every machine has were found.
+struct DeviceProbe {
+  std::string name;  // "cuda"
+  bool available = false;
+  std::string reason;  // what was found, or why nothing; a sentence without its full stop
+};
+std::vector<DeviceProbe> ProbeDevices();
 
 }  // namespace sparsefw
 

@@ -44,12 +44,13 @@ class GramAccumulator {
   // Rows [first, first + count) of the sum so far, both triangles filled, into
   // `rows`, [count, d_in]. No memory of its own: whoever cannot hold the whole
   // takes it in blocks (64 rows and more run at full speed).
-  virtual void CopyRows(int64_t first, int64_t count, double* rows) = 0;
+  // Errors: of the device, where the sum is on one
+  virtual absl::Status CopyRows(int64_t first, int64_t count, double* rows) = 0;
 
   // All of them. Memory: 8*d_in^2 bytes more.
-  Matrix<double> Snapshot() {
+  absl::StatusOr<Matrix<double>> Snapshot() {
     Matrix<double> full(d_in(), d_in());
-    CopyRows(0, d_in(), full.data());
+    if (absl::Status status = CopyRows(0, d_in(), full.data()); !status.ok()) return status;
     return full;
   }
 };

@@ -65,6 +65,7 @@ struct SolveOptions {
   // reconstruction get what is left, and are left out where that is too little.
   absl::Time deadline = absl::InfiniteFuture();
   int threads = 0;  // worker threads of the engine; 0: all cores
+  ProductPrecision product_precision = ProductPrecision::kFloat32;
 };
 
 enum class StopCause { kIterations, kGap, kDeadline, kCancelled };

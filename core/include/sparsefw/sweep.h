@@ -46,7 +46,8 @@ class SweepObserver {
 //
 // Memory:  that of the point that needs most, and for the shared product
 //          4 or 8 bytes a weight.
-// Threads: as Solve. options.threads is taken from the first point.
+// Threads: as Solve. options.threads and options.product_precision are taken
+//          from the first point.
 // Errors:  InvalidArgument  no point; what ValidateProblem says of W and G
 //          what OnResult returned
 //          ResourceExhausted  memory

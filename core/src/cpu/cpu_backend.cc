@@ -56,7 +56,7 @@ class CpuBackendImpl final : public Backend {
                             "threads must be at least 0; got threads=%d", options.threads)),
                         "OPTION_INVALID");
     }
-    return std::make_unique<cpu::CpuEngine>(options);
+    return std::make_unique<cpu::CpuEngine>(options, options.precision);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
@@ -70,7 +70,7 @@ class CpuBackendImpl final : public Backend {
   int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
     const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    const int64_t largest = cpu::PrecisionFor(rows, cols) == cpu::Precision::kFloat64
+    const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
                                 ? LargestStage<double>(rows, cols, work)
                                 : LargestStage<float>(rows, cols, work);
     return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;

@@ -15,15 +15,6 @@
 
 namespace sparsefw::cpu {
 
-// What the iterates are computed in.
-//
-// float32 halves the memory traffic that bounds a step. But Frank-Wolfe is
-// chaotic where it zigzags (small alpha): one near-tie that rounding decides
-// differently sends the iterates along another path of about the same losses.
-// A small layer fits in the caches anyway, has fewer coordinates over which
-// such differences average out, and follows the float64 path exactly.
-enum class Precision { kAuto, kFloat32, kFloat64 };
-
 // kAuto's choice: float64 below 2^20 weights and up to 2048 columns.
 Precision PrecisionFor(int64_t rows, int64_t cols);
 

@@ -8,7 +8,8 @@
 // gradients preconditioned with the diagonal of G, on all rows of a panel at
 // once: one dense product P G an iteration. Every step lowers the row's loss
 // by alpha * rho, so the loss is known without being computed; a row is done
-// when the steps of its window lowered it by less than kLossTolerance of itself.
+// when the steps of its window lowered it by less than kReconstructTolerance of
+// itself.
 //
 // G_SS singular: the system is consistent (G is positive semi-definite) and
 // conjugate gradients find a solution from d = 0 on. Weights of dead inputs
@@ -29,8 +30,8 @@ namespace sparsefw::cpu {
 //          is taken, after rounding, are float64 products
 // Threads: the same bits for any number of threads, unless out of time
 // Memory:  ReconstructBytes; rows in panels of 2048
-// Cost:    2 * rows * cols^2 flops an iteration, kMaxIterations of them at
-//          most, and twice that in float64
+// Cost:    2 * rows * cols^2 flops an iteration, kReconstructIterations
+//          of them at most, and twice that in float64
 // Errors:  Cancelled
 template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,

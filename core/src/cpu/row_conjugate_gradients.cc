@@ -48,7 +48,7 @@ template <typename Real>
 absl::Status RowConjugateGradients<Real>::Solve(const std::function<bool()>& out_of_time,
                                                 Workers& workers) {
   LeaveOutDone();
-  for (int64_t iteration = 0; iteration < kMaxIterations && !active_.empty(); ++iteration) {
+  for (int64_t iteration = 0; iteration < kReconstructIterations && !active_.empty(); ++iteration) {
     if (out_of_time && out_of_time()) break;
     const GemmArgs<Real> args = {.rows = std::ssize(active_),
                                  .cols = layer_.stride(),
@@ -97,10 +97,10 @@ void RowConjugateGradients<Real>::Step(int64_t position, int64_t iteration) {
   }
   const double gain = alpha * row.rho;
   row.loss -= gain;
-  row.gains[static_cast<size_t>(iteration) % kWindow] = gain;
+  row.gains[static_cast<size_t>(iteration % kReconstructWindow)] = gain;
   const double recent = std::accumulate(row.gains.begin(), row.gains.end(), 0.0);
   const bool settled =
-      iteration + 1 >= static_cast<int64_t>(kWindow) && recent <= kLossTolerance * row.loss;
+      iteration + 1 >= kReconstructWindow && recent <= kReconstructTolerance * row.loss;
   row.done = settled || !(rho > 0) || !(row.loss > 0);
   const auto beta = static_cast<Real>(rho / row.rho);
   row.rho = rho;

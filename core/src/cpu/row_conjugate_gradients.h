@@ -10,13 +10,11 @@
 #include "absl/status/status.h"
 #include "core/src/cpu/scaled_layer.h"
 #include "core/src/cpu/workers.h"
+#include "core/src/reconstruct_limits.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
-
-inline constexpr double kLossTolerance = 1e-5;
-inline constexpr int64_t kMaxIterations = 500;
 
 // Solves G_SS d = r_S for every row of a panel, S the row's kept columns.
 //
@@ -36,12 +34,11 @@ class RowConjugateGradients {
   const Real* solution(int64_t row) const { return solution_.row(row); }
 
  private:
-  static constexpr size_t kWindow = 4;
   struct Row {
     int64_t index = 0;  // in the panel
     double rho = 0;     // <r, z>
     double loss = 0;
-    std::array<double, kWindow> gains{};  // of the last steps
+    std::array<double, kReconstructWindow> gains{};  // of the last steps
     bool done = false;
   };
   bool Kept(int64_t row, int64_t col) const { return mask_.Get(first_row_ + row, col); }

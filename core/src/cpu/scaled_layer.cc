@@ -10,7 +10,6 @@
 namespace sparsefw::cpu {
 namespace {
 
-constexpr int kTargetExponent = 32;
 constexpr int64_t kConversionRows = 64;
 
 absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, Workers& workers) {
@@ -26,11 +25,6 @@ absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, Workers& workers) {
     largest[static_cast<size_t>(block)] = result;
   }));
   return *std::max_element(largest.begin(), largest.end());
-}
-
-// 2^1000 is the largest factor that a double surely holds.
-int ExponentFor(double largest) {
-  return largest == 0 ? 0 : std::min(1000, kTargetExponent - std::ilogb(largest));
 }
 
 template <typename Real>
@@ -95,16 +89,10 @@ absl::StatusOr<Layer<Real, Gram>> LoadAs(ConstMatrixView weights, ConstMatrixVie
 
 }  // namespace
 
-double Scale::weights_factor() const { return std::ldexp(1.0, weights_exponent); }
-double Scale::gram_factor() const { return std::ldexp(1.0, gram_exponent); }
-double Scale::Unscaled(double loss) const {
-  return std::ldexp(loss, -2 * weights_exponent - gram_exponent);
-}
-
 absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers) {
   SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(weights, workers));
   SPARSEFW_ASSIGN_OR_RETURN(const double max_gram, MaxAbs(gram, workers));
-  return Scale{ExponentFor(max_weight), ExponentFor(max_gram)};
+  return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
 }
 
 template <typename Real>

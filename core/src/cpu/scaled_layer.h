@@ -7,23 +7,10 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/panels.h"
 #include "core/src/cpu/workers.h"
+#include "core/src/scale.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
-
-// Exact powers of two that bring max|W| and max|G| near 2^32. Scores are
-// products of two entries of W and one of G, so in float32 even cols = 2^17 of
-// the largest do not overflow, and entries 10^30 times smaller do not vanish,
-// whatever the units of the caller.
-struct Scale {
-  int weights_exponent = 0;  // W is multiplied by 2^weights_exponent
-  int gram_exponent = 0;
-
-  double weights_factor() const;
-  double gram_factor() const;
-  // The loss of the scaled layer, in the units of the given one.
-  double Unscaled(double loss) const;
-};
 
 absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers);
 

@@ -34,8 +34,9 @@ absl::Status ReferenceGramAccumulator::AddGram(ConstMatrixView gram, int64_t tok
   return absl::OkStatus();
 }
 
-void ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
+absl::Status ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
   std::copy_n(sum_.row(first), count * d_in(), rows);
+  return absl::OkStatus();
 }
 
 }  // namespace sparsefw

@@ -100,7 +100,9 @@ absl::Status SolveRun::ChooseWarmStart() {
 absl::Status SolveRun::LoadEngine() {
   LayerWork& work = context_.work;
   if (work.engine == nullptr) {
-    const EngineOptions options = {.threads = context_.options.threads, .stop = context_.stop};
+    const EngineOptions options = {.threads = context_.options.threads,
+                                   .stop = context_.stop,
+                                   .product_precision = context_.options.product_precision};
     SPARSEFW_ASSIGN_OR_RETURN(work.engine, context_.backend.CreateEngine(options));
   }
   engine_ = work.engine.get();

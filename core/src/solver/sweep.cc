@@ -40,6 +40,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
     problem.pattern = points[index].pattern;
     SolveOptions options = points[index].options;
     options.threads = points.front().options.threads;  // they share an engine
+    options.product_precision = points.front().options.product_precision;
     PointObserver point_observer(observer, index);
     absl::StatusOr<SolveResult> result = RunSolve({.problem = problem,
                                                    .options = options,

@@ -41,7 +41,7 @@ absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer, cpu:
 }
 
 // In the units and values of the given dtype.
-absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const cpu::Scale& scale, DType dtype,
+absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale, DType dtype,
                                          cpu::Workers& workers) {
   Matrix<float> result(layer.rows, layer.cols);
   const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
@@ -66,7 +66,7 @@ absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const cpu::Scale& s
 
 absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
                                   cpu::Workers& workers) {
-  SPARSEFW_ASSIGN_OR_RETURN(const cpu::Scale scale,
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
                             cpu::ChooseScale(problem.weights, problem.gram, workers));
   SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
                             cpu::LoadScaled<double>(problem.weights, problem.gram, scale, workers));

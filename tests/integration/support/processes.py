@@ -12,6 +12,8 @@ from pathlib import Path
 BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", "build/bin")).resolve()
 # Sanitizers make everything slower; waits are limits, never pauses.
 TIME_SCALE = float(os.environ.get("SPARSEFW_TIME_SCALE", "1"))
+# A module that stands for the CUDA module where there is no device.
+FAKE_CUDA = BIN_DIR.parent / "tests/libsparsefw_fake_cuda.so"
 READY = re.compile(r"^listening on (\S+:\d+) metrics on (\S+:\d+) device (\S.*)$")
 
 
@@ -28,17 +30,19 @@ def wait_until(condition, seconds, what):
 class Server:
     """sparsefw-server on free ports of the loopback, with a state folder of its own."""
 
-    def __init__(self, folder, *flags, env=None, wait=True, defaults=True):
+    def __init__(self, folder, *flags, env=None, wait=True, defaults=True, program=None):
         self.state_dir = Path(folder) / "state"
         self.log_path = Path(folder) / "server.log"
         self.log_file = open(self.log_path, "ab")
-        command = [str(BIN_DIR / "sparsefw-server")]
+        command = [str(program or BIN_DIR / "sparsefw-server")]
+        environment = {**clean_environment(), **(env or {})}
         if defaults:
             command += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                         "--state-dir", str(self.state_dir), "--device", "cpu"]
         self.process = subprocess.Popen(
             command + [str(flag) for flag in flags], stdout=subprocess.PIPE, stderr=self.log_file,
-            text=True, env={**clean_environment(), **(env or {})}, cwd=folder)
+            text=True, cwd=folder,
+            env={name: value for name, value in environment.items() if value is not None})
         self.output = []
         self.address = self.metrics = self.device = None
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -141,9 +145,11 @@ def finish(process, seconds=60):
 
 
 def clean_environment():
-    """Ours, less what would configure the programs or send loopback calls to a proxy."""
-    return {name: value for name, value in os.environ.items()
+    """Ours, less what would configure the programs or send loopback calls to a proxy. Without
+    CUDA, so that the devices are the same on every machine."""
+    ours = {name: value for name, value in os.environ.items()
             if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
+    return {**ours, "SPARSEFW_CUDA_MODULE": "none"}
 
 
 def as_nobody(folder, program):

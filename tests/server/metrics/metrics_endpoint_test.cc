@@ -46,7 +46,7 @@ std::string Get(int port, const std::string& path) {
 class MetricsEndpointTest : public ::testing::Test {
  protected:
   const std::unique_ptr<PrometheusMetrics> metrics_ =
-      NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, absl::UnixEpoch());
+      NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, {}, absl::UnixEpoch());
 };
 
 TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {

@@ -42,8 +42,10 @@ class PrometheusMetricsTest : public ::testing::Test {
     return "";
   }
 
-  const std::unique_ptr<PrometheusMetrics> metrics_ =
-      NewPrometheusMetrics({"1.2.3", "gcc 12", "Release"}, absl::FromUnixSeconds(1'700'000'000));
+  const std::unique_ptr<PrometheusMetrics> metrics_ = NewPrometheusMetrics(
+      {"1.2.3", "gcc 12", "Release"},
+      {{"cuda:0", "a \"GPU\"", true, "--device cuda"}, {"cpu", "a CPU", false, ""}},
+      absl::FromUnixSeconds(1'700'000'000));
 };
 
 TEST_F(PrometheusMetricsTest, SaysWhatRunsSinceWhen) {
@@ -51,6 +53,15 @@ TEST_F(PrometheusMetricsTest, SaysWhatRunsSinceWhen) {
                   "version=\"1.2.3\"}"),
             "1");
   EXPECT_EQ(Value("sparsefw_start_time_seconds"), "1700000000");
+}
+
+TEST_F(PrometheusMetricsTest, SaysWhichDevicesThereAreAndWhyOneIsTheDefault) {
+  EXPECT_EQ(Value("sparsefw_device_info{default=\"true\",description=\"a \\\"GPU\\\"\","
+                  "device=\"cuda:0\",reason=\"--device cuda\"}"),
+            "1");
+  EXPECT_EQ(Value("sparsefw_device_info{default=\"false\",description=\"a CPU\",device=\"cpu\","
+                  "reason=\"\"}"),
+            "1");
 }
 
 TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {

@@ -87,6 +87,7 @@ TEST(ConvertJobTest, UnsetFieldsTakeTheDocumentedDefaults) {
   EXPECT_EQ(spec->options.step_rule, StepRule::kOpenLoop);
   EXPECT_EQ(spec->options.report_every, 100);
   EXPECT_TRUE(spec->options.keep_fixed);
+  EXPECT_EQ(spec->options.product_precision, ProductPrecision::kFloat32);
   EXPECT_EQ(spec->deadline, absl::InfiniteDuration());
   EXPECT_EQ(spec->result_ttl, absl::Hours(24));
 }
@@ -123,9 +124,17 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   (*proto.mutable_labels())["layer"] = "q";
   proto.set_device("cpu");
   proto.set_return_pruned_weight(true);
+  proto.set_product_precision(v1::PRODUCT_TF32);
   const absl::StatusOr<JobSpec> spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(ToProto(*spec).DebugString(), proto.DebugString());
+  EXPECT_EQ(spec->options.product_precision, ProductPrecision::kTf32);
+  EXPECT_EQ(spec->sweep[0].options.product_precision, ProductPrecision::kTf32);
+
+  proto.set_product_precision(v1::PRODUCT_BF16);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+  proto.set_product_precision(v1::PRODUCT_FP32);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
 
   proto.mutable_warm_start()->set_mask("tensors/m");
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
@@ -193,6 +202,10 @@ TEST(ConvertJobTest, NamesWhatIsWrong) {
   spec = Minimal();
   spec.mutable_sparsefw()->set_step_rule(static_cast<v1::StepRule>(42));
   ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN", "sparsefw.step_rule");
+  spec = Minimal();
+  spec.set_product_precision(static_cast<v1::ProductPrecision>(42));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN",
+                "product_precision must be one of the values of this version; got 42");
   spec = Minimal();
   spec.mutable_warm_start()->set_method(static_cast<v1::Method>(42));
   ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN", "warm_start.method");

@@ -160,7 +160,7 @@ TEST_F(JobRpcTest, RefusesBadValuesNamingTheIndex) {
   EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NEGATIVE_DIAGONAL");
 }
 
-TEST_F(JobRpcTest, RefusesBadOptionsAndWhatIsNotInThisVersion) {
+TEST_F(JobRpcTest, RefusesBadOptionsAndDevicesThatAreNotThere) {
   const v1::JobSpec good = server_.Layer(8, 16, 10);
   v1::JobSpec spec = good;
   spec.mutable_sparsefw()->set_alpha(1.5);
@@ -197,8 +197,9 @@ TEST_F(JobRpcTest, RefusesBadOptionsAndWhatIsNotInThisVersion) {
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "sweep.points[0]: "));
   spec = good;
   spec.set_device("cuda:0");
-  EXPECT_TRUE(Failed(Try(spec), grpc::UNIMPLEMENTED, "DEVICE_UNAVAILABLE",
-                     "(cpu, reference); got cuda:0, and this version has no engine for CUDA"));
+  EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE",
+                     "cpu, reference; got cuda:0, and there is no CUDA device: SPARSEFW_CUDA_MODULE"
+                     "=none turns CUDA off"));
   spec.set_device("cpu:7");
   EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE", "cpu, reference"));
 }

@@ -77,9 +77,14 @@ TEST(ServerTest, SaysWhatItIs) {
   EXPECT_FALSE(info.version().empty());
   ASSERT_EQ(info.devices_size(), static_cast<int>(Backends().size()));
   EXPECT_EQ(info.devices(0).name(), "cpu");
-  EXPECT_FALSE(info.devices(0).description().empty());
+  for (const v1::Device& device : info.devices()) {
+    EXPECT_FALSE(device.description().empty()) << device.name();
+    EXPECT_GT(device.memory_bytes(), 0) << device.name();
+    EXPECT_GT(device.memory_free_bytes(), 0) << device.name();
+  }
   EXPECT_EQ(info.default_device(), "cpu");
-  EXPECT_NE(info.default_device_reason().find("auto"), std::string::npos);
+  EXPECT_EQ(info.default_device_reason(),
+            "auto: no CUDA device (SPARSEFW_CUDA_MODULE=none turns CUDA off), so cpu");
   EXPECT_EQ(info.methods_size(), 5);
   EXPECT_EQ(info.patterns_size(), 3);
   EXPECT_EQ(info.workers(), 1);
@@ -213,11 +218,11 @@ TEST(ServerTest, ADeviceThatIsNotThereIsNotReplaced) {
   ServerConfig config = TestConfig();
   config.device = "cuda";
   const auto server = Server::Start(config, &logger);
-  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(server.status()), "DEVICE_UNAVAILABLE");
   EXPECT_EQ(std::string(server.status().message()),
-            "device must be one that this server has (cpu, reference); got cuda, and this version "
-            "has no engine for CUDA devices");
+            "device must be one of cpu, reference; got cuda, and there is no CUDA device: "
+            "SPARSEFW_CUDA_MODULE=none turns CUDA off");
 }
 
 TEST(ServerTest, AnswersWithoutASocket) {

@@ -10,6 +10,12 @@
 #include "sparsefw/crc32c.h"
 
 namespace sparsefw::server {
+namespace {
+
+// The same devices on every machine, unless a test has set it already.
+[[maybe_unused]] const int g_no_cuda = setenv("SPARSEFW_CUDA_MODULE", "none", 0);
+
+}  // namespace
 
 ErrorDetails DetailsOf(const grpc::Status& status) {
   ErrorDetails result;

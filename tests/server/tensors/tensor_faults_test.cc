@@ -123,9 +123,10 @@ class ExhaustedAccumulator final : public GramAccumulator {
   }
   int64_t d_in() const override { return 2; }
   int64_t token_count() const override { return tokens_; }
-  void CopyRows(int64_t, int64_t count, double* rows) override {
+  absl::Status CopyRows(int64_t, int64_t count, double* rows) override {
     if (at_.snapshot) throw std::bad_alloc();
     std::fill_n(rows, 2 * count, 0.0);
+    return absl::OkStatus();
   }
 
  private:

@@ -1,0 +1,121 @@
+"""Measures the engine of a GPU beside PyTorch on the same card.
+
+Usage: script/bench-gpu [--list] [--plan full|check|quick] [--all] [--out FILE] [--no-peer]
+                        [--seconds N]
+
+--list prints what would be measured; it needs no GPU. --all solves all 224 layers of the model one
+after the other instead of each shape once; only then is the total no extrapolation. Exit status: 0
+measured, 1 something failed or is wrong, 2 usage, 3 there is no such device. A goal that is not met
+is not a failure: the goals are those of one H200.
+"""
+import argparse
+import datetime
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from gpu_suite import cases, goals, report, tools  # noqa: E402
+from gpu_suite.line_program import LineProgram, ProgramError  # noqa: E402
+from gpu_suite.measure import Bench, OutOfTime  # noqa: E402
+
+SCHEMA = 1
+NO_DEVICE = 3
+
+
+def log(message):
+    print(f"bench-gpu: {message}", file=sys.stderr, flush=True)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="script/bench-gpu", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="print the cases and end")
+    parser.add_argument("--plan", choices=sorted(cases.PLANS), default="full")
+    parser.add_argument("--quick", dest="plan", action="store_const", const="quick",
+                        help="small layers, about a minute")
+    parser.add_argument("--all", action="store_true", help="solve all 224 layers of the model")
+    parser.add_argument("--out", type=Path, default=tools.ROOT / "build/bench/gpu.json",
+                        metavar="FILE", help="where the JSON goes")
+    parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--seconds", type=float, default=3600, help="what does not fit is left out")
+    parser.add_argument("--device", default="cuda", help="a backend, or a device such as cuda:1")
+    parser.add_argument("--bin", type=Path, default=tools.ROOT / "build/bin",
+                        help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def describe_device(options):
+    """What the backend says that it is. Raises ProgramError where there is none."""
+    program = LineProgram([options.bin / "sparsefw-bench-device", "--device", options.device], 60,
+                          tools.programs_environment())
+    program.close()
+    return program.description
+
+
+def find_peer(options):
+    if options.no_peer:
+        return None, "--no-peer"
+    python, reason = tools.find_torch("cuda" if options.device.startswith("cuda") else "cpu")
+    if reason:
+        log(f"PyTorch SKIPPED: {reason}")
+    return python, reason
+
+
+def measure(options, plan, python, seconds):
+    results = {"cases": [], "left_out": []}
+    to_do = cases.all_cases(plan, options.all)
+    with Bench(options.bin, options.device, seconds, log, python) as bench:
+        try:
+            if python:
+                results["ceilings"] = bench.ceilings(plan)
+            while to_do:
+                results["cases"].append(bench.case(plan, *to_do[0]))
+                to_do.pop(0)
+        except OutOfTime:
+            log(f"the time is over; {len(to_do)} cases are left out")
+        except ProgramError as error:
+            results["cases"].append({"measure": "ceilings", "error": str(error)})
+        results["left_out"] = [cases.describe(*case) for case in to_do]
+        results["engine"], results["peer"] = bench.engine, bench.peer
+    return results
+
+
+def main(arguments=None):
+    begin = time.monotonic()
+    options = parse(arguments)
+    plan = cases.PLANS[options.plan]
+    if options.list:
+        for case in cases.all_cases(plan, options.all):
+            print(cases.describe(*case))
+        return 0
+    try:
+        engine = describe_device(options)
+    except (ProgramError, OSError) as error:
+        log(error)
+        return NO_DEVICE
+    python, skipped = find_peer(options)
+    on_gpu = engine["backend"] == "cuda" and "emulated" not in engine["description"]
+    results = {"schema": SCHEMA, "gpu_result": on_gpu,
+               "device": options.device, "plan": plan.name, "every_layer": options.all,
+               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+               "system": platform.platform(), "peer_skipped": skipped}
+    results.update(measure(options, plan, python, options.seconds - (time.monotonic() - begin)))
+    results["engine"] = results["engine"] or engine
+    results["seconds"] = round(time.monotonic() - begin, 1)
+    results["goals"] = goals.all_goals(results, plan)
+    if not results["gpu_result"]:  # figures, but none that a GPU's goals are about
+        results["goals"] = [{**goal, "met": None} for goal in results["goals"]]
+    results["failures"] = goals.failures(results)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(report.text(results), flush=True)
+    log(f"wrote {options.out} after {results['seconds']} s")
+    return 1 if results["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Tables for people."""
+from gpu_suite import goals
+
+
+def table(head, rows, indent=""):
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+             for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(indent + line for line in lines)
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def verdict(goal):
+    return {True: "met", False: "not met", None: "-"}[goal["met"]]
+
+
+def goal_table(results):
+    return table(["what", "where", "goal", "value", "", "note"],
+                 [[goal["what"], goal["where"], goal["wanted"], number(goal["value"]),
+                   verdict(goal), goal["note"][:100]] for goal in results["goals"]])
+
+
+def iteration_table(results):
+    rows = []
+    for case in goals.select(results, measure="iterations"):
+        seconds, count = goals.per_iteration(case)
+        if seconds is None:
+            continue
+        toggled = case["runs"][0][-1]["toggled_per_iteration"] / (case["rows"] * case["cols"])
+        peers = [goals.against_peer(case, which) for which in ("fp32", "tf32")]
+        rows.append([f"{case['rows']}x{case['cols']}", case["pattern"], f"{case['alpha']:g}",
+                     case["rule"], case["precision"], f"{seconds * 1e3:.3g}", count,
+                     f"{toggled:.2%}", f"{case['load_seconds'] * 1e3:.3g}",
+                     *(f"{peer[0]:.1f}x" if peer else "" for peer in peers)])
+    return table(["layer", "pattern", "alpha", "rule", "precision", "ms/iteration", "over",
+                  "changed", "load ms", "PyTorch fp32 /", "tf32 /"], rows)
+
+
+def stage_table(results):
+    rows = [[f"{case['rows']}x{case['cols']}", case["pattern"],
+             *(f"{case[key + '_seconds'] * 1e3:.3g}"
+               for key in ("round", "loss", "refine", "reconstruct")), case["swaps"],
+             "yes" if case["refine_converged"] else "no"]
+            for case in goals.select(results, measure="stages")]
+    return table(["layer", "pattern", "round ms", "loss ms", "refine ms", "reconstruct ms",
+                  "swaps", "converged"], rows)
+
+
+def ceiling_lines(ceilings):
+    gemm = ", ".join(f"{name} {rate / 1e12:.3g}"
+                     for name, rate in ceilings["gemm_flops_per_second"].items())
+    uploads = ", ".join(f"{name} {rate / 1e9:.3g}"
+                        for name, rate in ceilings["upload_bytes_per_second"].items())
+    return [f"Ceilings by PyTorch {ceilings['torch']} on {ceilings.get('name', 'the CPU')}:",
+            f"  copy on the device {ceilings['copy_bytes_per_second'] / 1e12:.3g} TB/s "
+            f"(read and written), upload {uploads} GB/s",
+            f"  product of [{ceilings['size']}, {ceilings['size']}]: {gemm} TFLOP/s"]
+
+
+def text(results):
+    parts = []
+    if not results["gpu_result"]:
+        parts.append(f"NOT A GPU RESULT: measured on the backend \"{results['device']}\".")
+    engine = results.get("engine") or {}
+    parts.append(f"Engine: {engine.get('name', '-')}, {engine.get('description', '-')}")
+    if results.get("ceilings"):
+        parts.append("\n".join(ceiling_lines(results["ceilings"])))
+    parts.append("PyTorch: " + (results.get("peer_skipped") or str(results.get("peer"))))
+    parts += ["", goal_table(results), "", iteration_table(results), "", stage_table(results)]
+    if results["left_out"]:
+        parts += ["", f"Left out for lack of time: {len(results['left_out'])} cases, from "
+                  f"\"{results['left_out'][0]}\" on."]
+    if results["failures"]:
+        parts += ["", "FAILED:", *(f"  {failure}" for failure in results["failures"])]
+    return "\n".join(parts)

@@ -1,0 +1,118 @@
+// The incremental Frank-Wolfe iteration on one CUDA stream. iterate.h has the
+// steps, docs/numerics.md the mathematics; both are those of the CPU engine
+// (core/src/cpu/frank_wolfe.h), as is the period of the refreshes.
+#ifndef SPARSEFW_CORE_SRC_CUDA_FRANK_WOLFE_H_
+#define SPARSEFW_CORE_SRC_CUDA_FRANK_WOLFE_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/dense_product.h"
+#include "core/src/cuda/device_buffer.h"
+#include "core/src/cuda/device_layer.h"
+#include "core/src/cuda/iterate.h"
+#include "core/src/cuda/stream.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cuda {
+
+// The iteration of one layer, whatever it is computed in. Losses are those of
+// the scaled layer.
+class Iteration {
+ public:
+  virtual ~Iteration() = default;
+  // After an error (Cancelled) the iterate is unfinished and takes no further step.
+  virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
+  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
+};
+
+// M_0 = warm without fixed. Used during Start only.
+struct StartPoint {
+  Pattern pattern;
+  const Mask& warm;
+  const Mask& fixed;
+};
+
+// What the iteration works with; all of it must outlive it.
+struct Device {
+  cudaStream_t stream = nullptr;
+  const DenseProduct* product = nullptr;
+  const StopSignal* stop = nullptr;  // may be null
+  ProductPrecision precision = ProductPrecision::kFloat32;
+
+  bool stopped() const { return stop != nullptr && stop->requested(); }
+};
+
+// Memory on the device: E, U and x of W's size, three bit masks, and two panels
+// of kPanelRows rows while a dense product is formed. The saliency, of W's size
+// in float32, from the first Round on.
+//
+// Threads: one at a time. Step enqueues iterations as launches of one captured
+// graph, a bounded number ahead of the device, and waits for the last.
+template <typename Real>
+class FrankWolfe final : public Iteration {
+ public:
+  // Evaluates loss and gap at M_0. `layer` must outlive it.
+  static absl::StatusOr<std::unique_ptr<Iteration>> Start(const DeviceLayer<Real>& layer,
+                                                          const StartPoint& start,
+                                                          const Device& device);
+  ~FrankWolfe() override;
+
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+
+ private:
+  struct Buffers {
+    DeviceBuffer<Real> product;
+    DeviceBuffer<Real> vertex_product;
+    DeviceBuffer<Real> entries;
+    DeviceBuffer<BitWord> fixed;
+    DeviceBuffer<BitWord> previous;
+    DeviceBuffer<BitWord> vertex;
+    DeviceBuffer<IterationState> state;
+    DeviceBuffer<Selection> selection;
+    DeviceBuffer<unsigned> histogram;  // and the ticket
+    DeviceBuffer<double> partial;
+    DeviceBuffer<float> saliency;  // empty before the first Round
+  };
+
+  FrankWolfe(const DeviceLayer<Real>& layer, const Device& device)
+      : layer_(layer), device_(device) {}
+  absl::Status Allocate(const StartPoint& start);
+  absl::Status Initialise();
+
+  absl::Status RunSteps(const StepRequest& request);
+  absl::Status EnqueueStep(int64_t iteration);
+  absl::Status EnqueueSparseStep();
+  absl::Status EnqueueRefresh(bool recompute_vertex, bool replace_product);
+  absl::Status RecomputeVertexProduct();
+  absl::Status CompareWithDense(bool replace);
+  // Body(first row, rows) for the panels that dense products are formed in.
+  template <typename Body>
+  absl::Status ForEachPanel(const Body& body);
+  absl::StatusOr<StepStats> ReadStats();
+  absl::Status SkipSteps(const StepRequest& request);
+
+  const DeviceLayer<Real>& layer_;
+  const Device device_;
+  Buffers buffers_;
+  Iterate<Real> it_;
+  GraphExec graph_;  // one iteration without dense products
+  Event progress_[2];
+  PinnedBuffer<IterationState> seen_;  // of the batch before the last
+  int64_t iteration_ = 0;              // as of the last Step
+  bool unfinished_ = false;
+};
+
+// Bytes on the device that the iteration of a layer holds, the layer itself
+// and its dense products included.
+template <typename Real>
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_FRANK_WOLFE_H_

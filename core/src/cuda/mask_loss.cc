@@ -1,0 +1,161 @@
+#include "core/src/cuda/mask_loss.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/src/cuda/device_buffer.h"
+#include "core/src/cuda/device_layer.h"
+#include "core/src/cuda/device_work.h"
+#include "core/src/cuda/layer_kernels.h"
+#include "core/src/cuda/raw_rows.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+constexpr int64_t kStripeRows = 512;                // rows of G at a time
+constexpr int64_t kPanelRows = 1024;                // rows of D G at a time
+constexpr int64_t kPartBytes = int64_t{512} << 20;  // of W, and of other weights
+
+using Bytes = DeviceBuffer<unsigned char>;
+
+// Rows [first, first + count) of `matrix`, without gaps, into `to`.
+absl::Status Upload(ConstMatrixView matrix, int64_t first, int64_t count, void* to,
+                    cudaStream_t stream) {
+  const size_t row_bytes = static_cast<size_t>(matrix.cols()) * SizeOf(matrix.dtype());
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy2DAsync(to, row_bytes, matrix.row_bytes(first),
+                        static_cast<size_t>(matrix.stride()) * SizeOf(matrix.dtype()), row_bytes,
+                        static_cast<size_t>(count), cudaMemcpyHostToDevice, stream));
+  return absl::OkStatus();
+}
+
+int64_t RowBytes(ConstMatrixView matrix) {
+  return matrix.cols() * static_cast<int64_t>(SizeOf(matrix.dtype()));
+}
+
+class LossSum {
+ public:
+  // Either `mask` or `other` is null.
+  LossSum(ConstMatrixView weights, ConstMatrixView gram, const Mask* mask,
+          const Matrix<float>* other, const Scale& scale, const DeviceWork& work)
+      : weights_(weights),
+        gram_(gram),
+        mask_(mask),
+        other_(other),
+        scale_(scale),
+        work_(work),
+        stripe_(std::min(kStripeRows, gram.rows())) {
+    const int64_t row_bytes = RowBytes(weights) + (other == nullptr ? 0 : RowBytes(other->view()));
+    part_rows_ = std::clamp<int64_t>(kPartBytes / row_bytes, 1, weights.rows());
+    panel_rows_ = std::min(kPanelRows, part_rows_);
+  }
+
+  absl::StatusOr<double> Run() {
+    SPARSEFW_RETURN_IF_ERROR(Allocate());
+    for (int64_t first = 0; first < weights_.rows(); first += part_rows_) {
+      SPARSEFW_RETURN_IF_ERROR(AddPart(first, std::min(part_rows_, weights_.rows() - first)));
+    }
+    std::vector<double> sums(static_cast<size_t>(weights_.rows()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(sums.data(), sums_.data(),
+                                                  sums.size() * sizeof(double),
+                                                  cudaMemcpyDeviceToHost, work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(work_.Await());
+    return scale_.Unscaled(std::accumulate(sums.begin(), sums.end(), 0.0));
+  }
+
+ private:
+  absl::Status Allocate() {
+    const cudaStream_t stream = work_.stream;
+    const int64_t cols = weights_.cols();
+    SPARSEFW_ASSIGN_OR_RETURN(part_, Bytes::Create(part_rows_ * RowBytes(weights_), stream));
+    if (mask_ != nullptr) {
+      SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(*mask_, stream));
+    } else {
+      SPARSEFW_ASSIGN_OR_RETURN(part_of_other_,
+                                DeviceBuffer<float>::Create(part_rows_ * cols, stream));
+    }
+    SPARSEFW_ASSIGN_OR_RETURN(raw_stripe_, Bytes::Create(stripe_ * RowBytes(gram_), stream));
+    SPARSEFW_ASSIGN_OR_RETURN(gram_stripe_, DeviceBuffer<double>::Create(stripe_ * cols, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(columns_,
+                              DeviceBuffer<double>::Create(panel_rows_ * stripe_, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(product_, DeviceBuffer<double>::Create(panel_rows_ * cols, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(sums_, DeviceBuffer<double>::Zeroed(weights_.rows(), stream));
+    return absl::OkStatus();
+  }
+
+  // sums_ of rows [first, first + count).
+  absl::Status AddPart(int64_t first, int64_t count) {
+    SPARSEFW_RETURN_IF_ERROR(Upload(weights_, first, count, part_.data(), work_.stream));
+    if (other_ != nullptr) {
+      SPARSEFW_RETURN_IF_ERROR(
+          Upload(other_->view(), first, count, part_of_other_.data(), work_.stream));
+    }
+    const RawRows part = {.weights = {part_.data(), weights_.dtype(), count, weights_.cols()},
+                          .kept = mask_ == nullptr
+                                      ? nullptr
+                                      : kept_.data() + first * (StrideOf(weights_.cols()) / 32),
+                          .other = part_of_other_.data(),
+                          .factor = scale_.weights_factor()};
+    for (int64_t row = 0; row < gram_.rows(); row += stripe_) {
+      SPARSEFW_RETURN_IF_ERROR(
+          AddStripe(part, row, std::min(stripe_, gram_.rows() - row), sums_.data() + first));
+    }
+    return absl::OkStatus();
+  }
+
+  // sums += <D, D[:, stripe] G[stripe, :]>, row by row.
+  absl::Status AddStripe(const RawRows& part, int64_t first, int64_t count, double* sums) {
+    const int64_t cols = weights_.cols();
+    SPARSEFW_RETURN_IF_ERROR(Upload(gram_, first, count, raw_stripe_.data(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchConvert({raw_stripe_.data(), gram_.dtype(), count, cols},
+                                           scale_.gram_factor(), gram_stripe_.data(), cols,
+                                           work_.stream));
+    for (int64_t row = 0; row < part.weights.rows; row += panel_rows_) {
+      const RawRows panel = part.Rows(row, std::min(panel_rows_, part.weights.rows - row));
+      SPARSEFW_RETURN_IF_ERROR(
+          LaunchRawColumns(panel, first, count, stripe_, columns_.data(), work_.stream));
+      SPARSEFW_RETURN_IF_ERROR(work_.product.Multiply(panel.weights.rows, cols, count,
+                                                      columns_.data(), stripe_, gram_stripe_.data(),
+                                                      cols, product_.data(), cols));
+      SPARSEFW_RETURN_IF_ERROR(LaunchAddRowDots(panel, product_.data(), sums + row, work_.stream));
+    }
+    return work_.Await();
+  }
+
+  const ConstMatrixView weights_;
+  const ConstMatrixView gram_;
+  const Mask* const mask_;
+  const Matrix<float>* const other_;
+  const Scale scale_;
+  const DeviceWork work_;
+  const int64_t stripe_;
+  int64_t part_rows_;
+  int64_t panel_rows_;
+  Bytes part_;                         // rows of W
+  DeviceBuffer<BitWord> kept_;         // of all rows
+  DeviceBuffer<float> part_of_other_;  // rows of the other weights
+  Bytes raw_stripe_;
+  DeviceBuffer<double> gram_stripe_;  // [stripe_, cols]
+  DeviceBuffer<double> columns_;      // [panel_rows_, stripe_]: of D
+  DeviceBuffer<double> product_;      // [panel_rows_, cols]
+  DeviceBuffer<double> sums_;         // [rows]
+};
+
+}  // namespace
+
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
+                                const Scale& scale, const StopSignal* stop,
+                                const DenseProduct& product, cudaStream_t stream) {
+  return LossSum(weights, gram, &mask, nullptr, scale, {product, stream, stop}).Run();
+}
+
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     const StopSignal* stop, const DenseProduct& product,
+                                     cudaStream_t stream) {
+  return LossSum(weights, gram, nullptr, &kept, scale, {product, stream, stop}).Run();
+}
+
+}  // namespace sparsefw::cuda

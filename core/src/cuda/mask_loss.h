@@ -1,0 +1,39 @@
+// The loss of a mask or of other weights, from scratch.
+//
+//   L(M) = <D, D G>,   D = W.(1 - M)
+//
+// Summed over stripes of G's rows: <D, D[:, stripe] G[stripe, :]>. G comes from
+// the host once for every part of W; it need not be symmetric, for the form
+// sees (G + G^T)/2 only.
+#ifndef SPARSEFW_CORE_SRC_CUDA_MASK_LOSS_H_
+#define SPARSEFW_CORE_SRC_CUDA_MASK_LOSS_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/cuda/dense_product.h"
+#include "core/src/scale.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cuda {
+
+// Shapes:  weights [rows, cols], gram [cols, cols], mask [rows, cols]
+// Numeric: every product and sum in float64; `scale` only keeps it in range.
+//          Below 0 by rounding only, or where G is not positive semi-definite.
+// Memory:  on the device at most 512 MiB for W, as it is given, and about
+//          8 * 512 * (5 * cols + 1024) bytes
+// Stop:    looked at after every 512 rows of G
+// Cost:    2 * rows * cols^2 flops in float64; reads G once for 512 MiB of W
+// Errors:  Cancelled, ResourceExhausted, what went wrong on the device
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
+                                const Scale& scale, const StopSignal* stop,
+                                const DenseProduct& product, cudaStream_t stream);
+
+// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     const StopSignal* stop, const DenseProduct& product,
+                                     cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_MASK_LOSS_H_

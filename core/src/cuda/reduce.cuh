@@ -1,0 +1,80 @@
+// Reductions and scans of a thread block, in a fixed order: the same input
+// gives the same bits.
+#ifndef SPARSEFW_CORE_SRC_CUDA_REDUCE_CUH_
+#define SPARSEFW_CORE_SRC_CUDA_REDUCE_CUH_
+
+#include <cuda_runtime.h>
+
+namespace sparsefw::cuda {
+
+// Threads of every block that reduces.
+inline constexpr int kBlockThreads = 256;
+
+// Values are combined in kSegments runs of kSegment threads each, then those:
+// two barriers instead of one for every halving.
+inline constexpr int kSegments = 16;
+inline constexpr int kSegment = kBlockThreads / kSegments;
+
+// combine(a, b) over the values of all kBlockThreads threads, known to all of
+// them afterwards. Every thread of the block calls it.
+template <typename T, typename Combine>
+__device__ T BlockReduce(T value, const Combine& combine) {
+  __shared__ T values[kBlockThreads];
+  __shared__ T segments[kSegments];
+  const int thread = static_cast<int>(threadIdx.x);
+  values[thread] = value;
+  __syncthreads();
+  if (thread < kSegments) {
+    T sum = values[thread * kSegment];
+    for (int i = 1; i < kSegment; ++i) sum = combine(sum, values[thread * kSegment + i]);
+    segments[thread] = sum;
+  }
+  __syncthreads();
+  // What a next call writes first is not what is still read here.
+  T result = segments[0];
+  for (int i = 1; i < kSegments; ++i) result = combine(result, segments[i]);
+  return result;
+}
+
+template <typename T>
+__device__ T BlockSum(T value) {
+  return BlockReduce(value, [](T a, T b) { return a + b; });
+}
+
+// The sum of the values of the threads before this one; `total`: of all.
+template <typename T>
+__device__ T BlockExclusiveScan(T value, T* total) {
+  __shared__ T values[kBlockThreads];
+  __shared__ T segments[kSegments];
+  const int thread = static_cast<int>(threadIdx.x);
+  values[thread] = value;
+  __syncthreads();
+  if (thread < kSegments) {
+    T sum = 0;
+    for (int i = 0; i < kSegment; ++i) {
+      const T next = values[thread * kSegment + i];
+      values[thread * kSegment + i] = sum;
+      sum += next;
+    }
+    segments[thread] = sum;
+  }
+  __syncthreads();
+  T before = 0;
+  T all = 0;
+  for (int i = 0; i < kSegments; ++i) {
+    if (i == thread / kSegment) before = all;
+    all += segments[i];
+  }
+  *total = all;
+  const T result = before + values[thread];
+  __syncthreads();  // before a next call writes `values`
+  return result;
+}
+
+__device__ inline bool BitOf(const unsigned* words, long long col) {
+  return ((words[col >> 5] >> (col & 31)) & 1U) != 0;
+}
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_REDUCE_CUH_

@@ -1,0 +1,48 @@
+# The tests of all engines, once more for the CUDA engine. core_test is
+# CMakeLists.txt's. Every program becomes three CTest entries:
+#   <name>               everything but the CUDA engine
+#   <name>_gpu           the CUDA engine on a real device; "Skipped" without one,
+#                        unless SPARSEFW_REQUIRE_GPU=1
+#   <name>_cuda_on_host  the CUDA engine's sources compiled for the host
+#                        (tests/cuda_on_host): proves the logic, not the device
+function(cuda_engine_test name)
+  sparsefw_bundled(${name})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*cuda*")
+  add_test(NAME ${name}_gpu COMMAND ${name} --gtest_filter=*cuda*)
+  set_tests_properties(${name}_gpu PROPERTIES
+    LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+    FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
+  # Hundreds of iterations take a minute there: one dtype, and none with a sanitizer.
+  set(_left_out *PathTest*F16)
+  if(SPARSEFW_SANITIZER)
+    set(_left_out *PathTest*:*ProductPrecisionTest*:*RefreshTest*)
+  endif()
+  add_test(NAME ${name}_cuda_on_host COMMAND ${name} --gtest_filter=*cuda*-${_left_out})
+  set_tests_properties(${name}_cuda_on_host PROPERTIES
+    LABELS cuda_on_host TIMEOUT 900 COST 100
+    ENVIRONMENT "SPARSEFW_CUDA_MODULE=$<TARGET_FILE:sparsefw_cuda_module_on_host>;SPARSEFW_REQUIRE_GPU=1")
+endfunction()
+
+# The module of the emulated device; loaded as the real one is.
+include(${PROJECT_SOURCE_DIR}/core/src/cuda/sources.cmake)
+list(TRANSFORM SPARSEFW_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/core/src/cuda/)
+sparsefw_cuda_on_host_library(cuda_engine_on_host
+  SOURCES ${SPARSEFW_CUDA_SOURCES} LIBRARIES sparsefw::core)
+add_library(sparsefw_cuda_module_on_host MODULE ${PROJECT_SOURCE_DIR}/core/src/cuda/module.cc)
+set_target_properties(sparsefw_cuda_module_on_host PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
+  sparsefw::options sparsefw::cuda_engine_on_host sparsefw::core)
+# As in the real module: nothing of what it links is seen by, or taken from, the program.
+target_link_options(sparsefw_cuda_module_on_host PRIVATE
+  -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
+
+core_test(cuda_arithmetic_test unit)
+core_test(cuda_arithmetic_reconstruct_test unit)
+core_test(cuda_arithmetic_swap_test unit)
+target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/row_matching.cc)
+core_test(refine_shapes_test unit)
+foreach(name conformance_test cpu_engine_test gram_accumulator_test refine_shapes_test refine_test
+        reconstruct_test)
+  cuda_engine_test(${name})
+endforeach()

@@ -1,0 +1,26 @@
+// What tests can do to the emulated device beside the environment variables of
+// cuda_runtime.h.
+#ifndef SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_
+#define SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cuda_on_host {
+
+// From the `calls`-th call on, counted from 1, every call of the runtime but the
+// releasing ones returns `error`, as after a fault of the device. cudaSuccess
+// ends it.
+void SetFault(cudaError_t error, int64_t calls = 1);
+
+// Bytes of device memory that are allocated.
+size_t AllocatedBytes();
+
+// Kernels launched so far, by all threads; those of a graph at each replay.
+int64_t KernelLaunches();
+
+}  // namespace cuda_on_host
+
+#endif  // SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_

@@ -1,0 +1,140 @@
+// Devices, versions, errors.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/cuda_on_host/control.h"
+#include "tests/cuda_on_host/dynamic_shared.h"
+#include "tests/cuda_on_host/runtime.h"
+
+namespace cuda_on_host {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+
+std::atomic<cudaError_t> fault = cudaSuccess;
+std::atomic<int64_t> calls_to_fault = 0;
+
+int DeviceCount() {
+  const char* count = std::getenv("SPARSEFW_CUDA_ON_HOST_DEVICES");
+  return count == nullptr ? 1 : std::atoi(count);
+}
+
+// Counts a call.
+cudaError_t Fault() {
+  if (fault.load() == cudaSuccess) return cudaSuccess;
+  return calls_to_fault.fetch_sub(1) <= 1 ? fault.load() : cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t Report(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+cudaError_t DeviceState() {
+  if (DeviceCount() <= 0) return cudaErrorNoDevice;
+  return Fault();
+}
+
+void SetFault(cudaError_t error, int64_t calls) {
+  calls_to_fault = calls;
+  fault = error;
+}
+
+}  // namespace cuda_on_host
+
+using cuda_on_host::DeviceState;
+using cuda_on_host::Report;
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+#define CUDA_ON_HOST_NAME(name, value, words) \
+  case name:                                  \
+    return #name;
+    CUDA_ON_HOST_ERRORS(CUDA_ON_HOST_NAME)
+#undef CUDA_ON_HOST_NAME
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+#define CUDA_ON_HOST_WORDS(name, value, words) \
+  case name:                                   \
+    return words;
+    CUDA_ON_HOST_ERRORS(CUDA_ON_HOST_WORDS)
+#undef CUDA_ON_HOST_WORDS
+  }
+  return "unrecognized error code";
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = cuda_on_host::last_error;
+  cuda_on_host::last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError() { return cuda_on_host::last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = cuda_on_host::DeviceCount();
+  return Report(DeviceState());
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
+  cuda_on_host::current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  *device = cuda_on_host::current_device;
+  return cudaSuccess;
+}
+
+// Hopper's limits, but few multiprocessors, so that grids sized by their number
+// loop even in small tests.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "%s",
+                "CUDA emulated on the host (for tests)");
+  properties->totalGlobalMem = cuda_on_host::DeviceBytes();
+  properties->sharedMemPerBlock = 48 * 1024;
+  properties->regsPerBlock = 65536;
+  properties->warpSize = warpSize;
+  properties->maxThreadsPerBlock = 1024;
+  properties->major = 9;
+  properties->minor = 0;
+  properties->multiProcessorCount = 4;
+  properties->l2CacheSize = 50 * 1024 * 1024;
+  properties->maxThreadsPerMultiProcessor = 2048;
+  properties->sharedMemPerMultiprocessor = 228 * 1024;
+  properties->sharedMemPerBlockOptin = cuda_on_host::kMaxDynamicShared;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  // What CUDA says where there is no driver.
+  *version = cuda_on_host::DeviceCount() > 0 ? CUDART_VERSION : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  return Report(cuda_on_host::RefuseInCapture());
+}

@@ -1,0 +1,243 @@
+// Blocks, barriers, shared memory, atomics.
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "core/src/cuda/launch.cuh"
+#include "gtest/gtest.h"
+#include "tests/cuda_on_host/control.h"
+#include "tests/cuda_on_host/environment.h"
+#include "tests/cuda_on_host/test_buffer.h"
+
+namespace cuda_on_host {
+namespace {
+
+using sparsefw::cuda::DynamicShared;
+using sparsefw::cuda::Launch;
+using sparsefw::cuda::LaunchShape;
+
+constexpr int kThreads = 256;
+
+// sums[block] = sum of the block's part of x; a tree in shared memory.
+__global__ void __launch_bounds__(kThreads)
+    BlockSumKernel(int64_t size, const double* x, double* sums) {
+  __shared__ double partial[kThreads];
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  partial[threadIdx.x] = at < size ? x[at] : 0;
+  __syncthreads();
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = partial[0];
+}
+
+TEST(Kernel, ReducesInSharedMemory) {
+  for (const int size : {1, 255, 256, 1000, 5000}) {
+    std::vector<double> values(static_cast<size_t>(size));
+    std::iota(values.begin(), values.end(), 1.0);
+    const int blocks = (size + kThreads - 1) / kThreads;
+    TestBuffer<double> x(values);
+    TestBuffer<double> sums(static_cast<size_t>(blocks));
+    MustSucceed(Launch(BlockSumKernel, LaunchShape{.blocks_x = blocks, .threads = kThreads},
+                       nullptr, size, x.data(), sums.data()));
+    const std::vector<double> result = sums.Get();
+    EXPECT_EQ(std::accumulate(result.begin(), result.end(), 0.0), 0.5 * size * (size + 1.0));
+  }
+}
+
+// Writes every thread's place; no barrier, so all threads run on one fiber.
+__global__ void PlaceKernel(int* places) {
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+  places[block * threads + thread] += static_cast<int>(block * threads + thread) + 1;
+}
+
+TEST(Kernel, VisitsEveryThreadOfEveryBlockOnce) {
+  constexpr size_t kSize = 3 * 4 * 2 * 5 * 7 * 2;
+  TestBuffer<int> places(std::vector<int>(kSize, 0));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(3, 4, 2);
+  config.blockDim = dim3(5, 7, 2);
+  MustSucceed(cudaLaunchKernelEx(&config, PlaceKernel, places.data()));
+  std::vector<int> expected(kSize);
+  std::iota(expected.begin(), expected.end(), 1);
+  EXPECT_EQ(places.Get(), expected);
+}
+
+// Reverses each block's values through memory whose size only the launch knows.
+template <typename T>
+__global__ void ReverseKernel(T* x) {
+  T* const copy = DynamicShared<T>();
+  T* const mine = x + int64_t{blockIdx.x} * blockDim.x;
+  copy[threadIdx.x] = mine[threadIdx.x];
+  __syncthreads();
+  mine[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
+}
+
+template <typename T>
+void ExpectReversed(int threads) {
+  std::vector<T> values(static_cast<size_t>(threads) * 2);
+  std::iota(values.begin(), values.end(), T{1});
+  TestBuffer<T> x(values);
+  MustSucceed(Launch(ReverseKernel<T>,
+                     LaunchShape{.blocks_x = 2,
+                                 .threads = threads,
+                                 .shared_bytes = static_cast<size_t>(threads) * sizeof(T)},
+                     nullptr, x.data()));
+  const auto middle = values.begin() + threads;
+  std::reverse(values.begin(), middle);
+  std::reverse(middle, values.end());
+  EXPECT_EQ(x.Get(), values);
+}
+
+TEST(Kernel, HasDynamicSharedMemory) {
+  ExpectReversed<float>(1);
+  ExpectReversed<float>(100);
+  ExpectReversed<double>(1024);
+}
+
+__global__ void ReadDynamicKernel(unsigned* words) {
+  words[threadIdx.x] = DynamicShared<unsigned>()[threadIdx.x];
+  DynamicShared<unsigned>()[threadIdx.x] = 7;
+}
+
+TEST(Kernel, FindsNothingInSharedMemory) {
+  TestBuffer<unsigned> words(64);
+  for (int launch = 0; launch < 2; ++launch) {
+    MustSucceed(Launch(ReadDynamicKernel, LaunchShape{.threads = 64, .shared_bytes = 256}, nullptr,
+                       words.data()));
+    EXPECT_EQ(words.Get(), std::vector<unsigned>(64, 0xffffffffu));
+  }
+}
+
+__global__ void HistogramKernel(int size, const int* x, int* counts, double* total,
+                                unsigned long long* largest) {
+  __shared__ int mine[10];
+  if (threadIdx.x < 10) mine[threadIdx.x] = 0;
+  __syncthreads();
+  for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < size;
+       i += static_cast<int>(gridDim.x * blockDim.x)) {
+    atomicAdd(&mine[x[i] % 10], 1);
+    atomicAdd(total, 0.5);
+    atomicMax(largest, static_cast<unsigned long long>(x[i]));
+  }
+  __syncthreads();
+  if (threadIdx.x < 10) atomicAdd(&counts[threadIdx.x], mine[threadIdx.x]);
+}
+
+TEST(Kernel, CountsWithAtomics) {
+  std::vector<int> values(1234);
+  std::iota(values.begin(), values.end(), 0);
+  TestBuffer<int> x(values);
+  TestBuffer<int> counts(std::vector<int>(10, 0));
+  TestBuffer<double> total(std::vector<double>{0});
+  TestBuffer<unsigned long long> largest(std::vector<unsigned long long>{0});
+  MustSucceed(Launch(HistogramKernel, LaunchShape{.blocks_x = 3, .threads = 96}, nullptr, 1234,
+                     x.data(), counts.data(), total.data(), largest.data()));
+  EXPECT_EQ(counts.Get(), (std::vector<int>{124, 124, 124, 124, 123, 123, 123, 123, 123, 123}));
+  EXPECT_EQ(total.Get()[0], 617);
+  EXPECT_EQ(largest.Get()[0], 1233u);
+}
+
+// Votes of the block, some of whose threads have returned.
+__global__ void VoteKernel(int leave_from, int* results) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread >= leave_from) return;
+  const int even = __syncthreads_count(thread % 2 == 0);
+  const int any = __syncthreads_or(thread == 5);
+  const int all = __syncthreads_and(thread < leave_from);
+  const int not_all = __syncthreads_and(thread != 3);
+  results[thread] = even * 1000 + any * 100 + all * 10 + not_all;
+}
+
+TEST(Kernel, VotesAmongTheThreadsThatRemain) {
+  for (const int leave_from : {100, 65, 64, 6}) {
+    TestBuffer<int> results(std::vector<int>(100, -1));
+    MustSucceed(
+        Launch(VoteKernel, LaunchShape{.threads = 100}, nullptr, leave_from, results.data()));
+    std::vector<int> expected(100, -1);
+    for (int i = 0; i < leave_from; ++i) {
+      expected[static_cast<size_t>(i)] = (leave_from + 1) / 2 * 1000 + 110;
+    }
+    EXPECT_EQ(results.Get(), expected);
+  }
+}
+
+// As CUDA, arguments become what the parameters are.
+__global__ void ConvertKernel(int64_t size, float value, const float* in, float* out) {
+  if (threadIdx.x < size) out[threadIdx.x] = in[threadIdx.x] + value;
+}
+
+TEST(Kernel, ConvertsArguments) {
+  TestBuffer<float> x(std::vector<float>{1, 2});
+  const size_t size = 2;
+  MustSucceed(
+      Launch(ConvertKernel, LaunchShape{.threads = 32}, nullptr, size, 0.5, x.data(), x.data()));
+  EXPECT_EQ(x.Get(), (std::vector<float>{1.5f, 2.5f}));
+}
+
+TEST(Kernel, RunsOnSeveralHostThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int launch = 0; launch < 20; ++launch) ExpectReversed<double>(200);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Lacks a barrier: whether a thread sees its neighbour's value depends on the order.
+__global__ void RaceKernel(int* out) {
+  __shared__ int values[64];
+  values[threadIdx.x] = -1;
+  __syncthreads();
+  values[threadIdx.x] = static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = values[threadIdx.x ^ 1];
+}
+
+TEST(Kernel, ShowsAMissingBarrierInOneOfTheOrders) {
+  TestBuffer<int> out(64);
+  const auto result = [&](const char* order) {
+    const Environment set("SPARSEFW_CUDA_ON_HOST_ORDER", order);
+    MustSucceed(Launch(RaceKernel, LaunchShape{.threads = 64}, nullptr, out.data()));
+    return out.Get();
+  };
+  const std::vector<int> forward = result("forward");
+  const std::vector<int> backward = result("backward");
+  for (size_t i = 0; i < 64; ++i) {
+    const int neighbour = static_cast<int>(i ^ 1);
+    EXPECT_EQ(forward[i], i % 2 == 1 ? neighbour : -1);
+    EXPECT_EQ(backward[i], i % 2 == 0 ? neighbour : -1);
+  }
+}
+
+TEST(Kernel, IsCheapToLaunch) {
+  TestBuffer<double> x(std::vector<double>(256, 1));
+  TestBuffer<double> sums(1);
+  const int64_t before = KernelLaunches();
+  for (int i = 0; i < 2000; ++i) {
+    MustSucceed(Launch(BlockSumKernel, LaunchShape{.threads = kThreads}, nullptr, 256, x.data(),
+                       sums.data()));
+  }
+  EXPECT_EQ(KernelLaunches() - before, 2000);
+  EXPECT_EQ(sums.Get()[0], 256);
+}
+
+__global__ void MinMaxKernel(double* out) {
+  out[0] = min(3, 2) + max(1.5, -2.0) + static_cast<double>(::min(7u, 8u));
+  out[1] = max(nan(""), 4.0);  // the number, not the NaN
+  out[2] = __popc(0xf0u) + 10 * __ffs(8) + 100 * __clz(1) + 10000 * __ffsll(0);
+  out[3] = __brev(1u) == 0x80000000u && __float_as_uint(1.0f) == 0x3f800000u ? 1 : 0;
+}
+
+TEST(Kernel, HasIntrinsics) {
+  TestBuffer<double> out(4);
+  MustSucceed(Launch(MinMaxKernel, LaunchShape{.threads = 1}, nullptr, out.data()));
+  EXPECT_EQ(out.Get(), (std::vector<double>{10.5, 4, 4 + 40 + 3100, 1}));
+}
+
+}  // namespace
+}  // namespace cuda_on_host

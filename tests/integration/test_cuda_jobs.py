@@ -1,0 +1,93 @@
+"""Jobs on a server with --device cuda, from submit to mask. The device is the emulated one of
+tests/cuda_on_host (the CUDA engine's own sources, on the host) unless the machine has a real one
+and SPARSEFW_REQUIRE_GPU=1 asks for it."""
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from support import safetensors
+from support.processes import BIN_DIR, Cli
+
+EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
+REAL = os.environ.get("SPARSEFW_REQUIRE_GPU") == "1"
+
+
+@pytest.fixture
+def server(start_server):
+    env = {"SPARSEFW_CUDA_MODULE": None if REAL else str(EMULATED)}
+    return start_server("--device", "cuda", env=env)
+
+
+def both(cli, layer, *flags, **options):
+    """The results of one job on the CUDA device and on the CPU, and the two masks."""
+    results, masks = [], []
+    for device in ("cuda", "cpu"):
+        arguments = layer.submit("--iterations", "60", "--json", "--device", device, *flags, **options)
+        results.append(cli.run(*arguments).expect(0).json())
+        masks.append(layer.mask())
+    assert results[0]["device"] == "cuda:0" and results[1]["device"] == "cpu"
+    return results, masks
+
+
+def test_the_server_says_which_device_it_uses(server):
+    assert server.device == "cuda:0"
+    assert 'reason="--device cuda"' in server.log()
+    info = Cli(server.address).run("info", "--json").expect(0).json()
+    assert info["default_device"] == "cuda:0"
+    device = info["devices"][0]
+    assert ("emulated on the host" in device["description"]) == (not REAL)
+    assert 0 < device["memory_free_bytes"] <= device["memory_bytes"]
+
+
+@pytest.mark.parametrize("pattern", ["unstructured", "per-row", "2:4"])
+@pytest.mark.parametrize("rule", ["open-loop", "line-search"])
+def test_a_job_gives_what_the_cpu_gives(server, layer, pattern, rule):
+    results, masks = both(Cli(server.address), layer, "--step-rule", rule, pattern=pattern)
+    cuda, cpu = (result["losses"] for result in results)
+    for name in ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound"):
+        assert cuda[name] == pytest.approx(cpu[name], rel=1e-9), name
+    assert np.array_equal(*masks)  # small layers are computed in float64 on both
+
+
+def test_swaps_and_reconstruction(server, layer):
+    plain, _ = both(Cli(server.address), layer)
+    results, masks = both(Cli(server.address), layer, "--swaps", "--reconstruct")
+    for result, mask in zip(results, masks):
+        losses = result["losses"]
+        assert losses["final"] < plain[0]["losses"]["final"]
+        assert losses["reconstructed"] < losses["final"]
+        assert mask.sum() == 24 * (32 - int(32 * 0.6))
+    # Swaps may end in another local optimum.
+    assert results[0]["losses"]["final"] == pytest.approx(results[1]["losses"]["final"], rel=0.05)
+
+
+def test_activations_are_summed_and_precision_and_sweeps_are_taken(server, layer):
+    cli = Cli(server.address)
+    from_gram = cli.run(*layer.submit("--iterations", "40", "--json")).expect(0).json()
+    from_activations = cli.run(
+        "submit", "--weights", layer.weights_file, "--activations", layer.activations_file,
+        "--pattern", "per-row", "--sparsity", "0.6", "--iterations", "40", "--out", layer.mask_file,
+        "--json").expect(0).json()
+    assert from_activations["device"] == "cuda:0"
+    assert from_activations["losses"]["final"] == pytest.approx(
+        from_gram["losses"]["final"], rel=1e-4)
+    tf32 = cli.run(*layer.submit("--iterations", "40", "--precision", "tf32", "--json"))
+    relaxed = tf32.expect(0).json()["losses"]["relaxed"]
+    assert relaxed == pytest.approx(from_gram["losses"]["relaxed"], rel=2e-3)
+    assert relaxed != from_gram["losses"]["relaxed"]
+    cli.run(*layer.submit("--iterations", "20", "--sweep", "alpha=0,0.5,0.9")).expect(0)
+
+
+def test_jobs_beside_each_other_give_what_they_give_alone(server, layer):
+    def run(pattern):
+        out = layer.mask_file.with_name(pattern.replace(":", "of"))
+        arguments = layer.submit("--iterations", "40", "--json", "--out", out, pattern=pattern)
+        losses = Cli(server.address).run(*arguments).expect(0).json()["losses"]
+        return losses, safetensors.read(out)[0]["mask"].tobytes()
+
+    patterns = ("unstructured", "per-row", "2:4")
+    alone = [run(pattern) for pattern in patterns]
+    with ThreadPoolExecutor(len(patterns)) as pool:
+        assert list(pool.map(run, patterns)) == alone

@@ -1,0 +1,79 @@
+// A server where there are CUDA devices: those of the fake module.
+#include <stdlib.h>
+
+#include "gmock/gmock.h"
+#include "server/app/devices.h"
+#include "sparsefw/status_reason.h"
+#include "tests/server/rpc/test_server.h"
+
+namespace sparsefw::server {
+namespace {
+
+// Before anything asks the registry.
+const int g_fake_cuda =
+    setenv("SPARSEFW_CUDA_MODULE", SPARSEFW_BINARY_DIR "/tests/libsparsefw_fake_cuda.so", 1);
+
+std::string DefaultOf(std::string_view flag) {
+  const absl::StatusOr<DefaultDevice> chosen = ChooseDefaultDevice(flag);
+  if (!chosen.ok()) return std::string(chosen.status().message());
+  EXPECT_EQ(chosen->device.name, chosen->backend->Describe().name);
+  return chosen->device.name + " because of " + chosen->reason;
+}
+
+TEST(DeviceTest, AutoIsTheFirstDevice) {
+  ASSERT_EQ(g_fake_cuda, 0);
+  EXPECT_EQ(DefaultOf("auto"), "cuda:0 because of auto: cuda:0 is the first device");
+  EXPECT_EQ(DefaultOf(""), "cuda:0 because of auto: cuda:0 is the first device");
+}
+
+TEST(DeviceTest, AFlagIsObeyedOrRefused) {
+  EXPECT_EQ(DefaultOf("cuda"), "cuda:0 because of --device cuda");
+  EXPECT_EQ(DefaultOf("cuda:1"), "cuda:1 because of --device cuda:1");
+  EXPECT_EQ(DefaultOf("cpu"), "cpu because of --device cpu");
+  EXPECT_EQ(DefaultOf("cuda:5"),
+            "device must be one of cuda:0, cuda:1, cpu, reference; got cuda:5");
+}
+
+TEST(DeviceTest, JobsGoWhereTheyAskTo) {
+  const Backend& otherwise = **FindBackend("reference");
+  EXPECT_EQ(*ResolveDevice("", otherwise), &otherwise);
+  EXPECT_EQ(*ResolveDevice("auto", otherwise), &otherwise);
+  EXPECT_EQ(*ResolveDevice("cuda:1", otherwise), Backends()[1]);
+  const absl::Status refused = ResolveDevice("cuda:5", otherwise).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused), "DEVICE_UNAVAILABLE");
+}
+
+TEST(DeviceTest, MemoryOfTheHostIsNotThatOfTheDevice) {
+  EXPECT_EQ(HostMemoryBytes(), (*FindBackend("cpu"))->Describe().memory_bytes);
+  EXPECT_NE(HostMemoryBytes(), Backends().front()->Describe().memory_bytes);
+}
+
+TEST(DeviceTest, AServerComputesOnThem) {
+  TestServer server;
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(server.jobs->GetServerInfo(&context, v1::GetServerInfoRequest(), &info).ok());
+  ASSERT_EQ(info.devices_size(), 4);
+  EXPECT_EQ(info.devices(1).name(), "cuda:1");
+  EXPECT_EQ(info.devices(1).description(), "Fake GPU B");
+  EXPECT_EQ(info.devices(1).memory_bytes(), int64_t{2} << 30);
+  EXPECT_EQ(info.devices(1).memory_free_bytes(), int64_t{1} << 30);
+  EXPECT_EQ(info.default_device(), "cuda:0");
+  EXPECT_EQ(server.server->device(), "cuda:0");
+
+  v1::JobSpec spec = server.Layer(8, 16, 10);
+  spec.set_product_precision(v1::PRODUCT_BF16);
+  v1::Job job = server.WaitForEnd(server.MustCreate(spec).name());
+  EXPECT_EQ(job.result().device(), "cuda:0");
+  EXPECT_EQ(job.spec().product_precision(), v1::PRODUCT_BF16);
+  spec.set_device("cuda:1");
+  job = server.WaitForEnd(server.MustCreate(spec).name());
+  EXPECT_EQ(job.result().device(), "cuda:1");
+  spec.set_device("cuda:2");
+  EXPECT_TRUE(Failed(server.CreateJob(spec, &job), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE",
+                     "device must be one of cuda:0, cuda:1, cpu, reference; got cuda:2"));
+}
+
+}  // namespace
+}  // namespace sparsefw::server
