@@ -196,6 +196,86 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
     [](const auto& test) { return PathTestName(test.param); });
 
+// U by rows of G and by dense products, whichever the engine would choose.
+using DenseParam = std::tuple<EngineKind, Pattern, double>;
+class DenseShareTest : public ::testing::TestWithParam<DenseParam> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(std::get<EngineKind>(GetParam())); }
+};
+
+std::string DenseTestName(const DenseParam& param) {
+  const auto& [kind, pattern, share] = param;
+  const std::string how = share == 0 ? "always" : share >= 1 ? "never" : "sometimes";
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + how;
+}
+
+TEST_P(DenseShareTest, BothWaysOfUpdatingAreTheReference) {
+  const auto& [kind, pattern, share] = GetParam();
+  const Layer layer({12, 96}, DType::kF32, 0.3, 9);
+  for (const double alpha : {0.5, 0.9}) {
+    SCOPED_TRACE(alpha);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(pattern, alpha));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
+                                  LoadedEngine(EngineKind::kReference, start));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
+                                  LoadedEngine(kind, start, {.dense_share = share}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto in_pieces,
+                                  LoadedEngine(kind, start, {.dense_share = share}));
+    const StepRequest request = {.count = 90};
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step(request));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step(request));
+    EXPECT_NEAR(actual.relaxed_loss, expected.relaxed_loss, 1e-4 * expected.relaxed_loss);
+    if (!IsFloat32(kind)) {
+      EXPECT_EQ(actual.toggled, expected.toggled);
+    }
+    // The choice belongs to iterations, not to calls of Step.
+    StepStats last;
+    for (const int64_t count : {1, 30, 2, 16, 0, 41}) {
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(last, in_pieces->Step({.count = count}));
+    }
+    EXPECT_EQ(last.relaxed_loss, actual.relaxed_loss);
+    EXPECT_EQ(last.gap, actual.gap);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DenseShareTest,
+    ::testing::Combine(::testing::Values(EngineKind::kCudaFloat64, EngineKind::kCudaFloat32),
+                       ::testing::Values(Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)),
+                       ::testing::Values(0.0, 0.04, 1.0)),
+    [](const auto& test) { return DenseTestName(test.param); });
+
+// Iterations that were enqueued before the host knew that the gap was reached
+// leave no trace.
+class AfterTheGapTest : public ::testing::TestWithParam<double> {
+ protected:
+  void SetUp() override { SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat64); }
+};
+
+TEST_P(AfterTheGapTest, AStoppedIterationGoesOnAsIfItHadNotStopped) {
+  const Layer layer({12, 96}, DType::kF32, 0.3, 9);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(Pattern::PerRow(0.6), 0.9));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
+  const EngineOptions options = {.dense_share = GetParam()};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
+                                LoadedEngine(EngineKind::kCudaFloat64, start, options));
+  StepRequest request = {.count = 600, .rule = StepRule::kLineSearch, .rel_gap = 0.02};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step(request));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats stopped, engine->Step(request));
+  EXPECT_EQ(stopped.iteration, expected.iteration);
+  EXPECT_TRUE(stopped.reached_gap);
+  request.rel_gap = 0;
+  request.count = 40;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected_after, reference->Step(request));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats after, engine->Step(request));
+  EXPECT_NEAR(after.relaxed_loss, expected_after.relaxed_loss, 1e-9 * expected_after.relaxed_loss);
+  EXPECT_EQ(after.iteration, expected_after.iteration);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AfterTheGapTest, ::testing::Values(0.0, 1.0), [](const auto& test) {
+  return test.param == 0 ? "cuda_dense" : "cuda_sparse";
+});
+
 // Dense products below float32 put their error into E at the start and at every
 // refresh; the relaxed loss must bear that.
 using ProductParam = std::tuple<Pattern, ProductPrecision>;

@@ -15,7 +15,8 @@ function(cuda_engine_test name)
   # Hundreds of iterations take a minute there: one dtype, and none with a sanitizer.
   set(_left_out *PathTest*F16)
   if(SPARSEFW_SANITIZER)
-    set(_left_out *PathTest*:*ProductPrecisionTest*:*RefreshTest*)
+    set(_left_out
+        *PathTest*:*ProductPrecisionTest*:*RefreshTest*:*ShapeTest*F16:*DenseShareTest*per_row*)
   endif()
   add_test(NAME ${name}_cuda_on_host COMMAND ${name} --gtest_filter=*cuda*-${_left_out})
   set_tests_properties(${name}_cuda_on_host PROPERTIES

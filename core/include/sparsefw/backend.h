@@ -174,6 +174,10 @@ struct EngineOptions {
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision product_precision = ProductPrecision::kFloat32;
   Precision precision = Precision::kAuto;
+  // CUDA engine: the share of coordinates that change in an iteration above which
+  // U is formed by a dense product. Below 0: the engine's own choice; for tests
+  // and benchmarks.
+  double dense_share = -1;
 };
 
 struct DeviceDescription {

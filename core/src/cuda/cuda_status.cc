@@ -51,6 +51,8 @@ std::string_view NameOf(std::string_view call) { return call.substr(0, call.find
 bool IsSticky(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorHardwareStackError:
@@ -59,6 +61,8 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorTensorMemoryLeak:
       return true;
     default:
       return false;
@@ -88,7 +92,9 @@ absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
     return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
   }
-  if (status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_MAPPING_ERROR) {
+  // An earlier fault of the device shows as an internal error of cuBLAS, too.
+  const bool lost = status == CUBLAS_STATUS_INTERNAL_ERROR && IsSticky(cudaPeekAtLastError());
+  if (lost || status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_MAPPING_ERROR) {
     return WithReason(absl::InternalError(message), "DEVICE_LOST");
   }
   return absl::InternalError(message);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/cuda_status.h"
+#include "core/src/cuda/stream.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -34,7 +35,9 @@ DenseProduct::DenseProduct(DenseProduct&& other) noexcept
       workspace_(std::move(other.workspace_)) {}
 
 DenseProduct::~DenseProduct() {
-  if (handle_ != nullptr) static_cast<void>(library_->destroy(handle_));
+  if (handle_ == nullptr) return;
+  const MutexLock lock(CaptureMutex());
+  static_cast<void>(library_->destroy(handle_));
 }
 
 absl::StatusOr<DenseProduct> DenseProduct::Create(cudaStream_t stream, int64_t workspace_bytes) {
@@ -42,7 +45,10 @@ absl::StatusOr<DenseProduct> DenseProduct::Create(cudaStream_t stream, int64_t w
   SPARSEFW_ASSIGN_OR_RETURN(auto workspace,
                             DeviceBuffer<unsigned char>::Create(workspace_bytes, stream));
   cublasHandle_t handle = nullptr;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(library->create(&handle));
+  {
+    const MutexLock lock(CaptureMutex());
+    SPARSEFW_CUDA_RETURN_IF_ERROR(library->create(&handle));
+  }
   DenseProduct product(library, handle, std::move(workspace));
   SPARSEFW_CUDA_RETURN_IF_ERROR(library->set_stream(handle, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(library->set_workspace(handle, product.workspace_.data(),

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/cuda_status.h"
+#include "core/src/cuda/stream.h"
 
 namespace sparsefw::cuda {
 
@@ -78,6 +79,7 @@ class PinnedBuffer {
   static absl::StatusOr<PinnedBuffer> Create(int64_t size) {
     PinnedBuffer buffer;
     void* data = nullptr;
+    const MutexLock lock(CaptureMutex());
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data, static_cast<size_t>(size) * sizeof(T)));
     buffer.data_ = static_cast<T*>(data);
     return buffer;
@@ -88,7 +90,9 @@ class PinnedBuffer {
     return *this;
   }
   ~PinnedBuffer() {
-    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
+    if (data_ == nullptr) return;
+    const MutexLock lock(CaptureMutex());
+    static_cast<void>(cudaFreeHost(data_));
   }
   T* data() { return data_; }
   const T* data() const { return data_; }

@@ -15,10 +15,27 @@ namespace {
 constexpr int64_t kRefreshPeriod = 500;
 constexpr int64_t kPanelRows = 1024;
 
-// Weights whose iterations are enqueued between two looks at the stop signal:
-// some 10 ms of work on the slowest of the devices in question.
-constexpr int64_t kWeightsOfBatch = int64_t{1} << 27;
-constexpr int64_t kLargestBatch = 64;
+constexpr int64_t kFlopsBetweenLooks = int64_t{1} << 40;  // some 20 ms in float32
+
+// Weights whose iterations make up an epoch: some 10 ms of work on the slowest of
+// the devices in question, for that is how soon a stop signal is seen.
+constexpr int64_t kWeightsOfEpoch = int64_t{1} << 27;
+constexpr int64_t kLongestEpoch = 16;
+
+// Where a row of G for every toggle, at 5 TB/s from L2, takes as long as a dense
+// product at 50, 400 or 800 TFLOP/s. From data sheets, not measured.
+double DenseShare(const Device& device) {
+  if (device.dense_share >= 0) return device.dense_share;
+  switch (device.precision) {
+    case ProductPrecision::kTf32:
+      return 0.006;
+    case ProductPrecision::kBf16:
+      return 0.003;
+    case ProductPrecision::kFloat32:
+      break;
+  }
+  return 0.05;
+}
 
 absl::Status Cancelled() { return absl::CancelledError("the engine was told to stop"); }
 
@@ -96,7 +113,11 @@ absl::Status FrankWolfe<Real>::Initialise() {
   for (Event& event : progress_) {
     SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
   }
-  SPARSEFW_ASSIGN_OR_RETURN(seen_, PinnedBuffer<IterationState>::Create(2));
+  SPARSEFW_ASSIGN_OR_RETURN(seen_, PinnedBuffer<IterationState>::Create(kEpochs));
+  for (size_t slot = 0; slot < kEpochs; ++slot) seen_.data()[slot].iteration = -1;
+  epoch_ = std::clamp<int64_t>(kWeightsOfEpoch / layer_.size(), 1, kLongestEpoch);
+  SPARSEFW_ASSIGN_OR_RETURN(panel_, DeviceBuffer<Real>::Create(
+                                        std::min(kPanelRows, layer_.rows) * layer_.stride, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
   SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
@@ -105,8 +126,12 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_RETURN_IF_ERROR(LaunchTakeVertexLoss(it_.state, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
-  SPARSEFW_ASSIGN_OR_RETURN(
-      graph_, CaptureGraph(stream, [this](cudaStream_t) { return EnqueueSparseStep(); }));
+  SPARSEFW_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
+  IterationState state;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  first_toggles_ = static_cast<int64_t>(state.pending);
   return absl::OkStatus();
 }
 
@@ -133,36 +158,97 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
-  const int64_t batch = std::clamp<int64_t>(kWeightsOfBatch / layer_.size(), 1, kLargestBatch);
-  for (int64_t taken = 0, batches = 0; taken < request.count; ++batches) {
-    const auto slot = static_cast<size_t>(batches % 2);
-    // The device still has the batch in between to work on.
-    if (batches >= 2) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(progress_[slot].get()));
-      if (seen_.data()[slot].stopped != 0) break;
+  bool dense = false;
+  const int64_t end = iteration_ + request.count;
+  for (int64_t t = iteration_; t < end; ++t) {
+    const int64_t epoch = t / epoch_;
+    if (t == iteration_ || t % epoch_ == 0) {
+      if (device_.stopped()) {
+        SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
+        return Cancelled();
+      }
+      // The device still has the epoch in between to work on.
+      SPARSEFW_ASSIGN_OR_RETURN(const bool running, LearnCount(epoch - 2));
+      if (!running) break;
+      dense = DenseIn(epoch);
     }
-    if (device_.stopped()) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
-      return Cancelled();
-    }
-    const int64_t end = std::min(request.count, taken + batch);
-    for (; taken < end; ++taken) SPARSEFW_RETURN_IF_ERROR(EnqueueStep(iteration_ + taken));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&seen_.data()[slot], it_.state,
-                                                  sizeof(IterationState), cudaMemcpyDeviceToHost,
-                                                  device_.stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(progress_[slot].get(), device_.stream));
+    SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, dense));
+    if ((t + 1) % epoch_ == 0) SPARSEFW_RETURN_IF_ERROR(EnqueueCount(epoch));
   }
   return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::EnqueueCount(int64_t epoch) {
+  const auto slot = static_cast<size_t>(epoch) % kEpochs;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&seen_.data()[slot], it_.state,
+                                                sizeof(IterationState), cudaMemcpyDeviceToHost,
+                                                device_.stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(progress_[slot].get(), device_.stream));
+  return absl::OkStatus();
+}
+
+// Waits for the end of an epoch; false: the iteration stopped before it.
+template <typename Real>
+absl::StatusOr<bool> FrankWolfe<Real>::LearnCount(int64_t epoch) {
+  if (epoch < 0) return true;
+  const auto slot = static_cast<size_t>(epoch) % kEpochs;
+  if (counts_[slot].epoch == epoch) return true;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(progress_[slot].get()));
+  KeepCount(epoch);
+  return counts_[slot].epoch == epoch;
+}
+
+// Once the device has written it. A state of another iteration is what a step
+// wrote that had stopped at its gap.
+template <typename Real>
+void FrankWolfe<Real>::KeepCount(int64_t epoch) {
+  const auto slot = static_cast<size_t>(epoch) % kEpochs;
+  const IterationState& seen = seen_.data()[slot];
+  if (seen.iteration == (epoch + 1) * epoch_) counts_[slot] = {epoch, seen.toggled};
+}
+
+template <typename Real>
+bool FrankWolfe<Real>::DenseIn(int64_t epoch) const {
+  const double limit =
+      DenseShare(device_) * static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols);
+  if (epoch < 2) return static_cast<double>(first_toggles_) > limit;
+  const auto toggled = [this](int64_t e) {
+    return e < 0 ? uint64_t{0} : counts_[static_cast<size_t>(e) % kEpochs].toggled;
+  };
+  const uint64_t toggles = toggled(epoch - 2) - toggled(epoch - 3);
+  return static_cast<double>(toggles) > limit * static_cast<double>(epoch_);
 }
 
 // When refreshes happen depends on the iteration alone: the same input gives
 // the same bits however Step is cut into batches.
 template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueStep(int64_t iteration) {
+absl::Status FrankWolfe<Real>::EnqueueStep(int64_t iteration, bool dense) {
   const bool recompute_vertex = iteration > 0 && iteration % kRefreshPeriod == 0;
   const bool replace_product = (iteration + 1) % kRefreshPeriod == 0;
-  if (recompute_vertex || replace_product) return EnqueueRefresh(recompute_vertex, replace_product);
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(graph_.get(), device_.stream));
+  if (recompute_vertex || replace_product) {
+    return EnqueueRefresh(dense || recompute_vertex, replace_product);
+  }
+  return dense ? EnqueueGraph(dense_step_, [this] { return EnqueueDenseStep(); })
+               : EnqueueGraph(sparse_step_, [this] { return EnqueueSparseStep(); });
+}
+
+// The first step loads its kernels, which a capture had better not do. And
+// where something in another thread spoils a capture the step is taken without
+// a graph, which is slower and the same; the next one tries again.
+template <typename Real>
+template <typename Enqueue>
+absl::Status FrankWolfe<Real>::EnqueueGraph(StepGraph& graph, const Enqueue& enqueue) {
+  if (!graph.exec) {
+    if (!std::exchange(graph.launched, true)) return enqueue();
+    capturing_ = true;
+    absl::StatusOr<GraphExec> captured =
+        CaptureGraph(device_.stream, [&](cudaStream_t) { return enqueue(); });
+    capturing_ = false;
+    if (!captured.ok()) return enqueue();
+    graph.exec = *std::move(captured);
+  }
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(graph.exec.get(), device_.stream));
   return absl::OkStatus();
 }
 
@@ -173,11 +259,16 @@ absl::Status FrankWolfe<Real>::EnqueueSparseStep() {
   return LaunchFinishStep(it_, device_.stream);
 }
 
-// A step with U, or E and L, computed anew.
 template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueRefresh(bool recompute_vertex, bool replace_product) {
+absl::Status FrankWolfe<Real>::EnqueueDenseStep() {
+  return EnqueueRefresh(true, false);
+}
+
+// A step with U formed by a dense product, or with E and L computed anew.
+template <typename Real>
+absl::Status FrankWolfe<Real>::EnqueueRefresh(bool dense, bool replace_product) {
   const cudaStream_t stream = device_.stream;
-  if (recompute_vertex) {
+  if (dense) {
     SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it_, stream));
     SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
     SPARSEFW_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
@@ -197,7 +288,13 @@ template <typename Real>
 template <typename Body>
 absl::Status FrankWolfe<Real>::ForEachPanel(const Body& body) {
   for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
-    SPARSEFW_RETURN_IF_ERROR(body(first, std::min(kPanelRows, layer_.rows - first)));
+    const int64_t count = std::min(kPanelRows, layer_.rows - first);
+    SPARSEFW_RETURN_IF_ERROR(body(first, count));
+    // So long that a stop signal has to be looked at in between.
+    if (!capturing_ && 2 * count * layer_.stride * layer_.cols > kFlopsBetweenLooks) {
+      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
+      if (device_.stopped()) return Cancelled();
+    }
   }
   return absl::OkStatus();
 }
@@ -205,13 +302,11 @@ absl::Status FrankWolfe<Real>::ForEachPanel(const Body& body) {
 // U and b of the vertex in `previous`.
 template <typename Real>
 absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
-  const int64_t panel = std::min(kPanelRows, layer_.rows) * layer_.stride;
-  SPARSEFW_ASSIGN_OR_RETURN(auto pruned, DeviceBuffer<Real>::Create(panel, device_.stream));
   const absl::Status formed = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kVertex, first, count, pruned.data(), device_.stream));
+        LaunchPruned(it_, Point::kVertex, first, count, panel_.data(), device_.stream));
     return device_.product->Multiply(
-        count, layer_.stride, layer_.cols, pruned.data(), layer_.stride, it_.gram, layer_.stride,
+        count, layer_.stride, layer_.cols, panel_.data(), layer_.stride, it_.gram, layer_.stride,
         it_.vertex_product + first * layer_.stride, layer_.stride, device_.precision);
   });
   SPARSEFW_RETURN_IF_ERROR(formed);
@@ -222,16 +317,14 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
 // which then take their place.
 template <typename Real>
 absl::Status FrankWolfe<Real>::CompareWithDense(bool replace) {
-  const int64_t panel = std::min(kPanelRows, layer_.rows) * layer_.stride;
-  SPARSEFW_ASSIGN_OR_RETURN(auto pruned, DeviceBuffer<Real>::Create(panel, device_.stream));
-  SPARSEFW_ASSIGN_OR_RETURN(auto dense, DeviceBuffer<Real>::Create(panel, device_.stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto dense, DeviceBuffer<Real>::Create(panel_.size(), device_.stream));
   const absl::Status compared = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kRelaxed, first, count, pruned.data(), device_.stream));
+        LaunchPruned(it_, Point::kRelaxed, first, count, panel_.data(), device_.stream));
     SPARSEFW_RETURN_IF_ERROR(device_.product->Multiply(
-        count, layer_.stride, layer_.cols, pruned.data(), layer_.stride, it_.gram, layer_.stride,
+        count, layer_.stride, layer_.cols, panel_.data(), layer_.stride, it_.gram, layer_.stride,
         dense.data(), layer_.stride, device_.precision));
-    return LaunchCompare(it_, first, count, pruned.data(), dense.data(), replace, device_.stream);
+    return LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace, device_.stream);
   });
   SPARSEFW_RETURN_IF_ERROR(compared);
   return LaunchFinishCompare(it_, replace, device_.stream);
@@ -244,6 +337,8 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, device_.stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
   iteration_ = state.iteration;
+  const int64_t ended = iteration_ / epoch_;  // epochs
+  for (int64_t epoch = std::max<int64_t>(0, ended - 3); epoch < ended; ++epoch) KeepCount(epoch);
   return StepStats{.iteration = state.iteration,
                    .relaxed_loss = state.relaxed_loss,
                    .gap = state.gap,

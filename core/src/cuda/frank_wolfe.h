@@ -43,6 +43,7 @@ struct Device {
   const DenseProduct* product = nullptr;
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision precision = ProductPrecision::kFloat32;
+  double dense_share = -1;  // EngineOptions::dense_share
 
   bool stopped() const { return stop != nullptr && stop->requested(); }
 };
@@ -51,8 +52,13 @@ struct Device {
 // of kPanelRows rows while a dense product is formed. The saliency, of W's size
 // in float32, from the first Round on.
 //
-// Threads: one at a time. Step enqueues iterations as launches of one captured
-// graph, a bounded number ahead of the device, and waits for the last.
+// Threads: one at a time. Step enqueues iterations as launches of captured
+// graphs, at most two epochs ahead of the device, and waits for the last.
+//
+// Whether U is updated or formed anew by a dense product is decided for an
+// epoch at a time, by how many coordinates toggled in the epoch before the last:
+// that is known without keeping the device waiting. Epochs begin at fixed
+// iterations, so that the choice does not depend on how Step is cut.
 template <typename Real>
 class FrankWolfe final : public Iteration {
  public:
@@ -80,20 +86,33 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<float> saliency;  // empty before the first Round
   };
 
+  // One iteration as a graph, from the second launch on.
+  struct StepGraph {
+    bool launched = false;
+    GraphExec exec;
+  };
+
   FrankWolfe(const DeviceLayer<Real>& layer, const Device& device)
       : layer_(layer), device_(device) {}
   absl::Status Allocate(const StartPoint& start);
   absl::Status Initialise();
 
   absl::Status RunSteps(const StepRequest& request);
-  absl::Status EnqueueStep(int64_t iteration);
+  absl::Status EnqueueStep(int64_t iteration, bool dense);
+  template <typename Enqueue>
+  absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
   absl::Status EnqueueSparseStep();
-  absl::Status EnqueueRefresh(bool recompute_vertex, bool replace_product);
+  absl::Status EnqueueDenseStep();
+  absl::Status EnqueueRefresh(bool dense, bool replace_product);
   absl::Status RecomputeVertexProduct();
   absl::Status CompareWithDense(bool replace);
   // Body(first row, rows) for the panels that dense products are formed in.
   template <typename Body>
   absl::Status ForEachPanel(const Body& body);
+  absl::Status EnqueueCount(int64_t epoch);
+  absl::StatusOr<bool> LearnCount(int64_t epoch);
+  void KeepCount(int64_t epoch);
+  bool DenseIn(int64_t epoch) const;
   absl::StatusOr<StepStats> ReadStats();
   absl::Status SkipSteps(const StepRequest& request);
 
@@ -101,11 +120,25 @@ class FrankWolfe final : public Iteration {
   const Device device_;
   Buffers buffers_;
   Iterate<Real> it_;
-  GraphExec graph_;  // one iteration without dense products
-  Event progress_[2];
-  PinnedBuffer<IterationState> seen_;  // of the batch before the last
-  int64_t iteration_ = 0;              // as of the last Step
+  DeviceBuffer<Real> panel_;  // the left operand of a dense product
+  StepGraph sparse_step_;
+  StepGraph dense_step_;  // with U as a dense product
+  bool capturing_ = false;
+  int64_t iteration_ = 0;  // as of the last Step
   bool unfinished_ = false;
+
+  // How many coordinates toggled up to the end of the last kEpochs epochs. The
+  // device writes the state at the end of epoch e to slot e % kEpochs of `seen_`.
+  static constexpr size_t kEpochs = 4;
+  struct Count {
+    int64_t epoch = -1;
+    uint64_t toggled = 0;
+  };
+  int64_t epoch_ = 1;          // iterations
+  int64_t first_toggles_ = 0;  // of iteration 0
+  Count counts_[kEpochs];
+  Event progress_[kEpochs];
+  PinnedBuffer<IterationState> seen_;
 };
 
 // Bytes on the device that the iteration of a layer holds, the layer itself

@@ -83,6 +83,9 @@ absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream);
 // LaunchToggle, then U, then LaunchVertexLoss, then LaunchTakeStep.
 template <typename Real>
 absl::Status LaunchToggle(const Iterate<Real>& it, cudaStream_t stream);
+// IterationState::pending: how many coordinates the next step toggles.
+template <typename Real>
+absl::Status LaunchCountToggles(const Iterate<Real>& it, cudaStream_t stream);
 // b = <D(previous), U>.
 template <typename Real>
 absl::Status LaunchVertexLoss(const Iterate<Real>& it, cudaStream_t stream);

@@ -28,9 +28,10 @@ struct IterationState {
   double gap = 0;
   double step_size = 0;
   double lower_bound = 0;
-  double vertex_loss = 0;   // b_{t-1}; b_t once V_t has been applied
-  double vertex_inner = 0;  // a_t
-  unsigned long long toggled = 0;
+  double vertex_loss = 0;          // b_{t-1}; b_t once V_t has been applied
+  double vertex_inner = 0;         // a_t
+  unsigned long long toggled = 0;  // over all steps
+  unsigned long long pending = 0;  // of the first step, counted in advance
   double drift = 0;
 
   // M_t = c (x + v P) for an entry x with the vertex bit v.

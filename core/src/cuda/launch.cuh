@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "core/src/cuda/cuda_status.h"
+#include "core/src/cuda/shared_limit.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 
@@ -25,11 +27,9 @@ template <typename... Parameters, typename... Arguments>
 absl::Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                     Arguments&&... arguments) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0) return absl::OkStatus();
-  // Above 48 KiB, static arrays included, a kernel has to be told that it may.
   if (shape.shared_bytes > 0) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       static_cast<int>(shape.shared_bytes)));
+    SPARSEFW_RETURN_IF_ERROR(
+        AllowShared(reinterpret_cast<const void*>(kernel), shape.shared_bytes));
   }
   cudaLaunchConfig_t config = {};
   config.gridDim =

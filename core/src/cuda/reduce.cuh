@@ -71,6 +71,21 @@ __device__ T BlockExclusiveScan(T value, T* total) {
   return result;
 }
 
+// The sum of an array, known to all threads of the one block that forms it.
+// Several loads of a thread are under way at once.
+__device__ inline double SumOf(const double* values, long long count) {
+  constexpr int kAhead = 8;
+  double sums[kAhead] = {};
+  long long i = threadIdx.x;
+  for (; i + (kAhead - 1) * kBlockThreads < count; i += kAhead * kBlockThreads) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) sums[k] += values[i + k * kBlockThreads];
+  }
+  for (; i < count; i += kBlockThreads) sums[0] += values[i];
+  for (int k = 1; k < kAhead; ++k) sums[0] += sums[k];
+  return BlockSum(sums[0]);
+}
+
 __device__ inline bool BitOf(const unsigned* words, long long col) {
   return ((words[col >> 5] >> (col & 31)) & 1U) != 0;
 }

@@ -11,7 +11,8 @@ namespace {
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
     PrunedKernel(Iterate<Real> it, Point point, int64_t first, Real* out) {
-  if (it.state->stopped != 0) return;
+  // Also where the iteration has stopped: the product that follows does not
+  // know, and writes U from this.
   const int64_t row = first + blockIdx.x;
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   if (col >= it.stride) return;

@@ -16,9 +16,7 @@ absl::Status SelectBy(const Source& source, const Iterate<Real>& it, const BitWo
 
 __global__ void FinishStepKernel(IterationState* state, const double* partial, int64_t count) {
   if (state->stopped != 0) return;
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) sum += partial[i];
-  sum = BlockSum(sum);
+  const double sum = SumOf(partial, count);
   if (threadIdx.x == 0) EvaluateVertex(*state, sum);
 }
 

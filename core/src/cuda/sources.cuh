@@ -18,9 +18,10 @@ template <typename Real>
 __device__ void MoveEntry(const Iterate<Real>& it, int64_t row, int64_t col) {
   const int64_t i = row * it.stride + col;
   const Real eta = static_cast<Real>(it.state->step_size);
+  const bool rewrite = it.state->rewrite != Rewrite::kNone;  // before the store below
   const Real product = it.product[i];
   it.product[i] = product + eta * (it.vertex_product[i] - product);
-  if (it.state->rewrite != Rewrite::kNone) {
+  if (rewrite) {
     const bool in_vertex = BitOf(it.previous + row * it.words(), col);
     it.entries[i] =
         static_cast<Real>(RewrittenEntry(*it.state, static_cast<double>(it.entries[i]), in_vertex));

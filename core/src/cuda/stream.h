@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/cuda_status.h"
+#include "sparsefw/mutex.h"
 
 namespace sparsefw::cuda {
 
@@ -62,10 +63,16 @@ inline absl::StatusOr<Event> CreateEvent() {
   return Event(event);
 }
 
+// Some calls wait for the whole device (making and destroying cuBLAS handles
+// and pinned memory), and would end a capture on any of its streams, whatever
+// thread it is in. Held by them and by CaptureGraph.
+Mutex& CaptureMutex();
+
 // What `enqueue(stream)` puts on the stream, as a graph that can be launched
 // again and again.
 template <typename Enqueue>
 absl::StatusOr<GraphExec> CaptureGraph(cudaStream_t stream, const Enqueue& enqueue) {
+  const MutexLock lock(CaptureMutex());
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   const absl::Status enqueued = enqueue(stream);
   cudaGraph_t captured = nullptr;

@@ -125,16 +125,28 @@ __global__ void __launch_bounds__(kBlockThreads) ToggleKernel(Iterate<Real> it) 
   }
 }
 
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) CountTogglesKernel(Iterate<Real> it) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  int count = 0;
+  if (index < it.rows * it.words()) count = __popc(it.previous[index] ^ it.vertex[index]);
+  count = BlockSum(count);
+  if (threadIdx.x == 0 && count > 0) {
+    atomicAdd(&it.state->pending, static_cast<unsigned long long>(count));
+  }
+}
+
+template <typename Real>
+int64_t WordBlocks(const Iterate<Real>& it) {
+  return (it.rows * it.words() + kBlockThreads - 1) / kBlockThreads;
+}
+
 enum class VertexLoss { kKnown, kChanged, kAnew };
 
 __global__ void TakeStepKernelImpl(IterationState* state, const double* partial, int64_t count,
                                    VertexLoss loss, bool wide) {
   if (state->stopped != 0) return;
-  double sum = 0;
-  if (loss != VertexLoss::kKnown) {
-    for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) sum += partial[i];
-    sum = BlockSum(sum);
-  }
+  const double sum = loss == VertexLoss::kKnown ? 0 : SumOf(partial, count);
   if (threadIdx.x != 0) return;
   if (loss == VertexLoss::kAnew) state->vertex_loss = 0;
   state->vertex_loss += sum;
@@ -146,9 +158,7 @@ __global__ void TakeStepKernelImpl(IterationState* state, const double* partial,
 // b alone, without a step.
 __global__ void VertexLossKernel(IterationState* state, const double* partial, int64_t count) {
   if (state->stopped != 0) return;
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) sum += partial[i];
-  sum = BlockSum(sum);
+  const double sum = SumOf(partial, count);
   if (threadIdx.x == 0) state->vertex_loss = sum;
 }
 
@@ -180,9 +190,12 @@ absl::Status TakeStep(const Iterate<Real>& it, int64_t count, VertexLoss loss,
 
 template <typename Real>
 absl::Status LaunchToggle(const Iterate<Real>& it, cudaStream_t stream) {
-  const int64_t words = it.rows * it.words();
-  return Launch(ToggleKernel<Real>, {.blocks_x = (words + kBlockThreads - 1) / kBlockThreads},
-                stream, it);
+  return Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
+}
+
+template <typename Real>
+absl::Status LaunchCountToggles(const Iterate<Real>& it, cudaStream_t stream) {
+  return Launch(CountTogglesKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
 
 template <typename Real>
@@ -208,6 +221,7 @@ absl::Status LaunchTakeStep(const Iterate<Real>& it, cudaStream_t stream) {
 
 #define SPARSEFW_INSTANTIATE(Real)                                                    \
   template absl::Status LaunchToggle<Real>(const Iterate<Real>&, cudaStream_t);       \
+  template absl::Status LaunchCountToggles<Real>(const Iterate<Real>&, cudaStream_t); \
   template absl::Status LaunchVertexUpdate<Real>(const Iterate<Real>&, cudaStream_t); \
   template absl::Status LaunchVertexLoss<Real>(const Iterate<Real>&, cudaStream_t);   \
   template absl::Status LaunchTakeStep<Real>(const Iterate<Real>&, cudaStream_t)
