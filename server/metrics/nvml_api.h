@@ -24,9 +24,9 @@ inline constexpr int kNvmlTemperatureGpu = 0;  // nvmlTemperatureSensors_t
 
 // nvmlMemory_t, in bytes.
 struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): NVML's own type
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int): with what the driver reserves
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;  // with what the driver reserves
 };
 
 // nvmlUtilization_t, in percent of the device's last sample period.
