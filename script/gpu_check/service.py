@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from operator import mul
 from pathlib import Path
 
@@ -68,11 +69,17 @@ class Server:
         if not ready:
             self.kill()
             raise StepFailed(f"the server was not ready within {seconds:.0f} s: {self._said()}")
-        self.address, self.device = ready[1], ready[3]
+        self.address, self.metrics, self.device = ready[1], ready[2], ready[3]
 
     def _said(self):
         self._log.seek(0)
         return " ".join(self._log.read().split())[-600:] or "no message"
+
+    def gpu_metrics(self, seconds):
+        """{'power_watts{device="cuda:0"}': 123.0, ...}; empty where NVML tells nothing."""
+        request = f"http://{self.metrics}/metrics"
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            return gpu_metrics_in(answer.read().decode())
 
     def drain(self, seconds):
         self._process.send_signal(signal.SIGTERM)
@@ -88,6 +95,11 @@ class Server:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+
+def gpu_metrics_in(text):
+    found = re.findall(r"^sparsefw_gpu_(\S+) (\S+)$", text, re.M)
+    return {series: float(value) for series, value in found}
 
 
 def read_safetensors(path):
@@ -202,8 +214,12 @@ def run(place, device, seconds, cases=CASES, compare=True):
                 if not abs(result["losses"]["final"] / other - 1) <= OTHER_DEVICE_TOLERANCE:
                     raise StepFailed(f"{case[0]}, {case[1]}: loss {result['losses']['final']:.6g} "
                                      f"on {server.device}, {other:.6g} on cpu", **facts)
+        metrics = ""
+        if server.device.startswith("cuda"):
+            facts["gpu_metrics"] = server.gpu_metrics(left())
+            metrics = f", {len(facts['gpu_metrics']) or 'no'} GPU metrics"
         server.drain(left())
     finally:
         server.kill()
     return (f"{len(cases)} jobs on {server.device}, losses of {formed} masks formed again in "
-            "float64, drained"), facts
+            f"float64{metrics}, drained"), facts

@@ -18,6 +18,8 @@ namespace {
 // A stream holds one message beyond the budget; with less than a few of them
 // uploads would crawl.
 constexpr int64_t kMinStagingBytes = int64_t{4} << 20;
+// More often would keep the driver busy; the sensors are no faster.
+constexpr absl::Duration kMinGpuMetricsPeriod = absl::Milliseconds(100);
 
 std::string EnvironmentName(std::string_view flag) {
   std::string name = "SPARSEFW_";
@@ -73,6 +75,17 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration*
       ->type_name("DURATION");
 }
 
+// Beside what AddDuration says of it.
+std::string CheckGpuMetricsPeriod(const std::string& text) {
+  absl::Duration period;
+  if (!absl::ParseDuration(text, &period) || period == absl::ZeroDuration() ||
+      period >= kMinGpuMetricsPeriod || period < absl::ZeroDuration()) {
+    return "";
+  }
+  return absl::StrFormat("must be 0 (off) or at least %s; got %s",
+                         absl::FormatDuration(kMinGpuMetricsPeriod), text);
+}
+
 std::string CheckHostPort(const std::string& text) {
   return ParseHostPort(text) ? "" : "must be HOST:PORT with a port in [0, 65535]; got " + text;
 }
@@ -125,6 +138,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
               "When an upload that nothing was written to is dropped");
   AddDuration(app, "--gc-interval", &config->gc_interval,
               "How often expired jobs, tensors and uploads are dropped");
+  AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,
+              "How often CUDA devices are measured through NVML; 0: never")
+      ->check(CheckGpuMetricsPeriod);
   app.add_option("--log-level", config->log_level, "debug, info, warning or error")
       ->check(OneOf({"debug", "info", "warning", "error"}));
   app.add_option("--log-format", config->log_format, "text or json")

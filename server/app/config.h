@@ -30,8 +30,9 @@ struct ServerConfig {
   absl::Duration fetch_grace = absl::Seconds(10);
   absl::Duration upload_idle_ttl = absl::Minutes(10);
   absl::Duration gc_interval = absl::Seconds(30);
-  std::string log_level = "info";   // debug, info, warning, error
-  std::string log_format = "text";  // text, json
+  absl::Duration gpu_metrics_period = absl::Seconds(5);  // 0: GPUs are not measured
+  std::string log_level = "info";                        // debug, info, warning, error
+  std::string log_format = "text";                       // text, json
 };
 
 struct Arguments {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/devices.h"
+#include "server/app/gpu_metrics.h"
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/solver_runner.h"
@@ -86,6 +87,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<TransientTensors> transient_;
   ResultFetches fetches_;
   PruneStreams prune_streams_;
+  std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
@@ -113,6 +115,10 @@ absl::Status ServerImpl::Open() {
   OpenJobs(*device.backend);
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
+  gpu_monitor_ = StartGpuMonitor(config_.gpu_metrics_period, &logger_);
+  if (gpu_monitor_ != nullptr) {
+    metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
+  }
   SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
                             MetricsEndpoint::Start(config_.metrics_listen, metrics_.get()));
   metrics_address_ = endpoint_->address();

@@ -23,18 +23,26 @@
 //   device_info{device,description,default,  gauge      always 1, for every device there is;
 //               reason}                                 reason: of the default one, why it is
 //   start_time_seconds                       gauge      Unix time
+//   gpu_memory_bytes{device,kind}            gauge      of the card: used, total
+//   gpu_utilization_ratio{device},           gauge      share of the time in which a kernel ran, in
+//   gpu_memory_utilization_ratio{device}                which memory was accessed
+//   gpu_temperature_celsius{device},         gauge
+//   gpu_power_watts{device}
 //
 // `method` of an RPC is "Service/Method"; every label has a fixed set of
 // values, and what is not in it counts as "other". The gauges from jobs to
-// draining are computed at each scrape and absent before SetGauges.
+// draining are computed at each scrape and absent before SetGauges; those of
+// GPUs are what SetGpus' function says at each scrape.
 #ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/metrics/gpu_sample.h"
 #include "server/metrics/metrics.h"
 
 namespace prometheus {
@@ -58,6 +66,8 @@ struct DeviceInfo {
 
 class PrometheusMetrics : public Metrics {
  public:
+  // `latest` is called at every scrape and does not block; set once, before the first.
+  virtual void SetGpus(std::function<std::vector<GpuSample>()> latest) = 0;
   // What an endpoint serves. Valid after this object is gone.
   virtual std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const = 0;
 };

@@ -162,6 +162,17 @@ def test_glibc(monkeypatch):
     assert "needs glibc 9.9" in machine.glibc_too_old("9.9")
 
 
+def test_gpu_metrics_of_the_service_step():
+    text = ('# TYPE sparsefw_gpu_power_watts gauge\n'
+            'sparsefw_gpu_power_watts{device="cuda:0"} 102.5\n'
+            'sparsefw_gpu_memory_bytes{device="cuda:0",kind="used"} 1.5e+09\n'
+            'sparsefw_tensors 3\n')
+    assert service.gpu_metrics_in(text) == {
+        'power_watts{device="cuda:0"}': 102.5,
+        'memory_bytes{device="cuda:0",kind="used"}': 1.5e9}
+    assert service.gpu_metrics_in("sparsefw_tensors 3\n") == {}
+
+
 def test_loss_and_counts_of_the_service_step():
     weight, gram = [[1.0, 2.0], [3.0, -1.0]], [[2.0, 0.5], [0.5, 1.0]]
     mask = [[1, 0], [0, 0]]

@@ -46,6 +46,7 @@ TEST_F(CudaModuleTest, FindsDevicesInTheirOrder) {
   EXPECT_EQ(found.devices[1].name, "cuda:1");
   EXPECT_EQ(found.devices[1].backend->name(), "cuda");
   EXPECT_EQ(found.devices[1].backend->Describe().memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(found.devices[1].backend->Describe().pci_bus_id, "00000000:03:00.0");
   EXPECT_EQ(found.reason, "cuda:0 is Fake GPU A, cuda:1 is Fake GPU B");
 }
 

@@ -116,6 +116,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = 4;
+  properties->pciBusID = 0x3b;
   properties->l2CacheSize = 50 * 1024 * 1024;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->sharedMemPerMultiprocessor = 228 * 1024;

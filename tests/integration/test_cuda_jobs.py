@@ -2,14 +2,16 @@
 tests/cuda_on_host (the CUDA engine's own sources, on the host) unless the machine has a real one
 and SPARSEFW_REQUIRE_GPU=1 asks for it."""
 import os
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from support import safetensors
-from support.processes import BIN_DIR, Cli
+from support.processes import BIN_DIR, Cli, wait_until
 
+FAKE_NVML = BIN_DIR.parent / "tests/fake_nvml"
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
 REAL = os.environ.get("SPARSEFW_REQUIRE_GPU") == "1"
 
@@ -17,6 +19,8 @@ REAL = os.environ.get("SPARSEFW_REQUIRE_GPU") == "1"
 @pytest.fixture
 def server(start_server):
     env = {"SPARSEFW_CUDA_MODULE": None if REAL else str(EMULATED)}
+    if not REAL:
+        env["LD_LIBRARY_PATH"] = str(FAKE_NVML)
     return start_server("--device", "cuda", env=env)
 
 
@@ -39,6 +43,22 @@ def test_the_server_says_which_device_it_uses(server):
     device = info["devices"][0]
     assert ("emulated on the host" in device["description"]) == (not REAL)
     assert 0 < device["memory_free_bytes"] <= device["memory_bytes"]
+
+
+def test_the_card_is_measured(server):
+    """By the PCI bus id that the engine tells; on a real device, through the real NVML."""
+    def memory():
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        name = 'sparsefw_gpu_memory_bytes{device="cuda:0",kind="'
+        return {line[len(name):].split('"')[0]: float(line.split()[-1])
+                for line in lines if line.startswith(name)}
+
+    found = wait_until(memory, 30, f"memory of the card; log:\n{server.log()}")
+    assert 0 < found["used"] < found["total"]
+    if not REAL:
+        assert found == {"used": 2 << 30, "total": 80 << 30}
+    assert "no GPU metrics" not in server.log()
 
 
 @pytest.mark.parametrize("pattern", ["unstructured", "per-row", "2:4"])

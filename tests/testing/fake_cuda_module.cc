@@ -1,7 +1,8 @@
 // A module that stands for CUDA's where there is no device. What it does is in
 // the environment variable SPARSEFW_FAKE_CUDA:
 //
-//   not set       two devices, which compute as the reference does
+//   not set       two devices, which compute as the reference does; on the PCI bus the
+//                 second one comes first
 //   other_build   it was made from something else
 //   no_driver     open returns a status
 //   no_device     open finds nothing
@@ -34,7 +35,8 @@ class FakeDevice final : public Backend {
     return {.name = absl::StrFormat("cuda:%d", number_),
             .description = absl::StrFormat("Fake GPU %c", 'A' + number_),
             .memory_bytes = (number_ + 1) * (int64_t{1} << 30),
-            .memory_free_bytes = (number_ + 1) * (int64_t{1} << 29)};
+            .memory_free_bytes = (number_ + 1) * (int64_t{1} << 29),
+            .pci_bus_id = number_ == 0 ? "00000000:82:00.0" : "00000000:03:00.0"};
   }
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {

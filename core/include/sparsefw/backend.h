@@ -185,6 +185,7 @@ struct DeviceDescription {
   std::string description;  // "AMD EPYC 9B14, 2 threads, AVX-512"
   int64_t memory_bytes = 0;
   int64_t memory_free_bytes = 0;
+  std::string pci_bus_id = {};  // "00000000:3B:00.0", as NVML writes it; "" for what is no card
 };
 
 // What a job asks for beside the iteration, as far as memory depends on it.

@@ -27,7 +27,9 @@ class CudaBackend final : public Backend {
         description_(absl::StrFormat("%s, compute capability %d.%d, %d multiprocessors",
                                      properties.name, properties.major, properties.minor,
                                      properties.multiProcessorCount)),
-        memory_bytes_(static_cast<int64_t>(properties.totalGlobalMem)) {}
+        memory_bytes_(static_cast<int64_t>(properties.totalGlobalMem)),
+        pci_bus_id_(absl::StrFormat("%08X:%02X:%02X.0", properties.pciDomainID, properties.pciBusID,
+                                    properties.pciDeviceID)) {}
 
   std::string_view name() const override { return "cuda"; }
 
@@ -41,7 +43,8 @@ class CudaBackend final : public Backend {
     return {.name = name_,
             .description = description_,
             .memory_bytes = memory_bytes_,
-            .memory_free_bytes = static_cast<int64_t>(free)};
+            .memory_free_bytes = static_cast<int64_t>(free),
+            .pci_bus_id = pci_bus_id_};
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
@@ -68,6 +71,7 @@ class CudaBackend final : public Backend {
   const std::string name_;
   const std::string description_;
   const int64_t memory_bytes_;
+  const std::string pci_bus_id_;
 };
 
 absl::Status Unavailable(std::string message) {

@@ -224,6 +224,14 @@ TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
 // Every label set that can occur, and still few enough series.
 TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
   metrics_->SetGauges([] { return Gauges(); });
+  metrics_->SetGpus([] {
+    return std::vector<GpuSample>{{.device = "cuda:0",
+                                   .memory = GpuSample::Memory{},
+                                   .utilization = 0,
+                                   .memory_utilization = 0,
+                                   .temperature_celsius = 0,
+                                   .power_watts = 0}};
+  });
   metrics_->RpcStarted("x");
   metrics_->RpcEnded("x", "INTERNAL", absl::Seconds(1));
   metrics_->ChunkRejected("OFFSET_GAP");

@@ -50,6 +50,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.staging_memory_bytes, int64_t{512} << 20);
   EXPECT_EQ(config.drain_grace, absl::Seconds(30));
   EXPECT_EQ(config.fetch_grace, absl::Seconds(10));
+  EXPECT_EQ(config.gpu_metrics_period, absl::Seconds(5));
   EXPECT_EQ(config.solve_memory_bytes, 0) << "from the machine";
   EXPECT_EQ(config.state_dir, "/home/x/.local/state/sparsefw-server");
   EXPECT_EQ(config.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
@@ -83,6 +84,8 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
                                          "5s",
                                          "--gc-interval",
                                          "250ms",
+                                         "--gpu-metrics-period",
+                                         "1m",
                                          "--log-level",
                                          "debug",
                                          "--log-format",
@@ -101,6 +104,7 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
   EXPECT_EQ(config.upload_idle_ttl, absl::Seconds(5));
   EXPECT_EQ(config.gc_interval, absl::Milliseconds(250));
+  EXPECT_EQ(config.gpu_metrics_period, absl::Minutes(1));
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.log_format, "json");
 }
@@ -131,6 +135,9 @@ TEST_F(ConfigTest, BadUsageNamesTheFlag) {
   ExpectBad({"--host-memory", "8 gigs"}, "must be a size of at least 1 bytes");
   ExpectBad({"--staging-memory", "1MiB"}, "at least 4194304 bytes");
   ExpectBad({"--drain-grace", "soon"}, "must be a duration like 30s or 5m; got soon");
+  ExpectBad({"--gpu-metrics-period", "99ms"}, "must be 0 (off) or at least 100ms; got 99ms");
+  ExpectBad({"--gpu-metrics-period=-1s"}, "must be a duration like 30s or 5m; got -1s");
+  ExpectBad({"--gpu-metrics-period", "often"}, "must be a duration like 30s or 5m; got often");
   ExpectBad({"--device", "tpu"}, "must be auto, cpu, reference, cuda or cuda:N[,N]; got tpu");
   ExpectBad({"--log-level", "loud"}, "debug, info, warning, error");
   ExpectBad({"--config", "/no/such/file"}, "/no/such/file");

@@ -23,6 +23,9 @@ struct cudaDeviceProp {
   int major;
   int minor;
   int multiProcessorCount;
+  int pciDomainID;
+  int pciBusID;
+  int pciDeviceID;
   int l2CacheSize;
   int maxThreadsPerMultiProcessor;
   size_t sharedMemPerMultiprocessor;
