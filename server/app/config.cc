@@ -58,6 +58,32 @@ CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, in
       ->type_name("SIZE");
 }
 
+// "80%" or "40GiB".
+CLI::Option* AddBytesOrShare(CLI::App& app, const std::string& flag, int64_t* bytes, double* share,
+                             const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [flag, bytes, share](const std::string& text) {
+            int percent = 0;
+            if (text.ends_with('%') &&
+                absl::SimpleAtoi(text.substr(0, text.size() - 1), &percent) && percent >= 1 &&
+                percent <= 100) {
+              *share = percent / 100.0;
+              *bytes = 0;
+              return;
+            }
+            const std::optional<int64_t> size = ParseBytes(text);
+            if (!size.has_value()) {
+              throw CLI::ValidationError(
+                  flag, "must be a size like 40GiB or a share from 1% to 100%; got " + text);
+            }
+            *bytes = *size;
+          },
+          help)
+      ->type_name("SIZE|PERCENT");
+}
+
 CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration* value,
                          const std::string& help) {
   return app
@@ -118,7 +144,7 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
   app.add_option("--device", config->device, "auto, cpu, reference, cuda or cuda:N[,N]")
       ->check(CheckDevice);
-  app.add_option("--workers", config->workers, "Jobs that run at the same time")
+  app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
       ->check(CLI::Range(1, 1024));
   app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
       ->check(CLI::Range(1, 1024));
@@ -127,6 +153,12 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
            "Budget of messages between network and disk");
   AddBytes(app, "--solve-memory", &config->solve_memory_bytes, 1,
            "Working memory of all running jobs together; 80 % of the machine's");
+  AddBytesOrShare(app, "--device-memory", &config->device_memory_bytes,
+                  &config->device_memory_share,
+                  "Memory of each CUDA device that jobs may use together; 90% of what is free");
+  app.add_option("--streams-per-device", config->streams_per_device,
+                 "Jobs that run at the same time on each CUDA device")
+      ->check(CLI::Range(1, 64));
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));

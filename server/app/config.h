@@ -24,6 +24,11 @@ struct ServerConfig {
   int64_t host_memory_bytes = int64_t{8} << 30;
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
+  // Of a device's memory, what jobs may use together: bytes, or of what is free
+  // at the start this share.
+  int64_t device_memory_bytes = 0;  // 0: the share
+  double device_memory_share = 0.9;
+  int streams_per_device = 4;
   int64_t max_tensor_bytes = int64_t{64} << 30;
   int max_queued_jobs = 10000;
   absl::Duration drain_grace = absl::Seconds(30);

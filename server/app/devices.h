@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/jobs/device_pool.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::server {
@@ -15,6 +16,7 @@ namespace sparsefw::server {
 // Decided once, at start-up, and then reported: nothing falls back silently.
 struct DefaultDevice {
   const Backend* backend = nullptr;
+  std::vector<const Backend*> pool;  // that jobs for the default device may run on
   DeviceDescription device;
   std::string reason;  // why this one
 };
@@ -23,8 +25,21 @@ struct DefaultDevice {
 // Errors: those of FindBackend.
 absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag);
 
-// `name` as in JobSpec.device: "" and "auto" mean the default. Errors: as above.
-absl::StatusOr<const Backend*> ResolveDevice(std::string_view name, const Backend& otherwise);
+// Those that may run a job. `name` as in JobSpec.device: "" and "auto" mean the
+// default, "cuda" any CUDA device. Errors: as above.
+absl::StatusOr<std::vector<const Backend*>> ResolveDevices(
+    std::string_view name, const std::vector<const Backend*>& otherwise);
+
+// Whether jobs reserve memory and a stream of it: CUDA devices.
+bool InPool(const Backend& backend);
+
+struct PoolOptions {
+  int64_t memory_bytes = 0;   // of each device; 0: the share
+  double memory_share = 0.9;  // of what is free now
+  int streams = 4;
+};
+// Every device of the pool, as it is now.
+std::vector<PoolDevice> PoolDevices(const PoolOptions& options);
 
 std::vector<DeviceDescription> DescribeDevices();
 

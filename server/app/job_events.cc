@@ -59,6 +59,12 @@ void JobEvents::OnEnded(const Job& job) {
                 {"solve_s", absl::ToDoubleSeconds(solve.solve_time)}});
 }
 
+void JobEvents::OnDeviceLost(const std::string& device, const Job& job, const absl::Status& error) {
+  logger_->Log(LogLevel::kError, "device_lost",
+               {{"device", device}, {"job", job.name}, {"error", error.ToString()}});
+  if (device_lost_) device_lost_();
+}
+
 void JobEvents::OnBackgroundError(const Job& job, const absl::Status& error) {
   logger_->Log(LogLevel::kError, "job_background_error",
                {{"job", job.name}, {"error", error.ToString()}});

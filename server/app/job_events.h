@@ -11,15 +11,19 @@ namespace sparsefw::server {
 // Thread-safe.
 class JobEvents final : public JobListener {
  public:
-  JobEvents(Metrics* metrics, Logger* logger) : metrics_(metrics), logger_(logger) {}
+  // device_lost: called after it was logged.
+  JobEvents(Metrics* metrics, Logger* logger, std::function<void()> device_lost = {})
+      : metrics_(metrics), logger_(logger), device_lost_(std::move(device_lost)) {}
   void OnAccepted(const Job& job) override;
   void OnStarted(const Job& job) override;
   void OnEnded(const Job& job) override;
+  void OnDeviceLost(const std::string& device, const Job& job, const absl::Status& error) override;
   void OnBackgroundError(const Job& job, const absl::Status& error) override;
 
  private:
   Metrics* const metrics_;
   Logger* const logger_;
+  const std::function<void()> device_lost_;
 };
 
 }  // namespace sparsefw::server

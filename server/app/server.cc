@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -69,7 +70,8 @@ class ServerImpl final : public Server {
 
  private:
   absl::Status OpenStores(const Backend& backend);
-  void OpenJobs(const Backend& backend);
+  void OpenJobs(const DefaultDevice& device);
+  void CheckHealth();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void LogMissingDevices();
@@ -102,6 +104,7 @@ class ServerImpl final : public Server {
   std::string address_;
   std::string metrics_address_;
   int64_t solve_memory_bytes_ = 0;
+  std::set<std::string> default_devices_;  // of the pool; empty when the default is not in it
 
   Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
@@ -112,7 +115,7 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
-  OpenJobs(*device.backend);
+  OpenJobs(device);
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(config_.gpu_metrics_period, &logger_);
@@ -151,18 +154,37 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
   return absl::OkStatus();
 }
 
-void ServerImpl::OpenJobs(const Backend& backend) {
+void ServerImpl::OpenJobs(const DefaultDevice& device) {
   SolverRunnerOptions runner;
-  runner.default_backend = &backend;
+  runner.default_backends = device.pool;
+  for (const Backend* backend : device.pool) {
+    if (InPool(*backend)) default_devices_.insert(backend->Describe().name);
+  }
   runner.threads_per_job = ThreadsPerJob(config_.workers);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
   runner_ = std::make_unique<SolverRunner>(tensors_.get(), transient_.get(), runner);
-  events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_);
+  events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_, [this] { CheckHealth(); });
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
   options.working_memory_bytes = runner.solve_memory_bytes;
+  options.devices = PoolDevices({.memory_bytes = config_.device_memory_bytes,
+                                 .memory_share = config_.device_memory_share,
+                                 .streams = config_.streams_per_device});
+  for (const PoolDevice& one : options.devices) {
+    logger_.Log(
+        LogLevel::kInfo, "device",
+        {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
+  }
   jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
+}
+
+// Once no device is left that may run jobs for the default one.
+void ServerImpl::CheckHealth() {
+  for (const DeviceUsage& usage : jobs_->devices()) {
+    if (!usage.lost && default_devices_.contains(usage.device.name)) return;
+  }
+  if (!default_devices_.empty()) listener_->StopServing();
 }
 
 void ServerImpl::FillContext(const DefaultDevice& device) {
@@ -215,6 +237,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
   gauges.draining = registry_.draining();
+  gauges.devices = jobs_->devices();
   return gauges;
 }
 

@@ -67,6 +67,25 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   return most;
 }
 
+// Likewise on the device, of one whose pool it is: the engine of a sweep works in
+// the precision of its first point.
+int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, ConstMatrixView weights,
+                    ConstMatrixView gram) {
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  int64_t most = 0;
+  for (const SweepPoint& point : points) {
+    const WorkAsked asked = {.swaps = point.options.swaps,
+                             .reconstruct = point.options.reconstruct,
+                             .sweep = points.size() > 1,
+                             .iterates = point.options.method == Method::kSparseFw,
+                             .weights = weights.dtype(),
+                             .gram = gram.dtype(),
+                             .product_precision = points.front().options.product_precision};
+    most = std::max(most, backend.EstimateDeviceBytes(weights.rows(), weights.cols(), asked));
+  }
+  return most;
+}
+
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
     return WithReason(
@@ -88,6 +107,13 @@ absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t lim
 }  // namespace
 
 struct SolverRunner::SolverInputs final : JobRunner::Inputs {
+  // Where the manager placed it.
+  const Backend& backend() const {
+    for (const Backend* one : backends) {
+      if (!device.empty() && one->Describe().name == device) return *one;
+    }
+    return *backends.front();
+  }
   explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
   ~SolverInputs() override {
     std::vector<std::string> names;
@@ -105,7 +131,8 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   std::shared_ptr<const TensorHandle> saliency;          // may be null
   std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
   std::optional<Mask> warm_mask;
-  const Backend* backend = nullptr;
+  std::vector<const Backend*> backends;  // that may run it
+  bool ran = false;
   ByteBudget::Reservation result_room;
 };
 
@@ -176,7 +203,8 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   SPARSEFW_RETURN_IF_ERROR(
       CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
   auto inputs = std::make_shared<SolverInputs>(transient_);
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->backend, ResolveDevice(spec.device, *options_.default_backend));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->backends,
+                            ResolveDevices(spec.device, options_.default_backends));
   SPARSEFW_ASSIGN_OR_RETURN(inputs->weight, Acquire("weight", spec.weight, TensorKind::kWeight));
   SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire("gram", spec.gram, TensorKind::kGram));
   const int64_t rows = inputs->rows = inputs->weight->info().spec.rows;
@@ -184,9 +212,15 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   SPARSEFW_RETURN_IF_ERROR(CheckPoints(
       spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
   SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
-  inputs->working_bytes = WorkingBytes(*inputs->backend, spec, rows, cols);
+  const Backend& backend = *inputs->backends.front();
+  inputs->working_bytes = WorkingBytes(backend, spec, rows, cols);
   SPARSEFW_RETURN_IF_ERROR(
       CheckMemory(rows, cols, inputs->working_bytes, options_.solve_memory_bytes));
+  if (InPool(backend)) {
+    DeviceNeed& need = inputs->device_need;
+    for (const Backend* one : inputs->backends) need.devices.push_back(one->Describe().name);
+    need.bytes = DeviceBytes(backend, spec, inputs->weight->matrix(), inputs->gram->matrix());
+  }
   // Held from acceptance on: a job that has run for an hour finds room for its mask.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room,
                             store_->ReserveRoom(ResultBytes(spec, inputs->weight->info().spec)));
@@ -210,6 +244,13 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     const Job& job, Inputs& inputs, const StopSignal& stop,
     const std::function<void(const ProgressReport&)>& report) {
   auto& in = static_cast<SolverInputs&>(inputs);
+  // Of a sweep whose device was lost some masks may have used it.
+  if (std::exchange(in.ran, true)) {
+    in.result_room = ByteBudget::Reservation();
+    SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
+                              store_->ReserveRoom(ResultBytes(job.spec, in.weight->info().spec)));
+  }
+  const Backend& backend = in.backend();
   Problem problem;
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
@@ -224,10 +265,13 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   }
   ResultWriter writer(store_, job, *in.weight, &in.result_room);
   SweepResults results(points, job.spec.sweep_keep, writer, report);
-  SPARSEFW_RETURN_IF_ERROR(SolveSweep(problem, points, *in.backend, results, &stop));
+  if (absl::Status solved = SolveSweep(problem, points, backend, results, &stop); !solved.ok()) {
+    for (const std::string& mask : results.StoredMasks()) store_->DeleteTensor(mask).IgnoreError();
+    return solved;
+  }
   SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
   if (job.spec.sweep.empty()) result.sweep.clear();
-  result.device = in.backend->Describe().name;
+  result.device = backend.Describe().name;
   result.queue_time = job.start_time - job.create_time;
   return result;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "server/jobs/job_manager.h"
 #include "server/rpc/transient_tensors.h"
@@ -18,7 +19,7 @@
 namespace sparsefw::server {
 
 struct SolverRunnerOptions {
-  const Backend* default_backend = nullptr;  // required
+  std::vector<const Backend*> default_backends;  // required: DefaultDevice::pool
   int threads_per_job = 1;
   // Host memory of all running jobs together.
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -42,6 +43,8 @@ SweepResults::Best* SweepResults::BestOf(const Pattern& pattern) {
 absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> result) {
   SweepOutcome& outcome = outcomes_.emplace_back();
   if (!result.ok()) {
+    // The other points need the device as well.
+    if (ReasonOf(result.status()) == "DEVICE_LOST") return result.status();
     outcome.error = std::move(result).status();
     return absl::OkStatus();
   }
@@ -57,6 +60,14 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
     *best = {point, *std::move(result)};
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> SweepResults::StoredMasks() const {
+  std::vector<std::string> masks;
+  for (const SweepOutcome& outcome : outcomes_) {
+    if (!outcome.result.mask.empty()) masks.push_back(outcome.result.mask);
+  }
+  return masks;
 }
 
 absl::StatusOr<JobResult> SweepResults::Finish() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,8 @@ class SweepResults final : public SweepObserver {
   // Once all points have ended: stores what is still to be stored. An error
   // when no point has a result: the first point's.
   absl::StatusOr<JobResult> Finish();
+  // So far: of SweepKeep::kAll.
+  std::vector<std::string> StoredMasks() const;
 
  private:
   // Of all points with one pattern.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/jobs/device_pool.h"
 #include "server/jobs/event_channel.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_manager.h"
@@ -24,14 +25,14 @@ class ActiveJob {
             std::shared_ptr<EventChannel> listener_channel)
       : name(first->name),
         deadline(first->spec.options.deadline),
-        working_bytes(its_inputs->working_bytes),
+        need{its_inputs->working_bytes, its_inputs->device_need},
         listener(std::move(listener_channel)),
         job(std::move(first)),
         inputs(std::move(its_inputs)) {}
 
   const std::string name;
   const absl::Time deadline;
-  const int64_t working_bytes;
+  const JobNeed need;
   const std::shared_ptr<EventChannel> listener;
   StopSignal stop;
 

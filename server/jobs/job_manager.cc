@@ -76,10 +76,13 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
       runner_(*runner),
       listener_(listener != nullptr ? *listener : Silent()),
       listener_adapter_(std::make_shared<ListenerAdapter>(listener_)),
+      pool_(options.devices),
       random_(SeededFromTheSystem()) {
-  threads_.reserve(static_cast<size_t>(options.workers) + 1);
+  int jobs_at_once = options.workers;
+  for (const PoolDevice& device : options.devices) jobs_at_once += device.streams;
+  threads_.reserve(static_cast<size_t>(jobs_at_once) + 1);
   threads_.emplace_back([this] { DeadlineLoop(); });
-  for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { WorkerLoop(); });
+  for (int i = 0; i < jobs_at_once; ++i) threads_.emplace_back([this] { WorkerLoop(); });
 }
 
 JobManagerImpl::~JobManagerImpl() {
@@ -279,6 +282,11 @@ int64_t JobManagerImpl::running() const {
 int64_t JobManagerImpl::working_bytes() const {
   MutexLock lock(mutex_);
   return working_bytes_;
+}
+
+std::vector<DeviceUsage> JobManagerImpl::devices() const {
+  MutexLock lock(mutex_);
+  return pool_.usage();
 }
 
 JobManagerImpl::ActiveJobPtr JobManagerImpl::FindActive(std::string_view name) const {

@@ -8,11 +8,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/clock.h"
+#include "server/jobs/device_pool.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
 #include "sparsefw/stop_signal.h"
@@ -32,6 +34,11 @@ class JobRunner {
     int64_t cols = 0;
     // Host memory that the run will need on top of them, an upper estimate.
     int64_t working_bytes = 0;
+    // The devices of the pool that may run it, and bytes of one's memory, an
+    // upper estimate. No devices: it runs on the CPU.
+    DeviceNeed device_need;
+    // Where it runs, set before Run: of device_need.devices, or "".
+    std::string device;
   };
   // Everything that can be known before the run: tensors exist, their values
   // and shapes fit, options are in range, the device exists.
@@ -40,7 +47,9 @@ class JobRunner {
   // Called on a worker thread. `report` may be called from that thread only.
   // A result with stop_cause kCancelled or kDeadline carries the best mask so
   // far. absl::Cancelled: stopped before there was a mask. A result that is not
-  // all that was asked for says so (JobResult::incomplete).
+  // all that was asked for says so (JobResult::incomplete). An error with the
+  // reason DEVICE_LOST: the device it ran on is of no use any more; Run may then
+  // be called once more with the same inputs, for another device.
   virtual absl::StatusOr<JobResult> Run(
       const Job& job, Inputs& inputs, const StopSignal& stop,
       const std::function<void(const ProgressReport&)>& report) = 0;
@@ -57,6 +66,12 @@ class JobListener {
   virtual void OnAccepted(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;
+  // No job starts on the device any more; `job` was the first that noticed.
+  virtual void OnDeviceLost(const std::string& device, const Job& job, const absl::Status& error) {
+    static_cast<void>(device);
+    static_cast<void>(job);
+    static_cast<void>(error);
+  }
   // Something failed where nobody waits for an answer: progress that was not
   // stored and so not announced, an end that is kept in memory until it can be
   // stored, an expired job that stays.
@@ -67,11 +82,13 @@ class JobListener {
 };
 
 struct JobManagerOptions {
-  int workers = 1;              // >= 1
+  int workers = 1;              // >= 1; jobs that run on the CPU at once
   int max_queued_jobs = 10000;  // >= 1; those being validated count
   // Of all running jobs together. The first job of the queue waits until what
   // it needs is free, and the others behind it: none is overtaken for ever.
   int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
+  // What else runs jobs, each as many at once as it has streams.
+  std::vector<PoolDevice> devices = {};
   Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
@@ -90,6 +107,8 @@ class JobWatcher {
 // kQueued -> kCancelled | kFailed. Every change gives the job a higher
 // revision and is stored before any watcher sees it; only an end that the
 // store does not take is told all the same, and stored by CollectGarbage later.
+// A job whose device is lost is run once more, from its start, on another one
+// that may run it, as soon as there is room; it stays kRunning.
 // Nothing that a runner throws gets out: it becomes Internal.
 class JobManager {
  public:
@@ -98,7 +117,7 @@ class JobManager {
   // Ends every job and joins the workers.
   virtual ~JobManager() = default;
 
-  // Errors: what Prepare says;
+  // Errors: what Prepare says; DevicePool::CheckPossible;
   //         InvalidArgument    priority, deadline or result_ttl out of range
   //                            (OPTION_INVALID); REQUEST_ID_REUSED when the id
   //                            was used with another fingerprint
@@ -142,6 +161,7 @@ class JobManager {
   virtual int64_t running() const = 0;
   // Reserved by jobs that run, of working_memory_bytes.
   virtual int64_t working_bytes() const = 0;
+  virtual std::vector<DeviceUsage> devices() const = 0;
 };
 
 }  // namespace sparsefw::server

@@ -52,12 +52,18 @@ class JobManagerImpl final : public JobManager {
   int64_t queued() const override;
   int64_t running() const override;
   int64_t working_bytes() const override;
+  std::vector<DeviceUsage> devices() const override;
 
  private:
   using ActiveJobPtr = std::shared_ptr<ActiveJob>;
   struct Started {
     std::shared_ptr<const Job> job;
     std::shared_ptr<JobRunner::Inputs> inputs;
+  };
+  // A job that was taken from the queue, and where it runs.
+  struct Placed {
+    ActiveJobPtr active;  // null: stop
+    std::string device;   // "": on the CPU
   };
   struct Ending {
     JobState state = JobState::kCancelled;
@@ -85,11 +91,7 @@ class JobManagerImpl final : public JobManager {
   // Threads and changes of state: job_manager_run.cc.
   void WorkerLoop();
   void DeadlineLoop();
-  // Null: stop. Its working memory is reserved: ReleaseMemory when it has run.
-  ActiveJobPtr NextJob();
-  bool FirstFits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReleaseMemory(const ActiveJob& active);
-  void RunJob(const ActiveJobPtr& active);
+  void RunJob(Placed& placed);
   // Nothing when the job has ended, or ends here.
   std::optional<Started> Start(const ActiveJobPtr& active);
   absl::StatusOr<JobResult> CallRunner(const Job& job, ActiveJob& active,
@@ -107,6 +109,19 @@ class JobManagerImpl final : public JobManager {
   static void Deliver(ActiveJob& active);
   void CancelActive(const ActiveJobPtr& active);
 
+  // Places for jobs: job_manager_devices.cc.
+  // What it needs is reserved: Release when it has run.
+  Placed NextJob();
+  Placed TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Reserve(const Placed& placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Release(const Placed& placed);
+  absl::Status CheckPossible(const DeviceNeed& need) const;
+  // Ends queued jobs that no device can run any more.
+  void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);
+  // Waits until another device has room. Otherwise `lost`, or why it waits no longer.
+  absl::Status MoveToAnotherDevice(Placed& placed, const absl::Status& lost);
+  absl::StatusOr<JobResult> RunPlaced(Placed& placed, const Job& job, JobRunner::Inputs& inputs);
+
   ActiveJobPtr FindActive(std::string_view name) const;
   Job WithPosition(Job job) const;
   void RetryUnstored();
@@ -121,7 +136,7 @@ class JobManagerImpl final : public JobManager {
   const std::shared_ptr<JobWatcher> listener_adapter_;
 
   mutable Mutex mutex_;
-  CondVar work_;      // for workers: the queue, working_bytes_, or stopping_
+  CondVar work_;      // for workers: the queue, what is reserved, moving_, or stopping_
   CondVar deadline_;  // for the deadline thread: the first deadline, or stopping_
   CondVar claims_;    // for submissions: claimed_requests_
   CondVar progress_;  // for Drain: slots_, queue_, active_, ending_
@@ -131,8 +146,12 @@ class JobManagerImpl final : public JobManager {
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t working_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the jobs taken by workers
-  int64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;          // submissions on their way into the queue
-  int64_t ending_ ABSL_GUARDED_BY(mutex_) = 0;         // ended, watchers not told yet
+  int64_t on_cpu_ ABSL_GUARDED_BY(mutex_) = 0;         // of them, those that run on the CPU
+  DevicePool pool_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose device was lost and that wait for another, which they get first.
+  std::vector<const ActiveJob*> moving_ ABSL_GUARDED_BY(mutex_);
+  int64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;   // submissions on their way into the queue
+  int64_t ending_ ABSL_GUARDED_BY(mutex_) = 0;  // ended, watchers not told yet
   std::map<std::string, ActiveJobPtr, std::less<>> active_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ActiveJobPtr, std::less<>> unstored_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> claimed_requests_ ABSL_GUARDED_BY(mutex_);

@@ -12,33 +12,12 @@
 namespace sparsefw::server {
 
 void JobManagerImpl::WorkerLoop() {
-  while (const ActiveJobPtr active = NextJob()) {
-    RunJob(active);
-    ReleaseMemory(*active);
+  while (true) {
+    Placed placed = NextJob();
+    if (placed.active == nullptr) return;
+    RunJob(placed);
+    Release(placed);
   }
-}
-
-JobManagerImpl::ActiveJobPtr JobManagerImpl::NextJob() {
-  MutexLock lock(mutex_);
-  while (!stopping_ && (!starting_ || queue_.empty() || !FirstFits())) work_.Wait(mutex_);
-  if (stopping_) return nullptr;
-  ActiveJobPtr active = queue_.Pop();
-  working_bytes_ += active->working_bytes;
-  // One notification may stand for several jobs: the next may fit too.
-  if (!queue_.empty()) work_.NotifyOne();
-  return active;
-}
-
-// A job that is alone always fits: waiting would not change anything.
-bool JobManagerImpl::FirstFits() const {
-  return working_bytes_ == 0 ||
-         queue_.first().working_bytes <= options_.working_memory_bytes - working_bytes_;
-}
-
-void JobManagerImpl::ReleaseMemory(const ActiveJob& active) {
-  MutexLock lock(mutex_);
-  working_bytes_ -= active.working_bytes;
-  work_.NotifyAll();
 }
 
 // Ends queued jobs on time even when every worker is busy.
@@ -63,11 +42,12 @@ void JobManagerImpl::DeadlineLoop() {
   mutex_.Unlock();
 }
 
-void JobManagerImpl::RunJob(const ActiveJobPtr& active) {
+void JobManagerImpl::RunJob(Placed& placed) {
+  const ActiveJobPtr& active = placed.active;
   std::optional<Started> started = Start(active);
   if (!started) return;
   const Job& job = *started->job;
-  absl::StatusOr<JobResult> outcome = CallRunner(job, *active, *started->inputs);
+  absl::StatusOr<JobResult> outcome = RunPlaced(placed, job, *started->inputs);
   if (outcome.ok()) {
     outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
   }
@@ -223,6 +203,10 @@ void JobManagerImpl::Deliver(ActiveJob& active) {
 // A job that starts in between sees the signal; one that has ended has no use for it.
 void JobManagerImpl::CancelActive(const ActiveJobPtr& active) {
   active->stop.Request();
+  {
+    MutexLock lock(mutex_);
+    work_.NotifyAll();  // it may wait for another device
+  }
   End(active, JobState::kQueued, Ending());
 }
 

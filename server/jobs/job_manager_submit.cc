@@ -134,6 +134,7 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> JobManagerImpl::Prepare(const
     if (inputs.ok() && *inputs == nullptr) {
       return absl::InternalError("validating the job gave no inputs");
     }
+    if (inputs.ok()) SPARSEFW_RETURN_IF_ERROR(CheckPossible((*inputs)->device_need));
     return inputs;
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrFormat("validating the job failed: %s", error.what()));
@@ -177,13 +178,23 @@ absl::StatusOr<Job> JobManagerImpl::Accept(Job job, std::shared_ptr<JobRunner::I
 }
 
 void JobManagerImpl::Enqueue(const ActiveJobPtr& active) {
-  MutexLock job_lock(active->mutex);
-  if (active->job->state != JobState::kQueued) return;  // cancelled as soon as it was listed
-  MutexLock lock(mutex_);
-  queue_.Push(active->name, active->job->spec.priority, active->deadline, active);
-  work_.NotifyOne();
-  if (queue_.next_deadline() == active->deadline) deadline_.NotifyOne();
-  progress_.NotifyAll();
+  absl::Status possible;
+  {
+    MutexLock job_lock(active->mutex);
+    if (active->job->state != JobState::kQueued) return;  // cancelled as soon as it was listed
+    MutexLock lock(mutex_);
+    possible = pool_.CheckPossible(active->need.device);
+    if (possible.ok()) {
+      queue_.Push(active->name, active->job->spec.priority, active->deadline, active);
+      work_.NotifyOne();
+      if (queue_.next_deadline() == active->deadline) deadline_.NotifyOne();
+      progress_.NotifyAll();
+    }
+  }
+  // A device was lost since the job was found possible.
+  if (!possible.ok()) {
+    End(active, JobState::kQueued, {JobState::kFailed, std::move(possible), std::nullopt});
+  }
 }
 
 std::string JobManagerImpl::NewName() { return absl::StrFormat("jobs/%016x", random_()); }

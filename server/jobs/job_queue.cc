@@ -19,6 +19,15 @@ std::shared_ptr<ActiveJob> JobQueue::Pop() {
   return Take(items_.begin());
 }
 
+std::shared_ptr<ActiveJob> JobQueue::TakeFirst(const std::function<Look(const ActiveJob&)>& take) {
+  for (auto item = items_.begin(); item != items_.end(); ++item) {
+    const Look look = take(*item->second.job);
+    if (look == Look::kTake) return Take(item);
+    if (look == Look::kStop) break;
+  }
+  return nullptr;
+}
+
 void JobQueue::Remove(std::string_view name) {
   const auto key = keys_.find(name);
   if (key != keys_.end()) Take(items_.find(key->second));

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,9 +26,10 @@ class JobQueue {
  public:
   void Push(std::string_view name, int priority, absl::Time deadline,
             std::shared_ptr<ActiveJob> job);
-  // The queue is not empty.
-  const ActiveJob& first() const { return *items_.begin()->second.job; }
-  std::shared_ptr<ActiveJob> Pop();
+  std::shared_ptr<ActiveJob> Pop();  // the queue is not empty
+  // The first job for which `take` says kTake; null when none. kStop: look no further.
+  enum class Look { kTake, kPass, kStop };
+  std::shared_ptr<ActiveJob> TakeFirst(const std::function<Look(const ActiveJob&)>& take);
   void Remove(std::string_view name);
 
   // Removes and returns those whose deadline is not after `now`.

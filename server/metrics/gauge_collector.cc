@@ -33,6 +33,35 @@ prometheus::MetricFamily JobsByState(const Gauges& gauges) {
   return family;
 }
 
+prometheus::MetricFamily ByDevice(const char* name, const char* help, const Gauges& gauges,
+                                  int64_t (*value)(const DeviceUsage&)) {
+  prometheus::MetricFamily family{name, help, prometheus::MetricType::Gauge, {}};
+  for (const DeviceUsage& usage : gauges.devices) {
+    prometheus::ClientMetric metric = Value(value(usage));
+    metric.label.push_back({"device", usage.device.name});
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
+// Nothing where there is no pool.
+void AddDevices(const Gauges& gauges, std::vector<prometheus::MetricFamily>* families) {
+  if (gauges.devices.empty()) return;
+  families->push_back(ByDevice("sparsefw_device_lost", "1 once a fault has made it useless.",
+                               gauges, [](const DeviceUsage& u) { return int64_t{u.lost}; }));
+  families->push_back(ByDevice("sparsefw_device_memory_budget_bytes",
+                               "Its memory that running jobs may reserve together.", gauges,
+                               [](const DeviceUsage& u) { return u.device.memory_bytes; }));
+  families->push_back(ByDevice("sparsefw_device_memory_used_bytes",
+                               "Of it reserved by running jobs.", gauges,
+                               [](const DeviceUsage& u) { return u.reserved_bytes; }));
+  families->push_back(ByDevice("sparsefw_device_streams", "Jobs that may run there at once.",
+                               gauges,
+                               [](const DeviceUsage& u) { return int64_t{u.device.streams}; }));
+  families->push_back(ByDevice("sparsefw_device_jobs", "Jobs that run there.", gauges,
+                               [](const DeviceUsage& u) { return int64_t{u.jobs}; }));
+}
+
 }  // namespace
 
 void GaugeCollector::Set(std::function<Gauges()> compute) {
@@ -48,7 +77,7 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
   }
   if (!compute) return {};
   const Gauges now = compute();
-  return {
+  std::vector<prometheus::MetricFamily> families = {
       JobsByState(now),
       Gauge("sparsefw_job_queue_depth", "Jobs that wait for a worker.", now.jobs_queued),
       Gauge("sparsefw_memory_budget_bytes", "Room for tensors and uploads.",
@@ -68,6 +97,8 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Gauge("sparsefw_watchers", "Watches open.", now.watchers),
       Gauge("sparsefw_draining", "1 while the server shuts down.", now.draining ? 1 : 0),
   };
+  AddDevices(now, &families);
+  return families;
 }
 
 }  // namespace sparsefw::server

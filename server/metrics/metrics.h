@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "server/jobs/device_pool.h"
 #include "server/jobs/job.h"
 
 namespace sparsefw::server {
@@ -28,6 +30,7 @@ struct Gauges {
   int64_t uploads = 0;
   int64_t watchers = 0;
   bool draining = false;
+  std::vector<DeviceUsage> devices = {};  // of the pool
 };
 
 // Thread-safe; every call is quick.

@@ -22,6 +22,11 @@
 //   build_info{version,compiler,build_type}  gauge      always 1
 //   device_info{device,description,default,  gauge      always 1, for every device there is;
 //               reason}                                 reason: of the default one, why it is
+//   device_lost{device}                      gauge      1 once a fault has made it useless
+//   device_memory_budget_bytes{device},      gauge      what running jobs may reserve together of
+//   device_memory_used_bytes{device}                    a CUDA device's memory, and have reserved
+//   device_streams{device},                  gauge      jobs that may run there at once, and that
+//   device_jobs{device}                                 do
 //   start_time_seconds                       gauge      Unix time
 //   gpu_memory_bytes{device,kind}            gauge      of the card: used, total
 //   gpu_utilization_ratio{device},           gauge      share of the time in which a kernel ran, in

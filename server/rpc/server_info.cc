@@ -3,17 +3,32 @@
 #include "server/rpc/convert.h"
 
 namespace sparsefw::server {
+namespace {
+
+void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
+  proto->set_job_memory_bytes(usage.device.memory_bytes);
+  proto->set_job_memory_used_bytes(usage.reserved_bytes);
+  proto->set_streams(usage.device.streams);
+  proto->set_running_jobs(usage.jobs);
+  proto->set_lost(usage.lost);
+}
+
+}  // namespace
 
 v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   const ServerFacts& facts = context.facts;
   v1::ServerInfo info;
   info.set_version(facts.version);
+  const std::vector<DeviceUsage> pool = context.jobs->devices();
   for (const DeviceDescription& device : facts.devices()) {
     v1::Device& proto = *info.add_devices();
     proto.set_name(device.name);
     proto.set_description(device.description);
     proto.set_memory_bytes(device.memory_bytes);
     proto.set_memory_free_bytes(device.memory_free_bytes);
+    for (const DeviceUsage& usage : pool) {
+      if (usage.device.name == device.name) SetUsage(usage, &proto);
+    }
   }
   info.set_default_device(facts.default_device);
   info.set_default_device_reason(facts.default_device_reason);

@@ -38,6 +38,11 @@ target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
 target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
+# Linked with the engine and the emulation: it asks the latter how much is allocated.
+sparsefw_test(cuda_device_bytes_test SOURCES cuda_device_bytes_test.cc
+  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
+  TIMEOUT 900)
+
 core_test(cuda_arithmetic_test unit)
 core_test(cuda_arithmetic_reconstruct_test unit)
 core_test(cuda_arithmetic_swap_test unit)

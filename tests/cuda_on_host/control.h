@@ -17,6 +17,10 @@ void SetFault(cudaError_t error, int64_t calls = 1);
 
 // Bytes of device memory that are allocated.
 size_t AllocatedBytes();
+// The most that were at once since the last ResetPeak, which makes it what is
+// allocated now.
+size_t PeakBytes();
+void ResetPeak();
 
 // Kernels launched so far, by all threads; those of a graph at each replay.
 int64_t KernelLaunches();

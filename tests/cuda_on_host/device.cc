@@ -30,6 +30,28 @@ cudaError_t Fault() {
   return calls_to_fault.fetch_sub(1) <= 1 ? fault.load() : cudaSuccess;
 }
 
+// SPARSEFW_CUDA_ON_HOST_FAULT: "<device>:<calls>".
+struct DeviceFault {
+  DeviceFault() {
+    const char* text = std::getenv("SPARSEFW_CUDA_ON_HOST_FAULT");
+    int the_device = -1;
+    long long count = 0;
+    if (text != nullptr && std::sscanf(text, "%d:%lld", &the_device, &count) == 2) {
+      device = the_device;
+      calls = count;
+    }
+  }
+  int device = -1;
+  std::atomic<int64_t> calls = 0;
+};
+
+// Counts a call on the current device.
+cudaError_t FaultOfEnvironment() {
+  static auto* device_fault = new DeviceFault;
+  if (current_device != device_fault->device) return cudaSuccess;
+  return device_fault->calls.fetch_sub(1) <= 1 ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
 }  // namespace
 
 cudaError_t Report(cudaError_t error) {
@@ -39,6 +61,7 @@ cudaError_t Report(cudaError_t error) {
 
 cudaError_t DeviceState() {
   if (DeviceCount() <= 0) return cudaErrorNoDevice;
+  if (const cudaError_t error = FaultOfEnvironment(); error != cudaSuccess) return error;
   return Fault();
 }
 
@@ -88,10 +111,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
+  const int count = cuda_on_host::DeviceCount();
+  if (count > 0 && (device < 0 || device >= count)) return Report(cudaErrorInvalidDevice);
   cuda_on_host::current_device = device;
-  return cudaSuccess;
+  return Report(DeviceState());
 }
 
 cudaError_t cudaGetDevice(int* device) {

@@ -1,6 +1,7 @@
 // Memory of the device and of the host, copies and fills.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@ struct Allocations {
   sparsefw::Mutex mutex;
   std::map<uintptr_t, size_t> sizes ABSL_GUARDED_BY(mutex);  // by address
   size_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  size_t peak ABSL_GUARDED_BY(mutex) = 0;
 };
 
 Allocations& Device() {
@@ -40,6 +42,7 @@ cudaError_t Allocate(void** pointer, size_t bytes) {
   std::memset(*pointer, 0xff, bytes);
   device.sizes.emplace(reinterpret_cast<uintptr_t>(*pointer), bytes);
   device.bytes += bytes;
+  device.peak = std::max(device.peak, device.bytes);
   return cudaSuccess;
 }
 
@@ -99,6 +102,18 @@ size_t AllocatedBytes() {
   Allocations& device = Device();
   sparsefw::MutexLock lock(device.mutex);
   return device.bytes;
+}
+
+size_t PeakBytes() {
+  Allocations& device = Device();
+  sparsefw::MutexLock lock(device.mutex);
+  return device.peak;
+}
+
+void ResetPeak() {
+  Allocations& device = Device();
+  sparsefw::MutexLock lock(device.mutex);
+  device.peak = device.bytes;
 }
 
 }  // namespace cuda_on_host

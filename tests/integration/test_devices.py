@@ -99,7 +99,8 @@ def test_auto_prefers_cuda(start_server, layer):
     assert info["devices"][1]["memory_free_bytes"] == 1 << 30
 
     cli = Cli(server.address)
-    for flags, device in (([], "cuda:0"), (["--device", "cuda:1"], "cuda:1"),
+    # cuda:1 has more memory.
+    for flags, device in (([], "cuda:1"), (["--device", "cuda:0"], "cuda:0"),
                           (["--device", "cpu"], "cpu")):
         result = cli.run(*layer.submit("--iterations", "20", "--json", *flags)).expect(0).json()
         assert result["device"] == device

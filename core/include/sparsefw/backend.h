@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sparsefw/dtype.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -188,11 +189,16 @@ struct DeviceDescription {
   std::string pci_bus_id = {};  // "00000000:3B:00.0", as NVML writes it; "" for what is no card
 };
 
-// What a job asks for beside the iteration, as far as memory depends on it.
+// What a job asks for, as far as memory depends on it.
 struct WorkAsked {
   bool swaps = false;
   bool reconstruct = false;
-  bool sweep = false;  // EngineProblem::shared
+  bool sweep = false;    // EngineProblem::shared
+  bool iterates = true;  // Step and Round are called
+  DType weights = DType::kF32;
+  DType gram = DType::kF32;
+  ProductPrecision product_precision = ProductPrecision::kFloat32;
+  Precision precision = Precision::kAuto;
 };
 
 // Thread-safe; lives as long as the program.
@@ -208,6 +214,14 @@ class Backend {
   // Upper estimate of the bytes that a solve of this shape holds, the caller's
   // W and G not counted.
   virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const = 0;
+  // Upper estimate, by a few per cent, of the bytes of the device's own memory
+  // that an engine of this work holds at its peak; 0 where the device is the host.
+  virtual int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const {
+    static_cast<void>(rows);
+    static_cast<void>(cols);
+    static_cast<void>(work);
+    return 0;
+  }
 };
 
 // The one table that knows the backends, in order of preference: one for each

@@ -10,6 +10,7 @@
 #include "core/src/cuda/cublas_library.h"
 #include "core/src/cuda/cuda_engine.h"
 #include "core/src/cuda/cuda_status.h"
+#include "core/src/cuda/device_bytes.h"
 #include "core/src/cuda/gram_accumulator.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -64,6 +65,10 @@ class CudaBackend final : public Backend {
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
     return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0);
+  }
+
+  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+    return PeakBytes(rows, cols, work);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/src/cuda/cuda_status.h"
+#include "core/src/cuda/device_bytes.h"
 #include "core/src/cuda/mask_loss.h"
 #include "core/src/cuda/reconstruct.h"
 #include "core/src/cuda/swap_refine.h"
@@ -36,11 +37,10 @@ absl::Status CudaEngine::OpenDevice(const EngineProblem& problem) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
   if (product_.has_value()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(stream_, CreateStream());
-  const bool small = problem.weights.size() < (int64_t{1} << 20);
+  const ConstMatrixView weights = problem.weights;
   SPARSEFW_ASSIGN_OR_RETURN(
       DenseProduct product,
-      DenseProduct::Create(stream_.get(),
-                           small ? DenseProduct::kSmallWorkspace : DenseProduct::kWorkspace));
+      DenseProduct::Create(stream_.get(), WorkspaceBytes(weights.rows(), weights.cols())));
   product_.emplace(std::move(product));
   return absl::OkStatus();
 }

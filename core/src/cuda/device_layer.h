@@ -39,12 +39,18 @@ struct DeviceLayer {
   int64_t size() const { return rows * stride; }
 };
 
+template <typename Real>
+int64_t LayerBytes(int64_t rows, int64_t cols) {
+  return int64_t{sizeof(Real)} * (rows + cols) * StrideOf(cols);
+}
+
 // The powers of two that bring max|W| and max|G| into range: scale.h.
 // Transient memory on the device: W and G as they are given, one at a time.
 absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
                                   cudaStream_t stream);
 
 // Copies from pageable host memory; returns when the host views may go.
+// Transient memory on the device: as above.
 template <typename Real>
 absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, ConstMatrixView gram,
                                             const Scale& scale, cudaStream_t stream);

@@ -48,6 +48,14 @@ absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillCo
   return absl::OkStatus();
 }
 
+template <typename Real>
+int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
+  const int64_t converted = std::is_same_v<Real, double> ? 0 : StrideOf(cols);
+  return 8 * std::min(kDepth, cols) * (rows + converted);
+}
+
+template int64_t Float64ProductBytes<float>(int64_t, int64_t);
+template int64_t Float64ProductBytes<double>(int64_t, int64_t);
 template absl::Status Float64Product(const DeviceLayer<float>&, int64_t, FillColumns, double*,
                                      const DeviceWork&);
 template absl::Status Float64Product(const DeviceLayer<double>&, int64_t, FillColumns, double*,

@@ -28,6 +28,10 @@ template <typename Real>
 absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
                             double* out, const DeviceWork& work);
 
+// What it holds on the device while it runs.
+template <typename Real>
+int64_t Float64ProductBytes(int64_t rows, int64_t cols);
+
 // to [count] = from, exactly.
 absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
 

@@ -398,18 +398,24 @@ absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
 template <typename Real>
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t stride = StrideOf(cols);
-  constexpr int64_t kSize = sizeof(Real);
-  const int64_t matrices = 4 * kSize * rows * stride + kSize * cols * stride;
-  const int64_t bits = 4 * rows * stride / 8;
+  const int64_t matrices = 3 * int64_t{sizeof(Real)} * rows * stride;
+  const int64_t bits = 3 * rows * stride / 8;
   const int64_t partial = 3 * 8 * rows * ColumnChunks(stride);
-  const int64_t panels = 2 * kSize * std::min(kPanelRows, rows) * stride;
+  const int64_t scratch = sizeof(IterationState) + sizeof(Selection) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
-  return matrices + bits + partial + panels + saliency;
+  return matrices + bits + partial + scratch + saliency;
+}
+
+template <typename Real>
+int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols) {
+  return 2 * int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * StrideOf(cols);
 }
 
 template class FrankWolfe<float>;
 template class FrankWolfe<double>;
 template int64_t FrankWolfeBytes<float>(int64_t, int64_t);
 template int64_t FrankWolfeBytes<double>(int64_t, int64_t);
+template int64_t FrankWolfePanelBytes<float>(int64_t, int64_t);
+template int64_t FrankWolfePanelBytes<double>(int64_t, int64_t);
 
 }  // namespace sparsefw::cuda

@@ -141,10 +141,13 @@ class FrankWolfe final : public Iteration {
   PinnedBuffer<IterationState> seen_;
 };
 
-// Bytes on the device that the iteration of a layer holds, the layer itself
-// and its dense products included.
+// Bytes on the device that an iteration holds beside the layer, from its first
+// Round on.
 template <typename Real>
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
+// On top of them while dense products are formed.
+template <typename Real>
+int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda
 

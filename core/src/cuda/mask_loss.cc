@@ -35,6 +35,24 @@ int64_t RowBytes(ConstMatrixView matrix) {
   return matrix.cols() * static_cast<int64_t>(SizeOf(matrix.dtype()));
 }
 
+// Rows of W, and where other weights are compared with it of those, that are on
+// the device at once.
+int64_t PartRows(int64_t rows, int64_t cols, DType weights, bool other) {
+  const auto entry = static_cast<int64_t>(SizeOf(weights) + (other ? sizeof(float) : 0));
+  return std::clamp<int64_t>(kPartBytes / (cols * entry), 1, rows);
+}
+
+// As LossSum::Allocate has it.
+int64_t LossSumBytes(int64_t rows, int64_t cols, DType weights, DType gram, bool other) {
+  const int64_t part = PartRows(rows, cols, weights, other);
+  const int64_t panel = std::min(kPanelRows, part);
+  const int64_t stripe = std::min(kStripeRows, cols);
+  const int64_t compared = other ? 4 * part * cols : rows * StrideOf(cols) / 8;
+  const int64_t stripes = (static_cast<int64_t>(SizeOf(gram)) + 8) * stripe * cols;
+  return static_cast<int64_t>(SizeOf(weights)) * part * cols + compared + stripes +
+         8 * panel * (stripe + cols) + 8 * rows;
+}
+
 class LossSum {
  public:
   // Either `mask` or `other` is null.
@@ -47,8 +65,7 @@ class LossSum {
         scale_(scale),
         work_(work),
         stripe_(std::min(kStripeRows, gram.rows())) {
-    const int64_t row_bytes = RowBytes(weights) + (other == nullptr ? 0 : RowBytes(other->view()));
-    part_rows_ = std::clamp<int64_t>(kPartBytes / row_bytes, 1, weights.rows());
+    part_rows_ = PartRows(weights.rows(), weights.cols(), weights.dtype(), other != nullptr);
     panel_rows_ = std::min(kPanelRows, part_rows_);
   }
 
@@ -144,6 +161,14 @@ class LossSum {
 };
 
 }  // namespace
+
+int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights, DType gram) {
+  return LossSumBytes(rows, cols, weights, gram, false);
+}
+
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights, DType gram) {
+  return LossSumBytes(rows, cols, weights, gram, true);
+}
 
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
                                 const Scale& scale, const StopSignal* stop,

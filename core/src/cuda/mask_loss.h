@@ -28,6 +28,10 @@ absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, c
                                 const Scale& scale, const StopSignal* stop,
                                 const DenseProduct& product, cudaStream_t stream);
 
+// What MaskLoss, or LossOfWeights, holds on the device.
+int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights, DType gram);
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights, DType gram);
+
 // ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
 absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
                                      const Matrix<float>& kept, const Scale& scale,

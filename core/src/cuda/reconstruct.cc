@@ -123,6 +123,17 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
       .Run(mask, request.out_of_time);
 }
 
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols) {
+  const int64_t stride = StrideOf(cols);
+  const int64_t panel = std::min(kPanelRows, rows);
+  const int64_t bits = rows * stride / 8;
+  return bits + (4 + 8) * panel * stride + 2 * 8 * panel +
+         RowConjugateGradients<Real>::Bytes(panel, cols) + Float64ProductBytes<Real>(panel, cols);
+}
+
+template int64_t ReconstructBytes<float>(int64_t, int64_t);
+template int64_t ReconstructBytes<double>(int64_t, int64_t);
 template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
                                                           const DeviceLayer<float>&, const Scale&,
                                                           const Mask&, const ReconstructRequest&,

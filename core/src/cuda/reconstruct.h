@@ -38,6 +38,10 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const StopSignal* stop,
                                                  const DenseProduct& product, cudaStream_t stream);
 
+// What ReconstructWeights holds on the device beside the layer.
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols);
+
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_H_

@@ -30,6 +30,11 @@ class RowConjugateGradients {
   static absl::StatusOr<RowConjugateGradients> Create(const DeviceLayer<Real>& layer, int64_t rows,
                                                       const DeviceWork& work);
 
+  static int64_t Bytes(int64_t rows, int64_t cols) {
+    const int64_t of_rows = rows * int64_t{sizeof(GradientRow) + 2 * sizeof(int)};
+    return int64_t{sizeof(Real)} * (4 * rows + 1) * StrideOf(cols) + of_rows + int64_t{sizeof(int)};
+  }
+
   // kept: words of the panel's mask; residual [rows, stride], columns outside
   // the mask are ignored; losses [rows]: at d = 0. All on the device.
   // Errors: Cancelled

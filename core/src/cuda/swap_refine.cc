@@ -227,6 +227,18 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Devic
   return refinement.Result(scale);
 }
 
+template <typename Real>
+int64_t RefineBytes(int64_t rows, int64_t cols) {
+  const int64_t stride = StrideOf(cols);
+  const int64_t bits = 3 * rows * stride / 8;
+  const int64_t of_rows =
+      rows * int64_t{8 + sizeof(RowProgress) + sizeof(RowTerms) + sizeof(RowMove)};
+  return 8 * rows * stride + bits + of_rows + 2 * 8 * stride + int64_t{sizeof(int)} +
+         Float64ProductBytes<Real>(rows, cols);
+}
+
+template int64_t RefineBytes<float>(int64_t, int64_t);
+template int64_t RefineBytes<double>(int64_t, int64_t);
 template absl::StatusOr<RefinedMask> RefineMask(const EngineProblem&, const DeviceLayer<float>&,
                                                 const Scale&, const Mask&, const RefineRequest&,
                                                 const StopSignal*, const DenseProduct&,

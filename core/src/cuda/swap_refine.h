@@ -35,6 +35,10 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Devic
                                        const RefineRequest& request, const StopSignal* stop,
                                        const DenseProduct& product, cudaStream_t stream);
 
+// What RefineMask holds on the device beside the layer.
+template <typename Real>
+int64_t RefineBytes(int64_t rows, int64_t cols);
+
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_SWAP_REFINE_H_

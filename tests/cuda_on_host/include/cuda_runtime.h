@@ -22,6 +22,9 @@
 // Environment, read at every call:
 //   SPARSEFW_CUDA_ON_HOST_DEVICES  number of devices (1)
 //   SPARSEFW_CUDA_ON_HOST_MEMORY   bytes of a device (8 GiB)
+//   SPARSEFW_CUDA_ON_HOST_FAULT    "<device>:<calls>": from the calls-th call with
+//                                  that device current, each of them fails with
+//                                  cudaErrorIllegalAddress: the device is lost
 //   SPARSEFW_CUDA_ON_HOST_ORDER    "backward": blocks and threads run from the
 //                                  last to the first. What a missing barrier
 //                                  hides in one order shows in the other.

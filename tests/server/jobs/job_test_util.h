@@ -95,6 +95,9 @@ class RecordingListener final : public JobListener {
     std::lock_guard<std::mutex> lock(mutex_);
     errors_.push_back(error);
   }
+  void OnDeviceLost(const std::string& device, const Job& job, const absl::Status&) override {
+    Add("lost " + device + " " + job.name);
+  }
   std::vector<std::string> calls() {
     std::lock_guard<std::mutex> lock(mutex_);
     return calls_;

@@ -48,6 +48,7 @@ class PuppetRunner final : public JobRunner {
     }
     auto inputs = std::make_shared<CountedInputs>(*this);
     inputs->working_bytes = working_bytes_of ? working_bytes_of(spec) : 0;
+    if (device_need_of) inputs->device_need = device_need_of(spec);
     return inputs;
   }
 
@@ -56,6 +57,7 @@ class PuppetRunner final : public JobRunner {
     EXPECT_EQ(inputs.rows, 3);
     std::unique_lock<std::mutex> lock(mutex_);
     runs_.push_back(job);
+    devices_.push_back(inputs.device);
     stops_[job.name] = &stop;
     changed_.notify_all();
     while (true) {
@@ -86,6 +88,12 @@ class PuppetRunner final : public JobRunner {
     const bool came = changed_.wait_for(lock, kPatience, [&] { return runs_.size() > n; });
     EXPECT_TRUE(came) << "run " << n << " did not start";
     return came ? runs_[n] : Job();
+  }
+  // Where the n-th run runs.
+  std::string WaitForDevice(size_t n) {
+    WaitForRun(n);
+    std::lock_guard<std::mutex> lock(mutex_);
+    return devices_.size() > n ? devices_[n] : "none";
   }
   size_t runs() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -129,6 +137,7 @@ class PuppetRunner final : public JobRunner {
 
   std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
   std::function<int64_t(const JobSpec&)> working_bytes_of;  // likewise
+  std::function<DeviceNeed(const JobSpec&)> device_need_of;
   std::atomic<bool> obey_stop = false;
 
  private:
@@ -147,6 +156,7 @@ class PuppetRunner final : public JobRunner {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Job> runs_;
+  std::vector<std::string> devices_;
   std::map<std::string, std::deque<Step>> steps_;
   std::map<std::string, int> steps_done_;
   std::map<std::string, const StopSignal*> stops_;

@@ -175,7 +175,9 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
             .tensors = 10,
             .uploads = 11,
             .watchers = 12,
-            .draining = true};
+            .draining = true,
+            .devices = {{.device = {"cuda:0", 16, 4}, .reserved_bytes = 17, .jobs = 3},
+                        {.device = {"cuda:1", 18, 4}, .lost = true}}};
   EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"running\"}"), "2");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
@@ -192,6 +194,12 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_uploads"), "11");
   EXPECT_EQ(Value("sparsefw_watchers"), "12");
   EXPECT_EQ(Value("sparsefw_draining"), "1");
+  EXPECT_EQ(Value("sparsefw_device_lost{device=\"cuda:0\"}"), "0");
+  EXPECT_EQ(Value("sparsefw_device_lost{device=\"cuda:1\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_device_memory_budget_bytes{device=\"cuda:0\"}"), "16");
+  EXPECT_EQ(Value("sparsefw_device_memory_used_bytes{device=\"cuda:0\"}"), "17");
+  EXPECT_EQ(Value("sparsefw_device_streams{device=\"cuda:1\"}"), "4");
+  EXPECT_EQ(Value("sparsefw_device_jobs{device=\"cuda:0\"}"), "3");
   gauges.jobs_queued = 0;
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "0");
 }

@@ -54,6 +54,22 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.solve_memory_bytes, 0) << "from the machine";
   EXPECT_EQ(config.state_dir, "/home/x/.local/state/sparsefw-server");
   EXPECT_EQ(config.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
+  EXPECT_EQ(config.device_memory_bytes, 0);
+  EXPECT_EQ(config.device_memory_share, 0.9);
+  EXPECT_EQ(config.streams_per_device, 4);
+}
+
+TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {
+  EXPECT_EQ(MustParse({"--device-memory", "2GiB"}).device_memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(MustParse({"--device-memory", "50%"}).device_memory_share, 0.5);
+  EXPECT_EQ(MustParse({"--streams-per-device", "2"}).streams_per_device, 2);
+  environment_["SPARSEFW_DEVICE_MEMORY"] = "2GiB";
+  EXPECT_EQ(MustParse({"--device-memory", "100%"}).device_memory_bytes, 0) << "the flag wins";
+  environment_.erase("SPARSEFW_DEVICE_MEMORY");
+  for (const char* bad : {"0%", "101%", "1.5%", "%", "much", "0", "-1"}) {
+    ExpectBad({"--device-memory", bad}, "must be a size like 40GiB or a share from 1% to 100%");
+  }
+  ExpectBad({"--streams-per-device", "0"}, "--streams-per-device");
 }
 
 TEST_F(ConfigTest, EveryFlagIsTaken) {

@@ -35,13 +35,32 @@ TEST(DeviceTest, AFlagIsObeyedOrRefused) {
 }
 
 TEST(DeviceTest, JobsGoWhereTheyAskTo) {
-  const Backend& otherwise = **FindBackend("reference");
-  EXPECT_EQ(*ResolveDevice("", otherwise), &otherwise);
-  EXPECT_EQ(*ResolveDevice("auto", otherwise), &otherwise);
-  EXPECT_EQ(*ResolveDevice("cuda:1", otherwise), Backends()[1]);
-  const absl::Status refused = ResolveDevice("cuda:5", otherwise).status();
+  using List = std::vector<const Backend*>;
+  const List otherwise = {*FindBackend("reference")};
+  EXPECT_EQ(*ResolveDevices("", otherwise), otherwise);
+  EXPECT_EQ(*ResolveDevices("auto", otherwise), otherwise);
+  EXPECT_EQ(*ResolveDevices("cuda:1", otherwise), List{Backends()[1]});
+  EXPECT_EQ(*ResolveDevices("cuda", otherwise), (List{Backends()[0], Backends()[1]}));
+  EXPECT_EQ(*ResolveDevices("cpu", otherwise), List{*FindBackend("cpu")});
+  const absl::Status refused = ResolveDevices("cuda:5", otherwise).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(refused), "DEVICE_UNAVAILABLE");
+}
+
+TEST(DeviceTest, TheDefaultMeansTheDevicesThatItNames) {
+  EXPECT_EQ(ChooseDefaultDevice("auto")->pool.size(), 2U);
+  EXPECT_EQ(ChooseDefaultDevice("cuda")->pool.size(), 2U);
+  EXPECT_EQ(ChooseDefaultDevice("cuda:1")->pool, std::vector{Backends()[1]});
+  EXPECT_EQ(ChooseDefaultDevice("cpu")->pool, std::vector{*FindBackend("cpu")});
+}
+
+TEST(DeviceTest, ThePoolIsEveryCudaDeviceWithAShareOfItsFreeMemory) {
+  const std::vector<PoolDevice> shares = PoolDevices({.memory_share = 0.5, .streams = 3});
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_EQ(shares[1].name, "cuda:1");
+  EXPECT_EQ(shares[1].memory_bytes, int64_t{1} << 29);
+  EXPECT_EQ(shares[1].streams, 3);
+  EXPECT_EQ(PoolDevices({.memory_bytes = 1000})[0].memory_bytes, 1000);
 }
 
 TEST(DeviceTest, MemoryOfTheHostIsNotThatOfTheDevice) {
@@ -59,17 +78,24 @@ TEST(DeviceTest, AServerComputesOnThem) {
   EXPECT_EQ(info.devices(1).description(), "Fake GPU B");
   EXPECT_EQ(info.devices(1).memory_bytes(), int64_t{2} << 30);
   EXPECT_EQ(info.devices(1).memory_free_bytes(), int64_t{1} << 30);
+  EXPECT_EQ(info.devices(1).job_memory_bytes(), static_cast<int64_t>(0.9 * (1 << 30)));
+  EXPECT_EQ(info.devices(1).streams(), 4);
+  EXPECT_EQ(info.devices(2).streams(), 0) << "the CPU is not of the pool";
+  EXPECT_FALSE(info.devices(1).lost());
   EXPECT_EQ(info.default_device(), "cuda:0");
   EXPECT_EQ(server.server->device(), "cuda:0");
 
   v1::JobSpec spec = server.Layer(8, 16, 10);
   spec.set_product_precision(v1::PRODUCT_BF16);
   v1::Job job = server.WaitForEnd(server.MustCreate(spec).name());
-  EXPECT_EQ(job.result().device(), "cuda:0");
+  EXPECT_EQ(job.result().device(), "cuda:1") << "it has more memory";
   EXPECT_EQ(job.spec().product_precision(), v1::PRODUCT_BF16);
-  spec.set_device("cuda:1");
-  job = server.WaitForEnd(server.MustCreate(spec).name());
-  EXPECT_EQ(job.result().device(), "cuda:1");
+  for (const auto& [asked, used] :
+       {std::pair("cuda:0", "cuda:0"), std::pair("cuda", "cuda:1"), std::pair("cpu", "cpu")}) {
+    spec.set_device(asked);
+    job = server.WaitForEnd(server.MustCreate(spec).name());
+    EXPECT_EQ(job.result().device(), used);
+  }
   spec.set_device("cuda:2");
   EXPECT_TRUE(Failed(server.CreateJob(spec, &job), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE",
                      "device must be one of cuda:0, cuda:1, cpu, reference; got cuda:2"));

@@ -29,7 +29,7 @@ class SolverRunnerTest : public ::testing::Test {
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
     transient_ = std::make_unique<TransientTensors>(store_.get());
-    runner.default_backend = *FindBackend("cpu");
+    runner.default_backends = {*FindBackend("cpu")};
     runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), runner);
     std::vector<float> weight(kRows * kCols);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3.0F;
@@ -103,7 +103,7 @@ TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
 }
 
 TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
-  Open(1 << 20, {.solve_memory_bytes = 100});
+  Open(1 << 20, {.default_backends = {}, .solve_memory_bytes = 100});
   const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
       runner_->Prepare(job_.spec),

@@ -1,0 +1,56 @@
+#include "core/src/cuda/device_bytes.h"
+
+#include <algorithm>
+
+#include "core/src/cuda/cuda_engine.h"
+#include "core/src/cuda/dense_product.h"
+#include "core/src/cuda/device_layer.h"
+#include "core/src/cuda/frank_wolfe.h"
+#include "core/src/cuda/mask_loss.h"
+#include "core/src/cuda/reconstruct.h"
+#include "core/src/cuda/swap_refine.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+constexpr int64_t kLargestAbsBytes = 8 * 512;  // partial results of ChooseScale
+
+// All but the workspace.
+template <typename Real>
+int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
+  const int64_t raw = std::max(rows * cols * static_cast<int64_t>(SizeOf(work.weights)),
+                               cols * cols * static_cast<int64_t>(SizeOf(work.gram)));
+  const int64_t loss = MaskLossBytes(rows, cols, work.weights, work.gram);
+  int64_t most = std::max(raw + kLargestAbsBytes, loss);
+  if (!work.iterates && !work.swaps && !work.reconstruct) return most;
+  const int64_t layer = LayerBytes<Real>(rows, cols);
+  most = std::max(most, layer + std::max(raw, loss));
+  if (work.iterates) {
+    most = std::max(most, layer + FrankWolfeBytes<Real>(rows, cols) +
+                              std::max(loss, FrankWolfePanelBytes<Real>(rows, cols)));
+  }
+  if (work.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
+  if (work.reconstruct) {
+    const int64_t weights_loss = LossOfWeightsBytes(rows, cols, work.weights, work.gram);
+    most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t WorkspaceBytes(int64_t rows, int64_t cols) {
+  const bool small = rows * cols < (int64_t{1} << 20);
+  return small ? DenseProduct::kSmallWorkspace : DenseProduct::kWorkspace;
+}
+
+int64_t PeakBytes(int64_t rows, int64_t cols, const WorkAsked& work) {
+  const Precision chosen = work.precision == Precision::kAuto
+                               ? PrecisionFor(rows, cols, work.product_precision)
+                               : work.precision;
+  return WorkspaceBytes(rows, cols) + (chosen == Precision::kFloat64
+                                           ? LargestStage<double>(rows, cols, work)
+                                           : LargestStage<float>(rows, cols, work));
+}
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,122 @@
+// The choice of a device and of the jobs that may start, without threads.
+#include "server/jobs/device_pool.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::server {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+
+const std::vector<std::string> kBoth = {"cuda:0", "cuda:1"};
+const std::vector<std::string> kFirst = {"cuda:0"};
+const std::vector<std::string> kSecond = {"cuda:1"};
+
+DevicePool TwoDevices(int streams = 2) {
+  return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
+}
+
+TEST(DevicePoolTest, TheDeviceWithMostUnreservedMemoryIsChosen) {
+  DevicePool pool = TwoDevices();
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
+  pool.Reserve("cuda:0", 30);
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
+  pool.Reserve("cuda:0", 30);
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:1");
+  pool.Release("cuda:0", 30);
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
+  EXPECT_EQ(pool.usage()[0].reserved_bytes, 30);
+  EXPECT_EQ(pool.usage()[0].jobs, 1);
+}
+
+TEST(DevicePoolTest, OfEqualOnesTheFirst) {
+  const DevicePool pool({{"cuda:0", 50, 1}, {"cuda:1", 50, 1}});
+  EXPECT_EQ(pool.Choose({kBoth, 1}), "cuda:0");
+}
+
+TEST(DevicePoolTest, ANamedDeviceIsNotReplaced) {
+  DevicePool pool = TwoDevices();
+  EXPECT_EQ(pool.Choose({kSecond, 30}), "cuda:1");
+  pool.Reserve("cuda:1", 40);
+  EXPECT_EQ(pool.Choose({kSecond, 30}), std::nullopt);
+}
+
+TEST(DevicePoolTest, StreamsAndBytesBothLimit) {
+  DevicePool pool({{"cuda:0", 100, 2}});
+  pool.Reserve("cuda:0", 99);
+  EXPECT_EQ(pool.Choose({kFirst, 2}), std::nullopt);
+  EXPECT_EQ(pool.Choose({kFirst, 1}), "cuda:0");
+  pool.Reserve("cuda:0", 0);
+  EXPECT_EQ(pool.Choose({kFirst, 1}), std::nullopt);
+}
+
+TEST(DevicePoolTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
+  const DevicePool pool = TwoDevices();
+  EXPECT_THAT(pool.CheckPossible({kBoth, 100}), IsOk());
+  const absl::Status refused = pool.CheckPossible({kBoth, 101});
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                                "needs about 101 bytes of device memory; running jobs "
+                                "may use 100 on cuda:0, 60 on cuda:1 together"));
+  EXPECT_THAT(pool.CheckPossible({kSecond, 61}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY", "60 on cuda:1"));
+  EXPECT_THAT(pool.CheckPossible({}), IsOk()) << "the CPU's";
+}
+
+TEST(DevicePoolTest, ALostDeviceTakesNothing) {
+  DevicePool pool = TwoDevices();
+  EXPECT_TRUE(pool.MarkLost("cuda:0"));
+  EXPECT_FALSE(pool.MarkLost("cuda:0"));
+  EXPECT_EQ(pool.Choose({kBoth, 1}), "cuda:1");
+  EXPECT_EQ(pool.Choose({kFirst, 1}), std::nullopt);
+  EXPECT_THAT(pool.CheckPossible({kBoth, 80}), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                        "DEVICE_MEMORY", "may use 60 on cuda:1"));
+  const absl::Status refused = pool.CheckPossible({kFirst, 1});
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
+                                "got cuda:0, lost until the server restarts"));
+}
+
+TEST(PlacementTest, JobsForOtherDevicesPassOneThatWaits) {
+  DevicePool pool = TwoDevices();
+  pool.Reserve("cuda:0", 50);
+  Placement placement(pool, {});
+  EXPECT_EQ(placement.Place({0, {kFirst, 80}}), std::nullopt);
+  EXPECT_EQ(placement.Place({0, {kFirst, 10}}), std::nullopt) << "kept for the one before";
+  EXPECT_EQ(placement.Place({0, {kBoth, 10}}), "cuda:1");
+  EXPECT_EQ(placement.Place({}), "") << "the CPU's";
+  EXPECT_FALSE(placement.Full());
+}
+
+TEST(PlacementTest, OneThatWaitsForMemoryOfTheHostIsPassedByNobody) {
+  const DevicePool pool = TwoDevices();
+  Placement placement(pool, {.free_bytes = 5, .idle = false});
+  EXPECT_EQ(placement.Place({6, {}}), std::nullopt);
+  EXPECT_EQ(placement.Place({1, {}}), std::nullopt);
+  EXPECT_EQ(placement.Place({1, {kBoth, 1}}), std::nullopt);
+  EXPECT_TRUE(placement.Full());
+  Placement idle(pool, {.free_bytes = 5, .idle = true});
+  EXPECT_EQ(idle.Place({6, {}}), "") << "alone it would never fit better";
+}
+
+TEST(PlacementTest, WithoutAWorkerOnlyDevicesTakeJobs) {
+  DevicePool pool({{"cuda:0", 100, 1}});
+  Placement placement(pool, {.free_worker = false});
+  EXPECT_EQ(placement.Place({}), std::nullopt);
+  EXPECT_FALSE(placement.Full());
+  EXPECT_EQ(placement.Place({0, {kFirst, 1}}), "cuda:0");
+  pool.Reserve("cuda:0", 1);
+  EXPECT_TRUE(Placement(pool, {.free_worker = false}).Full());
+}
+
+TEST(PlacementTest, WhatMovesFromALostDeviceComesFirst) {
+  const DevicePool pool = TwoDevices();
+  Placement placement(pool, {});
+  placement.Claim({kSecond, 50});
+  EXPECT_EQ(placement.Place({0, {kSecond, 1}}), std::nullopt);
+  EXPECT_EQ(placement.Place({0, {kFirst, 1}}), "cuda:0");
+}
+
+}  // namespace
+}  // namespace sparsefw::server
