@@ -13,7 +13,7 @@ from support.refusals import loopback, refuses
 from support.rpc import Client, prune_service_pb2
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
-# Enough calls for a server to start and describe its devices, too few for a job.
+# Calls of a device: enough for a server to start, too few for a job of 200 iterations.
 FAULT_CALLS = 100
 
 
@@ -22,8 +22,8 @@ def emulated(devices, **more):
             **more}
 
 
-def lost(device):
-    return {"SPARSEFW_CUDA_ON_HOST_FAULT": f"{device}:{FAULT_CALLS}"}
+def lost(device, calls=FAULT_CALLS):
+    return {"SPARSEFW_CUDA_ON_HOST_FAULT": f"{device}:{calls}"}
 
 
 def gauges(server, name):
@@ -43,7 +43,7 @@ def health(server):
 
 
 def run(server, layer, *flags):
-    return Cli(server.address).run(*layer.submit("--iterations", "60", "--json", *flags))
+    return Cli(server.address).run(*layer.submit("--iterations", "200", "--json", *flags))
 
 
 def test_the_pool_is_reported(start_server):
@@ -84,10 +84,11 @@ def test_jobs_wait_for_room_and_all_run(start_server, layer):
     assert gauges(server, "sparsefw_device_memory_used_bytes") == {"cuda:0": 0, "cuda:1": 0}
 
 
-def test_a_job_whose_device_is_lost_runs_on_the_other(start_server, layer):
+@pytest.mark.parametrize("calls", [FAULT_CALLS, 200])
+def test_a_job_whose_device_is_lost_runs_on_the_other(start_server, layer, calls):
     plain = run(start_server("--device", "auto", env=emulated(2)), layer).expect(0).json()
     assert plain["device"] == "cuda:0"
-    server = start_server("--device", "auto", env=emulated(2, **lost(0)))
+    server = start_server("--device", "auto", env=emulated(2, **lost(0, calls)))
     moved = run(server, layer).expect(0).json()
     assert moved["device"] == "cuda:1" and moved["losses"] == plain["losses"]
     assert gauges(server, "sparsefw_device_lost") == {"cuda:0": 1, "cuda:1": 0}
