@@ -106,6 +106,10 @@ class ServerImpl final : public Server {
   int64_t solve_memory_bytes_ = 0;
   std::set<std::string> default_devices_;  // of the pool; empty when the default is not in it
 
+  // A job may lose its device before the port is open.
+  Mutex health_mutex_;
+  Listener* serving_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
+
   Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
 };
@@ -126,6 +130,11 @@ absl::Status ServerImpl::Open() {
                             MetricsEndpoint::Start(config_.metrics_listen, metrics_.get()));
   metrics_address_ = endpoint_->address();
   SPARSEFW_ASSIGN_OR_RETURN(listener_, Listener::Start(config_.listen, context_));
+  {
+    MutexLock lock(health_mutex_);
+    serving_ = listener_.get();
+  }
+  CheckHealth();
   address_ = listener_->address();
   ScheduleGarbageCollection();
   LogMissingDevices();
@@ -184,7 +193,9 @@ void ServerImpl::CheckHealth() {
   for (const DeviceUsage& usage : jobs_->devices()) {
     if (!usage.lost && default_devices_.contains(usage.device.name)) return;
   }
-  if (!default_devices_.empty()) listener_->StopServing();
+  if (default_devices_.empty()) return;
+  MutexLock lock(health_mutex_);
+  if (serving_ != nullptr) serving_->StopServing();
 }
 
 void ServerImpl::FillContext(const DefaultDevice& device) {
