@@ -403,12 +403,13 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t partial = 3 * 8 * rows * ColumnChunks(stride);
   const int64_t scratch = sizeof(IterationState) + sizeof(Selection) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
-  return matrices + bits + partial + scratch + saliency;
+  const int64_t panel = int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * stride;
+  return matrices + bits + partial + scratch + saliency + panel;
 }
 
 template <typename Real>
 int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols) {
-  return 2 * int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * StrideOf(cols);
+  return int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * StrideOf(cols);
 }
 
 template class FrankWolfe<float>;

@@ -48,9 +48,9 @@ struct Device {
   bool stopped() const { return stop != nullptr && stop->requested(); }
 };
 
-// Memory on the device: E, U and x of W's size, three bit masks, and two panels
-// of kPanelRows rows while a dense product is formed. The saliency, of W's size
-// in float32, from the first Round on.
+// Memory on the device: E, U and x of W's size, three bit masks, a panel of
+// kPanelRows rows, and another while E is compared with a dense product. The
+// saliency, of W's size in float32, from the first Round on.
 //
 // Threads: one at a time. Step enqueues iterations as launches of captured
 // graphs, at most two epochs ahead of the device, and waits for the last.
@@ -145,7 +145,7 @@ class FrankWolfe final : public Iteration {
 // Round on.
 template <typename Real>
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
-// On top of them while dense products are formed.
+// On top of them while the recurrences are compared with a dense product.
 template <typename Real>
 int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols);
 
