@@ -27,17 +27,17 @@ cublasComputeType_t ComputeType(ProductPrecision precision) {
 
 DenseProduct::DenseProduct(const CublasLibrary* library, cublasHandle_t handle,
                            DeviceBuffer<unsigned char> workspace)
-    : library_(library), handle_(handle), workspace_(std::move(workspace)) {}
+    : cublas_(library), handle_(handle), workspace_(std::move(workspace)) {}
 
 DenseProduct::DenseProduct(DenseProduct&& other) noexcept
-    : library_(other.library_),
+    : cublas_(other.cublas_),
       handle_(std::exchange(other.handle_, nullptr)),
       workspace_(std::move(other.workspace_)) {}
 
 DenseProduct::~DenseProduct() {
   if (handle_ == nullptr) return;
   const MutexLock lock(CaptureMutex());
-  static_cast<void>(library_->destroy(handle_));
+  static_cast<void>(cublas_->destroy(handle_));
 }
 
 absl::StatusOr<DenseProduct> DenseProduct::Create(cudaStream_t stream, int64_t workspace_bytes) {
@@ -65,7 +65,7 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   const void* alpha = wide ? static_cast<const void*>(&args.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&args.beta) : &beta32;
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  SPARSEFW_CUDA_RETURN_IF_ERROR(library_->gemm_ex(
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cublas_->gemm_ex(
       handle_, operation(args.b_transposed), operation(args.a_transposed),
       static_cast<int>(args.cols), static_cast<int>(args.rows), static_cast<int>(args.depth), alpha,
       args.b, args.input, static_cast<int>(args.b_stride), args.a, args.input,

@@ -67,7 +67,7 @@ class DenseProduct {
   DenseProduct(const CublasLibrary* library, cublasHandle_t handle,
                DeviceBuffer<unsigned char> workspace);
 
-  const CublasLibrary* library_;
+  const CublasLibrary* cublas_;
   cublasHandle_t handle_;
   DeviceBuffer<unsigned char> workspace_;
 };
