@@ -29,28 +29,10 @@
 #include "core/src/cpu/vertex_selector.h"
 #include "core/src/cpu/vertex_update.h"
 #include "core/src/cpu/workers.h"
+#include "core/src/iteration.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
-
-// The iteration of one layer, whatever it is computed in. Losses are those of
-// the scaled layer.
-class Iteration {
- public:
-  virtual ~Iteration() = default;
-
-  // After an error (Cancelled) the iterate is unfinished and takes no further
-  // step.
-  virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
-  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
-};
-
-// M_0 = warm without fixed. Used during Start only.
-struct StartPoint {
-  Pattern pattern;
-  const Mask& warm;
-  const Mask& fixed;
-};
 
 // D(M_0) G of a warm start and its loss, for another start from the same mask.
 template <typename Real>

@@ -74,9 +74,12 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   return absl::OkStatus();
 }
 
-absl::Status DenseProduct::Multiply(int64_t rows, int64_t cols, int64_t depth, const float* a,
-                                    int64_t a_stride, const float* b, int64_t b_stride, float* c,
+template <typename Real>
+absl::Status DenseProduct::Multiply(int64_t rows, int64_t cols, int64_t depth, const Real* a,
+                                    int64_t a_stride, const Real* b, int64_t b_stride, Real* c,
                                     int64_t c_stride, ProductPrecision precision) const {
+  constexpr bool kWide = sizeof(Real) == sizeof(double);
+  constexpr cudaDataType_t kType = kWide ? CUDA_R_64F : CUDA_R_32F;
   return Multiply({.rows = rows,
                    .cols = cols,
                    .depth = depth,
@@ -86,24 +89,16 @@ absl::Status DenseProduct::Multiply(int64_t rows, int64_t cols, int64_t depth, c
                    .b_stride = b_stride,
                    .c = c,
                    .c_stride = c_stride,
-                   .compute = ComputeType(precision)});
+                   .input = kType,
+                   .output = kType,
+                   .compute = kWide ? CUBLAS_COMPUTE_64F : ComputeType(precision)});
 }
 
-absl::Status DenseProduct::Multiply(int64_t rows, int64_t cols, int64_t depth, const double* a,
-                                    int64_t a_stride, const double* b, int64_t b_stride, double* c,
-                                    int64_t c_stride, ProductPrecision) const {
-  return Multiply({.rows = rows,
-                   .cols = cols,
-                   .depth = depth,
-                   .a = a,
-                   .a_stride = a_stride,
-                   .b = b,
-                   .b_stride = b_stride,
-                   .c = c,
-                   .c_stride = c_stride,
-                   .input = CUDA_R_64F,
-                   .output = CUDA_R_64F,
-                   .compute = CUBLAS_COMPUTE_64F});
-}
+template absl::Status DenseProduct::Multiply(int64_t, int64_t, int64_t, const float*, int64_t,
+                                             const float*, int64_t, float*, int64_t,
+                                             ProductPrecision) const;
+template absl::Status DenseProduct::Multiply(int64_t, int64_t, int64_t, const double*, int64_t,
+                                             const double*, int64_t, double*, int64_t,
+                                             ProductPrecision) const;
 
 }  // namespace sparsefw::cuda

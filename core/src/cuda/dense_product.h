@@ -54,13 +54,11 @@ class DenseProduct {
   // Enqueues the product.
   absl::Status Multiply(const ProductArgs& args) const;
 
-  // C = A B in the type of the matrices. `precision` applies to float only.
-  absl::Status Multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t a_stride,
-                        const float* b, int64_t b_stride, float* c, int64_t c_stride,
-                        ProductPrecision precision = ProductPrecision::kFloat32) const;
-  absl::Status Multiply(int64_t rows, int64_t cols, int64_t depth, const double* a,
-                        int64_t a_stride, const double* b, int64_t b_stride, double* c,
-                        int64_t c_stride,
+  // C = A B in the type of the matrices, float or double. `precision` applies to
+  // float only.
+  template <typename Real>
+  absl::Status Multiply(int64_t rows, int64_t cols, int64_t depth, const Real* a, int64_t a_stride,
+                        const Real* b, int64_t b_stride, Real* c, int64_t c_stride,
                         ProductPrecision precision = ProductPrecision::kFloat32) const;
 
  private:

@@ -110,12 +110,6 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
 template <typename Real>
 absl::Status FrankWolfe<Real>::Initialise() {
   const cudaStream_t stream = device_.stream;
-  for (Event& event : progress_) {
-    SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(seen_, PinnedBuffer<IterationState>::Create(kEpochs));
-  for (size_t slot = 0; slot < kEpochs; ++slot) seen_.data()[slot].iteration = -1;
-  epoch_ = std::clamp<int64_t>(kWeightsOfEpoch / layer_.size(), 1, kLongestEpoch);
   SPARSEFW_ASSIGN_OR_RETURN(panel_, DeviceBuffer<Real>::Create(
                                         std::min(kPanelRows, layer_.rows) * layer_.stride, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
@@ -131,7 +125,9 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
-  first_toggles_ = static_cast<int64_t>(state.pending);
+  const int64_t epoch = std::clamp<int64_t>(kWeightsOfEpoch / layer_.size(), 1, kLongestEpoch);
+  SPARSEFW_ASSIGN_OR_RETURN(
+      toggles_, ToggleHistory::Create(epoch, static_cast<int64_t>(state.pending), stream));
   return absl::OkStatus();
 }
 
@@ -161,63 +157,29 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
   bool dense = false;
   const int64_t end = iteration_ + request.count;
   for (int64_t t = iteration_; t < end; ++t) {
-    const int64_t epoch = t / epoch_;
-    if (t == iteration_ || t % epoch_ == 0) {
+    const int64_t epoch = toggles_.EpochOf(t);
+    if (t == iteration_ || toggles_.BeginsEpoch(t)) {
       if (device_.stopped()) {
         SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
         return Cancelled();
       }
       // The device still has the epoch in between to work on.
-      SPARSEFW_ASSIGN_OR_RETURN(const bool running, LearnCount(epoch - 2));
+      SPARSEFW_ASSIGN_OR_RETURN(const bool running, toggles_.Learn(epoch - 2));
       if (!running) break;
       dense = DenseIn(epoch);
     }
     SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, dense));
-    if ((t + 1) % epoch_ == 0) SPARSEFW_RETURN_IF_ERROR(EnqueueCount(epoch));
+    if (toggles_.BeginsEpoch(t + 1)) {
+      SPARSEFW_RETURN_IF_ERROR(toggles_.Record(epoch, it_.state));
+    }
   }
   return absl::OkStatus();
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueCount(int64_t epoch) {
-  const auto slot = static_cast<size_t>(epoch) % kEpochs;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&seen_.data()[slot], it_.state,
-                                                sizeof(IterationState), cudaMemcpyDeviceToHost,
-                                                device_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(progress_[slot].get(), device_.stream));
-  return absl::OkStatus();
-}
-
-// Waits for the end of an epoch; false: the iteration stopped before it.
-template <typename Real>
-absl::StatusOr<bool> FrankWolfe<Real>::LearnCount(int64_t epoch) {
-  if (epoch < 0) return true;
-  const auto slot = static_cast<size_t>(epoch) % kEpochs;
-  if (counts_[slot].epoch == epoch) return true;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(progress_[slot].get()));
-  KeepCount(epoch);
-  return counts_[slot].epoch == epoch;
-}
-
-// Once the device has written it. A state of another iteration is what a step
-// wrote that had stopped at its gap.
-template <typename Real>
-void FrankWolfe<Real>::KeepCount(int64_t epoch) {
-  const auto slot = static_cast<size_t>(epoch) % kEpochs;
-  const IterationState& seen = seen_.data()[slot];
-  if (seen.iteration == (epoch + 1) * epoch_) counts_[slot] = {epoch, seen.toggled};
-}
-
-template <typename Real>
 bool FrankWolfe<Real>::DenseIn(int64_t epoch) const {
-  const double limit =
-      DenseShare(device_) * static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols);
-  if (epoch < 2) return static_cast<double>(first_toggles_) > limit;
-  const auto toggled = [this](int64_t e) {
-    return e < 0 ? uint64_t{0} : counts_[static_cast<size_t>(e) % kEpochs].toggled;
-  };
-  const uint64_t toggles = toggled(epoch - 2) - toggled(epoch - 3);
-  return static_cast<double>(toggles) > limit * static_cast<double>(epoch_);
+  return toggles_.TogglesFor(epoch) >
+         DenseShare(device_) * static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols);
 }
 
 // When refreshes happen depends on the iteration alone: the same input gives
@@ -337,8 +299,7 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, device_.stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
   iteration_ = state.iteration;
-  const int64_t ended = iteration_ / epoch_;  // epochs
-  for (int64_t epoch = std::max<int64_t>(0, ended - 3); epoch < ended; ++epoch) KeepCount(epoch);
+  toggles_.LearnUpTo(iteration_);
   return StepStats{.iteration = state.iteration,
                    .relaxed_loss = state.relaxed_loss,
                    .gap = state.gap,

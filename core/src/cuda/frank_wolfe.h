@@ -16,26 +16,11 @@
 #include "core/src/cuda/device_layer.h"
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/stream.h"
+#include "core/src/cuda/toggle_history.h"
+#include "core/src/iteration.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cuda {
-
-// The iteration of one layer, whatever it is computed in. Losses are those of
-// the scaled layer.
-class Iteration {
- public:
-  virtual ~Iteration() = default;
-  // After an error (Cancelled) the iterate is unfinished and takes no further step.
-  virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
-  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
-};
-
-// M_0 = warm without fixed. Used during Start only.
-struct StartPoint {
-  Pattern pattern;
-  const Mask& warm;
-  const Mask& fixed;
-};
 
 // What the iteration works with; all of it must outlive it.
 struct Device {
@@ -109,9 +94,6 @@ class FrankWolfe final : public Iteration {
   // Body(first row, rows) for the panels that dense products are formed in.
   template <typename Body>
   absl::Status ForEachPanel(const Body& body);
-  absl::Status EnqueueCount(int64_t epoch);
-  absl::StatusOr<bool> LearnCount(int64_t epoch);
-  void KeepCount(int64_t epoch);
   bool DenseIn(int64_t epoch) const;
   absl::StatusOr<StepStats> ReadStats();
   absl::Status SkipSteps(const StepRequest& request);
@@ -126,19 +108,7 @@ class FrankWolfe final : public Iteration {
   bool capturing_ = false;
   int64_t iteration_ = 0;  // as of the last Step
   bool unfinished_ = false;
-
-  // How many coordinates toggled up to the end of the last kEpochs epochs. The
-  // device writes the state at the end of epoch e to slot e % kEpochs of `seen_`.
-  static constexpr size_t kEpochs = 4;
-  struct Count {
-    int64_t epoch = -1;
-    uint64_t toggled = 0;
-  };
-  int64_t epoch_ = 1;          // iterations
-  int64_t first_toggles_ = 0;  // of iteration 0
-  Count counts_[kEpochs];
-  Event progress_[kEpochs];
-  PinnedBuffer<IterationState> seen_;
+  ToggleHistory toggles_;
 };
 
 // Bytes on the device that an iteration holds beside the layer, from its first

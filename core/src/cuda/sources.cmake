@@ -6,4 +6,4 @@ set(SPARSEFW_CUDA_SOURCES
   mask_loss.cc raw_rows.cu reconstruct.cc reconstructed_rows.cu refresh.cu
   row_conjugate_gradients.cc row_gradients.cu row_matching.cc select.cu shared_limit.cc stream.cc
   swap_between_rows.cu
-  swap_groups.cu swap_refine.cc swap_setup.cu swap_sweep.cu vertex_update.cu widen.cu)
+  swap_groups.cu swap_refine.cc swap_setup.cu swap_sweep.cu toggle_history.cc vertex_update.cu widen.cu)
