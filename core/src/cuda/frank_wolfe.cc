@@ -84,9 +84,14 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   SPARSEFW_ASSIGN_OR_RETURN(b.state, DeviceBuffer<IterationState>::Create(1, stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.selection, DeviceBuffer<Selection>::Zeroed(1, stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.histogram, DeviceBuffer<unsigned>::Zeroed(kDigitBins + 1, stream));
+  const Groups groups = GroupsOf(start.pattern, layer_.rows, layer_.cols);
+  SPARSEFW_ASSIGN_OR_RETURN(b.window, DeviceBuffer<ScoreWindow>::Create(1, stream));
+  if (groups.whole_matrix) {
+    SPARSEFW_ASSIGN_OR_RETURN(b.inside,
+                              DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(b.partial, DeviceBuffer<double>::Create(
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
-  const Groups groups = GroupsOf(start.pattern, layer_.rows, layer_.cols);
   it_ = {.rows = layer_.rows,
          .cols = layer_.cols,
          .stride = layer_.stride,
@@ -101,7 +106,8 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
          .previous = b.previous.data(),
          .vertex = b.vertex.data(),
          .state = b.state.data(),
-         .scratch = {b.selection.data(), b.histogram.data(), b.histogram.data() + kDigitBins},
+         .scratch = {b.selection.data(), b.histogram.data(), b.histogram.data() + kDigitBins,
+                     b.window.data(), b.inside.data()},
          .partial = b.partial.data()};
   return absl::OkStatus();
 }
@@ -360,9 +366,10 @@ template <typename Real>
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t stride = StrideOf(cols);
   const int64_t matrices = 3 * int64_t{sizeof(Real)} * rows * stride;
-  const int64_t bits = 3 * rows * stride / 8;
+  const int64_t bits = 4 * rows * stride / 8;
   const int64_t partial = 3 * 8 * rows * ColumnChunks(stride);
-  const int64_t scratch = sizeof(IterationState) + sizeof(Selection) + 4 * (kDigitBins + 1);
+  const int64_t scratch =
+      sizeof(IterationState) + sizeof(Selection) + sizeof(ScoreWindow) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
   const int64_t panel = int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * stride;
   return matrices + bits + partial + scratch + saliency + panel;

@@ -33,7 +33,7 @@ struct Device {
   bool stopped() const { return stop != nullptr && stop->requested(); }
 };
 
-// Memory on the device: E, U and x of W's size, three bit masks, a panel of
+// Memory on the device: E, U and x of W's size, four bit masks, a panel of
 // kPanelRows rows, and another while E is compared with a dense product. The
 // saliency, of W's size in float32, from the first Round on.
 //
@@ -66,6 +66,8 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<BitWord> vertex;
     DeviceBuffer<IterationState> state;
     DeviceBuffer<Selection> selection;
+    DeviceBuffer<ScoreWindow> window;
+    DeviceBuffer<BitWord> inside;      // of patterns with one group alone
     DeviceBuffer<unsigned> histogram;  // and the ticket
     DeviceBuffer<double> partial;
     DeviceBuffer<float> saliency;  // empty before the first Round

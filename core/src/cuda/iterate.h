@@ -23,6 +23,7 @@
 #include "core/src/cuda/device_layer.h"
 #include "core/src/cuda/host_device.h"
 #include "core/src/cuda/iteration_state.h"
+#include "core/src/cuda/score_window.h"
 #include "core/src/cuda/selection_keys.h"
 #include "sparsefw/pattern.h"
 
@@ -39,11 +40,21 @@ inline int64_t ColumnChunks(int64_t stride) {
   return (stride + kColumnsOfBlock - 1) / kColumnsOfBlock;
 }
 
+// Words of bits that a block of the passes of a selection over the whole matrix
+// takes, which see it as one long row.
+inline constexpr int64_t kWordsOfBlock = 256;
+
+inline int64_t MarkBlocks(int64_t entries) {
+  return (entries / 32 + kWordsOfBlock - 1) / kWordsOfBlock;
+}
+
 // Scratch of a selection over the whole matrix.
 struct SelectionScratch {
   Selection* selection = nullptr;
   unsigned* histogram = nullptr;  // [kDigitBins], 0 between digits
-  unsigned* ticket = nullptr;     // blocks that are done with a digit; 0 between digits
+  unsigned* ticket = nullptr;     // blocks that are done with a pass; 0 between passes
+  ScoreWindow* window = nullptr;  // where the threshold of the next vertex is looked for
+  BitWord* inside = nullptr;      // [rows, stride / 32]: entries inside it
 };
 
 // Views of device memory; no ownership.
@@ -131,7 +142,7 @@ absl::Status LaunchRound(const Iterate<Real>& it, const float* saliency, BitWord
                          cudaStream_t stream);
 template <typename Real>
 int64_t RoundingBlocks(const Iterate<Real>& it) {
-  return it.groups.whole_matrix ? it.rows * ColumnChunks(it.stride) : it.rows;
+  return it.groups.whole_matrix ? MarkBlocks(it.rows * it.stride) : it.rows;
 }
 
 }  // namespace sparsefw::cuda

@@ -117,11 +117,15 @@ SPARSEFW_HOST_DEVICE inline bool ReachedGap(const IterationState& state) {
   return state.rel_gap > 0 && state.gap <= state.rel_gap * state.relaxed_loss;
 }
 
+// L and a are sums of the same products in different orders: what they differ by
+// at a vertex that does not move is no gap.
+inline constexpr double kGapNoise = 0x1.0p-46;
+
 // With a_t of the vertex that was just chosen.
 SPARSEFW_HOST_DEVICE inline void EvaluateVertex(IterationState& state, double vertex_inner) {
   state.vertex_inner = vertex_inner;
   const double gap = 2 * (state.relaxed_loss - vertex_inner);
-  state.gap = gap > 0 ? gap : 0;  // below 0 by rounding only
+  state.gap = gap > kGapNoise * state.relaxed_loss ? gap : 0;  // below 0 by rounding only
   const double bound = state.relaxed_loss - state.gap;
   if (bound > state.lower_bound) state.lower_bound = bound;
   if (ReachedGap(state)) state.stopped = 1;

@@ -88,8 +88,9 @@ __global__ void BeginStepKernel(IterationState* state, StepOptions options) {
   state->stopped = ReachedGap(*state) ? 1 : 0;
 }
 
-__global__ void InitialStateKernel(IterationState* state) {
+__global__ void InitialStateKernel(IterationState* state, ScoreWindow* window) {
   *state = IterationState{};
+  *window = ScoreWindow{};
   state->lower_bound = -__longlong_as_double(0x7FF0000000000000LL);
 }
 
@@ -138,7 +139,8 @@ absl::Status LaunchBeginStep(IterationState* state, const StepOptions& options,
 
 template <typename Real>
 absl::Status LaunchBeginIteration(const Iterate<Real>& it, cudaStream_t stream) {
-  SPARSEFW_RETURN_IF_ERROR(Launch(InitialStateKernel, {.threads = 1}, stream, it.state));
+  SPARSEFW_RETURN_IF_ERROR(
+      Launch(InitialStateKernel, {.threads = 1}, stream, it.state, it.scratch.window));
   return Launch(InitialEntriesKernel<Real>,
                 {.blocks_x = it.rows, .blocks_y = ColumnBlocks(it.stride)}, stream, it);
 }

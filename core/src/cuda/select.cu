@@ -2,30 +2,28 @@
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/select_groups.cuh"
 #include "core/src/cuda/select_whole.cuh"
+#include "core/src/cuda/select_window.cuh"
 #include "core/src/cuda/sources.cuh"
 
 namespace sparsefw::cuda {
 namespace {
 
-template <typename Source, typename Real>
-absl::Status SelectBy(const Source& source, const Iterate<Real>& it, const BitWord* also,
-                      BitWord* bits, cudaStream_t stream) {
-  return it.groups.whole_matrix ? SelectWhole(source, it, it.free_total, also, bits, stream)
-                                : SelectInGroups(source, it, also, bits, stream);
-}
-
-__global__ void FinishStepKernel(IterationState* state, const double* partial, int64_t count) {
+template <typename Real>
+__global__ void FinishStepKernel(IterationState* state, const double* partial, int64_t count,
+                                 ScoreWindow* window, const Selection* selection) {
   if (state->stopped != 0) return;
   const double sum = SumOf(partial, count);
-  if (threadIdx.x == 0) EvaluateVertex(*state, sum);
+  if (threadIdx.x != 0) return;
+  EvaluateVertex(*state, sum);
+  if (window == nullptr) return;
+  MoveWindow(*window, *selection, ScoreOfKey<Real>(selection->threshold.key));
 }
 
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads) MoveKernel(Iterate<Real> it) {
   if (it.state->stopped != 0) return;
-  const int64_t row = blockIdx.x;
-  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
-  if (col < it.cols) MoveEntry(it, row, col);
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  if (i < it.rows * it.stride) MoveEntry(it, i);
 }
 
 }  // namespace
@@ -33,27 +31,33 @@ __global__ void __launch_bounds__(kBlockThreads) MoveKernel(Iterate<Real> it) {
 template <typename Real>
 absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t stream) {
   const ScoreSource<Real> source = {it, motion == Motion::kMove};
-  return SelectBy(source, it, nullptr, it.vertex, stream);
+  if (!it.groups.whole_matrix) return SelectInGroups(source, it, nullptr, it.vertex, stream);
+  SPARSEFW_RETURN_IF_ERROR(LaunchWindow(source, it.free_total, stream));
+  return SelectWhole(source, it, it.free_total, true, nullptr, it.vertex, stream);
 }
 
 template <typename Real>
 absl::Status LaunchMove(const Iterate<Real>& it, cudaStream_t stream) {
-  return Launch(MoveKernel<Real>,
-                {.blocks_x = it.rows, .blocks_y = (it.cols + kBlockThreads - 1) / kBlockThreads},
+  const int64_t entries = it.rows * it.stride;
+  return Launch(MoveKernel<Real>, {.blocks_x = (entries + kBlockThreads - 1) / kBlockThreads},
                 stream, it);
 }
 
 template <typename Real>
 absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream) {
-  return Launch(FinishStepKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
-                RoundingBlocks(it));
+  return Launch(FinishStepKernel<Real>, {}, stream, it.state,
+                static_cast<const double*>(it.partial), RoundingBlocks(it),
+                it.groups.whole_matrix ? it.scratch.window : nullptr,
+                static_cast<const Selection*>(it.scratch.selection));
 }
 
 template <typename Real>
 absl::Status LaunchRound(const Iterate<Real>& it, const float* saliency, BitWord* mask,
                          cudaStream_t stream) {
   const RoundSource<Real> source = {it, saliency};
-  return SelectBy(source, it, it.fixed, mask, stream);
+  return it.groups.whole_matrix
+             ? SelectWhole(source, it, it.free_total, false, it.fixed, mask, stream)
+             : SelectInGroups(source, it, it.fixed, mask, stream);
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                      \

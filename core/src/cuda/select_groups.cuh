@@ -1,7 +1,8 @@
 // Selection of the largest keys of every group of a row: one block a row.
 //
 // Groups of up to kThreadGroup columns are taken by one thread each; larger
-// ones by the block, digit by digit as in select_whole.cuh.
+// ones by the block, digit by digit as in select_whole.cuh. What a row's passes
+// look at stays in shared memory where it fits, so that they read E, U and W once.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_GROUPS_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_GROUPS_CUH_
 
@@ -12,6 +13,9 @@
 namespace sparsefw::cuda {
 
 inline constexpr int64_t kThreadGroup = 64;
+
+// Two blocks on every multiprocessor have so much shared memory.
+inline constexpr int64_t kMostSharedBytes = 96 << 10;
 
 // Digits of a selection by one block: as many bins as threads.
 inline constexpr int kGroupDigitWidth = 8;
@@ -34,9 +38,23 @@ __device__ inline void SetBit(BitWord* words, int64_t col) {
   atomicOr(&words[col / 32], BitWord{1} << (col % 32));
 }
 
+// A row's entries as they have been read.
+template <typename Source, bool kShared>
+struct RowKeys {
+  const Source& source;
+  int64_t first;                        // entry of column 0
+  const typename Source::Kept* shared;  // [cols], with kShared
+
+  __device__ typename Source::Kept At(int64_t col) const {
+    if constexpr (kShared) return shared[col];
+    return source.At(first + col);
+  }
+  __device__ uint64_t Key(int64_t col) const { return Source::Key(At(col)); }
+};
+
 // The largest key below `last`, one after the other. Cost: picks * group_cols.
-template <typename Source>
-__device__ void SelectSmallGroup(const Source& source, const GroupArgs& args, int64_t row,
+template <typename Keys>
+__device__ void SelectSmallGroup(const Keys& keys, const GroupArgs& args, int64_t row,
                                  int64_t first, BitWord* selected) {
   const BitWord* fixed = args.fixed + row * (args.stride / 32);
   int64_t picks = args.capacity;
@@ -49,7 +67,7 @@ __device__ void SelectSmallGroup(const Source& source, const GroupArgs& args, in
     uint64_t best_key = 0;
     int64_t best_col = -1;
     for (int64_t col = first; col < first + args.group_cols; ++col) {
-      const uint64_t key = source.Key(row, col);
+      const uint64_t key = keys.Key(col);
       const bool before = key < last_key || (key == last_key && col < last_col);
       if (before && key != 0 && key >= best_key) {
         best_key = key;
@@ -65,14 +83,13 @@ __device__ void SelectSmallGroup(const Source& source, const GroupArgs& args, in
 
 // One digit over the columns of a group; every thread calls it. Thread 0 has
 // the highest bin, so that a scan counts what is above.
-template <typename Source>
-__device__ void CountGroupDigit(const Source& source, int64_t row, int64_t first, int64_t end,
-                                bool index_digit, const DigitPlace& place, Selection& selection,
-                                unsigned* counts) {
+template <typename Keys>
+__device__ void CountGroupDigit(const Keys& keys, int64_t first, int64_t end, bool index_digit,
+                                const DigitPlace& place, Selection& selection, unsigned* counts) {
   counts[threadIdx.x] = 0;
   __syncthreads();
   for (int64_t col = first + threadIdx.x; col < end; col += kBlockThreads) {
-    const uint64_t key = source.Key(row, col);
+    const uint64_t key = keys.Key(col);
     if (index_digit) {
       if (IndexAgrees(selection, key, static_cast<uint64_t>(col), place)) {
         atomicAdd(&counts[DigitAt(static_cast<uint64_t>(col), place)], 1U);
@@ -94,8 +111,8 @@ __device__ void CountGroupDigit(const Source& source, int64_t row, int64_t first
   __syncthreads();
 }
 
-template <typename Source>
-__device__ void SelectLargeGroup(const Source& source, const GroupArgs& args, int64_t row,
+template <typename Keys>
+__device__ void SelectLargeGroup(const Keys& keys, int key_bits, const GroupArgs& args, int64_t row,
                                  int64_t first, BitWord* selected) {
   __shared__ unsigned counts[kGroupBins];
   __shared__ Selection selection;
@@ -105,52 +122,63 @@ __device__ void SelectLargeGroup(const Source& source, const GroupArgs& args, in
   int64_t eligible = 0;
   for (int64_t col = first + threadIdx.x; col < end; col += kBlockThreads) {
     taken += BitOf(fixed, col) ? 1 : 0;
-    eligible += source.Key(row, col) != 0 ? 1 : 0;
+    eligible += keys.Key(col) != 0 ? 1 : 0;
   }
   taken = BlockSum(taken);
   eligible = BlockSum(eligible);
   if (threadIdx.x == 0) BeginSelection(selection, args.capacity - taken, eligible);
   __syncthreads();
-  const int key_digits = DigitsOf(Source::kKeyBits, kGroupDigitWidth);
+  const int key_digits = DigitsOf(key_bits, kGroupDigitWidth);
   const int index_digits = DigitsOf(args.index_bits, kGroupDigitWidth);
   for (int digit = 0; digit < key_digits + index_digits && selection.done == 0; ++digit) {
     const bool index_digit = digit >= key_digits;
     const DigitPlace place = index_digit
                                  ? PlaceOf(digit - key_digits, args.index_bits, kGroupDigitWidth)
-                                 : PlaceOf(digit, Source::kKeyBits, kGroupDigitWidth);
-    CountGroupDigit(source, row, first, end, index_digit, place, selection, counts);
+                                 : PlaceOf(digit, key_bits, kGroupDigitWidth);
+    CountGroupDigit(keys, first, end, index_digit, place, selection, counts);
   }
   const Threshold threshold = selection.threshold;
   for (int64_t col = first + threadIdx.x; col < end; col += kBlockThreads) {
-    if (threshold.Selects(source.Key(row, col), static_cast<uint64_t>(col))) {
+    if (threshold.Selects(keys.Key(col), static_cast<uint64_t>(col))) {
       SetBit(selected, col);
     }
   }
   __syncthreads();
 }
 
-template <typename Source>
+template <typename Source, bool kShared>
 __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, GroupArgs args) {
+  using Kept = typename Source::Kept;
   if (source.Stopped()) return;
-  BitWord* selected = DynamicShared<BitWord>();  // [stride / 32]
+  // [cols] with kShared, then [stride / 32]
+  Kept* shared = DynamicShared<Kept>();
+  BitWord* selected = reinterpret_cast<BitWord*>(shared + (kShared ? args.stride : 0));
   const int64_t row = blockIdx.x;
   const int64_t words = args.stride / 32;
+  const RowKeys<Source, kShared> keys = {source, row * args.stride, shared};
   for (int64_t word = threadIdx.x; word < words; word += kBlockThreads) selected[word] = 0;
-  for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) source.Prepare(row, col);
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) {
+    const Kept kept = source.Move(keys.first + col);
+    sum += source.Part(keys.first + col, kept, false);
+    if constexpr (kShared) shared[col] = kept;
+  }
   __syncthreads();
   if (args.group_cols <= kThreadGroup) {
     for (int64_t group = threadIdx.x; group < args.cols / args.group_cols; group += kBlockThreads) {
-      SelectSmallGroup(source, args, row, group * args.group_cols, selected);
+      SelectSmallGroup(keys, args, row, group * args.group_cols, selected);
     }
     __syncthreads();
   } else {
     for (int64_t first = 0; first < args.cols; first += args.group_cols) {
-      SelectLargeGroup(source, args, row, first, selected);
+      SelectLargeGroup(keys, Source::kKeyBits, args, row, first, selected);
     }
   }
-  double sum = 0;
   for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) {
-    sum += source.Part(row, col, BitOf(selected, col));
+    if (!BitOf(selected, col)) continue;
+    const Kept kept = keys.At(col);
+    sum += source.Part(keys.first + col, kept, true) - source.Part(keys.first + col, kept, false);
   }
   for (int64_t word = threadIdx.x; word < words; word += kBlockThreads) {
     const int64_t index = row * words + word;
@@ -172,8 +200,15 @@ absl::Status SelectInGroups(const Source& source, const Iterate<Real>& it, const
                           .also = also,
                           .bits = bits,
                           .partial = it.partial};
-  const size_t shared_bytes = static_cast<size_t>(it.words()) * sizeof(BitWord);
-  return Launch(GroupKernel<Source>, {.blocks_x = it.rows, .shared_bytes = shared_bytes}, stream,
+  const int64_t bit_bytes = it.words() * int64_t{sizeof(BitWord)};
+  const int64_t row_bytes = it.stride * int64_t{sizeof(typename Source::Kept)};
+  if (bit_bytes + row_bytes <= kMostSharedBytes) {
+    const auto bytes = static_cast<size_t>(bit_bytes + row_bytes);
+    return Launch(GroupKernel<Source, true>, {.blocks_x = it.rows, .shared_bytes = bytes}, stream,
+                  source, args);
+  }
+  return Launch(GroupKernel<Source, false>,
+                {.blocks_x = it.rows, .shared_bytes = static_cast<size_t>(bit_bytes)}, stream,
                 source, args);
 }
 

@@ -1,5 +1,7 @@
 // Selection of the largest keys of a whole matrix: radix selection from the
 // top, one pass over the matrix for every digit of the key, then of the index.
+// Where a window was guessed right (select_window.cuh), the passes look at the
+// entries inside it alone.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_WHOLE_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_WHOLE_CUH_
 
@@ -11,9 +13,9 @@
 namespace sparsefw::cuda {
 
 struct DigitArgs {
-  int64_t rows = 0;
-  int64_t cols = 0;
+  int64_t entries = 0;  // of the padded matrix
   int64_t wanted = 0;
+  bool windowed = false;     // the selection has begun: Selection::within has a meaning
   bool first = false;        // the first digit of the key
   bool index_digit = false;  // a digit of the index, all of the key known
   DigitPlace place = {};
@@ -22,7 +24,7 @@ struct DigitArgs {
 
 // The bin in which the threshold lies, by the block that counted last. Thread 0
 // has the highest bins, so that a scan counts what is above.
-__device__ inline void FinishDigit(const DigitArgs& args) {
+__device__ inline void FinishDigit(const DigitArgs& args, bool begins) {
   constexpr int kBinsOfThread = kDigitBins / kBlockThreads;
   __shared__ Selection selection;
   volatile unsigned* histogram = args.scratch.histogram;  // written by other blocks
@@ -33,7 +35,7 @@ __device__ inline void FinishDigit(const DigitArgs& args) {
   int64_t above = BlockExclusiveScan(own, &total);
   if (threadIdx.x == 0) {
     selection = *args.scratch.selection;
-    if (args.first) BeginSelection(selection, args.wanted, total);
+    if (begins) BeginSelection(selection, args.wanted, total);
   }
   __syncthreads();
   const int64_t needed = selection.needed;
@@ -55,35 +57,54 @@ __device__ inline void FinishDigit(const DigitArgs& args) {
 
 template <typename Source>
 __device__ void CountEntry(const Source& source, const DigitArgs& args, const Selection& selection,
-                           int64_t row, int64_t col, unsigned* counts) {
-  if (args.first) source.Prepare(row, col);
-  const uint64_t key = source.Key(row, col);
+                           int64_t i, unsigned* counts) {
+  const uint64_t key = Source::Key(source.At(i));
   if (args.index_digit) {
-    const uint64_t index = static_cast<uint64_t>(row * args.cols + col);
+    const auto index = static_cast<uint64_t>(i);
     if (IndexAgrees(selection, key, index, args.place)) {
       atomicAdd(&counts[DigitAt(index, args.place)], 1U);
     }
-  } else if (args.first ? key != 0 : KeyAgrees(selection, key, args.place)) {
+  } else if (KeyAgrees(selection, key, args.place)) {
     atomicAdd(&counts[DigitAt(key, args.place)], 1U);
+  }
+}
+
+// Those of the entries that the selection looks at.
+template <typename Source>
+__device__ void CountEntries(const Source& source, const DigitArgs& args,
+                             const Selection& selection, bool within, unsigned* counts) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlockThreads;
+  if (!within) {
+    for (int64_t i = thread; i < args.entries; i += threads) {
+      CountEntry(source, args, selection, i, counts);
+    }
+    return;
+  }
+  for (int64_t word = thread; word < args.entries / 32; word += threads) {
+    BitWord inside = args.scratch.inside[word];
+    for (; inside != 0; inside &= inside - 1) {
+      const int bit = __ffs(static_cast<int>(inside)) - 1;
+      CountEntry(source, args, selection, word * 32 + bit, counts);
+    }
   }
 }
 
 template <typename Source>
 __global__ void __launch_bounds__(kBlockThreads) DigitKernel(Source source, DigitArgs args) {
   if (source.Stopped()) return;
-  const Selection selection = *args.scratch.selection;
-  if (!args.first && selection.done != 0) return;
+  Selection selection = *args.scratch.selection;
+  const bool within = args.windowed && selection.within != 0;
+  const bool begins = args.first && !within;
+  if (begins) selection = Selection{};
+  if (selection.done != 0) return;
   __shared__ unsigned counts[kDigitBins];
   __shared__ bool last;
   for (int bin = static_cast<int>(threadIdx.x); bin < kDigitBins; bin += kBlockThreads) {
     counts[bin] = 0;
   }
   __syncthreads();
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) {
-      CountEntry(source, args, selection, row, col, counts);
-    }
-  }
+  CountEntries(source, args, selection, within, counts);
   __syncthreads();
   for (int bin = static_cast<int>(threadIdx.x); bin < kDigitBins; bin += kBlockThreads) {
     if (counts[bin] != 0) atomicAdd(&args.scratch.histogram[bin], counts[bin]);
@@ -94,56 +115,92 @@ __global__ void __launch_bounds__(kBlockThreads) DigitKernel(Source source, Digi
   __syncthreads();
   if (!last) return;
   __threadfence();
-  FinishDigit(args);
+  FinishDigit(args, begins);
 }
 
-// bits = what is selected, with `also` where it is not null; partial[block] =
-// the parts of kColumnsOfBlock columns of a row.
+struct MarkArgs {
+  int64_t words = 0;  // of the padded matrix
+  bool windowed = false;
+  const Selection* selection = nullptr;
+  const BitWord* inside = nullptr;
+  const BitWord* also = nullptr;  // null, or what is added to the bits
+  BitWord* bits = nullptr;
+  double* partial = nullptr;  // [MarkBlocks]
+};
+
+// A word whose entries above the window are marked: those inside it, too.
 template <typename Source>
-__global__ void __launch_bounds__(kBlockThreads)
-    MarkKernel(Source source, int64_t cols, int64_t stride, const Selection* selection,
-               const BitWord* also, BitWord* bits, double* partial) {
-  if (source.Stopped()) return;
-  const Threshold threshold = selection->threshold;
-  const int64_t row = blockIdx.x;
+__device__ double MarkInside(const Source& source, const MarkArgs& args, const Threshold& threshold,
+                             int64_t word) {
+  BitWord inside = args.inside[word];
+  if (inside == 0) return 0;
   double sum = 0;
-  for (int c = 0; c < kColumnsOfBlock / kBlockThreads; ++c) {
-    const int64_t col =
-        static_cast<int64_t>(blockIdx.y) * kColumnsOfBlock + c * kBlockThreads + threadIdx.x;
-    // Warps are inside the padded row or outside as a whole.
-    if (col >= stride) continue;
-    bool selected = false;
-    if (col < cols) {
-      selected = threshold.Selects(source.Key(row, col), static_cast<uint64_t>(row * cols + col));
-      sum += source.Part(row, col, selected);
-    }
-    const BitWord word = __ballot_sync(0xFFFFFFFFU, selected);
-    if (threadIdx.x % 32 == 0) {
-      const int64_t index = row * (stride / 32) + col / 32;
-      bits[index] = also == nullptr ? word : word | also[index];
+  BitWord bits = args.bits[word];
+  for (; inside != 0; inside &= inside - 1) {
+    const int bit = __ffs(static_cast<int>(inside)) - 1;
+    const int64_t i = word * 32 + bit;
+    const auto kept = source.At(i);
+    const bool selected = threshold.Selects(Source::Key(kept), static_cast<uint64_t>(i));
+    if (selected) bits |= BitWord{1} << bit;
+    sum += source.Part(i, kept, selected);
+  }
+  args.bits[word] = bits;
+  return sum;
+}
+
+// A word of a warp, a bit of every thread.
+template <typename Source>
+__device__ double MarkWord(const Source& source, const MarkArgs& args, const Threshold& threshold,
+                           int64_t word) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t i = word * 32 + lane;
+  const auto kept = source.At(i);
+  const bool selected = threshold.Selects(Source::Key(kept), static_cast<uint64_t>(i));
+  const BitWord bits = __ballot_sync(0xFFFFFFFFU, selected);
+  if (lane == 0) args.bits[word] = args.also == nullptr ? bits : bits | args.also[word];
+  return source.Part(i, kept, selected);
+}
+
+// bits = what is selected; partial[block] = the parts of kWordsOfBlock words, to
+// which the window's pass has contributed where it was right.
+template <typename Source>
+__global__ void __launch_bounds__(kBlockThreads) MarkKernel(Source source, MarkArgs args) {
+  if (source.Stopped()) return;
+  const Threshold threshold = args.selection->threshold;
+  const bool within = args.windowed && args.selection->within != 0;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWordsOfBlock;
+  double sum = 0;
+  if (within) {
+    const int64_t word = first + threadIdx.x;
+    if (word < args.words) sum = MarkInside(source, args, threshold, word);
+  } else {
+    for (int64_t w = threadIdx.x / 32; w < kWordsOfBlock; w += kBlockThreads / 32) {
+      if (first + w < args.words) sum += MarkWord(source, args, threshold, first + w);
     }
   }
   sum = BlockSum(sum);
-  if (threadIdx.x == 0) partial[row * gridDim.y + blockIdx.y] = sum;
+  if (threadIdx.x == 0) args.partial[blockIdx.x] = within ? args.partial[blockIdx.x] + sum : sum;
 }
 
 // Enough blocks to fill any device, and enough work for each: it clears and adds
 // up a histogram.
-inline int64_t DigitBlocks(int64_t rows, int64_t cols) {
-  constexpr int64_t kMostBlocks = 2048;
-  constexpr int64_t kLeastElements = 4096;
-  int64_t blocks = (rows * cols + kLeastElements - 1) / kLeastElements;
-  if (blocks > kMostBlocks) blocks = kMostBlocks;
-  return blocks < rows ? blocks : rows;
+inline int64_t DigitBlocks(int64_t entries) {
+  constexpr int64_t kMostBlocks = 1024;
+  constexpr int64_t kLeastEntries = 4096;
+  const int64_t blocks = (entries + kLeastEntries - 1) / kLeastEntries;
+  return blocks < kMostBlocks ? blocks : kMostBlocks;
 }
 
-// Selects `wanted` keys (fewer where fewer are not 0).
+// Selects `wanted` keys (fewer where fewer are not 0). `windowed`: a window's
+// pass has come before.
 template <typename Source, typename Real>
 absl::Status SelectWhole(const Source& source, const Iterate<Real>& it, int64_t wanted,
-                         const BitWord* also, BitWord* bits, cudaStream_t stream) {
-  const LaunchShape shape = {.blocks_x = DigitBlocks(it.rows, it.cols)};
-  DigitArgs args = {.rows = it.rows, .cols = it.cols, .wanted = wanted, .scratch = it.scratch};
-  const int index_bits = IndexBits(it.rows * it.cols);
+                         bool windowed, const BitWord* also, BitWord* bits, cudaStream_t stream) {
+  const int64_t entries = it.rows * it.stride;
+  const LaunchShape shape = {.blocks_x = DigitBlocks(entries)};
+  DigitArgs args = {
+      .entries = entries, .wanted = wanted, .windowed = windowed, .scratch = it.scratch};
+  const int index_bits = IndexBits(entries);
   const int key_digits = DigitsOf(Source::kKeyBits, kDigitWidth);
   for (int digit = 0; digit < key_digits + DigitsOf(index_bits, kDigitWidth); ++digit) {
     args.first = digit == 0;
@@ -152,9 +209,14 @@ absl::Status SelectWhole(const Source& source, const Iterate<Real>& it, int64_t 
                                   : PlaceOf(digit, Source::kKeyBits, kDigitWidth);
     SPARSEFW_RETURN_IF_ERROR(Launch(DigitKernel<Source>, shape, stream, source, args));
   }
-  return Launch(MarkKernel<Source>, {.blocks_x = it.rows, .blocks_y = ColumnChunks(it.stride)},
-                stream, source, it.cols, it.stride,
-                static_cast<const Selection*>(it.scratch.selection), also, bits, it.partial);
+  const MarkArgs mark = {.words = entries / 32,
+                         .windowed = windowed,
+                         .selection = it.scratch.selection,
+                         .inside = it.scratch.inside,
+                         .also = also,
+                         .bits = bits,
+                         .partial = it.partial};
+  return Launch(MarkKernel<Source>, {.blocks_x = MarkBlocks(entries)}, stream, source, mark);
 }
 
 }  // namespace sparsefw::cuda

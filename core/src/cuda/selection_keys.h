@@ -30,6 +30,21 @@ SPARSEFW_HOST_DEVICE inline uint64_t ScoreKey(double score) {
 template <typename Real>
 inline constexpr int kScoreKeyBits = 8 * static_cast<int>(sizeof(Real)) - 1;
 
+// The score of a key.
+template <typename Real>
+SPARSEFW_HOST_DEVICE double ScoreOfKey(uint64_t key) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    const auto bits = static_cast<uint32_t>(key);
+    float score = 0;
+    memcpy(&score, &bits, sizeof(score));
+    return static_cast<double>(score);
+  } else {
+    double score = 0;
+    memcpy(&score, &key, sizeof(score));
+    return score;
+  }
+}
+
 // Any float in the order of its value; never 0 for a number.
 SPARSEFW_HOST_DEVICE inline uint32_t OrderedBits(float value) {
   uint32_t bits = 0;
@@ -91,6 +106,7 @@ struct Selection {
   Threshold threshold;  // the digits known so far, in place; then the result
   int64_t needed;       // how many of those that agree in these digits
   int32_t done;         // the threshold is final
+  int32_t within;       // only entries inside the window are looked at: score_window.h
 
   // Nothing is selected.
   SPARSEFW_HOST_DEVICE void SelectNone() {

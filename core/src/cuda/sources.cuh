@@ -1,55 +1,63 @@
-// What a selection selects from. A source is passed to kernels by value and has
+// What a selection selects from. Entries are those of a padded matrix, numbered
+// row-major; the padding is never selected. A source is passed to kernels by
+// value and has
 //
-//   kKeyBits                       the bits of its keys
-//   Stopped()                      nothing is to be done
-//   Prepare(row, col)              called once for every coordinate, before Key
-//   Key(row, col)                  0: not to be selected (the fixed set)
-//   Part(row, col, selected)       what is summed up over all coordinates
+//   kKeyBits                   the bits of its keys
+//   Kept                       what is known of an entry once it has been read
+//   Stopped()                  nothing is to be done
+//   Move(i)                    called once for every entry, before the others
+//   At(i)                      the same entry again
+//   Key(kept)                  0: not to be selected (the fixed set, the padding)
+//   Part(i, kept, selected)    what is summed up over all entries
 #ifndef SPARSEFW_CORE_SRC_CUDA_SOURCES_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SOURCES_CUH_
+
+#include <limits>
 
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/reduce.cuh"
 
 namespace sparsefw::cuda {
 
-// E_{t+1} = E_t + eta (U_t - E_t) and what M needs, at one coordinate.
+// E_{t+1} = E_t + eta (U_t - E_t) and what M needs, at one entry of which E and
+// U have been read. Returns the former.
 template <typename Real>
-__device__ void MoveEntry(const Iterate<Real>& it, int64_t row, int64_t col) {
-  const int64_t i = row * it.stride + col;
-  const Real eta = static_cast<Real>(it.state->step_size);
+__device__ Real StoreMoved(const Iterate<Real>& it, int64_t i, Real product, Real vertex_product) {
+  const Real moved = product + static_cast<Real>(it.state->step_size) * (vertex_product - product);
   const bool rewrite = it.state->rewrite != Rewrite::kNone;  // before the store below
-  const Real product = it.product[i];
-  it.product[i] = product + eta * (it.vertex_product[i] - product);
+  it.product[i] = moved;
   if (rewrite) {
-    const bool in_vertex = BitOf(it.previous + row * it.words(), col);
-    it.entries[i] =
-        static_cast<Real>(RewrittenEntry(*it.state, static_cast<double>(it.entries[i]), in_vertex));
+    it.entries[i] = static_cast<Real>(
+        RewrittenEntry(*it.state, static_cast<double>(it.entries[i]), BitOf(it.previous, i)));
   }
+  return moved;
+}
+template <typename Real>
+__device__ Real MoveEntry(const Iterate<Real>& it, int64_t i) {
+  return StoreMoved(it, i, it.product[i], it.vertex_product[i]);
 }
 
 // Scores W.E for the next vertex; the parts add up to a = <D(V), E>.
 template <typename Real>
 struct ScoreSource {
   static constexpr int kKeyBits = kScoreKeyBits<Real>;
+  static constexpr Real kFixed = -std::numeric_limits<Real>::infinity();
+  using Kept = Real;  // the score, or kFixed
 
   Iterate<Real> it;
   bool moves = false;
 
   __device__ bool Stopped() const { return it.state->stopped != 0; }
-  __device__ void Prepare(int64_t row, int64_t col) const {
-    if (moves) MoveEntry(it, row, col);
+  __device__ Kept Score(int64_t i, Real product) const {
+    return BitOf(it.fixed, i) ? kFixed : it.weights[i] * product;
   }
-  __device__ bool Fixed(int64_t row, int64_t col) const {
-    return BitOf(it.fixed + row * it.words(), col);
+  __device__ Kept Move(int64_t i) const {
+    return Score(i, moves ? MoveEntry(it, i) : it.product[i]);
   }
-  __device__ uint64_t Key(int64_t row, int64_t col) const {
-    const int64_t i = row * it.stride + col;
-    return Fixed(row, col) ? 0 : ScoreKey(static_cast<Real>(it.weights[i] * it.product[i]));
-  }
-  __device__ double Part(int64_t row, int64_t col, bool selected) const {
-    if (selected || Fixed(row, col)) return 0;
-    const int64_t i = row * it.stride + col;
+  __device__ Kept At(int64_t i) const { return Score(i, it.product[i]); }
+  __device__ static uint64_t Key(Kept score) { return ScoreKey(score); }
+  __device__ double Part(int64_t i, Kept score, bool selected) const {
+    if (selected || score == kFixed) return 0;
     return static_cast<double>(it.weights[i]) * static_cast<double>(it.product[i]);
   }
 };
@@ -58,27 +66,24 @@ struct ScoreSource {
 template <typename Real>
 struct RoundSource {
   static constexpr int kKeyBits = kRoundKeyBits;
+  using Kept = uint64_t;  // the key
 
   Iterate<Real> it;
   const float* saliency = nullptr;
 
   __device__ bool Stopped() const { return false; }
-  __device__ void Prepare(int64_t, int64_t) const {}
-  __device__ bool Fixed(int64_t row, int64_t col) const {
-    return BitOf(it.fixed + row * it.words(), col);
-  }
-  __device__ double Entry(int64_t row, int64_t col) const {
-    const double value = LazyValue(static_cast<double>(it.entries[row * it.stride + col]),
-                                   BitOf(it.previous + row * it.words(), col), it.state->decay,
-                                   it.state->vertex_sum);
+  __device__ bool Free(int64_t i) const { return i % it.stride < it.cols && !BitOf(it.fixed, i); }
+  __device__ double Entry(int64_t i) const {
+    const double value = LazyValue(static_cast<double>(it.entries[i]), BitOf(it.previous, i),
+                                   it.state->decay, it.state->vertex_sum);
     return static_cast<double>(static_cast<Real>(value));
   }
-  __device__ uint64_t Key(int64_t row, int64_t col) const {
-    return Fixed(row, col) ? 0 : RoundKey(Entry(row, col), saliency[row * it.stride + col]);
-  }
-  __device__ double Part(int64_t row, int64_t col, bool selected) const {
-    if (Fixed(row, col)) return 0;
-    const double entry = Entry(row, col);
+  __device__ Kept Move(int64_t i) const { return At(i); }
+  __device__ Kept At(int64_t i) const { return Free(i) ? RoundKey(Entry(i), saliency[i]) : 0; }
+  __device__ static uint64_t Key(Kept key) { return key; }
+  __device__ double Part(int64_t i, Kept key, bool selected) const {
+    if (key == 0) return 0;
+    const double entry = Entry(i);
     return selected ? 1 - entry : entry;
   }
 };
