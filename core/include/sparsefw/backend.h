@@ -175,9 +175,10 @@ struct EngineOptions {
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision product_precision = ProductPrecision::kFloat32;
   Precision precision = Precision::kAuto;
-  // CUDA engine: the share of coordinates that change in an iteration above which
-  // U is formed by a dense product. Below 0: the engine's own choice; for tests
-  // and benchmarks.
+  // CUDA engine: the shares of coordinates that change in an iteration above which
+  // U is updated in tiles, and formed by a dense product. Below 0: the engine's own
+  // choice; for tests and benchmarks.
+  double tiled_share = -1;
   double dense_share = -1;
 };
 

@@ -79,8 +79,9 @@ template <typename Real>
 absl::Status CudaEngine::Start() {
   SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
-  const Device device = {stream_.get(), &*product_, options_.stop, options_.product_precision,
-                         options_.dense_share};
+  const Device device = {stream_.get(),        &*product_,
+                         options_.stop,        options_.product_precision,
+                         options_.tiled_share, options_.dense_share};
   SPARSEFW_ASSIGN_OR_RETURN(iteration_, FrankWolfe<Real>::Start(*layer, start, device));
   return absl::OkStatus();
 }

@@ -22,19 +22,26 @@ constexpr int64_t kFlopsBetweenLooks = int64_t{1} << 40;  // some 20 ms in float
 constexpr int64_t kWeightsOfEpoch = int64_t{1} << 27;
 constexpr int64_t kLongestEpoch = 16;
 
-// Where a row of G for every toggle, at 5 TB/s from L2, takes as long as a dense
-// product at 50, 400 or 800 TFLOP/s. From data sheets, not measured.
-double DenseShare(const Device& device) {
-  if (device.dense_share >= 0) return device.dense_share;
-  switch (device.precision) {
-    case ProductPrecision::kTf32:
-      return 0.006;
-    case ProductPrecision::kBf16:
-      return 0.003;
-    case ProductPrecision::kFloat32:
-      break;
-  }
-  return 0.05;
+// Shares of coordinates that toggle from which on another form of the update is
+// the faster one: docs/adr/0015 has what they are derived from. From data sheets,
+// not measured.
+struct Shares {
+  double tiled;
+  double dense;
+};
+
+Shares ChooseShares(const Device& device, bool tiles) {
+  Shares shares = {0.006, tiles ? 0.2 : 0.05};
+  if (device.precision == ProductPrecision::kTf32) shares.dense = tiles ? 0.03 : 0.006;
+  if (device.precision == ProductPrecision::kBf16) shares.dense = tiles ? 0.02 : 0.003;
+  if (device.tiled_share >= 0) shares.tiled = device.tiled_share;
+  if (device.dense_share >= 0) shares.dense = device.dense_share;
+  return shares;
+}
+
+template <typename Real>
+bool HasTiles(int64_t rows) {
+  return sizeof(Real) == sizeof(float) && rows >= kLeastTiledRows;
 }
 
 absl::Status Cancelled() { return absl::CancelledError("the engine was told to stop"); }
@@ -92,6 +99,13 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   }
   SPARSEFW_ASSIGN_OR_RETURN(b.partial, DeviceBuffer<double>::Create(
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
+  if (HasTiles<Real>(layer_.rows)) {
+    const int64_t slots = SlotsOf(layer_.rows, layer_.stride);
+    SPARSEFW_ASSIGN_OR_RETURN(b.toggle_counts, DeviceBuffer<int32_t>::Create(slots, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(b.toggle_entries,
+                              DeviceBuffer<ToggleEntry>::Create(slots * kSlotEntries, stream));
+    slots_ = {layer_.stride / kSlotColumns, b.toggle_counts.data(), b.toggle_entries.data()};
+  }
   it_ = {.rows = layer_.rows,
          .cols = layer_.cols,
          .stride = layer_.stride,
@@ -160,7 +174,7 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
-  bool dense = false;
+  UpdateForm form = UpdateForm::kRows;
   const int64_t end = iteration_ + request.count;
   for (int64_t t = iteration_; t < end; ++t) {
     const int64_t epoch = toggles_.EpochOf(t);
@@ -172,9 +186,9 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
       // The device still has the epoch in between to work on.
       SPARSEFW_ASSIGN_OR_RETURN(const bool running, toggles_.Learn(epoch - 2));
       if (!running) break;
-      dense = DenseIn(epoch);
+      form = FormIn(epoch);
     }
-    SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, dense));
+    SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, form));
     if (toggles_.BeginsEpoch(t + 1)) {
       SPARSEFW_RETURN_IF_ERROR(toggles_.Record(epoch, it_.state));
     }
@@ -183,22 +197,25 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
 }
 
 template <typename Real>
-bool FrankWolfe<Real>::DenseIn(int64_t epoch) const {
-  return toggles_.TogglesFor(epoch) >
-         DenseShare(device_) * static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols);
+typename FrankWolfe<Real>::UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
+  const bool tiles = HasTiles<Real>(layer_.rows);
+  const Shares shares = ChooseShares(device_, tiles);
+  const double share = toggles_.TogglesFor(epoch) /
+                       (static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols));
+  if (share > shares.dense) return UpdateForm::kDense;
+  return tiles && share > shares.tiled ? UpdateForm::kTiles : UpdateForm::kRows;
 }
 
 // When refreshes happen depends on the iteration alone: the same input gives
 // the same bits however Step is cut into batches.
 template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueStep(int64_t iteration, bool dense) {
+absl::Status FrankWolfe<Real>::EnqueueStep(int64_t iteration, UpdateForm form) {
   const bool recompute_vertex = iteration > 0 && iteration % kRefreshPeriod == 0;
   const bool replace_product = (iteration + 1) % kRefreshPeriod == 0;
-  if (recompute_vertex || replace_product) {
-    return EnqueueRefresh(dense || recompute_vertex, replace_product);
-  }
-  return dense ? EnqueueGraph(dense_step_, [this] { return EnqueueDenseStep(); })
-               : EnqueueGraph(sparse_step_, [this] { return EnqueueSparseStep(); });
+  if (recompute_vertex) form = UpdateForm::kDense;
+  if (recompute_vertex || replace_product) return EnqueuePlainStep(form, replace_product);
+  return EnqueueGraph(graphs_[static_cast<int>(form)],
+                      [this, form] { return EnqueuePlainStep(form, false); });
 }
 
 // The first step loads its kernels, which a capture had better not do. And
@@ -220,28 +237,22 @@ absl::Status FrankWolfe<Real>::EnqueueGraph(StepGraph& graph, const Enqueue& enq
   return absl::OkStatus();
 }
 
+// `replace_product`: E and L are computed anew.
 template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueSparseStep() {
-  SPARSEFW_RETURN_IF_ERROR(LaunchVertexUpdate(it_, device_.stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kMove, device_.stream));
-  return LaunchFinishStep(it_, device_.stream);
-}
-
-template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueDenseStep() {
-  return EnqueueRefresh(true, false);
-}
-
-// A step with U formed by a dense product, or with E and L computed anew.
-template <typename Real>
-absl::Status FrankWolfe<Real>::EnqueueRefresh(bool dense, bool replace_product) {
+absl::Status FrankWolfe<Real>::EnqueuePlainStep(UpdateForm form, bool replace_product) {
   const cudaStream_t stream = device_.stream;
-  if (dense) {
-    SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it_, stream));
-    SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
-    SPARSEFW_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
-  } else {
-    SPARSEFW_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
+  switch (form) {
+    case UpdateForm::kRows:
+      SPARSEFW_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
+      break;
+    case UpdateForm::kTiles:
+      SPARSEFW_RETURN_IF_ERROR(LaunchTiledUpdate(it_, slots_, stream));
+      break;
+    case UpdateForm::kDense:
+      SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it_, stream));
+      SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
+      SPARSEFW_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
+      break;
   }
   if (replace_product) {
     SPARSEFW_RETURN_IF_ERROR(LaunchMove(it_, stream));
@@ -372,7 +383,9 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
       sizeof(IterationState) + sizeof(Selection) + sizeof(ScoreWindow) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
   const int64_t panel = int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * stride;
-  return matrices + bits + partial + scratch + saliency + panel;
+  const int64_t slots = HasTiles<Real>(rows) ? SlotsOf(rows, stride) : 0;
+  const int64_t toggles = slots * (int64_t{sizeof(ToggleEntry)} * kSlotEntries + 4);
+  return matrices + bits + partial + scratch + saliency + panel + toggles;
 }
 
 template <typename Real>

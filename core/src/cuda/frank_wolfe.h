@@ -28,21 +28,22 @@ struct Device {
   const DenseProduct* product = nullptr;
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision precision = ProductPrecision::kFloat32;
-  double dense_share = -1;  // EngineOptions::dense_share
+  double tiled_share = -1;  // of EngineOptions
+  double dense_share = -1;
 
   bool stopped() const { return stop != nullptr && stop->requested(); }
 };
 
-// Memory on the device: E, U and x of W's size, four bit masks, a panel of
-// kPanelRows rows, and another while E is compared with a dense product. The
+// Memory on the device: E, U and x of W's size, four bit masks, lists of toggles
+// (float32: a byte a weight), a panel of kPanelRows rows, and another while E is
+// compared with a dense product. The
 // saliency, of W's size in float32, from the first Round on.
 //
 // Threads: one at a time. Step enqueues iterations as launches of captured
 // graphs, at most two epochs ahead of the device, and waits for the last.
 //
-// Whether U is updated or formed anew by a dense product is decided for an
-// epoch at a time, by how many coordinates toggled in the epoch before the last:
-// that is known without keeping the device waiting. Epochs begin at fixed
+// How U is updated is decided for an epoch at a time, by how many coordinates toggled in the epoch
+// before the last: that is known without keeping the device waiting. Epochs begin at fixed
 // iterations, so that the choice does not depend on how Step is cut.
 template <typename Real>
 class FrankWolfe final : public Iteration {
@@ -70,8 +71,13 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<BitWord> inside;      // of patterns with one group alone
     DeviceBuffer<unsigned> histogram;  // and the ticket
     DeviceBuffer<double> partial;
-    DeviceBuffer<float> saliency;  // empty before the first Round
+    DeviceBuffer<int32_t> toggle_counts;       // as `toggle_entries`:
+    DeviceBuffer<ToggleEntry> toggle_entries;  // empty where U is not updated in tiles
+    DeviceBuffer<float> saliency;              // empty before the first Round
   };
+
+  // U_t = U_{t-1} + Delta G, a row of G for every toggle or in tiles; or D(V_t) G.
+  enum class UpdateForm { kRows, kTiles, kDense };
 
   // One iteration as a graph, from the second launch on.
   struct StepGraph {
@@ -85,18 +91,16 @@ class FrankWolfe final : public Iteration {
   absl::Status Initialise();
 
   absl::Status RunSteps(const StepRequest& request);
-  absl::Status EnqueueStep(int64_t iteration, bool dense);
+  absl::Status EnqueueStep(int64_t iteration, UpdateForm form);
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
-  absl::Status EnqueueSparseStep();
-  absl::Status EnqueueDenseStep();
-  absl::Status EnqueueRefresh(bool dense, bool replace_product);
+  absl::Status EnqueuePlainStep(UpdateForm form, bool replace_product);
   absl::Status RecomputeVertexProduct();
   absl::Status CompareWithDense(bool replace);
   // Body(first row, rows) for the panels that dense products are formed in.
   template <typename Body>
   absl::Status ForEachPanel(const Body& body);
-  bool DenseIn(int64_t epoch) const;
+  UpdateForm FormIn(int64_t epoch) const;
   absl::StatusOr<StepStats> ReadStats();
   absl::Status SkipSteps(const StepRequest& request);
 
@@ -105,8 +109,8 @@ class FrankWolfe final : public Iteration {
   Buffers buffers_;
   Iterate<Real> it_;
   DeviceBuffer<Real> panel_;  // the left operand of a dense product
-  StepGraph sparse_step_;
-  StepGraph dense_step_;  // with U as a dense product
+  ToggleSlots slots_;
+  StepGraph graphs_[3];  // by form
   bool capturing_ = false;
   int64_t iteration_ = 0;  // as of the last Step
   bool unfinished_ = false;

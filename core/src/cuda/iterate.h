@@ -25,6 +25,7 @@
 #include "core/src/cuda/iteration_state.h"
 #include "core/src/cuda/score_window.h"
 #include "core/src/cuda/selection_keys.h"
+#include "core/src/cuda/toggle_slots.h"
 #include "sparsefw/pattern.h"
 
 namespace sparsefw::cuda {
@@ -85,6 +86,12 @@ struct Iterate {
 enum class Motion { kMove, kStay };
 template <typename Real>
 absl::Status LaunchVertexUpdate(const Iterate<Real>& it, cudaStream_t stream);
+// The same with tiles of G in shared memory (vertex_tiles.cu): for layers of
+// kLeastTiledRows rows and more, in float32; otherwise LaunchVertexUpdate.
+inline constexpr int64_t kLeastTiledRows = 64;
+template <typename Real>
+absl::Status LaunchTiledUpdate(const Iterate<Real>& it, const ToggleSlots& slots,
+                               cudaStream_t stream);
 template <typename Real>
 absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t stream);
 template <typename Real>

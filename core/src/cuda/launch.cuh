@@ -45,7 +45,7 @@ absl::Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cud
 // The shared memory that LaunchShape::shared_bytes asked for.
 template <typename T>
 __device__ inline T* DynamicShared() {
-  extern __shared__ double sparsefw_dynamic_shared[];
+  extern __shared__ __align__(16) double sparsefw_dynamic_shared[];
   return reinterpret_cast<T*>(sparsefw_dynamic_shared);
 }
 

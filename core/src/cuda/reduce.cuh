@@ -10,16 +10,16 @@ namespace sparsefw::cuda {
 // Threads of every block that reduces.
 inline constexpr int kBlockThreads = 256;
 
-// Values are combined in kSegments runs of kSegment threads each, then those:
-// two barriers instead of one for every halving.
+// Values are combined in kSegments runs of threads each, then those: two
+// barriers instead of one for every halving.
 inline constexpr int kSegments = 16;
-inline constexpr int kSegment = kBlockThreads / kSegments;
 
-// combine(a, b) over the values of all kBlockThreads threads, known to all of
-// them afterwards. Every thread of the block calls it.
-template <typename T, typename Combine>
+// combine(a, b) over the values of all threads, known to all of them afterwards.
+// Every thread of the block calls it.
+template <int kThreads = kBlockThreads, typename T, typename Combine>
 __device__ T BlockReduce(T value, const Combine& combine) {
-  __shared__ T values[kBlockThreads];
+  constexpr int kSegment = kThreads / kSegments;
+  __shared__ T values[kThreads];
   __shared__ T segments[kSegments];
   const int thread = static_cast<int>(threadIdx.x);
   values[thread] = value;
@@ -36,14 +36,15 @@ __device__ T BlockReduce(T value, const Combine& combine) {
   return result;
 }
 
-template <typename T>
+template <int kThreads = kBlockThreads, typename T>
 __device__ T BlockSum(T value) {
-  return BlockReduce(value, [](T a, T b) { return a + b; });
+  return BlockReduce<kThreads>(value, [](T a, T b) { return a + b; });
 }
 
 // The sum of the values of the threads before this one; `total`: of all.
 template <typename T>
 __device__ T BlockExclusiveScan(T value, T* total) {
+  constexpr int kSegment = kBlockThreads / kSegments;
   __shared__ T values[kBlockThreads];
   __shared__ T segments[kSegments];
   const int thread = static_cast<int>(threadIdx.x);

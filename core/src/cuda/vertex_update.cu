@@ -7,6 +7,7 @@
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/launch.cuh"
 #include "core/src/cuda/reduce.cuh"
+#include "core/src/cuda/toggles.cuh"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -16,13 +17,6 @@ namespace {
 constexpr int kListedWords = 64;
 constexpr int kListedColumns = kListedWords * 32;
 constexpr int kColumnsOfThread = static_cast<int>(kColumnsOfBlock) / kBlockThreads;
-
-// What D(V) changes by where a weight enters or leaves the vertex.
-template <typename Real>
-__device__ Real DeltaOf(const Iterate<Real>& it, int64_t row, int64_t col) {
-  const Real weight = it.weights[row * it.stride + col];
-  return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
-}
 
 // The toggles of kListedWords words of a row, in ascending order.
 template <typename Real>
@@ -208,6 +202,19 @@ absl::Status LaunchVertexUpdate(const Iterate<Real>& it, cudaStream_t stream) {
 }
 
 template <typename Real>
+absl::Status LaunchTiledUpdate(const Iterate<Real>& it, const ToggleSlots& slots,
+                               cudaStream_t stream) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t blocks, LaunchTiles(it, slots, stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
+    return TakeStep(it, blocks, VertexLoss::kChanged, stream);
+  } else {
+    static_cast<void>(slots);
+    return LaunchVertexUpdate(it, stream);
+  }
+}
+
+template <typename Real>
 absl::Status LaunchVertexLoss(const Iterate<Real>& it, cudaStream_t stream) {
   SPARSEFW_RETURN_IF_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
   return Launch(VertexLossKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
@@ -219,11 +226,13 @@ absl::Status LaunchTakeStep(const Iterate<Real>& it, cudaStream_t stream) {
   return TakeStep(it, 0, VertexLoss::kKnown, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                    \
-  template absl::Status LaunchToggle<Real>(const Iterate<Real>&, cudaStream_t);       \
-  template absl::Status LaunchCountToggles<Real>(const Iterate<Real>&, cudaStream_t); \
-  template absl::Status LaunchVertexUpdate<Real>(const Iterate<Real>&, cudaStream_t); \
-  template absl::Status LaunchVertexLoss<Real>(const Iterate<Real>&, cudaStream_t);   \
+#define SPARSEFW_INSTANTIATE(Real)                                                        \
+  template absl::Status LaunchToggle<Real>(const Iterate<Real>&, cudaStream_t);           \
+  template absl::Status LaunchCountToggles<Real>(const Iterate<Real>&, cudaStream_t);     \
+  template absl::Status LaunchVertexUpdate<Real>(const Iterate<Real>&, cudaStream_t);     \
+  template absl::Status LaunchTiledUpdate<Real>(const Iterate<Real>&, const ToggleSlots&, \
+                                                cudaStream_t);                            \
+  template absl::Status LaunchVertexLoss<Real>(const Iterate<Real>&, cudaStream_t);       \
   template absl::Status LaunchTakeStep<Real>(const Iterate<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
