@@ -44,6 +44,19 @@ absl::StatusOr<ProductPrecision> PrecisionOf(const Json& request) {
   return Unknown("precision", text, "fp32, tf32 or bf16");
 }
 
+// "auto": whichever the engine chooses, iteration by iteration.
+absl::Status SetForm(const Json& request, EngineOptions& options) {
+  constexpr double kNever = 2;
+  const std::string text = request.value("form", "auto");
+  if (text == "auto") return absl::OkStatus();
+  if (text != "rows" && text != "tiles" && text != "dense") {
+    return Unknown("form", text, "auto, rows, tiles or dense");
+  }
+  options.tiled_share = text == "tiles" ? 0 : kNever;
+  options.dense_share = text == "dense" ? 0 : kNever;
+  return absl::OkStatus();
+}
+
 // The median of what `measure` says, called kCalls times.
 template <typename Measure>
 absl::StatusOr<double> MedianSeconds(const Measure& measure) {
@@ -66,6 +79,7 @@ absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, c
                                           const EngineProblem& problem) {
   EngineOptions options = {.threads = threads};
   SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
+  SPARSEFW_RETURN_IF_ERROR(SetForm(request, options));
   SPARSEFW_ASSIGN_OR_RETURN(const StepRule rule, RuleOf(request));
   WarmEngine warm;
   const Stopwatch watch;
@@ -96,11 +110,11 @@ absl::StatusOr<Json> DeviceMeasures::Run(const Json& request) {
     const std::string name = request.at("measure");
     if (name == "gram") return Gram(request);
     if (layer_.file == nullptr) return absl::InvalidArgumentError("--layer is missing");
-    if (name == "iterations") return Iterations(request);
+    if (name == "iterations" || name == "forms") return Iterations(request);
     if (name == "stages") return Stages(request);
     if (name == "parallel") return Parallel(request);
     if (name == "solve") return SolveWhole(request);
-    return Unknown("measure", name, "iterations, stages, parallel, solve or gram");
+    return Unknown("measure", name, "iterations, forms, stages, parallel, solve or gram");
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }

@@ -30,8 +30,8 @@ class DeviceMeasures {
   absl::StatusOr<Json> Run(const Json& request);
 
  private:
-  // {pattern, alpha 0.9, rule "open-loop", precision "fp32", iterations 200, marks [],
-  //  warm_up 5, seconds 30, repetitions 1}
+  // {pattern, alpha 0.9, rule "open-loop", precision "fp32", form "auto", iterations 200,
+  //  marks [], warm_up 5, seconds 30, repetitions 1}; also called "forms"
   // -> {load_seconds, runs: [[mark]], step_call_seconds}. A new engine is loaded
   // and evaluates where it stands, load_seconds, upload included; it takes
   // warm_up steps; then every run is loaded anew. step_call_seconds: a Step of no

@@ -29,11 +29,15 @@ def test_every_case_is_measured(smoke):
     assert done.returncode == 0, done.stderr
     assert len(results["cases"]) == len(cases.all_cases(cases.SMOKE))
     assert {case["measure"] for case in results["cases"]} == {
-        "iterations", "stages", "solve", "gram", "parallel"}
+        "iterations", "forms", "stages", "solve", "gram", "parallel"}
     assert not results["failures"] and not results["left_out"]
     for case in goals.select(results, measure="iterations"):
         seconds, count = goals.per_iteration(case)
         assert seconds > 0 and count == case["iterations"]
+    forms = goals.select(results, measure="forms")
+    assert {(case["form"], case["precision"]) for case in forms} == set(cases.FORMS)
+    table = report.form_table(results)
+    assert len(table.splitlines()) == 2 + len(forms) and "tiles" in table
     for case in goals.select(results, measure="stages"):
         assert case["refined_loss"] <= case["loss"] * (1 + 1e-12)
         assert case["reconstructed_loss"] <= case["refined_loss"] * (1 + 1e-9)

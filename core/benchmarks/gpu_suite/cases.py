@@ -6,6 +6,10 @@ PATTERNS = {"unstructured": "unstructured:0.6", "per_row": "per_row:0.6", "2:4":
 ALPHAS = (0.9, 0.0)
 RULES = ("open-loop", "line-search")
 PRECISIONS = ("fp32", "tf32", "bf16")
+# The ways to update U, in every precision in which they differ: where they cross is what the
+# engine's choice between them rests on.
+FORMS = (("rows", "fp32"), ("tiles", "fp32"), ("dense", "fp32"), ("dense", "tf32"),
+         ("dense", "bf16"))
 EARLY_MARKS = (10, 25, 50, 100, 200, 500, 1000)
 
 # The linear layers of one block of LLaMA-3.1-8B: how many of every shape (rows, cols).
@@ -25,6 +29,7 @@ class Plan:
     goal_iterations: int = 2000
     iterations: int = 200
     peer_iterations: int = 50
+    form_iterations: int = 60
     seconds: float = 10  # limit of one case
     repetitions: int = 3
     everything: bool = False  # all rules, alphas and precisions on all shapes
@@ -43,7 +48,7 @@ QUICK = Plan("quick", (2048, 2048), (), (512, 2048), goal_iterations=500, repeti
              block=(((2048, 2048), 2), ((512, 2048), 2)))
 # The least that goes through every part: for tests and for backends that are no GPU.
 SMOKE = Plan("smoke", (64, 48), ((48, 64),), (16, 48), goal_iterations=60, iterations=40,
-             peer_iterations=20, seconds=1, repetitions=1, gram_cols=(48,), gram_tokens=128,
+             peer_iterations=20, form_iterations=20, seconds=1, repetitions=1, gram_cols=(48,), gram_tokens=128,
              ceilings=("--size", "64", "--copy-mib", "8", "--cols", "48", "--tokens", "128"),
              block=(((64, 48), 2), ((48, 64), 1)))
 PLANS = {plan.name: plan for plan in (FULL, CHECK, QUICK, SMOKE)}
@@ -61,6 +66,11 @@ def _on_goal_shape(plan):
         yield _iterations(plan, "unstructured", 0.9, precision=precision,
                           iterations=plan.goal_iterations,
                           peers=("fp32", "tf32") if precision == "fp32" else ())
+    for pattern, alpha in (("unstructured", 0.9), ("unstructured", 0.0), ("2:4", 0.9)):
+        for form, precision in FORMS:
+            yield {"measure": "forms", "form": form, "pattern": PATTERNS[pattern], "alpha": alpha,
+                   "precision": precision, "iterations": plan.form_iterations,
+                   "marks": [10, plan.form_iterations], "seconds": plan.seconds}
     for pattern in PATTERNS:
         for alpha in ALPHAS:
             for rule in RULES:
@@ -136,6 +146,6 @@ def describe(shape, request):
     for key, value in request.items():
         if key == "peers":
             words += [f"beside PyTorch {peer}" for peer in value]
-        elif key not in ("measure", "seconds", "repetitions", "layers", "report_every"):
+        elif key not in ("measure", "marks", "seconds", "repetitions", "layers", "report_every"):
             words.append(str(value) if isinstance(value, str) else f"{key}={value}")
     return " ".join(words)

@@ -43,6 +43,21 @@ def iteration_table(results):
                   "changed", "load ms", "PyTorch fp32 /", "tf32 /"], rows)
 
 
+def form_table(results):
+    """Where the ways to update U cross: ms an iteration beside the share that changes."""
+    rows = []
+    for case in goals.select(results, measure="forms"):
+        seconds, count = goals.per_iteration(case)
+        if seconds is None:
+            continue
+        toggled = case["runs"][0][-1]["toggled_per_iteration"] / (case["rows"] * case["cols"])
+        rows.append([f"{case['rows']}x{case['cols']}", case["pattern"], f"{case['alpha']:g}",
+                     f"{toggled:.2%}", case["form"], case["precision"], f"{seconds * 1e3:.3g}",
+                     count])
+    return table(["layer", "pattern", "alpha", "changed", "update", "precision", "ms/iteration",
+                  "over"], rows)
+
+
 def stage_table(results):
     rows = [[f"{case['rows']}x{case['cols']}", case["pattern"],
              *(f"{case[key + '_seconds'] * 1e3:.3g}"
@@ -73,7 +88,8 @@ def text(results):
     if results.get("ceilings"):
         parts.append("\n".join(ceiling_lines(results["ceilings"])))
     parts.append("PyTorch: " + (results.get("peer_skipped") or str(results.get("peer"))))
-    parts += ["", goal_table(results), "", iteration_table(results), "", stage_table(results)]
+    parts += ["", goal_table(results), "", iteration_table(results), "", form_table(results), "",
+              stage_table(results)]
     if results["left_out"]:
         parts += ["", f"Left out for lack of time: {len(results['left_out'])} cases, from "
                   f"\"{results['left_out'][0]}\" on."]
