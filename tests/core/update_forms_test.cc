@@ -1,5 +1,7 @@
 // The CUDA engine updates U in three forms, whichever it would choose itself: by
 // rows of G, in tiles of G, by dense products. All are the same iteration.
+#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <tuple>
 
@@ -17,6 +19,7 @@ using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
 using ::sparsefw::testing::NameOf;
+using ::sparsefw::testing::Random;
 
 struct Shape {
   int64_t rows;
@@ -92,6 +95,40 @@ TEST(UpdateFormTest, ChangesWithTheTogglesAndNotWithTheCallsOfStep_cuda) {
   EXPECT_NEAR(actual.relaxed_loss, expected.relaxed_loss, 1e-4 * expected.relaxed_loss);
   EXPECT_EQ(last.relaxed_loss, actual.relaxed_loss);
   EXPECT_EQ(last.gap, actual.gap);
+}
+
+// Rows are taken through several iterations in one go. Here one row toggles more
+// than a list has room for; and a row may not fit shared memory.
+TEST(UpdateFormTest, LongRowsAreThoseOfTheReference_cuda) {
+  SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat64);
+  for (const int64_t cols : {3500, 4300}) {
+    SCOPED_TRACE(cols);
+    Matrix<float> weights(2, cols);
+    Random random(21);
+    for (int64_t i = 0; i < weights.size(); ++i) {
+      weights.data()[i] = static_cast<float>(random.Uniform() - 0.5);
+    }
+    Matrix<float> gram(cols, cols);
+    for (int64_t row = 0; row < cols; ++row) {
+      for (int64_t col = 0; col < cols; ++col) {
+        gram(row, col) =
+            static_cast<float>(std::exp(-0.1 * static_cast<double>(std::abs(row - col))));
+      }
+    }
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start, MakeStartingPoint(weights.view(), gram.view(),
+                                                                      Pattern::PerRow(0.6), {}, 0));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
+                                  LoadedEngine(EngineKind::kReference, start));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const auto engine,
+        LoadedEngine(EngineKind::kCudaFloat64, start, {.tiled_share = 2, .dense_share = 2}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step({.count = 6}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step({.count = 6}));
+    EXPECT_EQ(actual.toggled, expected.toggled);
+    EXPECT_GT(actual.toggled, 2 * 1024) << "no list was too short";
+    EXPECT_NEAR(actual.relaxed_loss, expected.relaxed_loss, 1e-9 * expected.relaxed_loss);
+    EXPECT_NEAR(actual.gap, expected.gap, 1e-9 * expected.relaxed_loss);
+  }
 }
 
 }  // namespace

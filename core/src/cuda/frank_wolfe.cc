@@ -99,6 +99,7 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   }
   SPARSEFW_ASSIGN_OR_RETURN(b.partial, DeviceBuffer<double>::Create(
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(b.row_sums, DeviceBuffer<double>::Create(RowSums(layer_.rows), stream));
   if (HasTiles<Real>(layer_.rows)) {
     const int64_t slots = SlotsOf(layer_.rows, layer_.stride);
     SPARSEFW_ASSIGN_OR_RETURN(b.toggle_counts, DeviceBuffer<int32_t>::Create(slots, stream));
@@ -122,7 +123,8 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
          .state = b.state.data(),
          .scratch = {b.selection.data(), b.histogram.data(), b.histogram.data() + kDigitBins,
                      b.window.data(), b.inside.data()},
-         .partial = b.partial.data()};
+         .partial = b.partial.data(),
+         .row_sums = b.row_sums.data()};
   return absl::OkStatus();
 }
 
@@ -176,7 +178,7 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
   UpdateForm form = UpdateForm::kRows;
   const int64_t end = iteration_ + request.count;
-  for (int64_t t = iteration_; t < end; ++t) {
+  for (int64_t t = iteration_; t < end;) {
     const int64_t epoch = toggles_.EpochOf(t);
     if (t == iteration_ || toggles_.BeginsEpoch(t)) {
       if (device_.stopped()) {
@@ -188,12 +190,28 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
       if (!running) break;
       form = FormIn(epoch);
     }
-    SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, form));
-    if (toggles_.BeginsEpoch(t + 1)) {
+    const int64_t batch = form == UpdateForm::kRows ? BatchAt(t, end, request) : 0;
+    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? LaunchRowBatch(it_, batch, device_.stream)
+                                       : EnqueueStep(t, form));
+    t += std::max<int64_t>(batch, 1);
+    if (toggles_.BeginsEpoch(t)) {
       SPARSEFW_RETURN_IF_ERROR(toggles_.Record(epoch, it_.state));
     }
   }
   return absl::OkStatus();
+}
+
+// Iterations from `iteration` on that rows can be taken through one by one; 0: none.
+template <typename Real>
+int64_t FrankWolfe<Real>::BatchAt(int64_t iteration, int64_t end,
+                                  const StepRequest& request) const {
+  if (request.rule != StepRule::kOpenLoop || !CanBatchRows(it_)) return 0;
+  if (iteration > 0 && iteration % kRefreshPeriod == 0) return 0;
+  // The last one of a period is a refresh, too.
+  const int64_t refresh = (iteration / kRefreshPeriod + 1) * kRefreshPeriod - 1;
+  // It looks at the gap after every iteration, but at the end of a batch only.
+  const int64_t most = request.rel_gap > 0 ? 1 : kMostBatch;
+  return std::min({most, end - iteration, refresh - iteration, toggles_.LeftOfEpoch(iteration)});
 }
 
 template <typename Real>
@@ -378,7 +396,7 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t stride = StrideOf(cols);
   const int64_t matrices = 3 * int64_t{sizeof(Real)} * rows * stride;
   const int64_t bits = 4 * rows * stride / 8;
-  const int64_t partial = 3 * 8 * rows * ColumnChunks(stride);
+  const int64_t partial = 8 * (3 * rows * ColumnChunks(stride) + RowSums(rows));
   const int64_t scratch =
       sizeof(IterationState) + sizeof(Selection) + sizeof(ScoreWindow) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;

@@ -71,6 +71,7 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<BitWord> inside;      // of patterns with one group alone
     DeviceBuffer<unsigned> histogram;  // and the ticket
     DeviceBuffer<double> partial;
+    DeviceBuffer<double> row_sums;
     DeviceBuffer<int32_t> toggle_counts;       // as `toggle_entries`:
     DeviceBuffer<ToggleEntry> toggle_entries;  // empty where U is not updated in tiles
     DeviceBuffer<float> saliency;              // empty before the first Round
@@ -91,6 +92,7 @@ class FrankWolfe final : public Iteration {
   absl::Status Initialise();
 
   absl::Status RunSteps(const StepRequest& request);
+  int64_t BatchAt(int64_t iteration, int64_t end, const StepRequest& request) const;
   absl::Status EnqueueStep(int64_t iteration, UpdateForm form);
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);

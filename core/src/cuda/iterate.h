@@ -58,6 +58,10 @@ struct SelectionScratch {
   BitWord* inside = nullptr;      // [rows, stride / 32]: entries inside it
 };
 
+// Iterations of LaunchRowBatch.
+inline constexpr int64_t kMostBatch = 16;
+inline int64_t RowSums(int64_t rows) { return 2 * kMostBatch * (rows + 1); }
+
 // Views of device memory; no ownership.
 template <typename Real>
 struct Iterate {
@@ -76,7 +80,8 @@ struct Iterate {
   BitWord* vertex = nullptr;       // V_t, without the fixed set
   IterationState* state = nullptr;
   SelectionScratch scratch;
-  double* partial = nullptr;  // [rows * ColumnChunks(stride) * 3] sums of blocks
+  double* partial = nullptr;   // [rows * ColumnChunks(stride) * 3] sums of blocks
+  double* row_sums = nullptr;  // [RowSums(rows)], of batches of rows
 
   SPARSEFW_HOST_DEVICE int64_t words() const { return stride / 32; }
 };
@@ -96,6 +101,14 @@ template <typename Real>
 absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t stream);
 template <typename Real>
 absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream);
+
+// `count` open-loop iterations, up to kMostBatch, where groups lie within rows that
+// fit shared memory: row_batch.cu. The gap is not looked at in between. However
+// iterations are cut into batches, the bits are the same.
+template <typename Real>
+bool CanBatchRows(const Iterate<Real>& it);
+template <typename Real>
+absl::Status LaunchRowBatch(const Iterate<Real>& it, int64_t count, cudaStream_t stream);
 
 // The parts of step 1 for a U that is computed as a dense product instead:
 // LaunchToggle, then U, then LaunchVertexLoss, then LaunchTakeStep.

@@ -146,6 +146,22 @@ __device__ void SelectLargeGroup(const Keys& keys, int key_bits, const GroupArgs
   __syncthreads();
 }
 
+// Every group of a row into `selected`, which is 0.
+template <typename Keys>
+__device__ void SelectGroups(const Keys& keys, int key_bits, const GroupArgs& args, int64_t row,
+                             BitWord* selected) {
+  if (args.group_cols <= kThreadGroup) {
+    for (int64_t group = threadIdx.x; group < args.cols / args.group_cols; group += kBlockThreads) {
+      SelectSmallGroup(keys, args, row, group * args.group_cols, selected);
+    }
+    __syncthreads();
+  } else {
+    for (int64_t first = 0; first < args.cols; first += args.group_cols) {
+      SelectLargeGroup(keys, key_bits, args, row, first, selected);
+    }
+  }
+}
+
 template <typename Source, bool kShared>
 __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, GroupArgs args) {
   using Kept = typename Source::Kept;
@@ -165,16 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, Grou
     if constexpr (kShared) shared[col] = kept;
   }
   __syncthreads();
-  if (args.group_cols <= kThreadGroup) {
-    for (int64_t group = threadIdx.x; group < args.cols / args.group_cols; group += kBlockThreads) {
-      SelectSmallGroup(keys, args, row, group * args.group_cols, selected);
-    }
-    __syncthreads();
-  } else {
-    for (int64_t first = 0; first < args.cols; first += args.group_cols) {
-      SelectLargeGroup(keys, Source::kKeyBits, args, row, first, selected);
-    }
-  }
+  SelectGroups(keys, Source::kKeyBits, args, row, selected);
   for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) {
     if (!BitOf(selected, col)) continue;
     const Kept kept = keys.At(col);
@@ -188,18 +195,24 @@ __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, Grou
   if (threadIdx.x == 0) args.partial[row] = sum;
 }
 
+template <typename Real>
+GroupArgs GroupArgsOf(const Iterate<Real>& it) {
+  return {.cols = it.cols,
+          .stride = it.stride,
+          .group_cols = it.groups.group_cols,
+          .capacity = it.groups.capacity,
+          .index_bits = IndexBits(it.cols),
+          .fixed = it.fixed,
+          .bits = it.vertex,
+          .partial = it.partial};
+}
+
 template <typename Source, typename Real>
 absl::Status SelectInGroups(const Source& source, const Iterate<Real>& it, const BitWord* also,
                             BitWord* bits, cudaStream_t stream) {
-  const GroupArgs args = {.cols = it.cols,
-                          .stride = it.stride,
-                          .group_cols = it.groups.group_cols,
-                          .capacity = it.groups.capacity,
-                          .index_bits = IndexBits(it.cols),
-                          .fixed = it.fixed,
-                          .also = also,
-                          .bits = bits,
-                          .partial = it.partial};
+  GroupArgs args = GroupArgsOf(it);
+  args.also = also;
+  args.bits = bits;
   const int64_t bit_bytes = it.words() * int64_t{sizeof(BitWord)};
   const int64_t row_bytes = it.stride * int64_t{sizeof(typename Source::Kept)};
   if (bit_bytes + row_bytes <= kMostSharedBytes) {
