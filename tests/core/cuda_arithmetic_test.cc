@@ -11,6 +11,7 @@
 
 #include "core/src/cuda/iteration_state.h"
 #include "core/src/cuda/raw_value.h"
+#include "core/src/cuda/score_window.h"
 #include "core/src/cuda/selection_keys.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
@@ -145,6 +146,70 @@ void ExpectScoresInOrder() {
   }
   EXPECT_EQ(ScoreKey(Real{0}), 0U);
   EXPECT_EQ(ScoreKey(std::numeric_limits<Real>::quiet_NaN()), 0U);
+}
+
+TEST(ScoreWindowTest, IsRightWhenTheThresholdLiesInside) {
+  const auto begun = [](double threshold, unsigned long long above, unsigned long long inside,
+                        int64_t wanted) {
+    ScoreWindow window;
+    window.threshold = threshold;
+    window.above = above;
+    window.inside = inside;
+    Selection selection;
+    BeginInWindow(selection, window, wanted);
+    return selection;
+  };
+  EXPECT_EQ(begun(-1, 0, 100, 50).within, 0) << "nothing to rest on";
+  EXPECT_EQ(begun(2, 51, 100, 50).within, 0) << "too many above";
+  EXPECT_EQ(begun(2, 30, 19, 50).within, 0) << "too few inside";
+  const Selection some = begun(2, 30, 40, 50);
+  EXPECT_EQ(some.within, 1);
+  EXPECT_EQ(some.needed, 20);
+  EXPECT_EQ(some.done, 0);
+  const Selection all = begun(2, 30, 20, 50);
+  EXPECT_EQ(all.within, 1);
+  EXPECT_TRUE(all.done != 0 && all.threshold.Selects(1, 0));
+  const Selection none = begun(2, 50, 20, 50);
+  EXPECT_EQ(none.within, 1);
+  EXPECT_FALSE(none.threshold.Selects(~uint64_t{0} - 1, 7));
+  // Above a window at 0 is all that there is.
+  EXPECT_EQ(begun(0, 30, 0, 50).within, 1);
+  EXPECT_EQ(begun(0, 51, 0, 50).within, 0);
+}
+
+TEST(ScoreWindowTest, FollowsTheThresholdAndWidensWhenItMisses) {
+  ScoreWindow window;
+  Selection selection = {};
+  selection.threshold = {ScoreKey(2.0), 0};
+  MoveWindow(window, selection, ScoreOfKey<double>(selection.threshold.key));
+  EXPECT_EQ(window.threshold, 2);
+  EXPECT_EQ(BoundsOf<float>(window).low, 1);
+  EXPECT_EQ(BoundsOf<float>(window).high, 3);
+  selection.within = 1;
+  for (int i = 0; i < 40; ++i) MoveWindow(window, selection, 2);
+  EXPECT_EQ(window.spread, 1.0 / 1024) << "a threshold that stays";
+  selection.within = 0;
+  MoveWindow(window, selection, 2.1);
+  EXPECT_NEAR(window.spread, 0.3, 1e-12) << "six times the move that was missed";
+  selection.within = 1;
+  selection.threshold.key = ~uint64_t{0};
+  MoveWindow(window, selection, 0);
+  EXPECT_NEAR(window.threshold, 2.1 * 1.3, 1e-12) << "nothing inside was selected";
+  selection.threshold.key = 1;
+  const double spread = window.spread;
+  MoveWindow(window, selection, 0);
+  EXPECT_NEAR(window.threshold, 2.73 * (1 - spread), 1e-12) << "all inside was";
+  selection.within = 0;
+  MoveWindow(window, selection, 0);
+  EXPECT_EQ(window.threshold, 0) << "every positive score was";
+  EXPECT_EQ(window.above + window.inside, 0U);
+}
+
+TEST(ScoreWindowTest, AKeyStandsForItsScore) {
+  for (const double score : {1e-30, 0.25, 3.0, 1e30}) {
+    EXPECT_EQ(ScoreOfKey<double>(ScoreKey(score)), score);
+    EXPECT_EQ(ScoreOfKey<float>(ScoreKey(static_cast<float>(score))), static_cast<float>(score));
+  }
 }
 
 TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {
