@@ -13,6 +13,7 @@
 #include "core/src/cuda/raw_value.h"
 #include "core/src/cuda/score_window.h"
 #include "core/src/cuda/selection_keys.h"
+#include "core/src/cuda/update_form.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
@@ -210,6 +211,23 @@ TEST(ScoreWindowTest, AKeyStandsForItsScore) {
     EXPECT_EQ(ScoreOfKey<double>(ScoreKey(score)), score);
     EXPECT_EQ(ScoreOfKey<float>(ScoreKey(static_cast<float>(score))), static_cast<float>(score));
   }
+}
+
+TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {
+  const auto form = [](double share, ProductPrecision precision, bool tiles) {
+    return ChooseForm(share, {.tiles = tiles, .precision = precision});
+  };
+  EXPECT_EQ(form(0.004, ProductPrecision::kFloat32, true), UpdateForm::kRows);
+  EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, true), UpdateForm::kTiles);
+  EXPECT_EQ(form(0.7, ProductPrecision::kFloat32, true), UpdateForm::kDense);
+  EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, false), UpdateForm::kRows);
+  EXPECT_EQ(form(0.025, ProductPrecision::kTf32, true), UpdateForm::kTiles);
+  EXPECT_EQ(form(0.025, ProductPrecision::kBf16, true), UpdateForm::kDense);
+  // What was asked for goes before it.
+  EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .dense_share = 2}), UpdateForm::kTiles);
+  EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .tiled_share = 2, .dense_share = 2}),
+            UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm(1e-6, {.tiles = true, .dense_share = 0}), UpdateForm::kDense);
 }
 
 TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {

@@ -22,23 +22,6 @@ constexpr int64_t kFlopsBetweenLooks = int64_t{1} << 40;  // some 20 ms in float
 constexpr int64_t kWeightsOfEpoch = int64_t{1} << 27;
 constexpr int64_t kLongestEpoch = 16;
 
-// Shares of coordinates that toggle from which on another form of the update is
-// the faster one: docs/adr/0015 has what they are derived from. From data sheets,
-// not measured.
-struct Shares {
-  double tiled;
-  double dense;
-};
-
-Shares ChooseShares(const Device& device, bool tiles) {
-  Shares shares = {0.006, tiles ? 0.2 : 0.05};
-  if (device.precision == ProductPrecision::kTf32) shares.dense = tiles ? 0.03 : 0.006;
-  if (device.precision == ProductPrecision::kBf16) shares.dense = tiles ? 0.02 : 0.003;
-  if (device.tiled_share >= 0) shares.tiled = device.tiled_share;
-  if (device.dense_share >= 0) shares.dense = device.dense_share;
-  return shares;
-}
-
 template <typename Real>
 bool HasTiles(int64_t rows) {
   return sizeof(Real) == sizeof(float) && rows >= kLeastTiledRows;
@@ -215,13 +198,11 @@ int64_t FrankWolfe<Real>::BatchAt(int64_t iteration, int64_t end,
 }
 
 template <typename Real>
-typename FrankWolfe<Real>::UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
-  const bool tiles = HasTiles<Real>(layer_.rows);
-  const Shares shares = ChooseShares(device_, tiles);
+UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
   const double share = toggles_.TogglesFor(epoch) /
                        (static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols));
-  if (share > shares.dense) return UpdateForm::kDense;
-  return tiles && share > shares.tiled ? UpdateForm::kTiles : UpdateForm::kRows;
+  return ChooseForm(share, {HasTiles<Real>(layer_.rows), device_.precision, device_.tiled_share,
+                            device_.dense_share});
 }
 
 // When refreshes happen depends on the iteration alone: the same input gives

@@ -17,6 +17,7 @@
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/stream.h"
 #include "core/src/cuda/toggle_history.h"
+#include "core/src/cuda/update_form.h"
 #include "core/src/iteration.h"
 #include "sparsefw/backend.h"
 
@@ -77,9 +78,6 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<float> saliency;              // empty before the first Round
   };
 
-  // U_t = U_{t-1} + Delta G, a row of G for every toggle or in tiles; or D(V_t) G.
-  enum class UpdateForm { kRows, kTiles, kDense };
-
   // One iteration as a graph, from the second launch on.
   struct StepGraph {
     bool launched = false;
@@ -112,7 +110,7 @@ class FrankWolfe final : public Iteration {
   Iterate<Real> it_;
   DeviceBuffer<Real> panel_;  // the left operand of a dense product
   ToggleSlots slots_;
-  StepGraph graphs_[3];  // by form
+  StepGraph graphs_[kUpdateForms];  // by form
   bool capturing_ = false;
   int64_t iteration_ = 0;  // as of the last Step
   bool unfinished_ = false;
