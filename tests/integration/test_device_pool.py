@@ -61,6 +61,11 @@ def test_the_pool_is_reported(start_server):
     assert [(d.streams, d.job_memory_bytes, d.lost) for d in devices] == [
         (3, 500_000_000, False), (3, 500_000_000, False), (0, 0, False), (0, 0, False)]
     assert "device=cuda:1" in server.log() and "job_memory_bytes=500000000" in server.log()
+    cli = Cli(server.address)
+    assert "; 0 of 3 streams busy, 0 B of 476.8 MiB reserved" in cli.run("info").expect(0).out
+    told = {device["name"]: device for device in cli.run("info", "--json").expect(0).json()["devices"]}
+    assert told["cuda:1"]["job_memory_bytes"] == 500_000_000 and told["cuda:1"]["lost"] is False
+    assert "streams" not in told["cpu"]
 
 
 def test_a_layer_that_never_fits_is_refused_with_both_numbers(start_server, layer):

@@ -47,14 +47,37 @@ std::string DTypeNames(const google::protobuf::RepeatedField<int>& dtypes) {
   return absl::StrJoin(names, ", ");
 }
 
+// Only devices with memory of their own run jobs under the pool.
+bool HasPool(const v1::Device& device) { return device.streams() > 0; }
+
+Json DeviceJson(const v1::Device& device) {
+  Json json = {{"name", device.name()},
+               {"description", device.description()},
+               {"memory_bytes", device.memory_bytes()},
+               {"memory_free_bytes", device.memory_free_bytes()}};
+  if (HasPool(device)) {
+    json.update(Json{{"job_memory_bytes", device.job_memory_bytes()},
+                     {"job_memory_used_bytes", device.job_memory_used_bytes()},
+                     {"streams", device.streams()},
+                     {"running_jobs", device.running_jobs()},
+                     {"lost", device.lost()}});
+  }
+  return json;
+}
+
+// What follows a device's name and size: what its pool says.
+std::string PoolText(const v1::Device& device) {
+  if (!HasPool(device)) return "";
+  if (device.lost()) return "; LOST until the server restarts";
+  return absl::StrFormat("; %d of %d streams busy, %s of %s reserved", device.running_jobs(),
+                         device.streams(),
+                         FormatBytes(static_cast<double>(device.job_memory_used_bytes())),
+                         FormatBytes(static_cast<double>(device.job_memory_bytes())));
+}
+
 Json InfoJson(const v1::ServerInfo& info) {
   Json devices = Json::array();
-  for (const v1::Device& device : info.devices()) {
-    devices.push_back(Json{{"name", device.name()},
-                           {"description", device.description()},
-                           {"memory_bytes", device.memory_bytes()},
-                           {"memory_free_bytes", device.memory_free_bytes()}});
-  }
+  for (const v1::Device& device : info.devices()) devices.push_back(DeviceJson(device));
   std::vector<std::string> methods;
   for (const int method : info.methods()) {
     methods.push_back(MethodName(static_cast<v1::Method>(method)));
@@ -85,8 +108,9 @@ void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostr
        absl::StrFormat("%s, version %s, up %s%s", address, info.version(),
                        FormatSpan(FromProto(info.uptime())), info.draining() ? ", draining" : ""));
   for (const v1::Device& device : info.devices()) {
-    line("device", absl::StrFormat("%s: %s, %s", device.name(), device.description(),
-                                   FormatBytes(static_cast<double>(device.memory_bytes()))));
+    line("device", absl::StrFormat("%s: %s, %s%s", device.name(), device.description(),
+                                   FormatBytes(static_cast<double>(device.memory_bytes())),
+                                   PoolText(device)));
   }
   line("default device",
        absl::StrFormat("%s (%s)", info.default_device(), info.default_device_reason()));
