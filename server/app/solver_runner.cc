@@ -67,8 +67,8 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   return most;
 }
 
-// Likewise on the device, of one whose pool it is: the engine of a sweep works in
-// the precision of its first point.
+// Likewise on the device, of one whose pool it is, beside the Gram: the engine of
+// a sweep works in the precision of its first point.
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, ConstMatrixView weights,
                     ConstMatrixView gram) {
   const std::vector<SweepPoint> points = PointsOf(spec);
@@ -78,6 +78,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, ConstMatrixView
                              .reconstruct = point.options.reconstruct,
                              .sweep = points.size() > 1,
                              .iterates = point.options.method == Method::kSparseFw,
+                             .device_gram = true,
                              .weights = weights.dtype(),
                              .gram = gram.dtype(),
                              .product_precision = points.front().options.product_precision};
@@ -219,7 +220,10 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   if (InPool(backend)) {
     DeviceNeed& need = inputs->device_need;
     for (const Backend* one : inputs->backends) need.devices.push_back(one->Describe().name);
-    need.bytes = DeviceBytes(backend, spec, inputs->weight->matrix(), inputs->gram->matrix());
+    const ConstMatrixView gram = inputs->gram->matrix();
+    need.bytes = DeviceBytes(backend, spec, inputs->weight->matrix(), gram);
+    need.gram_bytes = backend.DeviceGramBytes(cols, gram.dtype());
+    if (need.gram_bytes > 0) need.gram = inputs->gram->info().name;  // never used again
   }
   // Held from acceptance on: a job that has run for an hour finds room for its mask.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room,
@@ -257,6 +261,14 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   problem.pattern = job.spec.pattern;
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
+
+  std::shared_ptr<const DeviceGram> device_gram;  // outlives the solve's engines
+  if (in.shared_gram != nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        device_gram,
+        in.shared_gram->Get([&] { return backend.UploadGram(problem.gram, &stop); }, stop));
+    problem.device_gram = device_gram.get();
+  }
 
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {

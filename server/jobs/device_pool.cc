@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,22 +16,36 @@ bool Allows(const DeviceNeed& need, const DeviceUsage& usage) {
          need.devices.end();
 }
 
-int64_t FreeBytes(const DeviceUsage& usage) {
-  return usage.device.memory_bytes - usage.reserved_bytes;
-}
-
 }  // namespace
 
+// Idle Grams are no obstacle: Reserve makes them go.
+int64_t DevicePool::Device::FreeBytes() const {
+  return usage.device.memory_bytes - usage.reserved_bytes - leaving_bytes;
+}
+
+int64_t DevicePool::Device::BytesFor(const DeviceNeed& need) const {
+  return grams.InUse(need.gram) ? need.bytes : need.total_bytes();
+}
+
+bool DevicePool::Device::HasRoomFor(const DeviceNeed& need) const {
+  return !usage.lost && usage.jobs < usage.device.streams && BytesFor(need) <= FreeBytes();
+}
+
 DevicePool::DevicePool(const std::vector<PoolDevice>& devices) {
-  for (const PoolDevice& device : devices) devices_.push_back({.device = device});
+  for (const PoolDevice& device : devices) {
+    Device& one = devices_.emplace_back();
+    one.usage.device = device;
+    one.traffic = std::make_shared<GramTraffic>();
+  }
 }
 
 absl::Status DevicePool::CheckPossible(const DeviceNeed& need) const {
   if (need.devices.empty()) return absl::OkStatus();
   std::vector<std::string> room;
-  for (const DeviceUsage& usage : devices_) {
+  for (const Device& device : devices_) {
+    const DeviceUsage& usage = device.usage;
     if (usage.lost || !Allows(need, usage)) continue;
-    if (need.bytes <= usage.device.memory_bytes) return absl::OkStatus();
+    if (need.total_bytes() <= usage.device.memory_bytes) return absl::OkStatus();
     room.push_back(absl::StrFormat("%d on %s", usage.device.memory_bytes, usage.device.name));
   }
   if (room.empty()) {
@@ -42,49 +57,105 @@ absl::Status DevicePool::CheckPossible(const DeviceNeed& need) const {
   return WithReason(
       absl::ResourceExhaustedError(absl::StrFormat(
           "the job needs about %d bytes of device memory; running jobs may use %s together",
-          need.bytes, absl::StrJoin(room, ", "))),
+          need.total_bytes(), absl::StrJoin(room, ", "))),
       "DEVICE_MEMORY");
 }
 
 std::optional<std::string> DevicePool::Choose(const DeviceNeed& need,
                                               const std::set<std::string>& excluded) const {
-  const DeviceUsage* best = nullptr;
-  for (const DeviceUsage& usage : devices_) {
-    if (usage.lost || usage.jobs >= usage.device.streams || FreeBytes(usage) < need.bytes ||
-        !Allows(need, usage) || excluded.contains(usage.device.name)) {
+  const Device* best = nullptr;
+  const auto rank = [&need](const Device& device) {
+    return std::pair(device.grams.Has(need.gram), device.FreeBytes());
+  };
+  for (const Device& device : devices_) {
+    if (!device.HasRoomFor(need) || !Allows(need, device.usage) ||
+        excluded.contains(device.usage.device.name)) {
       continue;
     }
-    if (best == nullptr || FreeBytes(usage) > FreeBytes(*best)) best = &usage;
+    if (best == nullptr || rank(device) > rank(*best)) best = &device;
   }
   if (best == nullptr) return std::nullopt;
-  return best->device.name;
+  return best->usage.device.name;
 }
 
-void DevicePool::Reserve(const std::string& device, int64_t bytes) {
-  DeviceUsage& usage = Find(device);
-  usage.reserved_bytes += bytes;
-  ++usage.jobs;
+void DevicePool::Name(const DeviceNeed& need) {
+  if (!need.gram.empty()) ++named_[need.gram];
 }
 
-void DevicePool::Release(const std::string& device, int64_t bytes) {
-  DeviceUsage& usage = Find(device);
-  usage.reserved_bytes -= bytes;
-  --usage.jobs;
+void DevicePool::Unname(const DeviceNeed& need, LeavingGrams* leaving) {
+  if (need.gram.empty()) return;
+  const auto named = named_.find(need.gram);
+  assert(named != named_.end());
+  if (--named->second > 0) return;
+  named_.erase(named);
+  for (Device& device : devices_) Leave(device, device.grams.Drop(need.gram), leaving);
 }
 
-bool DevicePool::MarkLost(const std::string& device) {
-  DeviceUsage& usage = Find(device);
-  if (usage.lost) return false;
-  usage.lost = true;
+std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const DeviceNeed& need,
+                                                LeavingGrams* leaving) {
+  Device& device = Find(name);
+  device.usage.reserved_bytes += device.BytesFor(need);
+  ++device.usage.jobs;
+  std::shared_ptr<SharedGram> gram;
+  if (!need.gram.empty()) gram = device.grams.Use(need.gram, need.gram_bytes, device.traffic);
+  Leave(device, device.grams.DropIdle(device.grams.idle_bytes() - device.FreeBytes()), leaving);
+  return gram;
+}
+
+void DevicePool::Release(const std::string& name, const DeviceNeed& need, LeavingGrams* leaving) {
+  Device& device = Find(name);
+  if (!need.gram.empty()) device.grams.LetGo(need.gram);
+  device.usage.reserved_bytes -= device.BytesFor(need);
+  --device.usage.jobs;
+  if (device.usage.lost) Leave(device, device.grams.Drop(need.gram), leaving);
+}
+
+void DevicePool::Freed(const LeavingGram& left) {
+  assert(left.gram == nullptr);
+  Find(left.device).leaving_bytes -= left.bytes;
+}
+
+bool DevicePool::MarkLost(const std::string& name, LeavingGrams* leaving) {
+  Device& device = Find(name);
+  if (device.usage.lost) return false;
+  device.usage.lost = true;
+  Leave(device, device.grams.DropIdle(device.grams.idle_bytes()), leaving);
   return true;
 }
 
-DeviceUsage& DevicePool::Find(const std::string& name) {
-  const auto found = std::find_if(devices_.begin(), devices_.end(), [&](const DeviceUsage& usage) {
-    return usage.device.name == name;
+bool DevicePool::HasStream(const std::set<std::string>& excluded) const {
+  return std::any_of(devices_.begin(), devices_.end(), [&](const Device& device) {
+    const DeviceUsage& usage = device.usage;
+    return !usage.lost && usage.jobs < usage.device.streams &&
+           !excluded.contains(usage.device.name);
+  });
+}
+
+std::vector<DeviceUsage> DevicePool::usage() const {
+  std::vector<DeviceUsage> all;
+  for (const Device& device : devices_) {
+    DeviceUsage& usage = all.emplace_back(device.usage);
+    usage.gram_bytes = device.grams.bytes() + device.leaving_bytes;
+    usage.gram_uploads = device.traffic->uploads;
+    usage.gram_reuses = device.traffic->reuses;
+  }
+  return all;
+}
+
+DevicePool::Device& DevicePool::Find(const std::string& name) {
+  const auto found = std::find_if(devices_.begin(), devices_.end(), [&](const Device& device) {
+    return device.usage.device.name == name;
   });
   assert(found != devices_.end());
   return *found;
+}
+
+void DevicePool::Leave(Device& device, std::vector<ResidentGrams::Gone> gone,
+                       LeavingGrams* leaving) {
+  for (ResidentGrams::Gone& one : gone) {
+    device.leaving_bytes += one.bytes;
+    leaving->push_back({device.usage.device.name, one.bytes, std::move(one.gram)});
+  }
 }
 
 std::optional<std::string> Placement::Place(const JobNeed& need) {
@@ -103,11 +174,7 @@ std::optional<std::string> Placement::Place(const JobNeed& need) {
 
 bool Placement::Full() const {
   if (memory_claimed_) return true;
-  const auto taken = [this](const DeviceUsage& usage) {
-    return usage.lost || usage.jobs >= usage.device.streams || claimed_.contains(usage.device.name);
-  };
-  const std::vector<DeviceUsage>& devices = pool_.usage();
-  return !host_.free_worker && std::all_of(devices.begin(), devices.end(), taken);
+  return !host_.free_worker && !pool_.HasStream(claimed_);
 }
 
 }  // namespace sparsefw::server

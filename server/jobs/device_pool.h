@@ -3,12 +3,16 @@
 #define SPARSEFW_SERVER_JOBS_DEVICE_POOL_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/jobs/resident_grams.h"
+#include "server/jobs/shared_gram.h"
 
 namespace sparsefw::server {
 
@@ -21,18 +25,39 @@ struct PoolDevice {
 // What a job needs of a device.
 struct DeviceNeed {
   std::vector<std::string> devices;  // of the pool: those that may run it; empty: the CPU does
-  int64_t bytes = 0;
+  int64_t bytes = 0;                 // of its own
+  // A Gram matrix that all jobs with the same name for it share on a device.
+  std::string gram = {};   // empty: none
+  int64_t gram_bytes = 0;  // which it needs once
+
+  int64_t total_bytes() const { return bytes + gram_bytes; }
 };
 
 struct DeviceUsage {
   PoolDevice device;
-  int64_t reserved_bytes = 0;
+  int64_t reserved_bytes = 0;  // by running jobs, with the Grams that they use
   int jobs = 0;
-  bool lost = false;  // until the process ends
+  bool lost = false;         // until the process ends
+  int64_t gram_bytes = 0;    // of all Grams that are there, in use or not
+  int64_t gram_uploads = 0;  // since the start
+  int64_t gram_reuses = 0;   // by jobs that found theirs there
 };
+
+// A Gram that is off the books of its device, but for its bytes, which nobody can
+// have until Freed is called: after `gram` was let go of, without locks held.
+struct LeavingGram {
+  std::string device;
+  int64_t bytes = 0;
+  std::shared_ptr<SharedGram> gram;
+};
+using LeavingGrams = std::vector<LeavingGram>;
 
 // Plain bookkeeping: no threads, no clock, no lock of its own. What is reserved
 // never exceeds a device's memory or streams.
+//
+// Grams stay on a device between jobs as long as a job that waits or runs names
+// them (Name, Unname) and nobody needs their room: those that no running job
+// uses count as free, and Reserve makes them go.
 class DevicePool {
  public:
   explicit DevicePool(const std::vector<PoolDevice>& devices);
@@ -43,22 +68,47 @@ class DevicePool {
   absl::Status CheckPossible(const DeviceNeed& need) const;
 
   // Of the devices that may run it, are not lost, not in `excluded`, and have a
-  // stream and the bytes free: the one with the most bytes unreserved, the first
-  // of equal ones. Nothing: none now.
+  // stream and the bytes free: one that holds its Gram before others, then the one
+  // with the most bytes unreserved, the first of equal ones. Nothing: none now.
   std::optional<std::string> Choose(const DeviceNeed& need,
                                     const std::set<std::string>& excluded = {}) const;
-  // What Choose said; until Release.
-  void Reserve(const std::string& device, int64_t bytes);
-  void Release(const std::string& device, int64_t bytes);
-  // False when it was lost already.
-  bool MarkLost(const std::string& device);
 
-  const std::vector<DeviceUsage>& usage() const { return devices_; }
+  // Of every job while it waits or runs. The last that named a Gram takes it along.
+  // Here and below: what goes is appended to `leaving`.
+  void Name(const DeviceNeed& need);
+  void Unname(const DeviceNeed& need, LeavingGrams* leaving);
+
+  // What Choose said, of a job that is named; until Release. Its Gram there; null
+  // where it has none. What leaves is to be freed before the job allocates.
+  std::shared_ptr<SharedGram> Reserve(const std::string& device, const DeviceNeed& need,
+                                      LeavingGrams* leaving);
+  void Release(const std::string& device, const DeviceNeed& need, LeavingGrams* leaving);
+  void Freed(const LeavingGram& left);
+  // False when it was lost already. The Grams that nobody uses there leave.
+  bool MarkLost(const std::string& device, LeavingGrams* leaving);
+
+  // Whether a device outside `excluded` that is not lost has a free stream.
+  bool HasStream(const std::set<std::string>& excluded) const;
+  std::vector<DeviceUsage> usage() const;
 
  private:
-  DeviceUsage& Find(const std::string& name);
+  struct Device {
+    DeviceUsage usage;  // without its Grams
+    ResidentGrams grams;
+    int64_t leaving_bytes = 0;
+    std::shared_ptr<GramTraffic> traffic;
 
-  std::vector<DeviceUsage> devices_;
+    bool HasRoomFor(const DeviceNeed& need) const;
+    int64_t FreeBytes() const;
+    // What it adds to the reserved bytes.
+    int64_t BytesFor(const DeviceNeed& need) const;
+  };
+
+  Device& Find(const std::string& name);
+  static void Leave(Device& device, std::vector<ResidentGrams::Gone> gone, LeavingGrams* leaving);
+
+  std::vector<Device> devices_;
+  std::map<std::string, int> named_;  // Grams, and by how many jobs
 };
 
 // What a job needs to start.

@@ -37,8 +37,10 @@ class JobRunner {
     // The devices of the pool that may run it, and bytes of one's memory, an
     // upper estimate. No devices: it runs on the CPU.
     DeviceNeed device_need;
-    // Where it runs, set before Run: of device_need.devices, or "".
+    // Where it runs, set before Run: of device_need.devices, or "". And the Gram
+    // there that it shares with other jobs, where device_need names one.
     std::string device;
+    std::shared_ptr<SharedGram> shared_gram;
   };
   // Everything that can be known before the run: tensors exist, their values
   // and shapes fit, options are in range, the device exists.

@@ -7,7 +7,6 @@
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
-
 JobManagerImpl::Placed JobManagerImpl::NextJob() {
   MutexLock lock(mutex_);
   while (!stopping_) {
@@ -36,30 +35,47 @@ JobManagerImpl::Placed JobManagerImpl::TakeFromQueue() {
     return JobQueue::Look::kTake;
   });
   if (taken == nullptr) return {};
-  Placed placed = {std::move(taken), std::move(device)};
+  Placed placed = {.active = std::move(taken), .device = std::move(device)};
   Reserve(placed);
   return placed;
 }
 
-void JobManagerImpl::Reserve(const Placed& placed) {
-  const JobNeed& need = placed.active->need;
-  working_bytes_ += need.working_bytes;
+void JobManagerImpl::Reserve(Placed& placed) {
+  working_bytes_ += placed.active->need.working_bytes;
   if (placed.device.empty()) {
     ++on_cpu_;
   } else {
-    pool_.Reserve(placed.device, need.device.bytes);
+    ReserveDevice(placed);
   }
 }
 
-void JobManagerImpl::Release(const Placed& placed) {
-  MutexLock lock(mutex_);
-  const JobNeed& need = placed.active->need;
-  working_bytes_ -= need.working_bytes;
-  if (placed.device.empty()) {
-    --on_cpu_;
-  } else {
-    pool_.Release(placed.device, need.device.bytes);
+void JobManagerImpl::ReserveDevice(Placed& placed) {
+  placed.gram = pool_.Reserve(placed.device, placed.active->need.device, &placed.leaving);
+}
+
+void JobManagerImpl::Release(Placed& placed) {
+  placed.gram.reset();
+  LeavingGrams leaving = std::move(placed.leaving);
+  {
+    MutexLock lock(mutex_);
+    const JobNeed& need = placed.active->need;
+    working_bytes_ -= need.working_bytes;
+    if (placed.device.empty()) {
+      --on_cpu_;
+    } else {
+      pool_.Release(placed.device, need.device, &leaving);
+    }
+    pool_.Unname(need.device, &leaving);
+    work_.NotifyAll();
   }
+  Free(std::move(leaving));
+}
+
+void JobManagerImpl::Free(LeavingGrams leaving) {
+  if (leaving.empty()) return;
+  for (LeavingGram& one : leaving) one.gram.reset();
+  MutexLock lock(mutex_);
+  for (const LeavingGram& one : leaving) pool_.Freed(one);
   work_.NotifyAll();
 }
 
@@ -71,8 +87,11 @@ absl::Status JobManagerImpl::CheckPossible(const DeviceNeed& need) const {
 absl::StatusOr<JobResult> JobManagerImpl::RunPlaced(Placed& placed, const Job& job,
                                                     JobRunner::Inputs& inputs) {
   for (bool again = false;; again = true) {
+    Free(std::exchange(placed.leaving, {}));
     inputs.device = placed.device;
+    inputs.shared_gram = placed.gram;
     absl::StatusOr<JobResult> outcome = CallRunner(job, *placed.active, inputs);
+    inputs.shared_gram.reset();
     if (placed.device.empty() || ReasonOf(outcome.status()) != "DEVICE_LOST") return outcome;
     LoseDevice(placed.device, job, outcome.status());
     if (again) return outcome;
@@ -83,15 +102,17 @@ absl::StatusOr<JobResult> JobManagerImpl::RunPlaced(Placed& placed, const Job& j
 void JobManagerImpl::LoseDevice(const std::string& device, const Job& job,
                                 const absl::Status& error) {
   std::vector<std::pair<ActiveJobPtr, absl::Status>> stranded;
+  LeavingGrams leaving;
   {
     MutexLock lock(mutex_);
-    if (!pool_.MarkLost(device)) return;
+    if (!pool_.MarkLost(device, &leaving)) return;
     for (const ActiveJobPtr& queued : queue_.All()) {
       absl::Status possible = pool_.CheckPossible(queued->need.device);
       if (!possible.ok()) stranded.emplace_back(queued, std::move(possible));
     }
     work_.NotifyAll();  // jobs that wait to move may have nowhere to go now
   }
+  Free(std::move(leaving));
   listener_.OnDeviceLost(device, job, error);
   for (auto& [active, possible] : stranded) {
     End(active, JobState::kQueued, {JobState::kFailed, std::move(possible), std::nullopt});
@@ -101,6 +122,7 @@ void JobManagerImpl::LoseDevice(const std::string& device, const Job& job,
 absl::Status JobManagerImpl::MoveToAnotherDevice(Placed& placed, const absl::Status& lost) {
   const ActiveJob& active = *placed.active;
   const DeviceNeed& need = active.need.device;
+  placed.gram.reset();
   MutexLock lock(mutex_);
   moving_.push_back(&active);
   absl::Status status = lost;
@@ -110,9 +132,9 @@ absl::Status JobManagerImpl::MoveToAnotherDevice(Placed& placed, const absl::Sta
       break;
     }
     if (const std::optional<std::string> device = pool_.Choose(need)) {
-      pool_.Release(placed.device, need.bytes);
-      pool_.Reserve(*device, need.bytes);
+      pool_.Release(placed.device, need, &placed.leaving);
       placed.device = *device;
+      ReserveDevice(placed);
       status = absl::OkStatus();
       break;
     }

@@ -24,7 +24,8 @@
 namespace sparsefw::server {
 
 // Locks: ActiveJob::mutex, then mutex_. The store is called with at most the
-// lock of the job in question held; runner, listener and watchers with none.
+// lock of the job in question held; runner, listener and watchers with none. Nor
+// is a Gram let go of under mutex_: that waits for its device.
 //
 // Invariants: active_ holds exactly the jobs that have not ended, so what is
 // not there is in the store in its last state; the exception is unstored_, the
@@ -62,8 +63,10 @@ class JobManagerImpl final : public JobManager {
   };
   // A job that was taken from the queue, and where it runs.
   struct Placed {
-    ActiveJobPtr active;  // null: stop
-    std::string device;   // "": on the CPU
+    ActiveJobPtr active;                    // null: stop
+    std::string device = {};                // "": on the CPU
+    std::shared_ptr<SharedGram> gram = {};  // there; may be null
+    LeavingGrams leaving = {};              // whose room it takes
   };
   struct Ending {
     JobState state = JobState::kCancelled;
@@ -113,8 +116,11 @@ class JobManagerImpl final : public JobManager {
   // What it needs is reserved: Release when it has run.
   Placed NextJob();
   Placed TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Reserve(const Placed& placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Release(const Placed& placed);
+  void Reserve(Placed& placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReserveDevice(Placed& placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Release(Placed& placed);
+  // Frees their memory and then their room. No locks held.
+  void Free(LeavingGrams leaving);
   absl::Status CheckPossible(const DeviceNeed& need) const;
   // Ends queued jobs that no device can run any more.
   void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);

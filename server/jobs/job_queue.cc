@@ -28,9 +28,11 @@ std::shared_ptr<ActiveJob> JobQueue::TakeFirst(const std::function<Look(const Ac
   return nullptr;
 }
 
-void JobQueue::Remove(std::string_view name) {
+bool JobQueue::Remove(std::string_view name) {
   const auto key = keys_.find(name);
-  if (key != keys_.end()) Take(items_.find(key->second));
+  if (key == keys_.end()) return false;
+  Take(items_.find(key->second));
+  return true;
 }
 
 std::vector<std::shared_ptr<ActiveJob>> JobQueue::TakeExpired(absl::Time now) {

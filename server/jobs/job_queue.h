@@ -30,7 +30,7 @@ class JobQueue {
   // The first job for which `take` says kTake; null when none. kStop: look no further.
   enum class Look { kTake, kPass, kStop };
   std::shared_ptr<ActiveJob> TakeFirst(const std::function<Look(const ActiveJob&)>& take);
-  void Remove(std::string_view name);
+  bool Remove(std::string_view name);  // whether it was there
 
   // Removes and returns those whose deadline is not after `now`.
   std::vector<std::shared_ptr<ActiveJob>> TakeExpired(absl::Time now);

@@ -44,6 +44,16 @@ prometheus::MetricFamily ByDevice(const char* name, const char* help, const Gaug
   return family;
 }
 
+prometheus::MetricFamily CountByDevice(const char* name, const char* help, const Gauges& gauges,
+                                       int64_t (*value)(const DeviceUsage&)) {
+  prometheus::MetricFamily family = ByDevice(name, help, gauges, value);
+  family.type = prometheus::MetricType::Counter;
+  for (prometheus::ClientMetric& metric : family.metric) {
+    metric.counter.value = metric.gauge.value;
+  }
+  return family;
+}
+
 // Nothing where there is no pool.
 void AddDevices(const Gauges& gauges, std::vector<prometheus::MetricFamily>* families) {
   if (gauges.devices.empty()) return;
@@ -60,6 +70,15 @@ void AddDevices(const Gauges& gauges, std::vector<prometheus::MetricFamily>* fam
                                [](const DeviceUsage& u) { return int64_t{u.device.streams}; }));
   families->push_back(ByDevice("sparsefw_device_jobs", "Jobs that run there.", gauges,
                                [](const DeviceUsage& u) { return int64_t{u.jobs}; }));
+  families->push_back(ByDevice("sparsefw_device_gram_bytes",
+                               "Gram matrices that stay there for jobs.", gauges,
+                               [](const DeviceUsage& u) { return u.gram_bytes; }));
+  families->push_back(CountByDevice("sparsefw_device_gram_uploads_total",
+                                    "Gram matrices uploaded for jobs.", gauges,
+                                    [](const DeviceUsage& u) { return u.gram_uploads; }));
+  families->push_back(CountByDevice("sparsefw_device_gram_reuses_total",
+                                    "Jobs that found their Gram matrix there.", gauges,
+                                    [](const DeviceUsage& u) { return u.gram_reuses; }));
 }
 
 }  // namespace

@@ -27,6 +27,9 @@
 //   device_memory_used_bytes{device}                    a CUDA device's memory, and have reserved
 //   device_streams{device},                  gauge      jobs that may run there at once, and that
 //   device_jobs{device}                                 do
+//   device_gram_bytes{device}                gauge      Gram matrices that stay there for jobs
+//   device_gram_uploads_total{device},       counter    Gram matrices uploaded for jobs, and jobs
+//   device_gram_reuses_total{device}                    that found theirs there
 //   start_time_seconds                       gauge      Unix time
 //   gpu_memory_bytes{device,kind}            gauge      of the card: used, total
 //   gpu_utilization_ratio{device},           gauge      share of the time in which a kernel ran, in

@@ -39,6 +39,8 @@ target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
+sparsefw_test(cuda_staged_upload_test SOURCES cuda_staged_upload_test.cc
+  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
 sparsefw_test(cuda_device_bytes_test SOURCES cuda_device_bytes_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
@@ -54,7 +56,8 @@ core_test(cuda_arithmetic_swap_test unit)
 target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/row_matching.cc)
 core_test(refine_shapes_test unit)
 core_test(update_forms_test conformance)
-foreach(name conformance_test cpu_engine_test gram_accumulator_test refine_shapes_test refine_test
-        reconstruct_test update_forms_test)
+core_test(device_gram_test unit)
+foreach(name conformance_test cpu_engine_test device_gram_test gram_accumulator_test
+        refine_shapes_test refine_test reconstruct_test update_forms_test)
   cuda_engine_test(${name})
 endforeach()

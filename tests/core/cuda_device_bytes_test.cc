@@ -1,4 +1,5 @@
 // EstimateDeviceBytes against what an engine holds on the emulated device.
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -81,9 +82,11 @@ Matrix<float> Gram(int64_t cols) {
 }
 
 // What the solver calls, the long loops cut short after all has been allocated.
-absl::Status Work(Engine& engine, const testing::StartingPoint& start, const WorkAsked& asked) {
+absl::Status Work(Engine& engine, const testing::StartingPoint& start, const DeviceGram* gram,
+                  const WorkAsked& asked) {
   EngineProblem problem = start.problem();
   problem.shared = asked.sweep;
+  problem.device_gram = gram;
   for (int times = asked.sweep ? 2 : 1; times > 0; --times) {
     SPARSEFW_RETURN_IF_ERROR(engine.Load(problem));
     SPARSEFW_RETURN_IF_ERROR(engine.Loss(start.warm).status());
@@ -125,21 +128,31 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
       const auto start,
       testing::MakeStartingPoint(weights.view(), gram.view(), c.pattern, {}, 0.5));
 
-  ASSERT_EQ(cuda_on_host::AllocatedBytes(), 0U);
-  cuda_on_host::ResetPeak();
-  {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const auto engine, backend.CreateEngine({.product_precision = c.work.product_precision}));
-    ASSERT_THAT(Work(*engine, start, c.work), IsOk());
+  for (const bool given : {false, true}) {
+    SCOPED_TRACE(given ? "a Gram that is there already" : "the engine's own Gram");
+    ASSERT_EQ(cuda_on_host::AllocatedBytes(), 0U);
+    cuda_on_host::ResetPeak();
+    {
+      std::shared_ptr<const DeviceGram> resident;
+      if (given) {
+        SPARSEFW_ASSERT_OK_AND_ASSIGN(resident, backend.UploadGram(gram.view(), nullptr));
+      }
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const auto engine, backend.CreateEngine({.product_precision = c.work.product_precision}));
+      ASSERT_THAT(Work(*engine, start, resident.get(), c.work), IsOk());
+    }
+    EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);
+    const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
+    WorkAsked asked = c.work;
+    asked.device_gram = given;
+    const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, asked) +
+                             (given ? backend.DeviceGramBytes(c.cols, c.work.gram) : 0);
+    EXPECT_GE(estimate, peak);
+    EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
+    // Without the workspace, which would hide an error of a small layer.
+    const int64_t workspace = cuda::WorkspaceBytes(c.rows, c.cols);
+    EXPECT_LE(estimate - workspace, (peak - workspace) * 11 / 10);
   }
-  EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);
-  const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
-  const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, c.work);
-  EXPECT_GE(estimate, peak);
-  EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
-  // Without the workspace, which would hide an error of a small layer.
-  const int64_t workspace = cuda::WorkspaceBytes(c.rows, c.cols);
-  EXPECT_LE(estimate - workspace, (peak - workspace) * 11 / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Work, DeviceBytesTest, ::testing::ValuesIn(Cases()),
@@ -148,6 +161,31 @@ INSTANTIATE_TEST_SUITE_P(Work, DeviceBytesTest, ::testing::ValuesIn(Cases()),
 TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
   for (const char* name : {"cpu", "reference"}) {
     EXPECT_EQ((*FindBackend(name))->EstimateDeviceBytes(4096, 4096, {.swaps = true}), 0) << name;
+    EXPECT_EQ((*FindBackend(name))->DeviceGramBytes(4096, DType::kF64), 0) << name;
+  }
+}
+
+TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
+  const Backend& backend = *backends.front();
+  const Matrix<float> weights = Weights(64, 512);
+  const Matrix<float> gram = Gram(512);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto start,
+      testing::MakeStartingPoint(weights.view(), gram.view(), Pattern::PerRow(0.5), {}, 0.5));
+  const int64_t gram_bytes = gram.size() * 4;
+  const int64_t before = cuda_on_host::CopiedToDevice();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto resident, backend.UploadGram(gram.view(), nullptr));
+  EXPECT_EQ(cuda_on_host::CopiedToDevice() - before, gram_bytes);
+  for (const DeviceGram* given : {resident.get(), static_cast<const DeviceGram*>(nullptr)}) {
+    const int64_t first = cuda_on_host::CopiedToDevice();
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend.CreateEngine({}));
+    ASSERT_THAT(Work(*engine, start, given, {.swaps = true, .reconstruct = true}), IsOk());
+    for (int times = 3; times > 0; --times) ASSERT_THAT(engine->Loss(start.warm), IsOk());
+    const int64_t copied = cuda_on_host::CopiedToDevice() - first;
+    // W for the scale, for the layer and for every loss, and little else.
+    EXPECT_LT(copied, 12 * weights.size() * 4 + (given == nullptr ? gram_bytes : 0));
+    EXPECT_GE(copied, given == nullptr ? gram_bytes : 0);
   }
 }
 

@@ -22,6 +22,9 @@ size_t AllocatedBytes();
 size_t PeakBytes();
 void ResetPeak();
 
+// Bytes copied from the host to the device so far, by all threads.
+int64_t CopiedToDevice();
+
 // Kernels launched so far, by all threads; those of a graph at each replay.
 int64_t KernelLaunches();
 

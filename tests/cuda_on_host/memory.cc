@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -11,11 +12,15 @@
 #include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/runtime.h"
 
+struct CUmemPoolHandle_st {};
+
 namespace cuda_on_host {
 namespace {
 
 // What cudaMalloc promises.
 constexpr size_t kAlignment = 256;
+
+std::atomic<int64_t> copied_to_device = 0;
 
 struct Allocations {
   sparsefw::Mutex mutex;
@@ -110,6 +115,8 @@ size_t PeakBytes() {
   return device.peak;
 }
 
+int64_t CopiedToDevice() { return copied_to_device; }
+
 void ResetPeak() {
   Allocations& device = Device();
   sparsefw::MutexLock lock(device.mutex);
@@ -160,6 +167,24 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   return Report(cuda_on_host::Release(pointer));
 }
 
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || device < 0 || device >= count) {
+    return Report(cudaErrorInvalidDevice);
+  }
+  static CUmemPoolHandle_st the_pool;
+  *pool = &the_pool;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  const bool known = attribute == cudaMemPoolAttrReleaseThreshold;
+  return Report(pool == nullptr || !known || value == nullptr ? cudaErrorInvalidValue
+                                                              : cudaSuccess);
+}
+
 cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned /*flags*/) {
   if (const cudaError_t error = RefuseInCapture(); error != cudaSuccess) return Report(error);
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
@@ -194,6 +219,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
     return Report(cudaErrorInvalidValue);
   }
   return Report(Enqueue(stream, [=] {
+    if (kind == cudaMemcpyHostToDevice) {
+      cuda_on_host::copied_to_device += static_cast<int64_t>(width * height);
+    }
     for (size_t row = 0; row < height; ++row) {
       std::memcpy(static_cast<char*>(to) + row * to_pitch,
                   static_cast<const char*>(from) + row * from_pitch, width);

@@ -27,6 +27,20 @@ enum class StepRule {
   kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
 };
 
+// A Gram matrix in the memory of a device, as it was given: one upload for all
+// engines of that device, several at once too. Immutable. Made by
+// Backend::UploadGram; its memory is free once its last owner has let go of it,
+// on whatever thread.
+class DeviceGram {
+ public:
+  DeviceGram(const DeviceGram&) = delete;
+  DeviceGram& operator=(const DeviceGram&) = delete;
+  virtual ~DeviceGram() = default;
+
+ protected:
+  DeviceGram() = default;
+};
+
 // A validated problem with its starting point. Views and pointers: what they
 // refer to must outlive the engine, which reads W and G again for every Loss.
 struct EngineProblem {
@@ -39,6 +53,9 @@ struct EngineProblem {
   // Load will follow with other starts on the same weights and gram: what they
   // can use again is worth its memory.
   bool shared = false;
+  // `gram` on the device of the engine, which reads it there instead. Null: an
+  // engine whose device has its own memory uploads it when it is loaded first.
+  const DeviceGram* device_gram = nullptr;
 };
 
 // State of the relaxed iterate after Step. All of them belong to the same
@@ -194,8 +211,9 @@ struct DeviceDescription {
 struct WorkAsked {
   bool swaps = false;
   bool reconstruct = false;
-  bool sweep = false;    // EngineProblem::shared
-  bool iterates = true;  // Step and Round are called
+  bool sweep = false;        // EngineProblem::shared
+  bool iterates = true;      // Step and Round are called
+  bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
   DType weights = DType::kF32;
   DType gram = DType::kF32;
   ProductPrecision product_precision = ProductPrecision::kFloat32;
@@ -221,6 +239,24 @@ class Backend {
     static_cast<void>(rows);
     static_cast<void>(cols);
     static_cast<void>(work);
+    return 0;
+  }
+
+  // Copies `gram`, [cols, cols] F32 or F64, to the device, for engines that this
+  // backend makes. It can be used by any thread when it is returned; the view may
+  // go then. Null where the device is the host, whose engines read the caller's.
+  // `stop` may be null.
+  // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), Internal (DEVICE_LOST)
+  virtual absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
+      ConstMatrixView gram, const StopSignal* stop) const {
+    static_cast<void>(gram);
+    static_cast<void>(stop);
+    return std::shared_ptr<const DeviceGram>();
+  }
+  // Upper estimate of the bytes of the device's own memory that it holds.
+  virtual int64_t DeviceGramBytes(int64_t cols, DType gram) const {
+    static_cast<void>(cols);
+    static_cast<void>(gram);
     return 0;
   }
 };

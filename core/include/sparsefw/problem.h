@@ -11,7 +11,10 @@
 
 namespace sparsefw {
 
-// Views only: the caller keeps weights, gram, saliency and warm_mask alive.
+class DeviceGram;  // sparsefw/backend.h
+
+// Views only: the caller keeps weights, gram, saliency, warm_mask and
+// device_gram alive.
 //
 // The loss of a mask M (1 = keep) is L(M) = ||WX - (M.W)X||_F^2 = <D, D G>
 // with D = W.(1 - M) and G = X X^T: Frank-Wolfe minimises it over the convex
@@ -22,6 +25,8 @@ struct Problem {
   Pattern pattern;
   ConstMatrixView saliency;         // optional [d_out, d_in], F32: the caller's own
   const Mask* warm_mask = nullptr;  // optional [d_out, d_in]: meets the pattern exactly
+  // Optional: gram, uploaded by the backend that solves this.
+  const DeviceGram* device_gram = nullptr;
 };
 
 // Reads every value once.

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,7 +13,9 @@
 #include "core/src/cuda/cuda_engine.h"
 #include "core/src/cuda/cuda_status.h"
 #include "core/src/cuda/device_bytes.h"
+#include "core/src/cuda/device_gram.h"
 #include "core/src/cuda/gram_accumulator.h"
+#include "core/src/cuda/staged_upload.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -59,16 +63,26 @@ class CudaBackend final : public Backend {
   }
 
   // What Solve holds beside the engine, which has its matrices on the device:
-  // the saliency, six masks, and the weights of a reconstruction.
+  // the saliency, six masks, the weights of a reconstruction, and pinned memory.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
-    return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0);
+    return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0) +
+           kStagingBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
     return PeakBytes(rows, cols, work);
+  }
+
+  absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
+      ConstMatrixView gram, const StopSignal* stop) const override {
+    return CudaGram::Upload(device_, gram, stop);
+  }
+
+  int64_t DeviceGramBytes(int64_t cols, DType gram) const override {
+    return CudaGramBytes(cols, gram);
   }
 
  private:
@@ -97,6 +111,19 @@ absl::StatusOr<int> CountDevices() {
   return count;
 }
 
+// What is freed stays with the process. By default all of it would go back to the
+// driver whenever a stream is waited for, and every job would map its memory
+// anew, which holds up the others on the device. Only a matter of speed, so an
+// error counts for nothing.
+void KeepFreedMemory(int device) {
+  cudaMemPool_t pool = nullptr;
+  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  if (cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess ||
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // nobody else should find it
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<const Backend*>> OpenBackends() {
@@ -115,6 +142,7 @@ absl::StatusOr<std::vector<const Backend*>> OpenBackends() {
                                 properties.name, properties.major, properties.minor, kLeastMajor);
       continue;
     }
+    KeepFreedMemory(device);
     backends->push_back(std::make_unique<CudaBackend>(device, properties));
     result.push_back(backends->back().get());
   }

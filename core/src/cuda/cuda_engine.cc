@@ -1,5 +1,6 @@
 #include "core/src/cuda/cuda_engine.h"
 
+#include <cassert>
 #include <utility>
 
 #include "core/src/cuda/cuda_status.h"
@@ -20,12 +21,14 @@ CudaEngine::CudaEngine(int device, const EngineOptions& options)
     : device_(device), options_(options) {}
 
 // Members free their memory in the order of the stream, on the device that is
-// current in this thread.
+// current in this thread. The Gram may go as soon as the engine has: nothing on
+// the stream may read it any more, not even after an error.
 CudaEngine::~CudaEngine() {
   static_cast<void>(UseDevice());
   iteration_.reset();
   layer_ = std::monostate();
   product_.reset();
+  if (stream_) static_cast<void>(cudaStreamSynchronize(stream_.get()));
 }
 
 absl::Status CudaEngine::UseDevice() const {
@@ -45,15 +48,29 @@ absl::Status CudaEngine::OpenDevice(const EngineProblem& problem) {
   return absl::OkStatus();
 }
 
+absl::Status CudaEngine::OpenGram(const EngineProblem& problem) {
+  if (gram_ != nullptr) return absl::OkStatus();
+  if (problem.device_gram != nullptr) {
+    gram_ = static_cast<const CudaGram*>(problem.device_gram);
+    assert(gram_->device() == device_);
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(own_gram_, CudaGram::Upload(device_, problem.gram, options_.stop));
+  gram_ = own_gram_.get();
+  return absl::OkStatus();
+}
+
 absl::Status CudaEngine::Load(const EngineProblem& problem) {
   if (options_.stop != nullptr && options_.stop->requested()) {
     return absl::CancelledError("the engine was told to stop");
   }
   SPARSEFW_RETURN_IF_ERROR(OpenDevice(problem));
+  SPARSEFW_RETURN_IF_ERROR(OpenGram(problem));
   const bool first = problem_.warm == nullptr;
   iteration_.reset();
   if (first) {
-    SPARSEFW_ASSIGN_OR_RETURN(scale_, ChooseScale(problem.weights, problem.gram, stream_.get()));
+    SPARSEFW_ASSIGN_OR_RETURN(scale_,
+                              ChooseScale(problem.weights, gram_->max_abs(), stream_.get()));
   }
   problem_ = problem;
   return absl::OkStatus();
@@ -70,7 +87,7 @@ template <typename Real>
 absl::StatusOr<DeviceLayer<Real>*> CudaEngine::LoadedLayer() {
   if (!std::holds_alternative<DeviceLayer<Real>>(layer_)) {
     SPARSEFW_ASSIGN_OR_RETURN(
-        layer_, LoadLayer<Real>(problem_.weights, problem_.gram, scale_, stream_.get()));
+        layer_, LoadLayer<Real>(problem_.weights, gram_->matrix(), scale_, stream_.get()));
   }
   return &std::get<DeviceLayer<Real>>(layer_);
 }
@@ -107,7 +124,7 @@ absl::StatusOr<RoundedMask> CudaEngine::Round() {
 
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  return MaskLoss(problem_.weights, problem_.gram, mask, scale_, options_.stop, *product_,
+  return MaskLoss(problem_.weights, gram_->matrix(), mask, scale_, options_.stop, *product_,
                   stream_.get());
 }
 
@@ -144,7 +161,7 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  return cuda::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, options_.stop,
+  return cuda::LossOfWeights(problem_.weights, gram_->matrix(), weights, scale_, options_.stop,
                              *product_, stream_.get());
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/dense_product.h"
+#include "core/src/cuda/device_gram.h"
 #include "core/src/cuda/device_layer.h"
 #include "core/src/cuda/frank_wolfe.h"
 #include "core/src/cuda/stream.h"
@@ -22,10 +23,11 @@ namespace sparsefw::cuda {
 // precision below float32 was asked for.
 Precision PrecisionFor(int64_t rows, int64_t cols, ProductPrecision product);
 
-// Memory: Load keeps the views. The first method that needs W and G on the
-// device loads them, and they stay; what an iteration needs beside them goes
-// with Refine and Reconstruct. Nothing of the caller's memory is used between
-// calls but the views.
+// Memory: Load keeps the views. G as it was given is on the device from the first
+// Load on, the caller's copy or one of the engine's own. The first method that
+// needs W and G in the engine's form loads them, and they stay; what an iteration
+// needs beside them goes with Refine and Reconstruct. Nothing of the caller's
+// memory is used between calls but the views and the Gram on the device.
 // Errors: beside those of the interface  ResourceExhausted  OUT_OF_MEMORY
 //                                        Internal           DEVICE_LOST
 class CudaEngine final : public Engine {
@@ -46,6 +48,7 @@ class CudaEngine final : public Engine {
  private:
   absl::Status UseDevice() const;
   absl::Status OpenDevice(const EngineProblem& problem);
+  absl::Status OpenGram(const EngineProblem& problem);
   Precision ChosenPrecision() const;
   template <typename Real>
   absl::StatusOr<DeviceLayer<Real>*> LoadedLayer();
@@ -56,6 +59,8 @@ class CudaEngine final : public Engine {
   const EngineOptions options_;
   EngineProblem problem_;
   Scale scale_;
+  std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none
+  const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
   // In this order: what is below uses what is above until it is gone.
   Stream stream_;
   std::optional<DenseProduct> product_;

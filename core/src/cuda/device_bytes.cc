@@ -4,6 +4,7 @@
 
 #include "core/src/cuda/cuda_engine.h"
 #include "core/src/cuda/dense_product.h"
+#include "core/src/cuda/device_gram.h"
 #include "core/src/cuda/device_layer.h"
 #include "core/src/cuda/frank_wolfe.h"
 #include "core/src/cuda/mask_loss.h"
@@ -13,15 +14,12 @@
 namespace sparsefw::cuda {
 namespace {
 
-constexpr int64_t kLargestAbsBytes = 8 * 512;  // partial results of ChooseScale
-
-// All but the workspace.
+// All but the workspace and G as it was given.
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
-  const int64_t raw = std::max(rows * cols * static_cast<int64_t>(SizeOf(work.weights)),
-                               cols * cols * static_cast<int64_t>(SizeOf(work.gram)));
-  const int64_t loss = MaskLossBytes(rows, cols, work.weights, work.gram);
-  int64_t most = std::max(raw + kLargestAbsBytes, loss);
+  const int64_t raw = rows * cols * static_cast<int64_t>(SizeOf(work.weights));
+  const int64_t loss = MaskLossBytes(rows, cols, work.weights);
+  int64_t most = std::max(raw + kMaxAbsBytes, loss);
   if (!work.iterates && !work.swaps && !work.reconstruct) return most;
   const int64_t layer = LayerBytes<Real>(rows, cols);
   most = std::max(most, layer + std::max(raw, loss));
@@ -31,7 +29,7 @@ int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
   }
   if (work.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
   if (work.reconstruct) {
-    const int64_t weights_loss = LossOfWeightsBytes(rows, cols, work.weights, work.gram);
+    const int64_t weights_loss = LossOfWeightsBytes(rows, cols, work.weights);
     most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
   }
   return most;
@@ -48,9 +46,10 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const WorkAsked& work) {
   const Precision chosen = work.precision == Precision::kAuto
                                ? PrecisionFor(rows, cols, work.product_precision)
                                : work.precision;
-  return WorkspaceBytes(rows, cols) + (chosen == Precision::kFloat64
-                                           ? LargestStage<double>(rows, cols, work)
-                                           : LargestStage<float>(rows, cols, work));
+  const int64_t gram = work.device_gram ? 0 : CudaGramBytes(cols, work.gram);
+  return WorkspaceBytes(rows, cols) + gram +
+         (chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, work)
+                                        : LargestStage<float>(rows, cols, work));
 }
 
 }  // namespace sparsefw::cuda

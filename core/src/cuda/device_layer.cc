@@ -5,37 +5,33 @@
 
 #include "core/src/cuda/cuda_status.h"
 #include "core/src/cuda/layer_kernels.h"
+#include "core/src/cuda/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
 
-// `matrix` as it is given, rows without gaps. The copy reads the host's memory
-// before the call returns if that is pageable, and nothing here waits for it.
+// `matrix` as it is given, rows without gaps.
 struct Uploaded {
   DeviceBuffer<unsigned char> bytes;
   RawMatrix matrix;
 };
 
 absl::StatusOr<Uploaded> Upload(ConstMatrixView matrix, cudaStream_t stream) {
-  const size_t row_bytes = static_cast<size_t>(matrix.cols()) * SizeOf(matrix.dtype());
-  const size_t pitch = static_cast<size_t>(matrix.stride()) * SizeOf(matrix.dtype());
+  const int64_t bytes = matrix.size() * static_cast<int64_t>(SizeOf(matrix.dtype()));
   Uploaded result;
-  SPARSEFW_ASSIGN_OR_RETURN(
-      result.bytes,
-      DeviceBuffer<unsigned char>::Create(matrix.rows() * static_cast<int64_t>(row_bytes), stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy2DAsync(result.bytes.data(), row_bytes, matrix.row_bytes(0), pitch, row_bytes,
-                        static_cast<size_t>(matrix.rows()), cudaMemcpyHostToDevice, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(result.bytes, DeviceBuffer<unsigned char>::Create(bytes, stream));
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(matrix, result.bytes.data(), stream));
   result.matrix = {result.bytes.data(), matrix.dtype(), matrix.rows(), matrix.cols()};
   return result;
 }
 
-absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, cudaStream_t stream) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Uploaded uploaded, Upload(matrix, stream));
-  const int64_t blocks = MaxAbsBlocks(uploaded.matrix);
+}  // namespace
+
+absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
+  const int64_t blocks = MaxAbsBlocks(matrix);
   SPARSEFW_ASSIGN_OR_RETURN(auto partial, DeviceBuffer<double>::Create(blocks, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchMaxAbs(uploaded.matrix, partial.data(), stream));
+  SPARSEFW_RETURN_IF_ERROR(LaunchMaxAbs(matrix, partial.data(), stream));
   std::vector<double> largest(static_cast<size_t>(blocks));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(largest.data(), partial.data(),
                                                 largest.size() * sizeof(double),
@@ -44,17 +40,14 @@ absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, cudaStream_t stream) {
   return *std::max_element(largest.begin(), largest.end());
 }
 
-}  // namespace
-
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
-                                  cudaStream_t stream) {
-  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(weights, stream));
-  SPARSEFW_ASSIGN_OR_RETURN(const double max_gram, MaxAbs(gram, stream));
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Uploaded uploaded, Upload(weights, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(uploaded.matrix, stream));
   return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
 }
 
 template <typename Real>
-absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, ConstMatrixView gram,
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
                                             const Scale& scale, cudaStream_t stream) {
   DeviceLayer<Real> layer;
   layer.rows = weights.rows();
@@ -68,16 +61,15 @@ absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, ConstMatrix
     SPARSEFW_RETURN_IF_ERROR(LaunchConvert(raw.matrix, scale.weights_factor(), layer.weights.data(),
                                            layer.stride, stream));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const Uploaded raw, Upload(gram, stream));
   SPARSEFW_RETURN_IF_ERROR(
-      LaunchSymmetrise(raw.matrix, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
+      LaunchSymmetrise(gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return layer;
 }
 
-template absl::StatusOr<DeviceLayer<float>> LoadLayer(ConstMatrixView, ConstMatrixView,
+template absl::StatusOr<DeviceLayer<float>> LoadLayer(ConstMatrixView, const RawMatrix&,
                                                       const Scale&, cudaStream_t);
-template absl::StatusOr<DeviceLayer<double>> LoadLayer(ConstMatrixView, ConstMatrixView,
+template absl::StatusOr<DeviceLayer<double>> LoadLayer(ConstMatrixView, const RawMatrix&,
                                                        const Scale&, cudaStream_t);
 
 absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream) {

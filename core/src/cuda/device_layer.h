@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/cuda/device_buffer.h"
+#include "core/src/cuda/layer_kernels.h"
 #include "core/src/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -44,15 +45,19 @@ int64_t LayerBytes(int64_t rows, int64_t cols) {
   return int64_t{sizeof(Real)} * (rows + cols) * StrideOf(cols);
 }
 
-// The powers of two that bring max|W| and max|G| into range: scale.h.
-// Transient memory on the device: W and G as they are given, one at a time.
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
-                                  cudaStream_t stream);
+// The largest absolute value. Waits for the stream.
+// Transient memory on the device: kMaxAbsBytes at most.
+absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream);
+inline constexpr int64_t kMaxAbsBytes = 8 * 512;
 
-// Copies from pageable host memory; returns when the host views may go.
-// Transient memory on the device: as above.
+// The powers of two that bring max|W| and max|G| into range: scale.h.
+// Transient memory on the device: W as it is given, and kMaxAbsBytes.
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream);
+
+// Copies from pageable host memory; waits for the stream.
+// Transient memory on the device: W as it is given.
 template <typename Real>
-absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, ConstMatrixView gram,
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
                                             const Scale& scale, cudaStream_t stream);
 
 // [rows, stride / 32] words.

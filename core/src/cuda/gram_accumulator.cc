@@ -11,6 +11,7 @@
 #include "core/src/cuda/device_buffer.h"
 #include "core/src/cuda/device_layer.h"
 #include "core/src/cuda/gram_sum.h"
+#include "core/src/cuda/staged_upload.h"
 #include "core/src/cuda/stream.h"
 #include "core/src/gram_accumulator.h"
 #include "sparsefw/status_macros.h"
@@ -37,12 +38,10 @@ cudaDataType_t CudaType(DType dtype) {
 // Columns [first_col, first_col + cols) of a view's rows, without gaps, into `to`.
 absl::StatusOr<RawMatrix> UploadColumns(ConstMatrixView matrix, int64_t first_col, int64_t cols,
                                         double* to, cudaStream_t stream) {
-  const size_t size = SizeOf(matrix.dtype());
-  const size_t row_bytes = static_cast<size_t>(cols) * size;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy2DAsync(to, row_bytes, matrix.row_bytes(0) + static_cast<size_t>(first_col) * size,
-                        static_cast<size_t>(matrix.stride()) * size, row_bytes,
-                        static_cast<size_t>(matrix.rows()), cudaMemcpyHostToDevice, stream));
+  const size_t before = static_cast<size_t>(first_col) * SizeOf(matrix.dtype());
+  const ConstMatrixView columns(matrix.row_bytes(0) + before, matrix.dtype(), matrix.rows(), cols,
+                                matrix.stride());
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(columns, to, stream));
   return RawMatrix{to, matrix.dtype(), matrix.rows(), cols};
 }
 
@@ -73,7 +72,6 @@ class CudaGramAccumulator final : public GramAccumulator {
   const int64_t d_in_;
   const Stream stream_;
   const DenseProduct product_;
-  Event uploaded_;
   DeviceBuffer<double> sum_;           // [d_in, d_in]; the lower triangle if mirrored_
   DeviceBuffer<float> block_product_;  // [stripe, d_in]
   DeviceBuffer<uint32_t> block_;       // tokens not yet summed, StrideOf(d_in) apart
@@ -85,7 +83,6 @@ class CudaGramAccumulator final : public GramAccumulator {
 };
 
 absl::Status CudaGramAccumulator::Allocate() {
-  SPARSEFW_ASSIGN_OR_RETURN(uploaded_, CreateEvent());
   SPARSEFW_ASSIGN_OR_RETURN(sum_, DeviceBuffer<double>::Zeroed(d_in_ * d_in_, stream_.get()));
   SPARSEFW_ASSIGN_OR_RETURN(
       block_product_,
@@ -119,24 +116,16 @@ absl::Status CudaGramAccumulator::Add(ConstMatrixView chunk) {
 absl::Status CudaGramAccumulator::AddTokens(ConstMatrixView chunk) {
   if (waiting_ > 0 && chunk.dtype() != block_dtype_) SPARSEFW_RETURN_IF_ERROR(AddBlock());
   block_dtype_ = chunk.dtype();
-  const size_t size = SizeOf(chunk.dtype());
-  const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * size;
+  const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * SizeOf(chunk.dtype());
   for (int64_t first = 0; first < chunk.rows();) {
     const int64_t count = std::min(kGramBlockTokens - waiting_, chunk.rows() - first);
     auto* to =
         reinterpret_cast<unsigned char*>(block_.data()) + static_cast<size_t>(waiting_) * pitch;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(
-        to, pitch, chunk.row_bytes(first), static_cast<size_t>(chunk.stride()) * size,
-        static_cast<size_t>(d_in_) * size, static_cast<size_t>(count), cudaMemcpyHostToDevice,
-        stream_.get()));
+    SPARSEFW_RETURN_IF_ERROR(StagedUpload(chunk.Rows(first, count), to, pitch, stream_.get()));
     waiting_ += count;
     first += count;
-    if (first == chunk.rows()) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(uploaded_.get(), stream_.get()));
-    }
     if (waiting_ == kGramBlockTokens) SPARSEFW_RETURN_IF_ERROR(AddBlock());
   }
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(uploaded_.get()));
   return absl::OkStatus();
 }
 

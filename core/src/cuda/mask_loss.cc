@@ -9,6 +9,7 @@
 #include "core/src/cuda/device_work.h"
 #include "core/src/cuda/layer_kernels.h"
 #include "core/src/cuda/raw_rows.h"
+#include "core/src/cuda/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -19,17 +20,6 @@ constexpr int64_t kPanelRows = 1024;                // rows of D G at a time
 constexpr int64_t kPartBytes = int64_t{512} << 20;  // of W, and of other weights
 
 using Bytes = DeviceBuffer<unsigned char>;
-
-// Rows [first, first + count) of `matrix`, without gaps, into `to`.
-absl::Status Upload(ConstMatrixView matrix, int64_t first, int64_t count, void* to,
-                    cudaStream_t stream) {
-  const size_t row_bytes = static_cast<size_t>(matrix.cols()) * SizeOf(matrix.dtype());
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy2DAsync(to, row_bytes, matrix.row_bytes(first),
-                        static_cast<size_t>(matrix.stride()) * SizeOf(matrix.dtype()), row_bytes,
-                        static_cast<size_t>(count), cudaMemcpyHostToDevice, stream));
-  return absl::OkStatus();
-}
 
 int64_t RowBytes(ConstMatrixView matrix) {
   return matrix.cols() * static_cast<int64_t>(SizeOf(matrix.dtype()));
@@ -43,20 +33,19 @@ int64_t PartRows(int64_t rows, int64_t cols, DType weights, bool other) {
 }
 
 // As LossSum::Allocate has it.
-int64_t LossSumBytes(int64_t rows, int64_t cols, DType weights, DType gram, bool other) {
+int64_t LossSumBytes(int64_t rows, int64_t cols, DType weights, bool other) {
   const int64_t part = PartRows(rows, cols, weights, other);
   const int64_t panel = std::min(kPanelRows, part);
   const int64_t stripe = std::min(kStripeRows, cols);
   const int64_t compared = other ? 4 * part * cols : rows * StrideOf(cols) / 8;
-  const int64_t stripes = (static_cast<int64_t>(SizeOf(gram)) + 8) * stripe * cols;
-  return static_cast<int64_t>(SizeOf(weights)) * part * cols + compared + stripes +
+  return static_cast<int64_t>(SizeOf(weights)) * part * cols + compared + 8 * stripe * cols +
          8 * panel * (stripe + cols) + 8 * rows;
 }
 
 class LossSum {
  public:
   // Either `mask` or `other` is null.
-  LossSum(ConstMatrixView weights, ConstMatrixView gram, const Mask* mask,
+  LossSum(ConstMatrixView weights, const RawMatrix& gram, const Mask* mask,
           const Matrix<float>* other, const Scale& scale, const DeviceWork& work)
       : weights_(weights),
         gram_(gram),
@@ -64,7 +53,7 @@ class LossSum {
         other_(other),
         scale_(scale),
         work_(work),
-        stripe_(std::min(kStripeRows, gram.rows())) {
+        stripe_(std::min(kStripeRows, gram.rows)) {
     part_rows_ = PartRows(weights.rows(), weights.cols(), weights.dtype(), other != nullptr);
     panel_rows_ = std::min(kPanelRows, part_rows_);
   }
@@ -93,7 +82,6 @@ class LossSum {
       SPARSEFW_ASSIGN_OR_RETURN(part_of_other_,
                                 DeviceBuffer<float>::Create(part_rows_ * cols, stream));
     }
-    SPARSEFW_ASSIGN_OR_RETURN(raw_stripe_, Bytes::Create(stripe_ * RowBytes(gram_), stream));
     SPARSEFW_ASSIGN_OR_RETURN(gram_stripe_, DeviceBuffer<double>::Create(stripe_ * cols, stream));
     SPARSEFW_ASSIGN_OR_RETURN(columns_,
                               DeviceBuffer<double>::Create(panel_rows_ * stripe_, stream));
@@ -104,10 +92,11 @@ class LossSum {
 
   // sums_ of rows [first, first + count).
   absl::Status AddPart(int64_t first, int64_t count) {
-    SPARSEFW_RETURN_IF_ERROR(Upload(weights_, first, count, part_.data(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(
+        StagedUpload(weights_.Rows(first, count), part_.data(), work_.stream, work_.stop));
     if (other_ != nullptr) {
-      SPARSEFW_RETURN_IF_ERROR(
-          Upload(other_->view(), first, count, part_of_other_.data(), work_.stream));
+      SPARSEFW_RETURN_IF_ERROR(StagedUpload(other_->view().Rows(first, count),
+                                            part_of_other_.data(), work_.stream, work_.stop));
     }
     const RawRows part = {.weights = {part_.data(), weights_.dtype(), count, weights_.cols()},
                           .kept = mask_ == nullptr
@@ -115,9 +104,9 @@ class LossSum {
                                       : kept_.data() + first * (StrideOf(weights_.cols()) / 32),
                           .other = part_of_other_.data(),
                           .factor = scale_.weights_factor()};
-    for (int64_t row = 0; row < gram_.rows(); row += stripe_) {
+    for (int64_t row = 0; row < gram_.rows; row += stripe_) {
       SPARSEFW_RETURN_IF_ERROR(
-          AddStripe(part, row, std::min(stripe_, gram_.rows() - row), sums_.data() + first));
+          AddStripe(part, row, std::min(stripe_, gram_.rows - row), sums_.data() + first));
     }
     return absl::OkStatus();
   }
@@ -125,10 +114,11 @@ class LossSum {
   // sums += <D, D[:, stripe] G[stripe, :]>, row by row.
   absl::Status AddStripe(const RawRows& part, int64_t first, int64_t count, double* sums) {
     const int64_t cols = weights_.cols();
-    SPARSEFW_RETURN_IF_ERROR(Upload(gram_, first, count, raw_stripe_.data(), work_.stream));
-    SPARSEFW_RETURN_IF_ERROR(LaunchConvert({raw_stripe_.data(), gram_.dtype(), count, cols},
-                                           scale_.gram_factor(), gram_stripe_.data(), cols,
-                                           work_.stream));
+    const size_t before = static_cast<size_t>(first * cols) * SizeOf(gram_.dtype);
+    const RawMatrix stripe = {static_cast<const unsigned char*>(gram_.data) + before, gram_.dtype,
+                              count, cols};
+    SPARSEFW_RETURN_IF_ERROR(
+        LaunchConvert(stripe, scale_.gram_factor(), gram_stripe_.data(), cols, work_.stream));
     for (int64_t row = 0; row < part.weights.rows; row += panel_rows_) {
       const RawRows panel = part.Rows(row, std::min(panel_rows_, part.weights.rows - row));
       SPARSEFW_RETURN_IF_ERROR(
@@ -142,7 +132,7 @@ class LossSum {
   }
 
   const ConstMatrixView weights_;
-  const ConstMatrixView gram_;
+  const RawMatrix gram_;
   const Mask* const mask_;
   const Matrix<float>* const other_;
   const Scale scale_;
@@ -153,30 +143,29 @@ class LossSum {
   Bytes part_;                         // rows of W
   DeviceBuffer<BitWord> kept_;         // of all rows
   DeviceBuffer<float> part_of_other_;  // rows of the other weights
-  Bytes raw_stripe_;
-  DeviceBuffer<double> gram_stripe_;  // [stripe_, cols]
-  DeviceBuffer<double> columns_;      // [panel_rows_, stripe_]: of D
-  DeviceBuffer<double> product_;      // [panel_rows_, cols]
-  DeviceBuffer<double> sums_;         // [rows]
+  DeviceBuffer<double> gram_stripe_;   // [stripe_, cols]
+  DeviceBuffer<double> columns_;       // [panel_rows_, stripe_]: of D
+  DeviceBuffer<double> product_;       // [panel_rows_, cols]
+  DeviceBuffer<double> sums_;          // [rows]
 };
 
 }  // namespace
 
-int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights, DType gram) {
-  return LossSumBytes(rows, cols, weights, gram, false);
+int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights) {
+  return LossSumBytes(rows, cols, weights, false);
 }
 
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights, DType gram) {
-  return LossSumBytes(rows, cols, weights, gram, true);
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights) {
+  return LossSumBytes(rows, cols, weights, true);
 }
 
-absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const StopSignal* stop,
                                 const DenseProduct& product, cudaStream_t stream) {
   return LossSum(weights, gram, &mask, nullptr, scale, {product, stream, stop}).Run();
 }
 
-absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
                                      const Matrix<float>& kept, const Scale& scale,
                                      const StopSignal* stop, const DenseProduct& product,
                                      cudaStream_t stream) {

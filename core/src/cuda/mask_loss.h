@@ -2,38 +2,40 @@
 //
 //   L(M) = <D, D G>,   D = W.(1 - M)
 //
-// Summed over stripes of G's rows: <D, D[:, stripe] G[stripe, :]>. G comes from
-// the host once for every part of W; it need not be symmetric, for the form
-// sees (G + G^T)/2 only.
+// Summed over stripes of G's rows: <D, D[:, stripe] G[stripe, :]>. G is on the
+// device; it need not be symmetric, for the form sees (G + G^T)/2 only.
 #ifndef SPARSEFW_CORE_SRC_CUDA_MASK_LOSS_H_
 #define SPARSEFW_CORE_SRC_CUDA_MASK_LOSS_H_
 
 #include "absl/status/statusor.h"
 #include "core/src/cuda/dense_product.h"
+#include "core/src/cuda/layer_kernels.h"
 #include "core/src/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cuda {
 
-// Shapes:  weights [rows, cols], gram [cols, cols], mask [rows, cols]
+// Shapes:  weights [rows, cols] on the host, gram [cols, cols] on the device as it
+//          was given, mask [rows, cols]
 // Numeric: every product and sum in float64; `scale` only keeps it in range.
 //          Below 0 by rounding only, or where G is not positive semi-definite.
 // Memory:  on the device at most 512 MiB for W, as it is given, and about
-//          8 * 512 * (5 * cols + 1024) bytes
+//          8 * 512 * (3 * cols + 1024) bytes
 // Stop:    looked at after every 512 rows of G
-// Cost:    2 * rows * cols^2 flops in float64; reads G once for 512 MiB of W
+// Cost:    2 * rows * cols^2 flops in float64; uploads W, and reads G once for
+//          512 MiB of it
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
-absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const StopSignal* stop,
                                 const DenseProduct& product, cudaStream_t stream);
 
-// What MaskLoss, or LossOfWeights, holds on the device.
-int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights, DType gram);
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights, DType gram);
+// What MaskLoss, or LossOfWeights, holds on the device beside G.
+int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights);
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights);
 
 // ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
-absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
                                      const Matrix<float>& kept, const Scale& scale,
                                      const StopSignal* stop, const DenseProduct& product,
                                      cudaStream_t stream);

@@ -1,9 +1,10 @@
 // Owners of what CUDA hands out: streams, events, graphs.
 //
 // Streams rule: an engine has one stream; everything it does is enqueued there,
-// its memory included (device_buffer.h), so order needs no other means.
-// Destructors wait for nothing and cannot report: what they release is known
-// to be idle, or the device is lost anyway.
+// its memory included (device_buffer.h), so order needs no other means. What
+// engines share, a Gram, is complete before they see it and outlives them
+// (device_gram.h). Destructors of these owners wait for nothing and cannot
+// report: what they release is known to be idle, or the device is lost anyway.
 #ifndef SPARSEFW_CORE_SRC_CUDA_STREAM_H_
 #define SPARSEFW_CORE_SRC_CUDA_STREAM_H_
 

@@ -113,7 +113,8 @@ absl::Status SolveRun::LoadEngine() {
                                           .saliency = saliency_,
                                           .warm = &warm_,
                                           .fixed = &fixed_,
-                                          .shared = work.shared}));
+                                          .shared = work.shared,
+                                          .device_gram = problem.device_gram}));
   return CheckLimits();
 }
 

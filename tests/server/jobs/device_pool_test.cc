@@ -19,14 +19,30 @@ DevicePool TwoDevices(int streams = 2) {
   return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
 }
 
+// Of jobs without a Gram.
+void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
+  LeavingGrams leaving;
+  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &leaving), nullptr);
+  EXPECT_TRUE(leaving.empty());
+}
+void Release(DevicePool& pool, const std::string& device, int64_t bytes) {
+  LeavingGrams leaving;
+  pool.Release(device, {{device}, bytes}, &leaving);
+  EXPECT_TRUE(leaving.empty());
+}
+bool MarkLost(DevicePool& pool, const std::string& device) {
+  LeavingGrams leaving;
+  return pool.MarkLost(device, &leaving);
+}
+
 TEST(DevicePoolTest, TheDeviceWithMostUnreservedMemoryIsChosen) {
   DevicePool pool = TwoDevices();
   EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
-  pool.Reserve("cuda:0", 30);
+  Reserve(pool, "cuda:0", 30);
   EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
-  pool.Reserve("cuda:0", 30);
+  Reserve(pool, "cuda:0", 30);
   EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:1");
-  pool.Release("cuda:0", 30);
+  Release(pool, "cuda:0", 30);
   EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
   EXPECT_EQ(pool.usage()[0].reserved_bytes, 30);
   EXPECT_EQ(pool.usage()[0].jobs, 1);
@@ -40,16 +56,16 @@ TEST(DevicePoolTest, OfEqualOnesTheFirst) {
 TEST(DevicePoolTest, ANamedDeviceIsNotReplaced) {
   DevicePool pool = TwoDevices();
   EXPECT_EQ(pool.Choose({kSecond, 30}), "cuda:1");
-  pool.Reserve("cuda:1", 40);
+  Reserve(pool, "cuda:1", 40);
   EXPECT_EQ(pool.Choose({kSecond, 30}), std::nullopt);
 }
 
 TEST(DevicePoolTest, StreamsAndBytesBothLimit) {
   DevicePool pool({{"cuda:0", 100, 2}});
-  pool.Reserve("cuda:0", 99);
+  Reserve(pool, "cuda:0", 99);
   EXPECT_EQ(pool.Choose({kFirst, 2}), std::nullopt);
   EXPECT_EQ(pool.Choose({kFirst, 1}), "cuda:0");
-  pool.Reserve("cuda:0", 0);
+  Reserve(pool, "cuda:0", 0);
   EXPECT_EQ(pool.Choose({kFirst, 1}), std::nullopt);
 }
 
@@ -67,8 +83,8 @@ TEST(DevicePoolTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
 
 TEST(DevicePoolTest, ALostDeviceTakesNothing) {
   DevicePool pool = TwoDevices();
-  EXPECT_TRUE(pool.MarkLost("cuda:0"));
-  EXPECT_FALSE(pool.MarkLost("cuda:0"));
+  EXPECT_TRUE(MarkLost(pool, "cuda:0"));
+  EXPECT_FALSE(MarkLost(pool, "cuda:0"));
   EXPECT_EQ(pool.Choose({kBoth, 1}), "cuda:1");
   EXPECT_EQ(pool.Choose({kFirst, 1}), std::nullopt);
   EXPECT_THAT(pool.CheckPossible({kBoth, 80}), StatusIs(absl::StatusCode::kResourceExhausted,
@@ -80,7 +96,7 @@ TEST(DevicePoolTest, ALostDeviceTakesNothing) {
 
 TEST(PlacementTest, JobsForOtherDevicesPassOneThatWaits) {
   DevicePool pool = TwoDevices();
-  pool.Reserve("cuda:0", 50);
+  Reserve(pool, "cuda:0", 50);
   Placement placement(pool, {});
   EXPECT_EQ(placement.Place({0, {kFirst, 80}}), std::nullopt);
   EXPECT_EQ(placement.Place({0, {kFirst, 10}}), std::nullopt) << "kept for the one before";
@@ -106,7 +122,7 @@ TEST(PlacementTest, WithoutAWorkerOnlyDevicesTakeJobs) {
   EXPECT_EQ(placement.Place({}), std::nullopt);
   EXPECT_FALSE(placement.Full());
   EXPECT_EQ(placement.Place({0, {kFirst, 1}}), "cuda:0");
-  pool.Reserve("cuda:0", 1);
+  Reserve(pool, "cuda:0", 1);
   EXPECT_TRUE(Placement(pool, {.free_worker = false}).Full());
 }
 

@@ -55,6 +55,13 @@ class PuppetRunner final : public JobRunner {
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
                                 const Reporter& report) override {
     EXPECT_EQ(inputs.rows, 3);
+    SharedGram::Gram gram;
+    if (inputs.shared_gram != nullptr) {
+      absl::StatusOr<SharedGram::Gram> got =
+          inputs.shared_gram->Get([&] { return upload_gram(inputs); }, stop);
+      if (!got.ok()) return got.status();
+      gram = *std::move(got);
+    }
     std::unique_lock<std::mutex> lock(mutex_);
     runs_.push_back(job);
     devices_.push_back(inputs.device);
@@ -138,6 +145,7 @@ class PuppetRunner final : public JobRunner {
   std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
   std::function<int64_t(const JobSpec&)> working_bytes_of;  // likewise
   std::function<DeviceNeed(const JobSpec&)> device_need_of;
+  std::function<absl::StatusOr<SharedGram::Gram>(const Inputs&)> upload_gram;
   std::atomic<bool> obey_stop = false;
 
  private:

@@ -178,6 +178,9 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
             .draining = true,
             .devices = {{.device = {"cuda:0", 16, 4}, .reserved_bytes = 17, .jobs = 3},
                         {.device = {"cuda:1", 18, 4}, .lost = true}}};
+  gauges.devices[1].gram_bytes = 19;
+  gauges.devices[1].gram_uploads = 20;
+  gauges.devices[1].gram_reuses = 21;
   EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"running\"}"), "2");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
@@ -200,6 +203,10 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_device_memory_used_bytes{device=\"cuda:0\"}"), "17");
   EXPECT_EQ(Value("sparsefw_device_streams{device=\"cuda:1\"}"), "4");
   EXPECT_EQ(Value("sparsefw_device_jobs{device=\"cuda:0\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_device_gram_bytes{device=\"cuda:0\"}"), "0");
+  EXPECT_EQ(Value("sparsefw_device_gram_bytes{device=\"cuda:1\"}"), "19");
+  EXPECT_EQ(Value("sparsefw_device_gram_uploads_total{device=\"cuda:1\"}"), "20");
+  EXPECT_EQ(Value("sparsefw_device_gram_reuses_total{device=\"cuda:1\"}"), "21");
   gauges.jobs_queued = 0;
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "0");
 }
@@ -231,7 +238,11 @@ TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
 
 // Every label set that can occur, and still few enough series.
 TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
-  metrics_->SetGauges([] { return Gauges(); });
+  metrics_->SetGauges([] {
+    Gauges gauges;
+    gauges.devices = {{.device = {"cuda:0", 16, 4}}};
+    return gauges;
+  });
   metrics_->SetGpus([] {
     return std::vector<GpuSample>{{.device = "cuda:0",
                                    .memory = GpuSample::Memory{},
