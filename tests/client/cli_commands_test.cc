@@ -189,6 +189,34 @@ TEST_F(CommandsTest, LocalMistakesNeedNoServer) {
   EXPECT_EQ(ExitCodeOf(Submit()), ExitCode::kUsage);
 }
 
+TEST_F(CommandsTest, ATensorOfTheServerIsNamedAndNotUploaded) {
+  GiveMask(WillEnd(v1::SUCCEEDED));
+  options_.gram = "tensors/0123abcd";
+  SPARSEFW_ASSERT_OK(Submit());
+  const v1::JobSpec& sent = server_.jobs.created.back().spec();
+  EXPECT_EQ(sent.gram(), "tensors/0123abcd");
+  // Only what came with this job goes with it.
+  EXPECT_THAT(server_.tensors.deleted, ElementsAre(sent.weight()));
+  EXPECT_EQ(sent.labels().at("sparsefw-cli.uploaded"), sent.weight());
+  EXPECT_FALSE(sent.labels().contains("sparsefw-cli.inputs"));
+}
+
+TEST_F(CommandsTest, FetchLeavesTensorsThatWereThereBefore) {
+  options_.detach = true;
+  options_.output.out.clear();
+  options_.weights = "tensors/77";
+  SPARSEFW_ASSERT_OK(Submit());
+  options_.spec = server_.jobs.created.back().spec();
+  EXPECT_EQ(options_.spec.weight(), "tensors/77");
+  GiveMask(WillEnd(v1::SUCCEEDED));
+  FetchOptions fetch;
+  fetch.common = options_.common;
+  fetch.job = "jobs/1";
+  fetch.output.out = Path("mask");
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_, false, 80}));
+  EXPECT_THAT(server_.tensors.deleted, ElementsAre(options_.spec.gram()));
+}
+
 TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {
   options_.detach = true;
   options_.output.out.clear();

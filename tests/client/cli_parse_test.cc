@@ -166,6 +166,14 @@ TEST_F(CliParseTest, DetachKeepsThePrunedWeightForALaterFetch) {
   EXPECT_EQ(submit.spec.pattern().nm().keep(), 2);
 }
 
+TEST_F(CliParseTest, MaskOnlyMakesNoPrunedWeight) {
+  const SubmitOptions submit =
+      MustSubmit({"submit", "--weights", "tensors/1", "--gram", "tensors/2", "--pattern", "2:4",
+                  "--detach", "--mask-only"});
+  EXPECT_FALSE(submit.spec.return_pruned_weight());
+  EXPECT_EQ(submit.weights, "tensors/1");
+}
+
 TEST_F(CliParseTest, TheServerComesFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   setenv("SPARSEFW_SERVER", "elsewhere:7", 1);
   EXPECT_EQ(MustSubmit(Submit()).common.server, "elsewhere:7");
@@ -247,6 +255,7 @@ std::vector<BadUsage> BadUsages() {
       {"GramAndActivations", Submit({"--activations", "x"}), "--activations"},
       {"NoOut", {"submit", "--weights", "w", "--gram", "g", "--pattern", "2:4"}, "--out"},
       {"DetachWithOut", Submit({"--detach"}), "--detach"},
+      {"MaskOnlyWithoutDetach", Submit({"--mask-only"}), "--mask-only"},
       {"SameOutputs", Submit({"--out-weights", "./mask"}), "--out-weights"},
       {"TwoStarts", Submit({"--warm-start", "ria", "--saliency", "s"}), "--saliency"},
       {"BadMethod", Submit({"--method", "obs"}), "--method must be one of"},
@@ -330,6 +339,14 @@ TEST(FileRefTest, PrefersFilesThatExist) {
   EXPECT_EQ(ParseFileRef("missing"), (FileRef{"missing", ""}));
   EXPECT_EQ(ParseFileRef("missing:layer.0"), (FileRef{"missing", "layer.0"}));
   std::filesystem::remove_all(folder);
+}
+
+TEST(FileRefTest, NamesOfTheServersTensors) {
+  EXPECT_TRUE(IsTensorName("tensors/0123abcd"));
+  for (const char* text : {"tensors/", "tensors/a.safetensors", "tensors/a:b", "./tensors/a",
+                           "tensors/a/b", "tensor/a", "a"}) {
+    EXPECT_FALSE(IsTensorName(text)) << text;
+  }
 }
 
 }  // namespace

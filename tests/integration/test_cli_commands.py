@@ -271,6 +271,24 @@ def test_info(cli):
     assert info["version"] and info["workers"] == 2
 
 
+def test_a_gram_is_uploaded_once_for_many_layers(cli, layer):
+    first = cli.run(*layer.submit("--method", "wanda", "--keep-tensors")).expect(0)
+    weight, gram = re.findall(r"^kept (tensors/\S+)", first.err, re.M)
+    mask = layer.mask()
+    named = ("submit", "--weights", weight, "--gram", gram, "--pattern", "per-row", "--sparsity",
+             "0.6", "--method", "wanda")
+    for _ in range(2):  # a job leaves what it did not bring
+        again = cli.run(*named, "--out", layer.mask_file).expect(0)
+        assert "uploading" not in again.err
+        assert (layer.mask() == mask).all()
+    job = cli.run(*named, "--detach", "--mask-only", "--json").expect(0).json()["job"]
+    done = cli.run("fetch", job, "--out", layer.mask_file, "--out-weights",
+                   layer.folder / "pruned.safetensors").expect(2)
+    assert "has no pruned weight" in done.err
+    unknown = cli.run("submit", "--weights", "tensors/0", *named[3:], "--out", layer.mask_file)
+    assert "tensors/0" in unknown.expect(3).err
+
+
 def test_the_server_may_be_named_by_the_environment(shared_server):
     Cli().run("info", env={"SPARSEFW_SERVER": shared_server.address}).expect(0)
 

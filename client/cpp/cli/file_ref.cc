@@ -1,7 +1,10 @@
 #include "client/cpp/cli/file_ref.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+
+#include "absl/strings/ascii.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -26,6 +29,15 @@ FileRef ParseFileRef(std::string_view text) {
   const size_t last = text.rfind(':');
   if (last == std::string_view::npos || last == 0) return FileRef{std::string(text), ""};
   return Cut(text, last);
+}
+
+bool IsTensorName(std::string_view text) {
+  constexpr std::string_view kFolder = "tensors/";
+  if (!text.starts_with(kFolder) || Exists(text)) return false;
+  const std::string_view id = text.substr(kFolder.size());
+  return !id.empty() && std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  });
 }
 
 }  // namespace sparsefw::cli

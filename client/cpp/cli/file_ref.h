@@ -1,4 +1,4 @@
-// FILE[:TENSOR] of the command line.
+// FILE[:TENSOR] of the command line, and names of tensors on the server.
 #ifndef SPARSEFW_CLIENT_CLI_FILE_REF_H_
 #define SPARSEFW_CLIENT_CLI_FILE_REF_H_
 
@@ -17,6 +17,10 @@ struct FileRef {
 // if such a file exists; else the longest part before a colon that is a file;
 // else the text is cut at its last colon.
 FileRef ParseFileRef(std::string_view text);
+
+// "tensors/<id>", what `--keep-tensors` says that it kept. A file of that name
+// is meant where there is one.
+bool IsTensorName(std::string_view text);
 
 }  // namespace sparsefw::cli
 

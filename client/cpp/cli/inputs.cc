@@ -55,6 +55,13 @@ absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> al
   return input;
 }
 
+absl::StatusOr<Input> LoadOrName(std::string_view text, std::span<const DType> allowed) {
+  if (!IsTensorName(text)) return LoadInput(text, allowed);
+  Input input;
+  input.name = input.label = std::string(text);
+  return input;
+}
+
 absl::Status CheckShape(const Input& input, int64_t rows, int64_t cols, const Input& because_of) {
   if (input.rows == rows && input.cols == cols) return absl::OkStatus();
   return FileError(

@@ -1,4 +1,4 @@
-// Tensors of local files, checked before a byte travels.
+// Tensors of local files, checked before a byte travels, or on the server already.
 #ifndef SPARSEFW_CLIENT_CLI_INPUTS_H_
 #define SPARSEFW_CLIENT_CLI_INPUTS_H_
 
@@ -18,8 +18,10 @@
 
 namespace sparsefw::cli {
 
-// A two-dimensional tensor in a mapped file.
+// A two-dimensional tensor in a mapped file, or a tensor on the server, of which
+// only `label` and `name` are known here.
 struct Input {
+  std::string name;   // "tensors/<id>"; empty: in a file
   std::string label;  // "weights.safetensors", or "weights.safetensors:q_proj" where there are more
   std::string path;
   std::string tensor;
@@ -34,6 +36,9 @@ struct Input {
 // `text` is FILE[:TENSOR]. Errors (exit code 2): what SafetensorsFile says; a
 // dtype that is not in `allowed`; not two dimensions of at least 1.
 absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> allowed);
+
+// The same, or a tensor on the server, which only the server can check.
+absl::StatusOr<Input> LoadOrName(std::string_view text, std::span<const DType> allowed);
 
 // Errors: the shape is not [rows, cols]; names both files.
 absl::Status CheckShape(const Input& input, int64_t rows, int64_t cols, const Input& because_of);

@@ -32,7 +32,7 @@ struct OutputOptions {
 struct SubmitOptions {
   CommonOptions common;
   std::string weights;  // FILE[:TENSOR], as the next four
-  std::string gram;
+  std::string gram;     // these two also tensors/<id>
   std::string activations;
   std::string warm_mask;
   std::string saliency;

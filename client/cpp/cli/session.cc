@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/result.h"
 #include "sparsefw/client/error.h"
@@ -138,8 +139,12 @@ void DeleteTensors(client::Client& client, const std::vector<std::string>& names
 
 void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& display) {
   const v1::JobSpec& spec = job.spec();
-  if (!spec.labels().contains(kInputsLabel)) return;
   std::vector<std::string> names;
+  if (const auto some = spec.labels().find(kUploadedLabel); some != spec.labels().end()) {
+    names = absl::StrSplit(some->second, ' ', absl::SkipEmpty());
+    return DeleteTensors(client, names, display);
+  }
+  if (!spec.labels().contains(kInputsLabel)) return;
   for (const std::string& name :
        {spec.weight(), spec.gram(), spec.warm_start().mask(), spec.warm_start().saliency()}) {
     if (!name.empty()) names.push_back(name);

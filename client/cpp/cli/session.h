@@ -25,6 +25,8 @@ absl::Status About(std::string_view what, const absl::Status& status);
 // Names of tensors that a job made from files, kept as labels of the job.
 inline constexpr char kWeightNameLabel[] = "sparsefw-cli.weight";  // in its file
 inline constexpr char kInputsLabel[] = "sparsefw-cli.inputs";      // "delete": with the job
+// Instead of it where some inputs were on the server before: the others' names.
+inline constexpr char kUploadedLabel[] = "sparsefw-cli.uploaded";
 
 // Removes the job's input tensors if this program uploaded them for it alone.
 // That it cannot is no reason to fail: a note says so.

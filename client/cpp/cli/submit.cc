@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
@@ -45,7 +46,8 @@ absl::StatusOr<std::optional<Input>> LoadOptional(const std::string& text,
 
 absl::Status CheckShapes(const SubmitInputs& inputs) {
   const Input& weight = inputs.weight;
-  if (inputs.gram) {
+  if (!weight.name.empty()) return absl::OkStatus();
+  if (inputs.gram && inputs.gram->name.empty()) {
     SPARSEFW_RETURN_IF_ERROR(CheckShape(*inputs.gram, weight.cols, weight.cols, weight));
   }
   if (inputs.activations) {
@@ -61,7 +63,8 @@ absl::Status CheckShapes(const SubmitInputs& inputs) {
 // What the server would find out after the upload.
 absl::Status CheckPattern(const v1::Pattern& pattern, const Input& weight) {
   const int64_t group = pattern.nm().group();
-  if (!pattern.has_nm() || weight.cols % group == 0) return absl::OkStatus();
+  if (!pattern.has_nm() || !weight.name.empty() || weight.cols % group == 0)
+    return absl::OkStatus();
   return UsageError(
       absl::StrFormat("--pattern %d:%d: the %d inputs (columns) of %s must be divisible by %d",
                       pattern.nm().keep(), group, weight.cols, weight.label, group));
@@ -69,8 +72,10 @@ absl::Status CheckPattern(const v1::Pattern& pattern, const Input& weight) {
 
 absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
   SubmitInputs inputs;
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadInput(options.weights, kFloats));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOptional(options.gram, kGrams));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadOrName(options.weights, kFloats));
+  if (!options.gram.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOrName(options.gram, kGrams));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadOptional(options.activations, kFloats));
   SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
   SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
@@ -85,7 +90,7 @@ absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& input
     if (path.empty()) continue;
     for (const Input* input : {&inputs.weight, inputs.gram ? &*inputs.gram : nullptr,
                                inputs.activations ? &*inputs.activations : nullptr}) {
-      if (input != nullptr && SameFile(path, input->path)) {
+      if (input != nullptr && input->name.empty() && SameFile(path, input->path)) {
         return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
       }
     }
@@ -204,6 +209,7 @@ class Submission {
 
   absl::StatusOr<std::string> UploadAs(const Input& input, const v1::TensorSpec& spec,
                                        std::span<const std::byte> bytes) {
+    if (!input.name.empty()) return input.name;
     return Upload(input, [&](const client::TransferCallback& progress) {
       return client_.UploadTensor(spec, bytes, progress, cancellation_.call());
     });
@@ -225,18 +231,16 @@ class Submission {
 
   absl::Status UploadStart(v1::WarmStart& start) {
     if (inputs_.warm_mask) {
-      SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> bits, PackMask(*inputs_.warm_mask));
-      SPARSEFW_ASSIGN_OR_RETURN(
-          *start.mutable_mask(),
-          UploadAs(*inputs_.warm_mask, client::MaskSpec(inputs_.weight.rows, inputs_.weight.cols),
-                   bits));
+      const Input& mask = *inputs_.warm_mask;
+      SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> bits, PackMask(mask));
+      SPARSEFW_ASSIGN_OR_RETURN(*start.mutable_mask(),
+                                UploadAs(mask, client::MaskSpec(mask.rows, mask.cols), bits));
     }
     if (inputs_.saliency) {
+      const Input& scores = *inputs_.saliency;
       SPARSEFW_ASSIGN_OR_RETURN(
           *start.mutable_saliency(),
-          UploadAs(*inputs_.saliency,
-                   client::SaliencySpec(inputs_.weight.rows, inputs_.weight.cols),
-                   inputs_.saliency->bytes));
+          UploadAs(scores, client::SaliencySpec(scores.rows, scores.cols), scores.bytes));
     }
     return absl::OkStatus();
   }
@@ -260,14 +264,25 @@ class Submission {
       SPARSEFW_RETURN_IF_ERROR(UploadStart(*spec.mutable_warm_start()));
     }
     upload_time_ = absl::Now() - start_;
-    if (weight.tensor.size() <= kMaxLabelBytes) {
-      (*spec.mutable_labels())[kWeightNameLabel] = weight.tensor;
-    }
-    if (!options_.output.keep_tensors) (*spec.mutable_labels())[kInputsLabel] = "delete";
+    AddLabels(*spec.mutable_labels());
     if (cancellation_.call().stop.stop_requested()) return absl::CancelledError("stopped");
     // Not stoppable: a job whose name is unknown could not be cancelled.
     const auto job = client_.CreateJob(spec);
     return job.ok() ? job : NameTheFile(job.status());
+  }
+
+  // What a later command cannot know of the job otherwise.
+  void AddLabels(google::protobuf::Map<std::string, std::string>& labels) const {
+    const Input& weight = inputs_.weight;
+    if (weight.name.empty() && weight.tensor.size() <= kMaxLabelBytes) {
+      labels[kWeightNameLabel] = weight.tensor;
+    }
+    if (options_.output.keep_tensors) return;
+    if (weight.name.empty() && (!inputs_.gram || inputs_.gram->name.empty())) {
+      labels[kInputsLabel] = "delete";
+    } else {
+      labels[kUploadedLabel] = absl::StrJoin(uploaded_, " ");
+    }
   }
 
   // The server speaks of "weight" and "gram"; here these are files.

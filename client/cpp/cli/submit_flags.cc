@@ -50,6 +50,7 @@ absl::Status CheckInputs(const SubmitFlags& flags, const SubmitOptions& options)
                      (options.saliency.empty() ? 0 : 1);
   if (starts > 1) return UsageError("--warm-start, --warm-mask and --saliency exclude each other");
   const OutputOptions& output = options.output;
+  if (flags.mask_only && !options.detach) return UsageError("--mask-only belongs to --detach");
   if (options.detach) {
     if (output.out.empty() && output.out_weights.empty()) return absl::OkStatus();
     return UsageError("--out and --out-weights belong to fetch when --detach is given");
@@ -140,9 +141,11 @@ void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
 }  // namespace
 
 void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
-  app.add_option("--weights", options.weights, "FILE[:TENSOR] of the weight [d_out, d_in]")
+  app.add_option("--weights", options.weights,
+                 "FILE[:TENSOR] of the weight [d_out, d_in], or tensors/<id> of the server")
       ->required();
-  app.add_option("--gram", options.gram, "FILE[:TENSOR] of the Gram matrix [d_in, d_in]");
+  app.add_option("--gram", options.gram,
+                 "FILE[:TENSOR] of the Gram matrix [d_in, d_in], or tensors/<id> of the server");
   app.add_option("--activations", options.activations,
                  "FILE[:TENSOR] of activations [tokens, d_in]; the server sums the Gram matrix");
   app.add_option("--method", flags.method,
@@ -162,6 +165,8 @@ void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   app.add_option("--label", flags.labels, "KEY=VALUE kept with the job; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--detach", options.detach, "return as soon as the job is accepted");
+  app.add_flag("--mask-only", flags.mask_only,
+               "with --detach: the server makes no pruned weight for a later fetch");
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
@@ -202,7 +207,8 @@ absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) 
   SPARSEFW_ASSIGN_OR_RETURN(const auto labels, ParseLabels(flags.labels));
   spec.mutable_labels()->insert(labels.begin(), labels.end());
   // A detached job is fetched later, perhaps with --out-weights.
-  spec.set_return_pruned_weight(options.detach || !options.output.out_weights.empty());
+  spec.set_return_pruned_weight((options.detach && !flags.mask_only) ||
+                                !options.output.out_weights.empty());
   return absl::OkStatus();
 }
 

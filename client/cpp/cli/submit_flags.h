@@ -36,6 +36,7 @@ struct SubmitFlags {
   std::optional<int32_t> block_size;
   std::vector<std::string> sweep;  // KEY=VALUE[,VALUE...]
   bool keep_all = false;
+  bool mask_only = false;
   std::string deadline;
   std::string device;
   std::string precision;

@@ -2,11 +2,13 @@
 
 Usage: script/bench-gpu [--list] [--plan full|check|quick] [--all] [--out FILE] [--no-peer]
                         [--seconds N]
+       script/bench-gpu --model [--streams N] [--seconds N] [--out FILE]
 
 --list prints what would be measured; it needs no GPU. --all solves all 224 layers of the model one
-after the other instead of each shape once; only then is the total no extrapolation. Exit status: 0
-measured, 1 something failed or is wrong, 2 usage, 3 there is no such device. A goal that is not met
-is not a failure: the goals are those of one H200.
+after the other instead of each shape once. --model measures nothing but these 224 layers, as jobs
+of a sparsefw-server, several at once, on both schedules; without it a plan takes a few of them.
+Exit status: 0 measured, 1 something failed or is wrong, 2 usage, 3 there is no such device. A goal
+that is not met is not a failure: the goals are those of one H200.
 """
 import argparse
 import datetime
@@ -38,6 +40,10 @@ def parse(arguments):
     parser.add_argument("--quick", dest="plan", action="store_const", const="quick",
                         help="small layers, about a minute")
     parser.add_argument("--all", action="store_true", help="solve all 224 layers of the model")
+    parser.add_argument("--model", action="store_true",
+                        help="nothing but the model's 224 layers through a server")
+    parser.add_argument("--streams", type=int, default=cases.STREAMS, metavar="N",
+                        help="of the model: jobs at once on every device (%(default)s)")
     parser.add_argument("--out", type=Path, default=tools.ROOT / "build/bench/gpu.json",
                         metavar="FILE", help="where the JSON goes")
     parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
@@ -45,7 +51,19 @@ def parse(arguments):
     parser.add_argument("--device", default="cuda", help="a backend, or a device such as cuda:1")
     parser.add_argument("--bin", type=Path, default=tools.ROOT / "build/bin",
                         help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not 1 <= options.streams <= 64:
+        parser.error("--streams must be from 1 to 64")
+    if options.model and options.all:
+        parser.error("--model and --all exclude each other")
+    return options
+
+
+def cases_of(options):
+    plan = cases.PLANS[options.plan]
+    if options.model:
+        return cases.model_cases(plan, True, options.streams)
+    return cases.all_cases(plan, options.all, options.streams)
 
 
 def describe_device(options):
@@ -67,10 +85,10 @@ def find_peer(options):
 
 def measure(options, plan, python, seconds):
     results = {"cases": [], "left_out": []}
-    to_do = cases.all_cases(plan, options.all)
+    to_do = cases_of(options)
     with Bench(options.bin, options.device, seconds, log, python) as bench:
         try:
-            if python:
+            if python and not options.model:
                 results["ceilings"] = bench.ceilings(plan)
             while to_do:
                 results["cases"].append(bench.case(plan, *to_do[0]))
@@ -89,7 +107,7 @@ def main(arguments=None):
     options = parse(arguments)
     plan = cases.PLANS[options.plan]
     if options.list:
-        for case in cases.all_cases(plan, options.all):
+        for case in cases_of(options):
             print(cases.describe(*case))
         return 0
     try:
@@ -97,10 +115,11 @@ def main(arguments=None):
     except (ProgramError, OSError) as error:
         log(error)
         return NO_DEVICE
-    python, skipped = find_peer(options)
+    python, skipped = (None, "left out by --model") if options.model else find_peer(options)
     on_gpu = engine["backend"] == "cuda" and "emulated" not in engine["description"]
     results = {"schema": SCHEMA, "gpu_result": on_gpu,
                "device": options.device, "plan": plan.name, "every_layer": options.all,
+               "only_model": options.model,
                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                "system": platform.platform(), "peer_skipped": skipped}
     results.update(measure(options, plan, python, options.seconds - (time.monotonic() - begin)))

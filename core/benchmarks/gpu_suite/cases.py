@@ -1,5 +1,7 @@
-"""What a run measures, as data: every case is a request to sparsefw-bench-device."""
+"""What a run measures, as data: every case is a request to sparsefw-bench-device, or to a server
+(model_run.py)."""
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 PATTERNS = {"unstructured": "unstructured:0.6", "per_row": "per_row:0.6", "2:4": "2:4"}
@@ -12,12 +14,17 @@ FORMS = (("rows", "fp32"), ("tiles", "fp32"), ("dense", "fp32"), ("dense", "tf32
          ("dense", "bf16"))
 EARLY_MARKS = (10, 25, 50, 100, 200, 500, 1000)
 
-# The linear layers of one block of LLaMA-3.1-8B: how many of every shape (rows, cols).
+# The linear layers of one block of LLaMA-3.1-8B, in the order in which a model has them, and their
+# shapes (rows, cols).
 BLOCKS = 32
-BLOCK_LAYERS = {(4096, 4096): 2, (1024, 4096): 2, (14336, 4096): 2, (4096, 14336): 1}
+LLAMA_BLOCK = (("q", (4096, 4096)), ("k", (1024, 4096)), ("v", (1024, 4096)), ("o", (4096, 4096)),
+               ("gate", (14336, 4096)), ("up", (14336, 4096)), ("down", (4096, 14336)))
 # The paper's schedule, and what a user would set who wants to be done.
 SOLVES = {"paper": {"rule": "open-loop", "iterations": 2000, "report_every": 2000},
           "gap": {"rule": "line-search", "iterations": 2000, "rel_gap": 0.01, "report_every": 50}}
+MODEL_SCHEDULES = ("gap", "paper")  # the shorter one first: what a time limit cuts is the end
+STREAMS = 4  # jobs at once on every device; the server's own default
+MODEL_SECONDS = 1200  # of one schedule on the whole model
 
 
 @dataclass(frozen=True)
@@ -36,21 +43,31 @@ class Plan:
     gram_cols: tuple = (4096,)
     gram_tokens: int = 8192
     ceilings: tuple = ()  # flags of pytorch_ceilings.py
-    block: tuple = tuple(BLOCK_LAYERS.items())
+    block: tuple = LLAMA_BLOCK
+    # The model through a server: how many of its blocks, and the time for them with all that it
+    # takes to prepare them. --model takes them all, on both schedules.
+    model_blocks: int = 2
+    model_schedules: tuple = ("gap",)
+    model_seconds: float = 60
+
+    def layers_by_shape(self):
+        """Of one block: {shape: how many}"""
+        return dict(Counter(shape for _, shape in self.block))
 
 
 LLAMA = ((1024, 4096), (14336, 4096), (4096, 14336))
 FULL = Plan("full", (4096, 4096), LLAMA, (1024, 4096), everything=True, gram_cols=(4096, 14336),
-            peer_iterations=100, seconds=20)
+            peer_iterations=100, seconds=20, model_schedules=MODEL_SCHEDULES, model_seconds=300)
 CHECK = Plan("check", (4096, 4096), LLAMA, (1024, 4096), repetitions=2, seconds=5)
 QUICK = Plan("quick", (2048, 2048), (), (512, 2048), goal_iterations=500, repetitions=1, seconds=3,
              gram_cols=(2048,), ceilings=("--copy-mib", "1024"),
-             block=(((2048, 2048), 2), ((512, 2048), 2)))
+             block=(("q", (2048, 2048)), ("k", (512, 2048)), ("v", (512, 2048)),
+                    ("o", (2048, 2048))), model_blocks=1, model_seconds=20)
 # The least that goes through every part: for tests and for backends that are no GPU.
 SMOKE = Plan("smoke", (64, 48), ((48, 64),), (16, 48), goal_iterations=60, iterations=40,
              peer_iterations=20, form_iterations=20, seconds=1, repetitions=1, gram_cols=(48,), gram_tokens=128,
              ceilings=("--size", "64", "--copy-mib", "8", "--cols", "48", "--tokens", "128"),
-             block=(((64, 48), 2), ((48, 64), 1)))
+             block=(("q", (64, 48)), ("gate", (64, 48)), ("down", (48, 64))), model_seconds=30)
 PLANS = {plan.name: plan for plan in (FULL, CHECK, QUICK, SMOKE)}
 
 
@@ -106,7 +123,7 @@ def _on_other_shape(plan):
 
 def _solves(plan, shape, every):
     """One solve of a shape, or as many as the whole model has."""
-    per_block = dict(plan.block).get(shape)
+    per_block = plan.layers_by_shape().get(shape)
     if per_block is None:
         return
     layers = per_block * BLOCKS
@@ -116,11 +133,22 @@ def _solves(plan, shape, every):
                    "pattern": PATTERNS["unstructured"], "alpha": 0.9, **settings}
 
 
-def all_cases(plan, every_layer=False):
+def model_cases(plan, whole=False, streams=STREAMS):
+    """The blocks of the plan, or all of them on every schedule."""
+    blocks = BLOCKS if whole else plan.model_blocks
+    return [(None, {"measure": "model", "schedule": schedule, "blocks": blocks,
+                    "layers": blocks * len(plan.block), "streams": streams,
+                    "seconds": MODEL_SECONDS if whole else plan.model_seconds,
+                    "pattern": PATTERNS["unstructured"], "alpha": 0.9, **SOLVES[schedule]})
+            for schedule in (MODEL_SCHEDULES if whole else plan.model_schedules)]
+
+
+def all_cases(plan, every_layer=False, streams=STREAMS):
     """[(shape or None, request)], the most telling first: what a time limit cuts is the end."""
     goal = plan.goal_shape
     cases = [(goal, request) for request in _on_goal_shape(plan)]
     cases += [(goal, request) for request in _solves(plan, goal, every_layer)]
+    cases += model_cases(plan, streams=streams)
     for cols in plan.gram_cols:
         for dtype in ("bf16", "fp16", "fp32"):
             cases.append((None, {"measure": "gram", "cols": cols, "tokens": plan.gram_tokens,
@@ -130,7 +158,7 @@ def all_cases(plan, every_layer=False):
         "measure": "parallel", "pattern": PATTERNS["unstructured"], "alpha": 0.9,
         "engines": engines, "iterations": plan.iterations}))
     # A layer is made once: all cases of a shape stand together.
-    for shape in dict.fromkeys((plan.parallel_shape, *plan.shapes, *dict(plan.block))):
+    for shape in dict.fromkeys((plan.parallel_shape, *plan.shapes, *plan.layers_by_shape())):
         if shape == goal:
             continue
         cases += [(shape, request) for request in _solves(plan, shape, every_layer)]
@@ -142,6 +170,8 @@ def all_cases(plan, every_layer=False):
 def describe(shape, request):
     """One line for people."""
     size = f"{shape[0]}x{shape[1]}" if shape else "no layer"
+    if request["measure"] == "model":
+        size = f"{request['layers']} layers through a server"
     words = [request["measure"], size]
     for key, value in request.items():
         if key == "peers":

@@ -1,5 +1,5 @@
 """Tables for people."""
-from gpu_suite import goals
+from gpu_suite import goals, model_figures
 
 
 def table(head, rows, indent=""):
@@ -68,6 +68,49 @@ def stage_table(results):
                   "swaps", "converged"], rows)
 
 
+def _spread(values, scale=1.0):
+    return "  ".join(f"{value * scale:.3g}" for value in values)
+
+
+def _gib(count):
+    return f"{count / 2**30:.2f} GiB"
+
+
+def _memory_line(memory):
+    words = []
+    for device, used in memory.get("reserved_bytes", {}).items():
+        words.append(f"{device} {_gib(used)} reserved by jobs of "
+                     f"{_gib(memory['budget_bytes'][device])}")
+    words += [f"{device} {_gib(used)} used in all (NVML)"
+              for device, used in memory.get("used_bytes", {}).items()]
+    if "resident_bytes" in memory:
+        words.append(f"server {_gib(memory['resident_bytes'])} resident, of it "
+                     f"{_gib(memory.get('anonymous_bytes', 0))} not of files")
+    return "  peak memory: " + (", ".join(words) or "not told")
+
+
+def model_part(case):
+    """One schedule of the model through a server."""
+    wall, rate = model_figures.wall_seconds(case), model_figures.jobs_per_minute(case)
+    blocks = f"{case['blocks']} block{'s' if case['blocks'] > 1 else ''}"
+    head = (f"Model through a server, {goals.SCHEDULE_NAMES[case['schedule']]}: "
+            f"{len(case['jobs'])} of {case['layers']} jobs ({blocks}), {case['slots']} at once")
+    if wall:
+        head += f": {wall:.3g} s from the first start to the last end, {rate:.3g} jobs a minute"
+    lines = [head]
+    if case["unfinished"]:
+        lines.append(f"  NO TIME was left for {case['unfinished']} jobs.")
+    lines.append(f"  inputs made and uploaded in {case['prepare_seconds']:.1f} s, jobs submitted "
+                 f"in {case['submit_seconds']:.1f} s, neither in the time above")
+    lines.append(_memory_line(case["memory"]))
+    rows = [[layer, f"{one['rows']}x{one['cols']}", one["jobs"], _spread(one["run"]),
+             _spread(one["solve"]), _spread(one["queue"]), _spread(one["iterations"])]
+            for layer, one in model_figures.by_layer(case).items()]
+    return "\n".join(lines) + "\n" + table(
+        ["layer", "shape", "jobs", "seconds: median least most", "of them solving", "queued",
+         "iterations"], rows, "  ")
+
+
 def ceiling_lines(ceilings):
     gemm = ", ".join(f"{name} {rate / 1e12:.3g}"
                      for name, rate in ceilings["gemm_flops_per_second"].items())
@@ -88,8 +131,11 @@ def text(results):
     if results.get("ceilings"):
         parts.append("\n".join(ceiling_lines(results["ceilings"])))
     parts.append("PyTorch: " + (results.get("peer_skipped") or str(results.get("peer"))))
-    parts += ["", goal_table(results), "", iteration_table(results), "", form_table(results), "",
-              stage_table(results)]
+    parts += ["", goal_table(results)]
+    if not results.get("only_model"):
+        parts += ["", iteration_table(results), "", form_table(results), "", stage_table(results)]
+    for case in goals.select(results, measure="model"):
+        parts += ["", model_part(case)]
     if results["left_out"]:
         parts += ["", f"Left out for lack of time: {len(results['left_out'])} cases, from "
                   f"\"{results['left_out'][0]}\" on."]
