@@ -35,17 +35,21 @@ struct Device {
   bool stopped() const { return stop != nullptr && stop->requested(); }
 };
 
+// Rows of a dense product that are formed at a time.
+inline constexpr int64_t kPanelRows = 1024;
+
 // Memory on the device: E, U and x of W's size, four bit masks, lists of toggles
 // (float32: a byte a weight), a panel of kPanelRows rows, and another while E is
-// compared with a dense product. The
-// saliency, of W's size in float32, from the first Round on.
+// compared with a dense product. The saliency, of W's size in float32, from the
+// first Round on.
 //
-// Threads: one at a time. Step enqueues iterations as launches of captured
-// graphs, at most two epochs ahead of the device, and waits for the last.
+// Threads: one at a time. Step enqueues iterations, most of them as launches of
+// captured graphs, at most two epochs ahead of the device, and waits for the last.
 //
-// How U is updated is decided for an epoch at a time, by how many coordinates toggled in the epoch
-// before the last: that is known without keeping the device waiting. Epochs begin at fixed
-// iterations, so that the choice does not depend on how Step is cut.
+// How U is updated is decided for an epoch at a time, by how many coordinates
+// toggled in the epoch before the last: that is known without keeping the device
+// waiting. Epochs begin at fixed iterations, so that the choice does not depend on
+// how Step is cut.
 template <typename Real>
 class FrankWolfe final : public Iteration {
  public:

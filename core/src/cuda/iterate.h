@@ -60,7 +60,7 @@ struct SelectionScratch {
 
 // Iterations of LaunchRowBatch.
 inline constexpr int64_t kMostBatch = 16;
-inline int64_t RowSums(int64_t rows) { return 2 * kMostBatch * (rows + 1); }
+inline int64_t RowSums(int64_t rows) { return (2 * kMostBatch + 1) * (rows + 1); }
 
 // Views of device memory; no ownership.
 template <typename Real>
@@ -69,7 +69,8 @@ struct Iterate {
   int64_t cols = 0;
   int64_t stride = 0;
   Groups groups;
-  int64_t free_total = 0;  // free weights to keep, of the whole matrix
+  int64_t free_total = 0;    // free weights to keep, of the whole matrix
+  int64_t shared_bytes = 0;  // that a row may take of a block's shared memory
   const Real* weights = nullptr;
   const Real* gram = nullptr;
   Real* product = nullptr;         // E, [rows, stride]

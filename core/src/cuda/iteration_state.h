@@ -119,7 +119,7 @@ SPARSEFW_HOST_DEVICE inline bool ReachedGap(const IterationState& state) {
 
 // L and a are sums of the same products in different orders: what they differ by
 // at a vertex that does not move is no gap.
-inline constexpr double kGapNoise = 0x1.0p-46;
+inline constexpr double kGapNoise = 0x1.0p-42;
 
 // With a_t of the vertex that was just chosen.
 SPARSEFW_HOST_DEVICE inline void EvaluateVertex(IterationState& state, double vertex_inner) {

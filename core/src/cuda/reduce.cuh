@@ -14,19 +14,27 @@ inline constexpr int kBlockThreads = 256;
 // barriers instead of one for every halving.
 inline constexpr int kSegments = 16;
 
+// Where a thread's value stands in shared memory: a gap after every segment
+// keeps the threads that go through one each out of each other's banks.
+template <int kSegment>
+__device__ int SegmentPlace(int thread) {
+  return thread + thread / kSegment;
+}
+
 // combine(a, b) over the values of all threads, known to all of them afterwards.
 // Every thread of the block calls it.
 template <int kThreads = kBlockThreads, typename T, typename Combine>
 __device__ T BlockReduce(T value, const Combine& combine) {
   constexpr int kSegment = kThreads / kSegments;
-  __shared__ T values[kThreads];
+  __shared__ T values[kThreads + kSegments];
   __shared__ T segments[kSegments];
   const int thread = static_cast<int>(threadIdx.x);
-  values[thread] = value;
+  values[SegmentPlace<kSegment>(thread)] = value;
   __syncthreads();
   if (thread < kSegments) {
-    T sum = values[thread * kSegment];
-    for (int i = 1; i < kSegment; ++i) sum = combine(sum, values[thread * kSegment + i]);
+    const T* segment = values + SegmentPlace<kSegment>(thread * kSegment);
+    T sum = segment[0];
+    for (int i = 1; i < kSegment; ++i) sum = combine(sum, segment[i]);
     segments[thread] = sum;
   }
   __syncthreads();
@@ -45,16 +53,17 @@ __device__ T BlockSum(T value) {
 template <typename T>
 __device__ T BlockExclusiveScan(T value, T* total) {
   constexpr int kSegment = kBlockThreads / kSegments;
-  __shared__ T values[kBlockThreads];
+  __shared__ T values[kBlockThreads + kSegments];
   __shared__ T segments[kSegments];
   const int thread = static_cast<int>(threadIdx.x);
-  values[thread] = value;
+  values[SegmentPlace<kSegment>(thread)] = value;
   __syncthreads();
   if (thread < kSegments) {
+    T* segment = values + SegmentPlace<kSegment>(thread * kSegment);
     T sum = 0;
     for (int i = 0; i < kSegment; ++i) {
-      const T next = values[thread * kSegment + i];
-      values[thread * kSegment + i] = sum;
+      const T next = segment[i];
+      segment[i] = sum;
       sum += next;
     }
     segments[thread] = sum;
@@ -67,7 +76,7 @@ __device__ T BlockExclusiveScan(T value, T* total) {
     all += segments[i];
   }
   *total = all;
-  const T result = before + values[thread];
+  const T result = before + values[SegmentPlace<kSegment>(thread)];
   __syncthreads();  // before a next call writes `values`
   return result;
 }

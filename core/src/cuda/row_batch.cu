@@ -184,20 +184,21 @@ __device__ double SelectRow(const SharedRow<Real>& row, const GroupArgs& args) {
   return inner;
 }
 
-// sums: the changes of b, [count, rows], then a, likewise.
+// sums: the changes of b, [count, rows], then a, likewise, then how many toggle in
+// all iterations, [rows].
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
     RowBatchKernel(Iterate<Real> it, GroupArgs args, int count, double* sums) {
   if (it.state->stopped != 0) return;
   const auto row = SharedRow<Real>::At(DynamicShared<char>(), blockIdx.x, it.stride);
-  __shared__ char state_memory[sizeof(IterationState)];
+  __shared__ __align__(16) char state_memory[sizeof(IterationState)];
   IterationState& state = *reinterpret_cast<IterationState*>(state_memory);
   if (threadIdx.x == 0) state = *it.state;
   CopyRow(it, row, Copy::kIn);
-  unsigned long long toggled = 0;
+  int64_t toggled = 0;
   for (int step = 0; step < count; ++step) {
     const int total = ListRow(it, row, 0);
-    toggled += static_cast<unsigned long long>(total);
+    toggled += total;
     const double change = BlockSum(UpdateRow(it, row, total));
     ToggleRow(it, row, state.vertex_sum);
     __syncthreads();
@@ -215,10 +216,12 @@ __global__ void __launch_bounds__(kBlockThreads)
     __syncthreads();
   }
   CopyRow(it, row, Copy::kOut);
-  if (threadIdx.x == 0 && toggled > 0) atomicAdd(&it.state->toggled, toggled);
+  if (threadIdx.x == 0) {
+    sums[2 * static_cast<int64_t>(count) * it.rows + row.row] = static_cast<double>(toggled);
+  }
 }
 
-// A block for every sum over the rows; into totals[2 count].
+// A block for every sum over the rows; into totals[2 count + 1].
 __global__ void __launch_bounds__(kBlockThreads)
     BatchTotalKernel(const IterationState* state, const double* sums, int64_t rows,
                      double* totals) {
@@ -238,6 +241,7 @@ __global__ void FinishBatchKernel(IterationState* state, const double* totals, i
     MoveLoss(*state, eta);
     EvaluateVertex(*state, totals[count + step]);
   }
+  state->toggled += static_cast<unsigned long long>(totals[2 * count]);
 }
 
 }  // namespace
@@ -245,19 +249,19 @@ __global__ void FinishBatchKernel(IterationState* state, const double* totals, i
 template <typename Real>
 bool CanBatchRows(const Iterate<Real>& it) {
   return !it.groups.whole_matrix && it.words() <= kBlockThreads &&
-         SharedRow<Real>::Bytes(it.stride) <= kMostSharedBytes;
+         SharedRow<Real>::Bytes(it.stride) <= it.shared_bytes;
 }
 
 template <typename Real>
 absl::Status LaunchRowBatch(const Iterate<Real>& it, int64_t count, cudaStream_t stream) {
   const auto steps = static_cast<int>(count);
-  double* totals = it.row_sums + 2 * kMostBatch * it.rows;
+  double* totals = it.row_sums + (2 * kMostBatch + 1) * it.rows;
   const GroupArgs args = GroupArgsOf(it);
   const LaunchShape shape = {
       .blocks_x = it.rows, .shared_bytes = static_cast<size_t>(SharedRow<Real>::Bytes(it.stride))};
   SPARSEFW_RETURN_IF_ERROR(
       Launch(RowBatchKernel<Real>, shape, stream, it, args, steps, it.row_sums));
-  SPARSEFW_RETURN_IF_ERROR(Launch(BatchTotalKernel, {.blocks_x = 2 * count}, stream,
+  SPARSEFW_RETURN_IF_ERROR(Launch(BatchTotalKernel, {.blocks_x = 2 * count + 1}, stream,
                                   static_cast<const IterationState*>(it.state),
                                   static_cast<const double*>(it.row_sums), it.rows, totals));
   return Launch(FinishBatchKernel<Real>, {.threads = 1}, stream, it.state,

@@ -23,7 +23,7 @@ template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads) MoveKernel(Iterate<Real> it) {
   if (it.state->stopped != 0) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (i < it.rows * it.stride) MoveEntry(it, i);
+  if (i < it.rows * it.stride) StoreMoved(it, i, it.product[i], it.vertex_product[i]);
 }
 
 }  // namespace

@@ -9,13 +9,11 @@
 #include "core/src/cuda/iterate.h"
 #include "core/src/cuda/launch.cuh"
 #include "core/src/cuda/reduce.cuh"
+#include "core/src/cuda/sources.cuh"
 
 namespace sparsefw::cuda {
 
 inline constexpr int64_t kThreadGroup = 64;
-
-// Two blocks on every multiprocessor have so much shared memory.
-inline constexpr int64_t kMostSharedBytes = 96 << 10;
 
 // Digits of a selection by one block: as many bins as threads.
 inline constexpr int kGroupDigitWidth = 8;
@@ -174,11 +172,17 @@ __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, Grou
   const RowKeys<Source, kShared> keys = {source, row * args.stride, shared};
   for (int64_t word = threadIdx.x; word < words; word += kBlockThreads) selected[word] = 0;
   double sum = 0;
-#pragma unroll 4
-  for (int64_t col = threadIdx.x; col < args.cols; col += kBlockThreads) {
-    const Kept kept = source.Move(keys.first + col);
-    sum += source.Part(keys.first + col, kept, false);
-    if constexpr (kShared) shared[col] = kept;
+  for (int64_t col = threadIdx.x; col < args.cols; col += kAhead * kBlockThreads) {
+    Kept kept[kAhead];
+    double parts[kAhead];
+    source.Move(keys.first + col, kBlockThreads, keys.first + args.cols, kept, parts);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      sum += parts[k];
+      if constexpr (kShared) {
+        if (col + k * kBlockThreads < args.cols) shared[col + k * kBlockThreads] = kept[k];
+      }
+    }
   }
   __syncthreads();
   SelectGroups(keys, Source::kKeyBits, args, row, selected);
@@ -215,7 +219,7 @@ absl::Status SelectInGroups(const Source& source, const Iterate<Real>& it, const
   args.bits = bits;
   const int64_t bit_bytes = it.words() * int64_t{sizeof(BitWord)};
   const int64_t row_bytes = it.stride * int64_t{sizeof(typename Source::Kept)};
-  if (bit_bytes + row_bytes <= kMostSharedBytes) {
+  if (bit_bytes + row_bytes <= it.shared_bytes) {
     const auto bytes = static_cast<size_t>(bit_bytes + row_bytes);
     return Launch(GroupKernel<Source, true>, {.blocks_x = it.rows, .shared_bytes = bytes}, stream,
                   source, args);

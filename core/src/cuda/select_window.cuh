@@ -25,48 +25,27 @@ __device__ inline void FinishWindow(const SelectionScratch& scratch, int64_t wan
   *scratch.ticket = 0;
 }
 
-// Words that a warp reads before it writes any: a store would hold back the
-// loads that follow.
-inline constexpr int kWordsAhead = 4;
-
 // What a thread adds up.
 struct WindowSums {
   double parts = 0;
   unsigned long long counts = 0;  // above, and inside times 2^32
 };
 
-// kWordsAhead words from `word` on, an entry of each in every thread of a warp.
+// kAhead words from `word` on, an entry of each in every thread of a warp.
 template <typename Real>
 __device__ void ScanWords(const ScoreSource<Real>& source, const WindowBounds<Real>& bounds,
                           int64_t word, int64_t words, WindowSums& sums) {
   const Iterate<Real>& it = source.it;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int count = words - word < kWordsAhead ? static_cast<int>(words - word) : kWordsAhead;
-  Real product[kWordsAhead] = {};
-  Real vertex_product[kWordsAhead] = {};
-  Real weight[kWordsAhead] = {};
-  BitWord fixed[kWordsAhead] = {};
+  Real scores[kAhead];
+  double parts[kAhead];
+  source.Move(word * 32 + lane, 32, words * 32, scores, parts);
 #pragma unroll
-  for (int k = 0; k < kWordsAhead; ++k) {
-    if (k >= count) break;
-    const int64_t i = (word + k) * 32 + lane;
-    product[k] = it.product[i];
-    if (source.moves) vertex_product[k] = it.vertex_product[i];
-    weight[k] = it.weights[i];
-    fixed[k] = it.fixed[word + k];
-  }
-#pragma unroll
-  for (int k = 0; k < kWordsAhead; ++k) {
-    if (k >= count) break;
-    const int64_t i = (word + k) * 32 + lane;
-    if (source.moves) product[k] = StoreMoved(it, i, product[k], vertex_product[k]);
-    const Real score =
-        ((fixed[k] >> lane) & 1U) != 0 ? ScoreSource<Real>::kFixed : weight[k] * product[k];
-    const bool above = score > bounds.high;
-    const bool inside = !above && score > 0 && score >= bounds.low;
-    if (!above && !inside && score != ScoreSource<Real>::kFixed) {
-      sums.parts += static_cast<double>(weight[k]) * static_cast<double>(product[k]);
-    }
+  for (int k = 0; k < kAhead; ++k) {
+    if (word + k >= words) break;
+    const bool above = scores[k] > bounds.high;
+    const bool inside = !above && scores[k] > 0 && scores[k] >= bounds.low;
+    if (!above && !inside) sums.parts += parts[k];
     const BitWord above_bits = __ballot_sync(0xFFFFFFFFU, above);
     const BitWord inside_bits = __ballot_sync(0xFFFFFFFFU, inside);
     if (lane == 0) {
@@ -89,8 +68,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t end = begin + kWordsOfBlock < words ? begin + kWordsOfBlock : words;
   WindowSums sums;
   const int64_t warp = threadIdx.x / 32;
-  for (int64_t word = begin + warp * kWordsAhead; word < end;
-       word += kWordsAhead * (kBlockThreads / 32)) {
+  for (int64_t word = begin + warp * kAhead; word < end; word += kAhead * (kBlockThreads / 32)) {
     ScanWords(source, bounds, word, words, sums);
   }
   const double parts = BlockSum(sums.parts);

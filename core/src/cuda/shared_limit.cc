@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -36,6 +37,16 @@ absl::Status AllowShared(const void* kernel, size_t bytes) {
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   allowed = bytes;
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> SharedBytesForRows() {
+  constexpr int64_t kTwoBlocks = 96 << 10;
+  int device = 0;
+  cudaDeviceProp properties = {};
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+  return std::min(kTwoBlocks,
+                  static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared);
 }
 
 }  // namespace sparsefw::cuda

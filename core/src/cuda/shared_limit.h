@@ -3,8 +3,10 @@
 #define SPARSEFW_CORE_SRC_CUDA_SHARED_LIMIT_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace sparsefw::cuda {
 
@@ -13,6 +15,13 @@ namespace sparsefw::cuda {
 // is only ever raised, for all threads, or one engine's small launch would
 // forbid another's large one. For the current device. Thread-safe.
 absl::Status AllowShared(const void* kernel, size_t bytes);
+
+// The dynamic shared memory that a row of a matrix should take at most on the
+// current device, for kernels with up to kStaticShared of static arrays: two
+// blocks on a multiprocessor of a data centre's device, and what a block may have
+// on others.
+inline constexpr int64_t kStaticShared = 12 << 10;
+absl::StatusOr<int64_t> SharedBytesForRows();
 
 }  // namespace sparsefw::cuda
 

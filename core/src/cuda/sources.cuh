@@ -5,7 +5,8 @@
 //   kKeyBits                   the bits of its keys
 //   Kept                       what is known of an entry once it has been read
 //   Stopped()                  nothing is to be done
-//   Move(i)                    called once for every entry, before the others
+//   Move(first, step, end, kept, parts)   once for every entry, before the others:
+//                              those of kAhead entries, `step` apart, before `end`
 //   At(i)                      the same entry again
 //   Key(kept)                  0: not to be selected (the fixed set, the padding)
 //   Part(i, kept, selected)    what is summed up over all entries
@@ -18,6 +19,10 @@
 #include "core/src/cuda/reduce.cuh"
 
 namespace sparsefw::cuda {
+
+// Entries that a thread reads before it writes any: a store would hold back the
+// loads that follow.
+inline constexpr int kAhead = 4;
 
 // E_{t+1} = E_t + eta (U_t - E_t) and what M needs, at one entry of which E and
 // U have been read. Returns the former.
@@ -32,11 +37,6 @@ __device__ Real StoreMoved(const Iterate<Real>& it, int64_t i, Real product, Rea
   }
   return moved;
 }
-template <typename Real>
-__device__ Real MoveEntry(const Iterate<Real>& it, int64_t i) {
-  return StoreMoved(it, i, it.product[i], it.vertex_product[i]);
-}
-
 // Scores W.E for the next vertex; the parts add up to a = <D(V), E>.
 template <typename Real>
 struct ScoreSource {
@@ -51,8 +51,33 @@ struct ScoreSource {
   __device__ Kept Score(int64_t i, Real product) const {
     return BitOf(it.fixed, i) ? kFixed : it.weights[i] * product;
   }
-  __device__ Kept Move(int64_t i) const {
-    return Score(i, moves ? MoveEntry(it, i) : it.product[i]);
+  // parts: those of entries that are not selected.
+  __device__ void Move(int64_t first, int64_t step, int64_t end, Kept (&kept)[kAhead],
+                       double (&parts)[kAhead]) const {
+    Real product[kAhead] = {};
+    Real vertex_product[kAhead] = {};
+    Real weight[kAhead] = {};
+    BitWord fixed[kAhead] = {};
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t i = first + k * step;
+      if (i >= end) continue;
+      product[k] = it.product[i];
+      if (moves) vertex_product[k] = it.vertex_product[i];
+      weight[k] = it.weights[i];
+      fixed[k] = it.fixed[i / 32];
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t i = first + k * step;
+      kept[k] = kFixed;
+      parts[k] = 0;
+      if (i >= end) continue;
+      if (moves) product[k] = StoreMoved(it, i, product[k], vertex_product[k]);
+      if ((fixed[k] >> (i % 32) & 1U) != 0) continue;
+      kept[k] = weight[k] * product[k];
+      parts[k] = static_cast<double>(weight[k]) * static_cast<double>(product[k]);
+    }
   }
   __device__ Kept At(int64_t i) const { return Score(i, it.product[i]); }
   __device__ static uint64_t Key(Kept score) { return ScoreKey(score); }
@@ -78,7 +103,14 @@ struct RoundSource {
                                    it.state->decay, it.state->vertex_sum);
     return static_cast<double>(static_cast<Real>(value));
   }
-  __device__ Kept Move(int64_t i) const { return At(i); }
+  __device__ void Move(int64_t first, int64_t step, int64_t end, Kept (&kept)[kAhead],
+                       double (&parts)[kAhead]) const {
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t i = first + k * step;
+      kept[k] = i < end ? At(i) : 0;
+      parts[k] = i < end ? Part(i, kept[k], false) : 0;
+    }
+  }
   __device__ Kept At(int64_t i) const { return Free(i) ? RoundKey(Entry(i), saliency[i]) : 0; }
   __device__ static uint64_t Key(Kept key) { return key; }
   __device__ double Part(int64_t i, Kept key, bool selected) const {
