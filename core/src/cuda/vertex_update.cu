@@ -151,15 +151,14 @@ __global__ void TakeStepKernelImpl(IterationState* state, const double* partial,
 
 // b alone, without a step.
 __global__ void VertexLossKernel(IterationState* state, const double* partial, int64_t count) {
-  if (state->stopped != 0) return;
   const double sum = SumOf(partial, count);
   if (threadIdx.x == 0) state->vertex_loss = sum;
 }
 
-// partial[row] = <D(previous), U> of the row.
+// partial[row] = <D(previous), U> of the row. Also where the iteration has stopped,
+// like VertexLossKernel: the dense product before it has written U anew.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads) RowLossKernel(Iterate<Real> it) {
-  if (it.state->stopped != 0) return;
   const int64_t row = blockIdx.x;
   const BitWord* fixed = it.fixed + row * it.words();
   const BitWord* previous = it.previous + row * it.words();
