@@ -7,6 +7,7 @@
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
+
 JobManagerImpl::Placed JobManagerImpl::NextJob() {
   MutexLock lock(mutex_);
   while (!stopping_) {

@@ -87,7 +87,7 @@ __device__ void CopyRow(const Iterate<Real>& it, const SharedRow<Real>& row, Cop
 }
 
 // Toggles number `first` to first + kListed of the row, in ascending order. Returns
-// how many the row has; a thread has the words of `own`.
+// how many the row has. A thread has one word of the row.
 template <typename Real>
 __device__ int ListRow(const Iterate<Real>& it, const SharedRow<Real>& row, int first) {
   const int64_t word = threadIdx.x;
