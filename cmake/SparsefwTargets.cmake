@@ -4,6 +4,8 @@
 #   program <name> in <build>/bin
 # sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds])
 #   GoogleTest program, one CTest entry. Label tsan: also run under ThreadSanitizer.
+# sparsefw_test_paths(name ...)
+#   test programs that read files of the source or build folder
 # sparsefw_bundled(name)
 #   a test program that machines with a GPU run (label gpu): script/gpu-check takes it along
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
@@ -53,8 +55,6 @@ function(sparsefw_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES}
                         GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE
-    SPARSEFW_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SPARSEFW_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -66,6 +66,14 @@ function(sparsefw_test name)
   if(tsan IN_LIST arg_LABELS)
     add_dependencies(sparsefw_tsan_tests ${name})
   endif()
+endfunction()
+
+# Only where needed: an object that knows its checkout's path is no other checkout's.
+function(sparsefw_test_paths)
+  foreach(name IN LISTS ARGN)
+    target_compile_definitions(${name} PRIVATE
+      SPARSEFW_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SPARSEFW_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  endforeach()
 endfunction()
 
 function(sparsefw_benchmark name)

@@ -20,8 +20,8 @@
 #include "absl/functional/function_ref.h"
 #include "core/benchmarks/bench_program.h"
 #include "core/benchmarks/blas_ceiling.h"
-#include "core/src/blas.h"
-#include "core/src/parallel.h"
+#include "core/src/linalg/blas.h"
+#include "core/src/parallel/parallel.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::bench {

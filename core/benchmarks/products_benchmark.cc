@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/src/blas.h"
-#include "core/src/cpu/gram_product.h"
-#include "core/src/cpu/panel_kernels.h"
-#include "core/src/cpu/vertex_update.h"
-#include "core/src/parallel.h"
+#include "core/src/cpu/iteration/vertex_update.h"
+#include "core/src/cpu/linalg/gram_product.h"
+#include "core/src/cpu/linalg/panel_kernels.h"
+#include "core/src/linalg/blas.h"
+#include "core/src/parallel/parallel.h"
 
 namespace sparsefw::bench {
 namespace {

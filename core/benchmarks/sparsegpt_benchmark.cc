@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/bench_layer.h"
-#include "core/src/blas.h"
-#include "core/src/parallel.h"
+#include "core/src/linalg/blas.h"
+#include "core/src/parallel/parallel.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/sparsegpt.h"
 #include "sparsefw/solver.h"

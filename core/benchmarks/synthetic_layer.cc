@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "core/src/blas.h"
-#include "core/src/parallel.h"
+#include "core/src/linalg/blas.h"
+#include "core/src/parallel/parallel.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"

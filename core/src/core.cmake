@@ -1,21 +1,35 @@
 # The numeric library: validation, saliency, the solver and its engines.
-include(cpu/cpu.cmake)        # sets SPARSEFW_CPU_SOURCES, SPARSEFW_CPU_LIBRARIES
-include(solver/solver.cmake)  # sets SPARSEFW_SOLVER_SOURCES
-include(sparsegpt/sparsegpt.cmake)  # sets SPARSEFW_SPARSEGPT_SOURCES
+find_package(hwy CONFIG REQUIRED)
 
 sparsefw_library(core
   SOURCES
-    blas.cc finite.cc gram_accumulator.cc parallel.cc pattern.cc problem.cc saliency.cc
-    selection.cc weights_loss.cc
+    parallel/host_info.cc parallel/parallel.cc parallel/workers.cc
+    linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/scaled_layer.cc
+    linalg/striped_gemm.cc linalg/weights_loss.cc linalg/widen.cc
+    select/group_select.cc select/lowest_scores.cc select/selection.cc
+    layer/pattern.cc layer/problem.cc layer/saliency.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
     reference/reference_reconstruct.cc reference/reference_refine.cc
-    ${SPARSEFW_CPU_SOURCES} ${SPARSEFW_SOLVER_SOURCES} ${SPARSEFW_SPARSEGPT_SOURCES}
+    cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
+    cpu/iteration/frank_wolfe.cc cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc
+    cpu/iteration/row_wise.cc cpu/iteration/vertex_update.cc
+    cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
+    cpu/linalg/mask_loss.cc cpu/linalg/panel_kernels.cc
+    cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
+    cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
+    cpu/swaps/swap_row.cc
+    cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
+    sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
+    sparsegpt/sparsegpt.cc
+    solver/options.cc solver/solve_after.cc solver/solve_run.cc solver/solve_sparsegpt.cc
+    solver/solver.cc solver/sweep.cc
+    backends/cuda_module.cc backends/registry.cc
   LIBRARIES sparsefw::base absl::time absl::function_ref
-  PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb ${SPARSEFW_CPU_LIBRARIES} ${CMAKE_DL_LIBS})
+  PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb hwy::hwy ${CMAKE_DL_LIBS})
 
 # parallel.h says why.
 if(SPARSEFW_SANITIZER STREQUAL "thread")
-  set_source_files_properties(parallel.cc PROPERTIES
+  set_source_files_properties(parallel/parallel.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=thread
     COMPILE_DEFINITIONS SPARSEFW_THREAD_SANITIZER)
 endif()

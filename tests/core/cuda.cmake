@@ -39,24 +39,24 @@ target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
-sparsefw_test(cuda_staged_upload_test SOURCES cuda_staged_upload_test.cc
+sparsefw_test(cuda_staged_upload_test SOURCES cuda/cuda_staged_upload_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
-sparsefw_test(cuda_device_bytes_test SOURCES cuda_device_bytes_test.cc
+sparsefw_test(cuda_device_bytes_test SOURCES cuda/cuda_device_bytes_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
 
 # Calls the kernels one by one.
-sparsefw_test(cuda_select_test SOURCES cuda_select_test.cc
+sparsefw_test(cuda_select_test SOURCES cuda/cuda_select_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
 
-core_test(cuda_arithmetic_test unit)
-core_test(cuda_arithmetic_reconstruct_test unit)
-core_test(cuda_arithmetic_swap_test unit)
-target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/row_matching.cc)
-core_test(refine_shapes_test unit)
-core_test(update_forms_test conformance)
-core_test(device_gram_test unit)
+core_test(cuda/cuda_arithmetic_test unit)
+core_test(cuda/cuda_arithmetic_reconstruct_test unit)
+core_test(cuda/cuda_arithmetic_swap_test unit)
+target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
+core_test(engines/refine_shapes_test unit)
+core_test(cuda/update_forms_test conformance)
+core_test(cuda/device_gram_test unit)
 foreach(name conformance_test cpu_engine_test device_gram_test gram_accumulator_test
         refine_shapes_test refine_test reconstruct_test update_forms_test)
   cuda_engine_test(${name})

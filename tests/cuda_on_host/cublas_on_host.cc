@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/src/cuda/cublas_library.h"
+#include "core/src/cuda/runtime/cublas_library.h"
 #include "sparsefw/dtype.h"
 #include "tests/cuda_on_host/runtime.h"
 

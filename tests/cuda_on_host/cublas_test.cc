@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/cuda/cublas_library.h"
-#include "core/src/cuda/stream.h"
+#include "core/src/cuda/runtime/cublas_library.h"
+#include "core/src/cuda/runtime/stream.h"
 #include "gtest/gtest.h"
 #include "sparsefw/dtype.h"
 #include "tests/cuda_on_host/test_buffer.h"

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/src/cuda/launch.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/environment.h"

@@ -1,7 +1,7 @@
 // What must end the program: what a device would answer with a hang or garbage.
 #include <vector>
 
-#include "core/src/cuda/launch.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/test_buffer.h"
 

@@ -2,9 +2,9 @@
 #include <functional>
 #include <vector>
 
-#include "core/src/cuda/device_buffer.h"
-#include "core/src/cuda/launch.cuh"
-#include "core/src/cuda/stream.h"
+#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/cuda/runtime/stream.h"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/environment.h"

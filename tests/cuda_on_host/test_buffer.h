@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/src/cuda/launch.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"
 
 namespace cuda_on_host {

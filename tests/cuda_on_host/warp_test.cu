@@ -2,7 +2,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/src/cuda/launch.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/test_buffer.h"
 

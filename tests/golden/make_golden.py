@@ -170,7 +170,7 @@ def make_layer(name, rows, cols, seed):
     return {"name": name, "weights": weights.tolist(), "gram": (x.T @ x).tolist()}
 
 
-# Worked by hand in tests/core/reference_engine_test.cc.
+# Worked by hand in tests/core/reference/reference_engine_test.cc.
 HAND = {"name": "hand", "weights": [[2, -2, 1.5, 1], [1, 2, 3, 4]],
         "gram": [[1, 0.9, 0, 0], [0.9, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}
 

@@ -1,9 +1,14 @@
 # What the CUDA engine consists of, but for its entry (module.cc) and the
-# opening of cuBLAS.
+# opening of cuBLAS (runtime/cublas_library.cc).
 set(SPARSEFW_CUDA_SOURCES
-  cuda_backend.cc cuda_engine.cc cuda_status.cc dense_product.cc device_bytes.cc device_gram.cc
-  device_layer.cc float64_product.cc frank_wolfe.cc frank_wolfe_memory.cc gram_accumulator.cc
-  gram_sum.cu layer_kernels.cu mask_loss.cc raw_rows.cu reconstruct.cc reconstructed_rows.cu
-  refresh.cu row_batch.cu row_conjugate_gradients.cc row_gradients.cu row_matching.cc select.cu
-  shared_limit.cc staged_upload.cc stream.cc swap_between_rows.cu swap_groups.cu swap_refine.cc
-  swap_setup.cu swap_sweep.cu toggle_history.cc vertex_tiles.cu vertex_update.cu widen.cu)
+  iteration/frank_wolfe.cc iteration/frank_wolfe_memory.cc iteration/refresh.cu
+  iteration/row_batch.cu iteration/toggle_history.cc iteration/vertex_tiles.cu
+  iteration/vertex_update.cu linalg/dense_product.cc linalg/float64_product.cc
+  linalg/gram_accumulator.cc linalg/gram_sum.cu linalg/layer_kernels.cu linalg/mask_loss.cc
+  linalg/raw_rows.cu linalg/widen.cu reconstruct/reconstruct.cc
+  reconstruct/reconstructed_rows.cu reconstruct/row_conjugate_gradients.cc
+  reconstruct/row_gradients.cu runtime/cuda_backend.cc runtime/cuda_engine.cc
+  runtime/cuda_status.cc runtime/device_bytes.cc runtime/device_gram.cc runtime/device_layer.cc
+  runtime/shared_limit.cc runtime/staged_upload.cc runtime/stream.cc select/select.cu
+  swaps/row_matching.cc swaps/swap_between_rows.cu swaps/swap_groups.cu swaps/swap_refine.cc
+  swaps/swap_setup.cu swaps/swap_sweep.cu)

@@ -4,8 +4,8 @@
 #include <new>
 
 #include "absl/strings/str_format.h"
-#include "core/src/cpu/host_info.h"
-#include "core/src/parallel.h"
+#include "core/src/parallel/host_info.h"
+#include "core/src/parallel/parallel.h"
 #include "core/src/reference/reference_engine.h"
 #include "core/src/reference/reference_gram.h"
 #include "sparsefw/status_reason.h"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <tuple>
 
-#include "core/src/blas.h"
+#include "core/src/linalg/blas.h"
 #include "core/src/reference/reference_reconstruct.h"
 #include "core/src/reference/reference_refine.h"
 #include "sparsefw/status_macros.h"

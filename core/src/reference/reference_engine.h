@@ -19,7 +19,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/src/parallel.h"
+#include "core/src/parallel/parallel.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/src/finite.h"
-#include "core/src/gram_accumulator.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/linalg/gram_accumulator.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw {

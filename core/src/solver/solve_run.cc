@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/parallel.h"
+#include "core/src/parallel/parallel.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 

@@ -1,10 +1,10 @@
 // SparseGPT as a method of Solve.
 #include <utility>
 
-#include "core/src/cpu/workers.h"
+#include "core/src/linalg/weights_loss.h"
+#include "core/src/parallel/workers.h"
 #include "core/src/solver/solve_run.h"
 #include "core/src/sparsegpt/sparsegpt.h"
-#include "core/src/weights_loss.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/src/finite.h"
-#include "core/src/sparsegpt/lowest_scores.h"
-#include "core/src/sparsegpt/striped_gemm.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/linalg/striped_gemm.h"
+#include "core/src/select/lowest_scores.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {

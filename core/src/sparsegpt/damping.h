@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/src/cpu/workers.h"
+#include "core/src/parallel/workers.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/src/sparsegpt/striped_gemm.h"
+#include "core/src/linalg/striped_gemm.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {

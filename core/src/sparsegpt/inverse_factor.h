@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cpu/workers.h"
+#include "core/src/parallel/workers.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {

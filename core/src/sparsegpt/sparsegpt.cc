@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/src/cpu/scaled_layer.h"
-#include "core/src/finite.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/linalg/scaled_layer.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"

@@ -3,7 +3,7 @@
 #define SPARSEFW_CORE_SRC_SPARSEGPT_SPARSEGPT_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cpu/workers.h"
+#include "core/src/parallel/workers.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/problem.h"

@@ -1,0 +1,111 @@
+// The incremental Frank-Wolfe iteration.
+//
+//   E_{t+1} = (1 - eta) E_t + eta U_t            E_t = D(M_t) G
+//   U_t     = U_{t-1} + (D(V_t) - D(V_{t-1})) G  one row of G for every
+//                                                coordinate that entered or
+//                                                left the vertex
+// Losses follow from three numbers, which are float64 sums:
+//   L_t = <D(M_t), E_t>   a_t = <D(V_t), E_t>   b_t = <D(V_t), U_t>
+//   gap g_t = 2 (L_t - a_t)     q_t = b_t - 2 a_t + L_t
+//   L_{t+1} = (1-eta)^2 L_t + 2 eta (1-eta) a_t + eta^2 b_t
+//
+// Every kRefreshPeriod iterations E, U, L and b are computed anew by dense
+// products, so that rounding does not pile up. When refreshes happen, which of
+// the two ways U is updated, and whether rows are iterated one by one, depends
+// on the iterates alone: the same input gives the same bits however Step is cut
+// into batches.
+#ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
+#define SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iteration/iterate.h"
+#include "core/src/cpu/iteration/relaxed_mask.h"
+#include "core/src/cpu/iteration/vertex_update.h"
+#include "core/src/cpu/select/row_selector.h"
+#include "core/src/cpu/select/vertex_selector.h"
+#include "core/src/frank_wolfe/iteration.h"
+#include "core/src/parallel/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// D(M_0) G of a warm start and its loss, for another start from the same mask.
+template <typename Real>
+struct StartProduct {
+  Mask warm;  // empty: nothing is kept yet
+  Matrix<Real> product;
+  double loss = 0;
+};
+
+// Real, float or double, is the type of W, G, E, U and M.
+template <typename Real>
+class FrankWolfe final : public Iteration {
+ public:
+  // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
+  // start and filled if it does not; null: nothing is kept. `workers` must
+  // outlive it.
+  static absl::StatusOr<std::unique_ptr<Iteration>> Start(
+      std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
+      StartProduct<Real>* kept, Workers& workers);
+
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+
+ private:
+  FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
+             Workers& workers);
+  absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
+  absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
+  absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
+
+  absl::Status StepBy(const StepRequest& request);
+  absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
+  bool RowsOfGramFit(int64_t toggles) const;
+  absl::Status AdvanceRowWise(int64_t count);
+  absl::Status Advance(StepRule rule);
+  absl::Status ApplyAndScan(double step_size);
+  absl::Status ApplyDense();
+  absl::Status RecomputeVertexProduct();
+  absl::Status AdvanceRelaxed(double step_size);
+  void AdvanceRelaxed(int64_t block, double step_size);
+  absl::Status CompareWithDense(double step_size, bool replace);
+  absl::Status Scan(double step_size);
+  void MoveTo(double step_size);
+  void Evaluate();
+  bool Stationary(StepRule rule) const;
+  double StepSize(StepRule rule) const;
+  int64_t ShareOfWeights(double share) const;
+
+  Workers& workers_;
+  Iterate<Real> iterate_;
+  RelaxedMask<Real> relaxed_;
+  VertexUpdate<Real> update_;
+  std::unique_ptr<RowSelector<Real>> row_selector_;  // null: one budget for all rows
+  std::unique_ptr<VertexSelector<Real>> selector_;
+  const int64_t free_total_;
+  bool row_wise_ = false;  // this epoch
+  bool refresh_vertex_product_ = false;
+  bool unfinished_ = false;
+  double vertex_loss_ = 0;   // b_{t-1}; b_t once V_t has been applied
+  double vertex_inner_ = 0;  // a_t
+  StepStats stats_;
+};
+
+// Bytes that the iteration of a layer holds, scratch of that many threads included.
+template <typename Real>
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads);
+
+// Bytes of a StartProduct.
+template <typename Real>
+int64_t StartProductBytes(int64_t rows, int64_t cols) {
+  return rows * ((cols + 63) / 64 * 64 * static_cast<int64_t>(sizeof(Real)) + (cols + 7) / 8);
+}
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_

@@ -1,0 +1,63 @@
+#include "core/src/cpu/linalg/float64_product.h"
+
+#include <algorithm>
+
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+constexpr int64_t kDepth = 512;  // rows of G at a time
+constexpr int64_t kFillRows = 16;
+
+}  // namespace
+
+template <typename Real>
+absl::Status Float64Product(const ScaledLayer<Real>& layer,
+                            absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)> fill,
+                            Matrix<double>& out, Workers& workers) {
+  const int64_t depth = std::min(kDepth, layer.cols);
+  Matrix<double> left(out.rows(), depth);
+  Matrix<double> right(depth, layer.stride());
+  const RowBlocks left_blocks{out.rows(), kFillRows};
+  for (int64_t first = 0; first < layer.cols; first += depth) {
+    const int64_t count = std::min(depth, layer.cols - first);
+    const RowBlocks right_blocks{count, kFillRows};
+    SPARSEFW_RETURN_IF_ERROR(workers.ForEach(left_blocks.count(), [&](int64_t block) {
+      for (int64_t row = left_blocks.begin(block); row < left_blocks.end(block); ++row) {
+        fill(row, first, count, left.row(row));
+      }
+    }));
+    SPARSEFW_RETURN_IF_ERROR(workers.ForEach(right_blocks.count(), [&](int64_t block) {
+      for (int64_t row = right_blocks.begin(block); row < right_blocks.end(block); ++row) {
+        std::copy_n(layer.gram.row(first + row), layer.stride(), right.row(row));
+      }
+    }));
+    const GemmArgs<double> args = {.rows = out.rows(),
+                                   .cols = layer.stride(),
+                                   .depth = count,
+                                   .a = left.data(),
+                                   .a_stride = depth,
+                                   .b = right.data(),
+                                   .b_stride = layer.stride(),
+                                   .c = out.data(),
+                                   .c_stride = layer.stride(),
+                                   .accumulate = first > 0};
+    SPARSEFW_RETURN_IF_ERROR(workers.Gemm(args));
+  }
+  return absl::OkStatus();
+}
+
+int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
+  const int64_t depth = std::min(kDepth, cols);
+  return 8 * depth * (rows + (cols + 63) / 64 * 64);
+}
+
+template absl::Status Float64Product(const ScaledLayer<float>&,
+                                     absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)>,
+                                     Matrix<double>&, Workers&);
+template absl::Status Float64Product(const ScaledLayer<double>&,
+                                     absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)>,
+                                     Matrix<double>&, Workers&);
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,36 @@
+// The loss of a mask or of other weights, from scratch.
+//
+//   L(M) = <D, D G> = sum_jk (D^T D)_jk G_jk,   D = W.(1 - M)
+//
+// The second form needs half the products of the first, since D^T D is
+// symmetric, and reads G once.
+#ifndef SPARSEFW_CORE_SRC_CPU_LINALG_MASK_LOSS_H_
+#define SPARSEFW_CORE_SRC_CPU_LINALG_MASK_LOSS_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/linalg/scaled_layer.h"
+#include "core/src/parallel/workers.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cpu {
+
+// Shapes:  weights [rows, cols], gram [cols, cols], mask [rows, cols]
+// Numeric: every product and sum in float64; `scale` only keeps it in range.
+// Memory:  blocks of 512 rows: at most 8 * (512*cols + 512*cols + 512*512) bytes
+// Cost:    about rows * cols^2 flops in float64
+// Errors:  Cancelled
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
+                                const Scale& scale, Workers& workers);
+
+// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     Workers& workers);
+
+// Bytes of the scratch of either, for the estimate of an engine's memory.
+int64_t MaskLossBytes(int64_t rows, int64_t cols);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_LINALG_MASK_LOSS_H_

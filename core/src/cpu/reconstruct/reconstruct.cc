@@ -1,0 +1,144 @@
+#include "core/src/cpu/reconstruct/reconstruct.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/src/cpu/linalg/float64_product.h"
+#include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
+#include "core/src/reconstruct/rounded_weights.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+constexpr int64_t kPanelRows = 2048;
+constexpr int64_t kRowsOfTask = 16;
+
+template <typename Real>
+class Reconstruction {
+ public:
+  Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
+                 Workers& workers)
+      : dtype_(problem.weights.dtype()),
+        scale_(scale),
+        mask_(mask),
+        workers_(workers),
+        weights_(mask.rows(), mask.cols()) {}
+
+  absl::StatusOr<Matrix<float>> Run(const EngineProblem& problem,
+                                    const std::function<bool()>& out_of_time) {
+    SPARSEFW_ASSIGN_OR_RETURN(layer_,
+                              LoadScaled<Real>(problem.weights, problem.gram, scale_, workers_));
+    for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
+      const int64_t rows = std::min(kPanelRows, layer_.rows - first);
+      SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeMasked(first + row); }));
+      if (!out_of_time || !out_of_time()) {
+        SPARSEFW_RETURN_IF_ERROR(SolvePanel(first, rows, out_of_time));
+      }
+    }
+    return std::move(weights_);
+  }
+
+ private:
+  double Unscaled(double weight) const { return std::ldexp(weight, -scale_.weights_exponent); }
+  double Masked(int64_t row, int64_t col) const {
+    return mask_.Get(row, col) ? static_cast<double>(layer_.weights(row, col)) : 0;
+  }
+  void TakeMasked(int64_t row) {
+    for (int64_t col = 0; col < layer_.cols; ++col) {
+      weights_(row, col) = static_cast<float>(Unscaled(Masked(row, col)));
+    }
+  }
+
+  absl::Status EachRow(int64_t rows, absl::FunctionRef<void(int64_t)> body) {
+    const RowBlocks blocks{rows, kRowsOfTask};
+    return workers_.ForEach(blocks.count(), [&](int64_t block) {
+      for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
+    });
+  }
+
+  absl::Status SolvePanel(int64_t first, int64_t rows, const std::function<bool()>& out_of_time) {
+    Matrix<double> product(rows, layer_.stride());
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses, RowLosses(first, product));
+    RowConjugateGradients<Real> gradients(layer_, mask_, first, product, losses);
+    SPARSEFW_RETURN_IF_ERROR(gradients.Solve(out_of_time, workers_));
+    SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) {
+      const Real* solution = gradients.solution(row);
+      for (int64_t col = 0; col < layer_.cols; ++col) {
+        if (!mask_.Get(first + row, col)) continue;
+        const double weight = Masked(first + row, col) + static_cast<double>(solution[col]);
+        weights_(first + row, col) = RoundedTo(dtype_, Unscaled(weight));
+      }
+    }));
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> solved, RowLosses(first, product));
+    return EachRow(rows, [&](int64_t row) {
+      const auto index = static_cast<size_t>(row);
+      // Written so that NaN, where a weight left the range of its dtype, is refused.
+      if (!(solved[index] < (1 - kRowGuard) * losses[index])) TakeMasked(first + row);
+    });
+  }
+
+  // What weights_ lose in each row of the panel; product = (W - weights_) G.
+  absl::StatusOr<std::vector<double>> RowLosses(int64_t first, Matrix<double>& product) {
+    const double factor = scale_.weights_factor();
+    const auto missing = [&](int64_t row, int64_t col) {
+      return static_cast<double>(layer_.weights(row, col)) -
+             static_cast<double>(weights_(row, col)) * factor;
+    };
+    const auto fill = [&](int64_t row, int64_t col, int64_t count, double* out) {
+      for (int64_t i = 0; i < count; ++i) out[i] = missing(first + row, col + i);
+    };
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, fill, product, workers_));
+    std::vector<double> losses(static_cast<size_t>(product.rows()));
+    SPARSEFW_RETURN_IF_ERROR(EachRow(product.rows(), [&](int64_t row) {
+      double loss = 0;
+      for (int64_t col = 0; col < layer_.cols; ++col) {
+        loss += missing(first + row, col) * product(row, col);
+      }
+      losses[static_cast<size_t>(row)] = loss;
+    }));
+    return losses;
+  }
+
+  const DType dtype_;
+  const Scale scale_;
+  const Mask& mask_;
+  Workers& workers_;
+  ScaledLayer<Real> layer_;
+  Matrix<float> weights_;  // the result
+};
+
+}  // namespace
+
+template <typename Real>
+absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
+                                                 const Mask& mask,
+                                                 const ReconstructRequest& request,
+                                                 Workers& workers) {
+  return Reconstruction<Real>(problem, scale, mask, workers).Run(problem, request.out_of_time);
+}
+
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols) {
+  const int64_t stride = (cols + 63) / 64 * 64;
+  const int64_t panel = std::min(rows, kPanelRows);
+  constexpr int64_t kSize = sizeof(Real);
+  const int64_t layer = kSize * (rows + cols) * stride;
+  const int64_t gradients = 4 * kSize * panel * stride + 128 * panel + kSize * cols;
+  return layer + 4 * rows * cols + 8 * panel * stride + gradients +
+         Float64ProductBytes(panel, cols);
+}
+
+template absl::StatusOr<Matrix<float>> ReconstructWeights<float>(const EngineProblem&, const Scale&,
+                                                                 const Mask&,
+                                                                 const ReconstructRequest&,
+                                                                 Workers&);
+template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EngineProblem&,
+                                                                  const Scale&, const Mask&,
+                                                                  const ReconstructRequest&,
+                                                                  Workers&);
+template int64_t ReconstructBytes<float>(int64_t, int64_t);
+template int64_t ReconstructBytes<double>(int64_t, int64_t);
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,47 @@
+// Weight reconstruction: for a given mask, the kept weights of every row that
+// lose least.
+//
+//   min over w_hat supported on S of (w - w_hat) G (w - w_hat)^T
+//   <=>  G_SS w_hat_S = (G w)_S       S: the kept columns of the row
+//
+// Solved as G_SS d = (D G)_S with w_hat = w_S + d, D = W.(1 - M), by conjugate
+// gradients preconditioned with the diagonal of G, on all rows of a panel at
+// once: one dense product P G an iteration. Every step lowers the row's loss
+// by alpha * rho, so the loss is known without being computed; a row is done
+// when the steps of its window lowered it by less than kReconstructTolerance of
+// itself.
+//
+// G_SS singular: the system is consistent (G is positive semi-definite) and
+// conjugate gradients find a solution from d = 0 on. Weights of dead inputs
+// (G_jj = 0) keep their value.
+#ifndef SPARSEFW_CORE_SRC_CPU_RECONSTRUCT_RECONSTRUCT_H_
+#define SPARSEFW_CORE_SRC_CPU_RECONSTRUCT_RECONSTRUCT_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/linalg/scaled_layer.h"
+#include "core/src/parallel/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// Result:  [rows, cols], zero outside the mask, rounded to the weights' dtype
+// Numeric: iterates and the products P G as Real, scalars in float64; the
+//          first residual and the losses that decide whether a row's solution
+//          is taken, after rounding, are float64 products
+// Threads: the same bits for any number of threads, unless out of time
+// Memory:  ReconstructBytes; rows in panels of 2048
+// Cost:    2 * rows * cols^2 flops an iteration, kReconstructIterations
+//          of them at most, and twice that in float64
+// Errors:  Cancelled
+template <typename Real>
+absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
+                                                 const Mask& mask,
+                                                 const ReconstructRequest& request,
+                                                 Workers& workers);
+
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_RECONSTRUCT_RECONSTRUCT_H_

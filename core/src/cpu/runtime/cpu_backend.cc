@@ -1,0 +1,87 @@
+#include "core/src/cpu/runtime/cpu_backend.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "core/src/cpu/iteration/frank_wolfe.h"
+#include "core/src/cpu/linalg/kernels.h"
+#include "core/src/cpu/linalg/mask_loss.h"
+#include "core/src/cpu/reconstruct/reconstruct.h"
+#include "core/src/cpu/runtime/cpu_engine.h"
+#include "core/src/cpu/swaps/swap_refine.h"
+#include "core/src/linalg/gram_accumulator.h"
+#include "core/src/parallel/host_info.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+// Highway's names where people use another one.
+std::string InstructionSet() {
+  const std::string_view target = cpu::SimdTargetName();
+  if (target.starts_with("AVX3")) return "AVX-512";
+  return std::string(target);
+}
+
+template <typename Real>
+int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
+  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, Arena(0).threads());
+  if (work.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
+  if (work.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
+  if (work.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
+  return bytes;
+}
+
+class CpuBackendImpl final : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+
+  DeviceDescription Describe() const override {
+    const cpu::HostMemory memory = cpu::ReadHostMemory();
+    const int threads = Arena(0).threads();
+    return {.name = "cpu",
+            .description = absl::StrFormat("%s, %d thread%s, %s", cpu::ProcessorName(), threads,
+                                           threads == 1 ? "" : "s", InstructionSet()),
+            .memory_bytes = memory.total_bytes,
+            .memory_free_bytes = memory.available_bytes};
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+      const EngineOptions& options) const override {
+    if (options.threads < 0) {
+      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                            "threads must be at least 0; got threads=%d", options.threads)),
+                        "OPTION_INVALID");
+    }
+    return std::make_unique<cpu::CpuEngine>(options, options.precision);
+  }
+
+  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
+      int64_t d_in, int threads) const override {
+    return CpuGramAccumulator::Create(d_in, threads);
+  }
+
+  // With what Solve holds beside the engine: the saliency, and the warm, fixed,
+  // rounded, best, last tried and refined mask. Iteration, swaps and
+  // reconstruction come one after the other.
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+    const int64_t saliency = 4 * rows * cols;
+    const int64_t masks = 6 * rows * ((cols + 7) / 8);
+    const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
+                                ? LargestStage<double>(rows, cols, work)
+                                : LargestStage<float>(rows, cols, work);
+    return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;
+  }
+};
+
+}  // namespace
+
+const Backend& CpuBackend() {
+  static const CpuBackendImpl backend;
+  return backend;
+}
+
+}  // namespace sparsefw

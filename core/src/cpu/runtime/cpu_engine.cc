@@ -1,0 +1,96 @@
+#include "core/src/cpu/runtime/cpu_engine.h"
+
+#include <utility>
+
+#include "core/src/cpu/linalg/mask_loss.h"
+#include "core/src/cpu/reconstruct/reconstruct.h"
+#include "core/src/cpu/swaps/swap_refine.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+
+Precision PrecisionFor(int64_t rows, int64_t cols) {
+  return rows * cols < (int64_t{1} << 20) && cols <= 2048 ? Precision::kFloat64
+                                                          : Precision::kFloat32;
+}
+
+CpuEngine::CpuEngine(const EngineOptions& options, Precision precision)
+    : precision_(precision), workers_(options.threads, options.stop) {}
+
+absl::Status CpuEngine::Load(const EngineProblem& problem) {
+  const bool first = problem_.warm == nullptr;
+  problem_ = problem;
+  iteration_.reset();
+  if (!first) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(scale_, ChooseScale(problem.weights, problem.gram, workers_));
+  return absl::OkStatus();
+}
+
+Precision CpuEngine::ChosenPrecision() const {
+  const ConstMatrixView weights = problem_.weights;
+  return precision_ == Precision::kAuto ? PrecisionFor(weights.rows(), weights.cols()) : precision_;
+}
+
+absl::Status CpuEngine::Start() {
+  return ChosenPrecision() == Precision::kFloat64 ? StartIn<double>() : StartIn<float>();
+}
+
+template <typename Real>
+absl::Status CpuEngine::StartIn() {
+  Converted<Real>& converted = std::get<Converted<Real>>(converted_);
+  if (converted.layer == nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
+                              LoadPanels<Real>(problem_.weights, problem_.gram, scale_, workers_));
+    converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
+  }
+  const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
+  SPARSEFW_ASSIGN_OR_RETURN(
+      iteration_, FrankWolfe<Real>::Start(converted.layer, start,
+                                          problem_.shared ? &converted.start : nullptr, workers_));
+  if (!problem_.shared) converted = {};  // the iteration owns the layer
+  return absl::OkStatus();
+}
+
+void CpuEngine::ReleaseIteration() {
+  iteration_.reset();
+  converted_ = {};
+}
+
+absl::StatusOr<StepStats> CpuEngine::Step(const StepRequest& request) {
+  if (iteration_ == nullptr) SPARSEFW_RETURN_IF_ERROR(Start());
+  SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, iteration_->Step(request));
+  stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
+  stats.gap = scale_.Unscaled(stats.gap);
+  stats.lower_bound = scale_.Unscaled(stats.lower_bound);
+  return stats;
+}
+
+absl::StatusOr<RoundedMask> CpuEngine::Round() {
+  if (iteration_ == nullptr) return RoundedMask{*problem_.warm, 0};
+  return iteration_->Round(problem_.saliency);
+}
+
+absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
+  return MaskLoss(problem_.weights, problem_.gram, mask, scale_, workers_);
+}
+
+absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineRequest& request) {
+  ReleaseIteration();
+  return ChosenPrecision() == Precision::kFloat64
+             ? RefineMask<double>(problem_, scale_, start, request, workers_)
+             : RefineMask<float>(problem_, scale_, start, request, workers_);
+}
+
+absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
+                                                     const ReconstructRequest& request) {
+  ReleaseIteration();
+  return ChosenPrecision() == Precision::kFloat64
+             ? ReconstructWeights<double>(problem_, scale_, mask, request, workers_)
+             : ReconstructWeights<float>(problem_, scale_, mask, request, workers_);
+}
+
+absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {
+  return cpu::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, workers_);
+}
+
+}  // namespace sparsefw::cpu

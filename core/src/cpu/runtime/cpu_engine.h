@@ -1,0 +1,63 @@
+// The CPU engine: incremental updates, sums in float64.
+#ifndef SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_
+#define SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iteration/frank_wolfe.h"
+#include "core/src/linalg/scaled_layer.h"
+#include "core/src/parallel/workers.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cpu {
+
+// kAuto's choice: float64 below 2^20 weights and up to 2048 columns.
+Precision PrecisionFor(int64_t rows, int64_t cols);
+
+// Memory: Load keeps the views; the first Step copies W and G and allocates
+// what the iteration needs, so that a caller who only asks for losses (the
+// one-shot methods) pays for none of it. The copies stay for the next Load where
+// EngineProblem::shared says that there will be one. Refine and Reconstruct
+// release all of it and load W and G for themselves.
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
+
+  absl::Status Load(const EngineProblem& problem) override;
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round() override;
+  absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
+  absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
+                                            const ReconstructRequest& request) override;
+  absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
+
+ private:
+  Precision ChosenPrecision() const;
+  absl::Status Start();
+  template <typename Real>
+  absl::Status StartIn();
+  void ReleaseIteration();
+
+  // What a later start on the same W and G uses again.
+  template <typename Real>
+  struct Converted {
+    std::shared_ptr<const PanelLayer<Real>> layer;
+    StartProduct<Real> start;
+  };
+
+  const Precision precision_;
+  Workers workers_;
+  EngineProblem problem_;
+  Scale scale_;
+  std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
+  std::unique_ptr<Iteration> iteration_;                       // null before the first Step
+};
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_

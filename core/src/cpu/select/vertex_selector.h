@@ -1,0 +1,55 @@
+// The linear minimisation step: which vertex of the polytope the gradient
+// points to.
+//
+//   V = in every group the (free capacity) free coordinates with the largest
+//       score s = W.E, only those with s > 0; of equal scores the higher index
+//
+// Selection is fused with the update of E, so that one pass over W, E and U
+// does both.
+#ifndef SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_
+#define SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iteration/iterate.h"
+#include "core/src/cpu/select/row_selector.h"
+#include "core/src/parallel/workers.h"
+
+namespace sparsefw::cpu {
+
+// Keeps what it learnt from earlier selections: the exact result never depends
+// on it, only the time it takes.
+template <typename Real>
+class VertexSelector {
+ public:
+  virtual ~VertexSelector() = default;
+
+  // E += step * (U - E) on the rows of the block, and whatever of the
+  // selection can be done there. Distinct blocks concurrently.
+  virtual void Scan(int64_t block, Real step) = 0;
+
+  // After Scan of every block: completes iterate.vertex and returns <D_V, E>,
+  // summed row by row and the rows block by block.
+  virtual absl::StatusOr<double> Finish() = 0;
+};
+
+// One budget for the whole matrix: whole_matrix_selector.cc.
+// All of these: what is passed must outlive the selector; iterate.fixed is final.
+template <typename Real>
+std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
+                                                              Workers& workers);
+
+// Rows that share nothing, each by the selector of rows.
+template <typename Real>
+std::unique_ptr<VertexSelector<Real>> MakeSelectorByRows(Iterate<Real>& iterate,
+                                                         RowSelector<Real>& rows);
+
+// <D_V, E> of one row whose vertex is final. Scratch: as many words as the row.
+template <typename Real>
+double VertexInner(const RowOperands<Real>& row, const uint64_t* vertex, uint64_t* scratch);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/src/cpu/select/vertex_selector.h"
+#include "core/src/frank_wolfe/score_window.h"
+#include "core/src/select/top_select.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+// The score, rounded as the kernels round it.
+template <typename Real>
+Real ScoreAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
+  return iterate.layer->weights(row, col) * iterate.product(row, col);
+}
+
+template <typename Real>
+double TermAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
+  return static_cast<double>(iterate.layer->weights(row, col)) *
+         static_cast<double>(iterate.product(row, col));
+}
+
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// One budget for the whole matrix.
+template <typename Real>
+class WholeMatrixSelector final : public VertexSelector<Real> {
+ public:
+  WholeMatrixSelector(Iterate<Real>& iterate, Workers& workers)
+      : iterate_(iterate),
+        workers_(workers),
+        free_(iterate.groups.total_kept),
+        scans_(static_cast<size_t>(iterate.blocks.count())) {
+    for (int64_t row = 0; row < iterate.layer->rows; ++row) {
+      free_ -= CountBits(iterate.fixed.row(row), iterate.layer->words);
+    }
+  }
+
+  void Scan(int64_t block, Real step) override {
+    BlockScan& scan = scans_[static_cast<size_t>(block)];
+    scan = BlockScan{.candidates = std::move(scan.candidates)};
+    scan.candidates.clear();
+    // Bounds the memory of a bad guess; a block that has more is a miss.
+    const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer->stride() / 8;
+    std::vector<uint64_t> window(static_cast<size_t>(iterate_.layer->words));
+    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
+      uint64_t* above = iterate_.vertex.row(row);
+      scan.inner += UpdateAndScan(iterate_.Row(row), step, window_.low(), window_.high(), above,
+                                  window.data());
+      for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+        scan.above += std::popcount(above[word]);
+        if (std::ssize(scan.candidates) > limit) continue;
+        ForEachBit(window[static_cast<size_t>(word)], word, [&](int64_t col) {
+          scan.candidates.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(row),
+                                     static_cast<uint32_t>(col)});
+        });
+      }
+    }
+    scan.overflow = std::ssize(scan.candidates) > limit;
+  }
+
+  absl::StatusOr<double> Finish() override {
+    int64_t above = 0;
+    int64_t inside = 0;
+    bool overflow = false;
+    for (const BlockScan& scan : scans_) {
+      above += scan.above;
+      inside += std::ssize(scan.candidates);
+      overflow |= scan.overflow;
+    }
+    // Nothing positive lies below a window that begins at 0.
+    const bool all = window_.low() == 0 && above + inside <= free_;
+    if (overflow || above > free_ || (above + inside < free_ && !all)) return SelectAnew();
+    return TakeCandidates(std::min(free_ - above, inside), all);
+  }
+
+ private:
+  // Positive scores are ordered as their bits are.
+  using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
+  struct Candidate {
+    Real score;
+    uint32_t row;
+    uint32_t col;
+  };
+  struct BlockScan {
+    double inner = 0;  // <W, E> over the coordinates neither fixed nor above
+    int64_t above = 0;
+    bool overflow = false;
+    std::vector<Candidate> candidates;
+  };
+
+  static bool Better(const Candidate& a, const Candidate& b) {
+    if (a.score != b.score) return a.score > b.score;
+    return a.row != b.row ? a.row > b.row : a.col > b.col;
+  }
+
+  // `count` of the candidates, the best ones; all: no positive score is left.
+  double TakeCandidates(int64_t count, bool all) {
+    merged_.clear();
+    for (const BlockScan& scan : scans_) {
+      merged_.insert(merged_.end(), scan.candidates.begin(), scan.candidates.end());
+    }
+    Candidate last{window_.high(), 0, 0};
+    if (count > 0) {
+      const auto position = merged_.begin() + count - 1;
+      std::nth_element(merged_.begin(), position, merged_.end(), Better);
+      last = *position;
+    }
+    window_.Update(all ? 0 : last.score, true);
+    double inner = 0;
+    for (const BlockScan& scan : scans_) {
+      inner += scan.inner;
+      if (count == 0) continue;
+      for (const Candidate& candidate : scan.candidates) {
+        if (Better(last, candidate)) continue;
+        iterate_.vertex.Set(candidate.row, candidate.col);
+        inner -= TermAt(iterate_, candidate.row, candidate.col);
+      }
+    }
+    return inner;
+  }
+
+  // The guess missed: several passes over the scores find the threshold.
+  absl::StatusOr<double> SelectAnew() {
+    std::vector<Real> smallest(static_cast<size_t>(iterate_.layer->rows),
+                               std::numeric_limits<Real>::max());
+    std::vector<int64_t> taken(static_cast<size_t>(iterate_.layer->rows));
+    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.layer->rows, [&](int64_t row) {
+      std::fill_n(iterate_.vertex.row(row), iterate_.layer->words, 0);
+    }));
+    const auto visit = [&](int64_t row, auto&& sink) {
+      const uint64_t* fixed = iterate_.fixed.row(row);
+      const Real* weights = iterate_.layer->weights.row(row);
+      const Real* product = iterate_.product.row(row);
+      for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+        ForEachBit(~fixed[word], word, [&](int64_t col) {
+          const Real score = weights[col] * product[col];
+          if (score > 0) sink(col, std::bit_cast<Bits>(score));
+        });
+      }
+    };
+    const auto take = [&](int64_t row, int64_t col, uint64_t key) {
+      iterate_.vertex.Set(row, col);
+      Real& least = smallest[static_cast<size_t>(row)];
+      least = std::min(least, std::bit_cast<Real>(static_cast<Bits>(key)));
+      ++taken[static_cast<size_t>(row)];
+    };
+    SPARSEFW_RETURN_IF_ERROR(
+        TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, workers_, visit, take));
+    const bool full = std::accumulate(taken.begin(), taken.end(), int64_t{0}) == free_;
+    window_.Update(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
+    return InnerOfAll();
+  }
+
+  absl::StatusOr<double> InnerOfAll() {
+    std::vector<double> sums(scans_.size());
+    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+      std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer->words));
+      double& sum = sums[static_cast<size_t>(block)];
+      for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
+        sum += VertexInner(iterate_.Row(row), iterate_.vertex.row(row), scratch.data());
+      }
+    }));
+    return Sum(sums);
+  }
+
+  Iterate<Real>& iterate_;
+  Workers& workers_;
+  int64_t free_;
+  ScoreWindow<Real> window_;
+  std::vector<BlockScan> scans_;
+  std::vector<Candidate> merged_;
+};
+
+}  // namespace
+
+template <typename Real>
+std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
+                                                              Workers& workers) {
+  return std::make_unique<WholeMatrixSelector<Real>>(iterate, workers);
+}
+
+template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&, Workers&);
+template std::unique_ptr<VertexSelector<double>> MakeWholeMatrixSelector(Iterate<double>&,
+                                                                         Workers&);
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,134 @@
+// The incremental Frank-Wolfe iteration on one CUDA stream. iterate.h has the
+// steps, docs/numerics.md the mathematics; both are those of the CPU engine
+// (core/src/cpu/iteration/frank_wolfe.h), as is the period of the refreshes.
+#ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_FRANK_WOLFE_H_
+#define SPARSEFW_CORE_SRC_CUDA_ITERATION_FRANK_WOLFE_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/toggle_history.h"
+#include "core/src/cuda/iteration/update_form.h"
+#include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/stream.h"
+#include "core/src/frank_wolfe/iteration.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cuda {
+
+// What the iteration works with; all of it must outlive it.
+struct Device {
+  cudaStream_t stream = nullptr;
+  const DenseProduct* product = nullptr;
+  const StopSignal* stop = nullptr;  // may be null
+  ProductPrecision precision = ProductPrecision::kFloat32;
+  double tiled_share = -1;  // of EngineOptions
+  double dense_share = -1;
+
+  bool stopped() const { return stop != nullptr && stop->requested(); }
+};
+
+// Rows of a dense product that are formed at a time.
+inline constexpr int64_t kPanelRows = 1024;
+
+// Memory on the device: E, U and x of W's size, four bit masks, lists of toggles
+// (float32: a byte a weight), a panel of kPanelRows rows, and another while E is
+// compared with a dense product. The saliency, of W's size in float32, from the
+// first Round on.
+//
+// Threads: one at a time. Step enqueues iterations, most of them as launches of
+// captured graphs, at most two epochs ahead of the device, and waits for the last.
+//
+// How U is updated is decided for an epoch at a time, by how many coordinates
+// toggled in the epoch before the last: that is known without keeping the device
+// waiting. Epochs begin at fixed iterations, so that the choice does not depend on
+// how Step is cut.
+template <typename Real>
+class FrankWolfe final : public Iteration {
+ public:
+  // Evaluates loss and gap at M_0. `layer` must outlive it.
+  static absl::StatusOr<std::unique_ptr<Iteration>> Start(const DeviceLayer<Real>& layer,
+                                                          const StartPoint& start,
+                                                          const Device& device);
+  ~FrankWolfe() override;
+
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+
+ private:
+  struct Buffers {
+    DeviceBuffer<Real> product;
+    DeviceBuffer<Real> vertex_product;
+    DeviceBuffer<Real> entries;
+    DeviceBuffer<BitWord> fixed;
+    DeviceBuffer<BitWord> previous;
+    DeviceBuffer<BitWord> vertex;
+    DeviceBuffer<IterationState> state;
+    DeviceBuffer<Selection> selection;
+    DeviceBuffer<ScoreWindow> window;
+    DeviceBuffer<BitWord> inside;      // of patterns with one group alone
+    DeviceBuffer<unsigned> histogram;  // and the ticket
+    DeviceBuffer<double> partial;
+    DeviceBuffer<double> row_sums;
+    DeviceBuffer<int32_t> toggle_counts;       // as `toggle_entries`:
+    DeviceBuffer<ToggleEntry> toggle_entries;  // empty where U is not updated in tiles
+    DeviceBuffer<float> saliency;              // empty before the first Round
+  };
+
+  // One iteration as a graph, from the second launch on.
+  struct StepGraph {
+    bool launched = false;
+    GraphExec exec;
+  };
+
+  FrankWolfe(const DeviceLayer<Real>& layer, const Device& device)
+      : layer_(layer), device_(device) {}
+  absl::Status Allocate(const StartPoint& start);
+  absl::Status Initialise();
+
+  absl::Status RunSteps(const StepRequest& request);
+  int64_t BatchAt(int64_t iteration, int64_t end, const StepRequest& request) const;
+  absl::Status EnqueueStep(int64_t iteration, UpdateForm form);
+  template <typename Enqueue>
+  absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
+  absl::Status EnqueuePlainStep(UpdateForm form, bool replace_product);
+  absl::Status RecomputeVertexProduct();
+  absl::Status CompareWithDense(bool replace);
+  // Body(first row, rows) for the panels that dense products are formed in.
+  template <typename Body>
+  absl::Status ForEachPanel(const Body& body);
+  UpdateForm FormIn(int64_t epoch) const;
+  absl::StatusOr<StepStats> ReadStats();
+  absl::Status SkipSteps(const StepRequest& request);
+
+  const DeviceLayer<Real>& layer_;
+  const Device device_;
+  Buffers buffers_;
+  Iterate<Real> it_;
+  DeviceBuffer<Real> panel_;  // the left operand of a dense product
+  ToggleSlots slots_;
+  StepGraph graphs_[kUpdateForms];  // by form
+  bool capturing_ = false;
+  int64_t iteration_ = 0;  // as of the last Step
+  bool unfinished_ = false;
+  ToggleHistory toggles_;
+};
+
+// Bytes on the device that an iteration holds beside the layer, from its first
+// Round on.
+template <typename Real>
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
+// On top of them while the recurrences are compared with a dense product.
+template <typename Real>
+int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_ITERATION_FRANK_WOLFE_H_

@@ -1,0 +1,163 @@
+// What dense products of the iteration need around them: their left operand,
+// and the comparison of the recurrences with them. And the ends of a step.
+#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    PrunedKernel(Iterate<Real> it, Point point, int64_t first, Real* out) {
+  // Also where the iteration has stopped: the product that follows does not
+  // know, and writes U from this.
+  const int64_t row = first + blockIdx.x;
+  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+  if (col >= it.stride) return;
+  Real value = 0;
+  if (col < it.cols && !BitOf(it.fixed + row * it.words(), col)) {
+    const bool in_vertex = BitOf(it.previous + row * it.words(), col);
+    const int64_t i = row * it.stride + col;
+    double kept = in_vertex ? 1 : 0;
+    if (point == Point::kRelaxed) {
+      kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->decay,
+                       it.state->vertex_sum);
+    }
+    value = it.weights[i] * static_cast<Real>(1 - kept);
+  }
+  out[static_cast<int64_t>(blockIdx.x) * it.stride + col] = value;
+}
+
+// partial[3 row ..]: the row's part of the loss, and of ||dense - E||^2 and
+// ||dense||^2 over the free columns, on which alone anything depends.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    CompareKernel(Iterate<Real> it, int64_t first, const Real* pruned, const Real* dense,
+                  bool replace) {
+  if (it.state->stopped != 0) return;
+  const int64_t row = first + blockIdx.x;
+  const BitWord* fixed = it.fixed + row * it.words();
+  double loss = 0;
+  double difference = 0;
+  double norm = 0;
+  for (int64_t col = threadIdx.x; col < it.cols; col += kBlockThreads) {
+    const int64_t from = static_cast<int64_t>(blockIdx.x) * it.stride + col;
+    const double exact = static_cast<double>(dense[from]);
+    loss += static_cast<double>(pruned[from]) * exact;
+    Real& entry = it.product[row * it.stride + col];
+    if (!BitOf(fixed, col)) {
+      const double off = exact - static_cast<double>(entry);
+      difference += off * off;
+      norm += exact * exact;
+    }
+    if (replace) entry = dense[from];
+  }
+  loss = BlockSum(loss);
+  difference = BlockSum(difference);
+  norm = BlockSum(norm);
+  if (threadIdx.x == 0) {
+    it.partial[3 * row] = loss;
+    it.partial[3 * row + 1] = difference;
+    it.partial[3 * row + 2] = norm;
+  }
+}
+
+__device__ double Relative(double difference, double of) { return of > 0 ? difference / of : 0; }
+
+__global__ void FinishCompareKernel(IterationState* state, const double* partial, int64_t rows,
+                                    bool replace) {
+  if (state->stopped != 0) return;
+  double sums[3] = {};
+  for (int64_t row = threadIdx.x; row < rows; row += kBlockThreads) {
+    for (int k = 0; k < 3; ++k) sums[k] += partial[3 * row + k];
+  }
+  for (double& sum : sums) sum = BlockSum(sum);
+  if (threadIdx.x != 0) return;
+  const double off = state->relaxed_loss - sums[0];
+  const double of_loss = Relative(off < 0 ? -off : off, sums[0]);
+  const double of_product = sqrt(Relative(sums[1], sums[2]));
+  state->drift = fmax(state->drift, fmax(of_loss, of_product));
+  if (replace) state->relaxed_loss = sums[0];
+}
+
+__global__ void BeginStepKernel(IterationState* state, StepOptions options) {
+  state->line_search = options.line_search ? 1 : 0;
+  state->rel_gap = options.rel_gap;
+  state->stopped = ReachedGap(*state) ? 1 : 0;
+}
+
+__global__ void InitialStateKernel(IterationState* state, ScoreWindow* window) {
+  *state = IterationState{};
+  *window = ScoreWindow{};
+  state->lower_bound = -__longlong_as_double(0x7FF0000000000000LL);
+}
+
+// M_0 as x of the lazy mask, c = 1 and P = 0.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) InitialEntriesKernel(Iterate<Real> it) {
+  const int64_t row = blockIdx.x;
+  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+  if (col >= it.stride) return;
+  it.entries[row * it.stride + col] = BitOf(it.previous + row * it.words(), col) ? 1 : 0;
+}
+
+__global__ void TakeVertexLossKernel(IterationState* state) {
+  state->relaxed_loss = state->vertex_loss;
+}
+
+int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBlockThreads; }
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchPruned(const Iterate<Real>& it, Point point, int64_t first, int64_t count,
+                          Real* out, cudaStream_t stream) {
+  return Launch(PrunedKernel<Real>, {.blocks_x = count, .blocks_y = ColumnBlocks(it.stride)},
+                stream, it, point, first, out);
+}
+
+template <typename Real>
+absl::Status LaunchCompare(const Iterate<Real>& it, int64_t first, int64_t count,
+                           const Real* pruned, const Real* dense, bool replace,
+                           cudaStream_t stream) {
+  return Launch(CompareKernel<Real>, {.blocks_x = count}, stream, it, first, pruned, dense,
+                replace);
+}
+
+template <typename Real>
+absl::Status LaunchFinishCompare(const Iterate<Real>& it, bool replace, cudaStream_t stream) {
+  return Launch(FinishCompareKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
+                it.rows, replace);
+}
+
+absl::Status LaunchBeginStep(IterationState* state, const StepOptions& options,
+                             cudaStream_t stream) {
+  return Launch(BeginStepKernel, {.threads = 1}, stream, state, options);
+}
+
+template <typename Real>
+absl::Status LaunchBeginIteration(const Iterate<Real>& it, cudaStream_t stream) {
+  SPARSEFW_RETURN_IF_ERROR(
+      Launch(InitialStateKernel, {.threads = 1}, stream, it.state, it.scratch.window));
+  return Launch(InitialEntriesKernel<Real>,
+                {.blocks_x = it.rows, .blocks_y = ColumnBlocks(it.stride)}, stream, it);
+}
+
+absl::Status LaunchTakeVertexLoss(IterationState* state, cudaStream_t stream) {
+  return Launch(TakeVertexLossKernel, {.threads = 1}, stream, state);
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                               \
+  template absl::Status LaunchPruned<Real>(const Iterate<Real>&, Point, int64_t, int64_t, Real*, \
+                                           cudaStream_t);                                        \
+  template absl::Status LaunchCompare<Real>(const Iterate<Real>&, int64_t, int64_t, const Real*, \
+                                            const Real*, bool, cudaStream_t);                    \
+  template absl::Status LaunchFinishCompare<Real>(const Iterate<Real>&, bool, cudaStream_t);     \
+  template absl::Status LaunchBeginIteration<Real>(const Iterate<Real>&, cudaStream_t)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,57 @@
+#include "core/src/cuda/iteration/toggle_history.h"
+
+#include <algorithm>
+
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+
+absl::StatusOr<ToggleHistory> ToggleHistory::Create(int64_t epoch_iterations, int64_t first_toggles,
+                                                    cudaStream_t stream) {
+  ToggleHistory history;
+  history.stream_ = stream;
+  history.length_ = epoch_iterations;
+  history.first_toggles_ = first_toggles;
+  for (Event& event : history.recorded_) {
+    SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(history.states_, PinnedBuffer<IterationState>::Create(kSlots));
+  for (size_t slot = 0; slot < kSlots; ++slot) history.states_.data()[slot].iteration = -1;
+  return history;
+}
+
+absl::Status ToggleHistory::Record(int64_t epoch, const IterationState* state) {
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&states_.data()[SlotOf(epoch)], state,
+                                                sizeof(IterationState), cudaMemcpyDeviceToHost,
+                                                stream_));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(recorded_[SlotOf(epoch)].get(), stream_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ToggleHistory::Learn(int64_t epoch) {
+  if (epoch < 0 || counts_[SlotOf(epoch)].epoch == epoch) return true;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(recorded_[SlotOf(epoch)].get()));
+  Take(epoch);
+  return counts_[SlotOf(epoch)].epoch == epoch;
+}
+
+void ToggleHistory::LearnUpTo(int64_t iteration) {
+  const int64_t ended = EpochOf(iteration);
+  for (int64_t epoch = std::max<int64_t>(0, ended - 3); epoch < ended; ++epoch) Take(epoch);
+}
+
+// A state of another iteration is what was recorded after a stop at the gap.
+void ToggleHistory::Take(int64_t epoch) {
+  const IterationState& state = states_.data()[SlotOf(epoch)];
+  if (state.iteration == (epoch + 1) * length_) counts_[SlotOf(epoch)] = {epoch, state.toggled};
+}
+
+double ToggleHistory::TogglesFor(int64_t epoch) const {
+  if (epoch < 2) return static_cast<double>(first_toggles_);
+  const uint64_t before = epoch == 2 ? 0 : counts_[SlotOf(epoch - 3)].toggled;
+  return static_cast<double>(counts_[SlotOf(epoch - 2)].toggled - before) /
+         static_cast<double>(length_);
+}
+
+}  // namespace sparsefw::cuda

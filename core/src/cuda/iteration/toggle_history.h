@@ -1,0 +1,65 @@
+// How many coordinates toggle from iteration to iteration, as far as the host
+// needs to know: it decides by that how U is to be updated.
+#ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLE_HISTORY_H_
+#define SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLE_HISTORY_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/iteration/iteration_state.h"
+#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/runtime/stream.h"
+
+namespace sparsefw::cuda {
+
+// Iterations come in epochs of a fixed length, which begin at fixed iterations.
+// What is decided for an epoch depends on the epoch before the last: the device
+// has the one in between to work on while the host learns of it.
+class ToggleHistory {
+ public:
+  ToggleHistory() = default;
+  // first_toggles: of iteration 0, which stands for the first two epochs. The
+  // stream must outlive it.
+  static absl::StatusOr<ToggleHistory> Create(int64_t epoch_iterations, int64_t first_toggles,
+                                              cudaStream_t stream);
+
+  int64_t EpochOf(int64_t iteration) const { return iteration / length_; }
+  int64_t LeftOfEpoch(int64_t iteration) const { return length_ - iteration % length_; }
+  bool BeginsEpoch(int64_t iteration) const { return iteration % length_ == 0; }
+
+  // Enqueues a copy of the state as it is at the end of an epoch.
+  absl::Status Record(int64_t epoch, const IterationState* state);
+  // Waits for the end of an epoch; false: the iteration stopped before it.
+  absl::StatusOr<bool> Learn(int64_t epoch);
+  // Takes what has been recorded before `iteration`, the stream being idle.
+  void LearnUpTo(int64_t iteration);
+
+  // Toggles an iteration that the decision for an epoch rests on. Learn(epoch - 2)
+  // was true.
+  double TogglesFor(int64_t epoch) const;
+
+ private:
+  // An epoch is decided by the counts at the ends of the two epochs before the
+  // last, while that of the last is being recorded.
+  static constexpr size_t kSlots = 4;
+  struct Count {
+    int64_t epoch = -1;
+    uint64_t toggled = 0;  // up to its end
+  };
+  static size_t SlotOf(int64_t epoch) { return static_cast<size_t>(epoch) % kSlots; }
+  void Take(int64_t epoch);
+
+  cudaStream_t stream_ = nullptr;
+  int64_t length_ = 1;
+  int64_t first_toggles_ = 0;
+  Count counts_[kSlots];
+  Event recorded_[kSlots];
+  PinnedBuffer<IterationState> states_;
+};
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLE_HISTORY_H_

@@ -1,0 +1,240 @@
+// U_t = U_{t-1} + (D(V_t) - D(V_{t-1})) G: one row of G for every coordinate
+// that entered or left the vertex.
+//
+// A block takes one row of U and kColumnsOfBlock columns of it. Blocks that run
+// at the same time share the columns, so that the part of G that they read
+// stays in the L2 cache: docs/adr/0011 has the figures.
+#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/toggles.cuh"
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+// Words of bits whose toggles are listed at once: 2048 columns.
+constexpr int kListedWords = 64;
+constexpr int kListedColumns = kListedWords * 32;
+constexpr int kColumnsOfThread = static_cast<int>(kColumnsOfBlock) / kBlockThreads;
+
+// The toggles of kListedWords words of a row, in ascending order.
+template <typename Real>
+struct ToggleList {
+  int columns[kListedColumns];
+  Real deltas[kListedColumns];
+};
+
+template <typename Real>
+__device__ int ListToggles(const Iterate<Real>& it, int64_t row, int64_t first_word,
+                           ToggleList<Real>& list) {
+  const int64_t word = first_word + threadIdx.x;
+  BitWord toggled = 0;
+  if (threadIdx.x < kListedWords && word < it.words()) {
+    toggled = it.previous[row * it.words() + word] ^ it.vertex[row * it.words() + word];
+  }
+  int total = 0;
+  int position = BlockExclusiveScan(__popc(toggled), &total);
+  while (toggled != 0) {
+    const int64_t col = word * 32 + __ffs(static_cast<int>(toggled)) - 1;
+    toggled &= toggled - 1;
+    list.columns[position] = static_cast<int>(col);
+    list.deltas[position] = DeltaOf(it, row, col);
+    ++position;
+  }
+  __syncthreads();
+  return total;
+}
+
+// b changes by <Delta, U_{t-1} + U_t>, a sum over the toggled coordinates alone.
+template <typename Real>
+__device__ double AddToRow(const Iterate<Real>& it, int64_t row, int64_t col, Real sum) {
+  Real& entry = it.vertex_product[row * it.stride + col];
+  const Real before = entry;
+  const Real after = before + sum;
+  entry = after;
+  const BitWord* previous = it.previous + row * it.words();
+  const BitWord* vertex = it.vertex + row * it.words();
+  if (BitOf(previous, col) == BitOf(vertex, col)) return 0;
+  return static_cast<double>(DeltaOf(it, row, col)) *
+         (static_cast<double>(before) + static_cast<double>(after));
+}
+
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(Iterate<Real> it) {
+  if (it.state->stopped != 0) return;
+  __shared__ ToggleList<Real> list;
+  const int64_t row = blockIdx.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kColumnsOfBlock + threadIdx.x;
+  Real sums[kColumnsOfThread] = {};
+  bool any = false;
+  for (int64_t word = 0; word < it.words(); word += kListedWords) {
+    const int total = ListToggles(it, row, word, list);
+    any = any || total > 0;
+    for (int k = 0; k < total; ++k) {
+      const Real* gram_row = it.gram + static_cast<int64_t>(list.columns[k]) * it.stride;
+      const Real delta = list.deltas[k];
+#pragma unroll
+      for (int c = 0; c < kColumnsOfThread; ++c) {
+        const int64_t col = first + c * kBlockThreads;
+        if (col < it.stride) sums[c] += delta * gram_row[col];
+      }
+    }
+    __syncthreads();
+  }
+  double change = 0;
+  if (any) {
+    for (int c = 0; c < kColumnsOfThread; ++c) {
+      const int64_t col = first + c * kBlockThreads;
+      if (col < it.stride) change += AddToRow(it, row, col, sums[c]);
+    }
+    change = BlockSum(change);
+  }
+  if (threadIdx.x == 0) it.partial[row * gridDim.y + blockIdx.y] = change;
+}
+
+// V_{t-1} := V_t, and the entries of M whose bit toggles.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) ToggleKernel(Iterate<Real> it) {
+  if (it.state->stopped != 0) return;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  int count = 0;
+  if (index < it.rows * it.words()) {
+    const BitWord vertex = it.vertex[index];
+    BitWord toggled = it.previous[index] ^ vertex;
+    it.previous[index] = vertex;
+    count = __popc(toggled);
+    const double sum = it.state->vertex_sum;
+    while (toggled != 0) {
+      const int bit = __ffs(static_cast<int>(toggled)) - 1;
+      toggled &= toggled - 1;
+      // A word's 32 columns are consecutive in the padded rows, too.
+      Real& x = it.entries[index * 32 + bit];
+      x = static_cast<Real>(ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, sum));
+    }
+  }
+  count = BlockSum(count);
+  if (threadIdx.x == 0 && count > 0) {
+    atomicAdd(&it.state->toggled, static_cast<unsigned long long>(count));
+  }
+}
+
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) CountTogglesKernel(Iterate<Real> it) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  int count = 0;
+  if (index < it.rows * it.words()) count = __popc(it.previous[index] ^ it.vertex[index]);
+  count = BlockSum(count);
+  if (threadIdx.x == 0 && count > 0) {
+    atomicAdd(&it.state->pending, static_cast<unsigned long long>(count));
+  }
+}
+
+template <typename Real>
+int64_t WordBlocks(const Iterate<Real>& it) {
+  return (it.rows * it.words() + kBlockThreads - 1) / kBlockThreads;
+}
+
+enum class VertexLoss { kKnown, kChanged, kAnew };
+
+__global__ void TakeStepKernelImpl(IterationState* state, const double* partial, int64_t count,
+                                   VertexLoss loss, bool wide) {
+  if (state->stopped != 0) return;
+  const double sum = loss == VertexLoss::kKnown ? 0 : SumOf(partial, count);
+  if (threadIdx.x != 0) return;
+  if (loss == VertexLoss::kAnew) state->vertex_loss = 0;
+  state->vertex_loss += sum;
+  const double eta = wide ? ChooseStep<double>(*state) : ChooseStep<float>(*state);
+  AdvanceLazyMask(*state, eta);
+  MoveLoss(*state, eta);
+}
+
+// b alone, without a step.
+__global__ void VertexLossKernel(IterationState* state, const double* partial, int64_t count) {
+  const double sum = SumOf(partial, count);
+  if (threadIdx.x == 0) state->vertex_loss = sum;
+}
+
+// partial[row] = <D(previous), U> of the row. Also where the iteration has stopped,
+// like VertexLossKernel: the dense product before it has written U anew.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) RowLossKernel(Iterate<Real> it) {
+  const int64_t row = blockIdx.x;
+  const BitWord* fixed = it.fixed + row * it.words();
+  const BitWord* previous = it.previous + row * it.words();
+  double sum = 0;
+  for (int64_t col = threadIdx.x; col < it.cols; col += kBlockThreads) {
+    if (BitOf(fixed, col) || BitOf(previous, col)) continue;
+    sum += static_cast<double>(it.weights[row * it.stride + col]) *
+           static_cast<double>(it.vertex_product[row * it.stride + col]);
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) it.partial[row] = sum;
+}
+
+template <typename Real>
+absl::Status TakeStep(const Iterate<Real>& it, int64_t count, VertexLoss loss,
+                      cudaStream_t stream) {
+  return Launch(TakeStepKernelImpl, {}, stream, it.state, static_cast<const double*>(it.partial),
+                count, loss, sizeof(Real) == sizeof(double));
+}
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchToggle(const Iterate<Real>& it, cudaStream_t stream) {
+  return Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
+}
+
+template <typename Real>
+absl::Status LaunchCountToggles(const Iterate<Real>& it, cudaStream_t stream) {
+  return Launch(CountTogglesKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
+}
+
+template <typename Real>
+absl::Status LaunchVertexUpdate(const Iterate<Real>& it, cudaStream_t stream) {
+  const int64_t chunks = ColumnChunks(it.stride);
+  SPARSEFW_RETURN_IF_ERROR(
+      Launch(VertexUpdateKernel<Real>, {.blocks_x = it.rows, .blocks_y = chunks}, stream, it));
+  SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
+  return TakeStep(it, it.rows * chunks, VertexLoss::kChanged, stream);
+}
+
+template <typename Real>
+absl::Status LaunchTiledUpdate(const Iterate<Real>& it, const ToggleSlots& slots,
+                               cudaStream_t stream) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t blocks, LaunchTiles(it, slots, stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
+    return TakeStep(it, blocks, VertexLoss::kChanged, stream);
+  } else {
+    static_cast<void>(slots);
+    return LaunchVertexUpdate(it, stream);
+  }
+}
+
+template <typename Real>
+absl::Status LaunchVertexLoss(const Iterate<Real>& it, cudaStream_t stream) {
+  SPARSEFW_RETURN_IF_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
+  return Launch(VertexLossKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
+                it.rows);
+}
+
+template <typename Real>
+absl::Status LaunchTakeStep(const Iterate<Real>& it, cudaStream_t stream) {
+  return TakeStep(it, 0, VertexLoss::kKnown, stream);
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                        \
+  template absl::Status LaunchToggle<Real>(const Iterate<Real>&, cudaStream_t);           \
+  template absl::Status LaunchCountToggles<Real>(const Iterate<Real>&, cudaStream_t);     \
+  template absl::Status LaunchVertexUpdate<Real>(const Iterate<Real>&, cudaStream_t);     \
+  template absl::Status LaunchTiledUpdate<Real>(const Iterate<Real>&, const ToggleSlots&, \
+                                                cudaStream_t);                            \
+  template absl::Status LaunchVertexLoss<Real>(const Iterate<Real>&, cudaStream_t);       \
+  template absl::Status LaunchTakeStep<Real>(const Iterate<Real>&, cudaStream_t)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,64 @@
+#include "core/src/cuda/linalg/float64_product.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/src/cuda/runtime/device_buffer.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+constexpr int64_t kDepth = 512;  // rows of G at a time
+
+}  // namespace
+
+template <typename Real>
+absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
+                            double* out, const DeviceWork& work) {
+  constexpr bool kConverts = !std::is_same_v<Real, double>;
+  const int64_t depth = std::min(kDepth, layer.cols);
+  SPARSEFW_ASSIGN_OR_RETURN(auto left, DeviceBuffer<double>::Create(rows * depth, work.stream));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      auto right, DeviceBuffer<double>::Create(kConverts ? depth * layer.stride : 0, work.stream));
+  for (int64_t first = 0; first < layer.cols; first += depth) {
+    const int64_t count = std::min(depth, layer.cols - first);
+    SPARSEFW_RETURN_IF_ERROR(fill(first, count, depth, left.data()));
+    const Real* gram = layer.gram.data() + first * layer.stride;
+    const void* stripe = gram;
+    if constexpr (kConverts) {
+      SPARSEFW_RETURN_IF_ERROR(LaunchWiden(gram, count * layer.stride, right.data(), work.stream));
+      stripe = right.data();
+    }
+    SPARSEFW_RETURN_IF_ERROR(work.product.Multiply({.rows = rows,
+                                                    .cols = layer.stride,
+                                                    .depth = count,
+                                                    .a = left.data(),
+                                                    .a_stride = depth,
+                                                    .b = stripe,
+                                                    .b_stride = layer.stride,
+                                                    .c = out,
+                                                    .c_stride = layer.stride,
+                                                    .input = CUDA_R_64F,
+                                                    .output = CUDA_R_64F,
+                                                    .compute = CUBLAS_COMPUTE_64F,
+                                                    .beta = first > 0 ? 1.0 : 0.0}));
+    SPARSEFW_RETURN_IF_ERROR(work.Await());
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
+  const int64_t converted = std::is_same_v<Real, double> ? 0 : StrideOf(cols);
+  return 8 * std::min(kDepth, cols) * (rows + converted);
+}
+
+template int64_t Float64ProductBytes<float>(int64_t, int64_t);
+template int64_t Float64ProductBytes<double>(int64_t, int64_t);
+template absl::Status Float64Product(const DeviceLayer<float>&, int64_t, FillColumns, double*,
+                                     const DeviceWork&);
+template absl::Status Float64Product(const DeviceLayer<double>&, int64_t, FillColumns, double*,
+                                     const DeviceWork&);
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,40 @@
+// D G in float64, whatever G is held in.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_FLOAT64_PRODUCT_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_FLOAT64_PRODUCT_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/device_work.h"
+
+namespace sparsefw::cuda {
+
+// Enqueues columns [first, first + count) of D into `out`, whose rows are
+// `depth` elements apart.
+using FillColumns =
+    absl::FunctionRef<absl::Status(int64_t first, int64_t count, int64_t depth, double* out)>;
+
+// out = D G.
+//
+// Shapes:  out [rows, layer.stride], D [rows, layer.cols], any number of rows
+// Numeric: G is converted exactly, every product and sum is in float64
+// Memory:  8 * 512 * (rows + layer.stride) bytes on the device
+// Stop:    looked at after every 512 rows of G
+// Cost:    2 * rows * cols^2 flops in float64
+// Errors:  Cancelled, ResourceExhausted, what went wrong on the device
+template <typename Real>
+absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
+                            double* out, const DeviceWork& work);
+
+// What it holds on the device while it runs.
+template <typename Real>
+int64_t Float64ProductBytes(int64_t rows, int64_t cols);
+
+// to [count] = from, exactly.
+absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_FLOAT64_PRODUCT_H_

@@ -1,0 +1,224 @@
+#include "core/src/cuda/linalg/gram_accumulator.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/linalg/gram_sum.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/runtime/stream.h"
+#include "core/src/linalg/gram_accumulator.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+constexpr int64_t kStripeRows = 2048;              // rows of a block's product at a time
+constexpr int64_t kMeanRows = 256;                 // rows of a partial Gram matrix at a time
+constexpr int64_t kMostInputs = int64_t{1} << 20;  // 8 TiB of sum: no device has that
+
+absl::Status OutOfMemory(int64_t d_in) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                        "no memory on the device for a Gram accumulation of d_in=%d", d_in)),
+                    "OUT_OF_MEMORY");
+}
+
+cudaDataType_t CudaType(DType dtype) {
+  if (dtype == DType::kF16) return CUDA_R_16F;
+  return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// Columns [first_col, first_col + cols) of a view's rows, without gaps, into `to`.
+absl::StatusOr<RawMatrix> UploadColumns(ConstMatrixView matrix, int64_t first_col, int64_t cols,
+                                        double* to, cudaStream_t stream) {
+  const size_t before = static_cast<size_t>(first_col) * SizeOf(matrix.dtype());
+  const ConstMatrixView columns(matrix.row_bytes(0) + before, matrix.dtype(), matrix.rows(), cols,
+                                matrix.stride());
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(columns, to, stream));
+  return RawMatrix{to, matrix.dtype(), matrix.rows(), cols};
+}
+
+class CudaGramAccumulator final : public GramAccumulator {
+ public:
+  CudaGramAccumulator(int device, int64_t d_in, Stream stream, DenseProduct product)
+      : device_(device), d_in_(d_in), stream_(std::move(stream)), product_(std::move(product)) {}
+  // Members free their memory on the device that is current in this thread.
+  ~CudaGramAccumulator() override { static_cast<void>(cudaSetDevice(device_)); }
+  absl::Status Allocate();
+
+  // Returns when the chunk may go, not when its product is done.
+  absl::Status Add(ConstMatrixView chunk) override;
+  absl::Status AddGram(ConstMatrixView gram, int64_t token_count) override;
+  int64_t d_in() const override { return d_in_; }
+  int64_t token_count() const override { return token_count_; }
+  absl::Status CopyRows(int64_t first, int64_t count, double* rows) override;
+
+ private:
+  absl::Status Enter() const;
+  absl::Status AddTokens(ConstMatrixView chunk);
+  absl::Status AddBlock();
+  absl::Status AddSymmetrised(ConstMatrixView gram, double* upper_data, double* lower_data);
+  absl::Status Download(int64_t first, int64_t count, double* rows);
+  absl::Status Remember(const absl::Status& status);
+
+  const int device_;
+  const int64_t d_in_;
+  const Stream stream_;
+  const DenseProduct product_;
+  DeviceBuffer<double> sum_;           // [d_in, d_in]; the lower triangle if mirrored_
+  DeviceBuffer<float> block_product_;  // [stripe, d_in]
+  DeviceBuffer<uint32_t> block_;       // tokens not yet summed, StrideOf(d_in) apart
+  DType block_dtype_ = DType::kF32;
+  int64_t waiting_ = 0;  // how many those are, below kGramBlockTokens
+  int64_t token_count_ = 0;
+  bool mirrored_ = false;
+  absl::Status failed_;  // what went wrong on the device, if anything has
+};
+
+absl::Status CudaGramAccumulator::Allocate() {
+  SPARSEFW_ASSIGN_OR_RETURN(sum_, DeviceBuffer<double>::Zeroed(d_in_ * d_in_, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      block_product_,
+      DeviceBuffer<float>::Create(std::min(kStripeRows, d_in_) * d_in_, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      block_, DeviceBuffer<uint32_t>::Create(kGramBlockTokens * StrideOf(d_in_), stream_.get()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::Enter() const {
+  if (!failed_.ok()) return failed_;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::Remember(const absl::Status& status) {
+  if (failed_.ok()) failed_ = status;
+  return status;
+}
+
+absl::Status CudaGramAccumulator::Add(ConstMatrixView chunk) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateChunk(chunk, d_in_, token_count_));
+  SPARSEFW_RETURN_IF_ERROR(Enter());
+  if (chunk.rows() == 0) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(Remember(AddTokens(chunk)));
+  token_count_ += chunk.rows();
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::AddTokens(ConstMatrixView chunk) {
+  if (waiting_ > 0 && chunk.dtype() != block_dtype_) SPARSEFW_RETURN_IF_ERROR(AddBlock());
+  block_dtype_ = chunk.dtype();
+  const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * SizeOf(chunk.dtype());
+  for (int64_t first = 0; first < chunk.rows();) {
+    const int64_t count = std::min(kGramBlockTokens - waiting_, chunk.rows() - first);
+    auto* to =
+        reinterpret_cast<unsigned char*>(block_.data()) + static_cast<size_t>(waiting_) * pitch;
+    SPARSEFW_RETURN_IF_ERROR(StagedUpload(chunk.Rows(first, count), to, pitch, stream_.get()));
+    waiting_ += count;
+    first += count;
+    if (waiting_ == kGramBlockTokens) SPARSEFW_RETURN_IF_ERROR(AddBlock());
+  }
+  return absl::OkStatus();
+}
+
+// Stripe by stripe of the product, from the diagonal on.
+absl::Status CudaGramAccumulator::AddBlock() {
+  const auto* tokens = reinterpret_cast<const unsigned char*>(block_.data());
+  for (int64_t first = 0; first < d_in_; first += kStripeRows) {
+    const int64_t rows = std::min(kStripeRows, d_in_ - first);
+    const void* columns = tokens + static_cast<size_t>(first) * SizeOf(block_dtype_);
+    SPARSEFW_RETURN_IF_ERROR(product_.Multiply({.rows = rows,
+                                                .cols = d_in_ - first,
+                                                .depth = waiting_,
+                                                .a = columns,
+                                                .a_stride = StrideOf(d_in_),
+                                                .a_transposed = true,
+                                                .b = columns,
+                                                .b_stride = StrideOf(d_in_),
+                                                .c = block_product_.data(),
+                                                .c_stride = d_in_ - first,
+                                                .input = CudaType(block_dtype_)}));
+    SPARSEFW_RETURN_IF_ERROR(
+        LaunchAddProduct(block_product_.data(), first, rows, d_in_, sum_.data(), stream_.get()));
+  }
+  waiting_ = 0;
+  mirrored_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_count) {
+  SPARSEFW_RETURN_IF_ERROR(ValidatePartialGram(gram, d_in_, token_count));
+  SPARSEFW_RETURN_IF_ERROR(Enter());
+  // In doubles, whatever the dtype, and before the first change of the sum.
+  const int64_t size = std::min(kMeanRows, d_in_) * d_in_;
+  SPARSEFW_ASSIGN_OR_RETURN(auto upper, DeviceBuffer<double>::Create(size, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(auto lower, DeviceBuffer<double>::Create(size, stream_.get()));
+  SPARSEFW_RETURN_IF_ERROR(Remember(AddSymmetrised(gram, upper.data(), lower.data())));
+  token_count_ += token_count;
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::AddSymmetrised(ConstMatrixView gram, double* upper_data,
+                                                 double* lower_data) {
+  for (int64_t first = 0; first < d_in_; first += kMeanRows) {
+    const int64_t rows = std::min(kMeanRows, d_in_ - first);
+    const int64_t rest = d_in_ - first;
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const RawMatrix upper,
+        UploadColumns(gram.Rows(first, rows), first, rest, upper_data, stream_.get()));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const RawMatrix lower,
+        UploadColumns(gram.Rows(first, rest), first, rows, lower_data, stream_.get()));
+    SPARSEFW_RETURN_IF_ERROR(LaunchAddMean(upper, lower, first, d_in_, sum_.data(), stream_.get()));
+  }
+  mirrored_ = false;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status CudaGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
+  SPARSEFW_RETURN_IF_ERROR(Enter());
+  return Remember(Download(first, count, rows));
+}
+
+absl::Status CudaGramAccumulator::Download(int64_t first, int64_t count, double* rows) {
+  if (waiting_ > 0) SPARSEFW_RETURN_IF_ERROR(AddBlock());
+  if (!mirrored_) SPARSEFW_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), stream_.get()));
+  mirrored_ = true;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(rows, sum_.data() + first * d_in_,
+                                                static_cast<size_t>(count * d_in_) * sizeof(double),
+                                                cudaMemcpyDeviceToHost, stream_.get()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateCudaGramAccumulator(int device,
+                                                                           int64_t d_in) {
+  if (d_in < 1) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrFormat("d_in must be at least 1; got %d", d_in)),
+        "SHAPE_MISMATCH");
+  }
+  if (d_in > kMostInputs) return OutOfMemory(d_in);
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
+  SPARSEFW_ASSIGN_OR_RETURN(Stream stream, CreateStream());
+  SPARSEFW_ASSIGN_OR_RETURN(DenseProduct product, DenseProduct::Create(stream.get()));
+  auto result =
+      std::make_unique<CudaGramAccumulator>(device, d_in, std::move(stream), std::move(product));
+  const absl::Status allocated = result->Allocate();
+  if (absl::IsResourceExhausted(allocated)) return OutOfMemory(d_in);
+  SPARSEFW_RETURN_IF_ERROR(allocated);
+  return result;
+}
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,45 @@
+// The loss of a mask or of other weights, from scratch.
+//
+//   L(M) = <D, D G>,   D = W.(1 - M)
+//
+// Summed over stripes of G's rows: <D, D[:, stripe] G[stripe, :]>. G is on the
+// device; it need not be symmetric, for the form sees (G + G^T)/2 only.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_MASK_LOSS_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_MASK_LOSS_H_
+
+#include "absl/status/statusor.h"
+#include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/linalg/scale.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cuda {
+
+// Shapes:  weights [rows, cols] on the host, gram [cols, cols] on the device as it
+//          was given, mask [rows, cols]
+// Numeric: every product and sum in float64; `scale` only keeps it in range.
+//          Below 0 by rounding only, or where G is not positive semi-definite.
+// Memory:  on the device at most 512 MiB for W, as it is given, and about
+//          8 * 512 * (3 * cols + 1024) bytes
+// Stop:    looked at after every 512 rows of G
+// Cost:    2 * rows * cols^2 flops in float64; uploads W, and reads G once for
+//          512 MiB of it
+// Errors:  Cancelled, ResourceExhausted, what went wrong on the device
+absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
+                                const Scale& scale, const StopSignal* stop,
+                                const DenseProduct& product, cudaStream_t stream);
+
+// What MaskLoss, or LossOfWeights, holds on the device beside G.
+int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights);
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights);
+
+// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
+absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
+                                     const Matrix<float>& kept, const Scale& scale,
+                                     const StopSignal* stop, const DenseProduct& product,
+                                     cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_MASK_LOSS_H_

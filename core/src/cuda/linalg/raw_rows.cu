@@ -1,0 +1,64 @@
+#include "core/src/cuda/linalg/raw_rows.h"
+#include "core/src/cuda/linalg/raw_value.h"
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
+
+namespace sparsefw::cuda {
+namespace {
+
+__device__ double Missing(const RawRows& rows, int64_t row, int64_t col) {
+  const int64_t cols = rows.weights.cols;
+  const int64_t index = row * cols + col;
+  const double weight = RawValue(rows.weights.data, rows.weights.dtype, index);
+  if (rows.other != nullptr) {
+    return (weight - static_cast<double>(rows.other[index])) * rows.factor;
+  }
+  const int64_t words = (cols + kRowAlignment - 1) / kRowAlignment * (kRowAlignment / 32);
+  return BitOf(rows.kept + row * words, col) ? 0 : weight * rows.factor;
+}
+
+// One block a row.
+__global__ void RawColumnsKernel(RawRows rows, int64_t first, int64_t count, int64_t depth,
+                                 double* out) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
+    out[row * depth + i] = Missing(rows, row, first + i);
+  }
+}
+
+__global__ void AddRowDotsKernel(RawRows rows, const double* product, double* sums) {
+  const int64_t row = blockIdx.x;
+  const int64_t cols = rows.weights.cols;
+  double sum = 0;
+  for (int64_t col = threadIdx.x; col < cols; col += kBlockThreads) {
+    sum += Missing(rows, row, col) * product[row * cols + col];
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) sums[row] += sum;
+}
+
+}  // namespace
+
+RawRows RawRows::Rows(int64_t first, int64_t count) const {
+  RawRows part = *this;
+  const int64_t elements = first * weights.cols;
+  const auto* bytes = static_cast<const unsigned char*>(weights.data);
+  part.weights.data = bytes + elements * static_cast<int64_t>(SizeOf(weights.dtype));
+  part.weights.rows = count;
+  if (kept != nullptr) part.kept = kept + first * (StrideOf(weights.cols) / 32);
+  if (other != nullptr) part.other = other + elements;
+  return part;
+}
+
+absl::Status LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
+                              double* out, cudaStream_t stream) {
+  return Launch(RawColumnsKernel, {.blocks_x = rows.weights.rows}, stream, rows, first, count,
+                depth, out);
+}
+
+absl::Status LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
+                              cudaStream_t stream) {
+  return Launch(AddRowDotsKernel, {.blocks_x = rows.weights.rows}, stream, rows, product, sums);
+}
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,37 @@
+// D = W.(1 - M), or W minus other weights, from W as it is given.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/runtime/device_layer.h"
+
+namespace sparsefw::cuda {
+
+// Rows of W on the device and what is taken away from them, either `kept`,
+// which keeps W's own weights, or `other`. Views; no ownership.
+struct RawRows {
+  RawMatrix weights;
+  const BitWord* kept = nullptr;  // [rows, StrideOf(cols) / 32]
+  const float* other = nullptr;   // [rows, cols]
+  double factor = 1;              // of D
+
+  // The same from row `first` on.
+  RawRows Rows(int64_t first, int64_t count) const;
+};
+
+// out [rows, depth] = columns [first, first + count) of D.
+absl::Status LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
+                              double* out, cudaStream_t stream);
+
+// sums[row] += <D, product> of the row, product [rows, cols].
+absl::Status LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
+                              cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_

@@ -1,0 +1,126 @@
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/reconstruct/reconstructed_rows.h"
+#include "core/src/cuda/reconstruct/rounded_value.h"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/reconstruct/rounded_weights.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+template <typename Real>
+__device__ double Masked(const ReconstructedRows<Real>& panel, int64_t row, int64_t col) {
+  if (!BitOf(panel.kept + row * (panel.stride / 32), col)) return 0;
+  return static_cast<double>(panel.weights[row * panel.stride + col]);
+}
+
+// Dividing by a power of two is exact, as long as the result is in range.
+template <typename Real>
+__device__ void TakeMasked(const ReconstructedRows<Real>& panel, int64_t row) {
+  for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
+    panel.result[row * panel.stride + col] =
+        static_cast<float>(Masked(panel, row, col) / panel.factor);
+  }
+}
+
+template <typename Real>
+__device__ double Missing(const ReconstructedRows<Real>& panel, int64_t row, int64_t col) {
+  const int64_t index = row * panel.stride + col;
+  return static_cast<double>(panel.weights[index]) -
+         static_cast<double>(panel.result[index]) * panel.factor;
+}
+
+// All of them: one block a row.
+template <typename Real>
+__global__ void TakeMaskedKernel(ReconstructedRows<Real> panel) {
+  TakeMasked(panel, blockIdx.x);
+}
+
+template <typename Real>
+__global__ void KeepBetterKernel(ReconstructedRows<Real> panel, const double* masked_losses,
+                                 const double* losses) {
+  const int64_t row = blockIdx.x;
+  if (!(losses[row] < (1 - kRowGuard) * masked_losses[row])) TakeMasked(panel, row);
+}
+
+template <typename Real>
+__global__ void TakeSolutionKernel(ReconstructedRows<Real> panel, const Real* solution) {
+  const int64_t row = blockIdx.x;
+  const BitWord* kept = panel.kept + row * (panel.stride / 32);
+  for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
+    if (!BitOf(kept, col)) continue;
+    const int64_t index = row * panel.stride + col;
+    const double weight =
+        static_cast<double>(panel.weights[index]) + static_cast<double>(solution[index]);
+    panel.result[index] = RoundedValue(panel.dtype, weight / panel.factor);
+  }
+}
+
+template <typename Real>
+__global__ void MissingColumnsKernel(ReconstructedRows<Real> panel, int64_t first, int64_t count,
+                                     int64_t depth, double* out) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
+    out[row * depth + i] = Missing(panel, row, first + i);
+  }
+}
+
+template <typename Real>
+__global__ void RowLossesKernel(ReconstructedRows<Real> panel, const double* product,
+                                double* losses) {
+  const int64_t row = blockIdx.x;
+  double loss = 0;
+  for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
+    loss += Missing(panel, row, col) * product[row * panel.stride + col];
+  }
+  loss = BlockSum(loss);
+  if (threadIdx.x == 0) losses[row] = loss;
+}
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream) {
+  return Launch(TakeMaskedKernel<Real>, {.blocks_x = panel.rows}, stream, panel);
+}
+
+template <typename Real>
+absl::Status LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
+                              const double* losses, cudaStream_t stream) {
+  return Launch(KeepBetterKernel<Real>, {.blocks_x = panel.rows}, stream, panel, masked_losses,
+                losses);
+}
+
+template <typename Real>
+absl::Status LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
+                                cudaStream_t stream) {
+  return Launch(TakeSolutionKernel<Real>, {.blocks_x = panel.rows}, stream, panel, solution);
+}
+
+template <typename Real>
+absl::Status LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first,
+                                  int64_t count, int64_t depth, double* out, cudaStream_t stream) {
+  return Launch(MissingColumnsKernel<Real>, {.blocks_x = panel.rows}, stream, panel, first, count,
+                depth, out);
+}
+
+template <typename Real>
+absl::Status LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
+                             double* losses, cudaStream_t stream) {
+  return Launch(RowLossesKernel<Real>, {.blocks_x = panel.rows}, stream, panel, product, losses);
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                              \
+  template absl::Status LaunchTakeMasked(const ReconstructedRows<Real>&, cudaStream_t);         \
+  template absl::Status LaunchKeepBetter(const ReconstructedRows<Real>&, const double*,         \
+                                         const double*, cudaStream_t);                          \
+  template absl::Status LaunchTakeSolution(const ReconstructedRows<Real>&, const Real*,         \
+                                           cudaStream_t);                                       \
+  template absl::Status LaunchMissingColumns(const ReconstructedRows<Real>&, int64_t, int64_t,  \
+                                             int64_t, double*, cudaStream_t);                   \
+  template absl::Status LaunchRowLosses(const ReconstructedRows<Real>&, const double*, double*, \
+                                        cudaStream_t);
+SPARSEFW_INSTANTIATE(float)
+SPARSEFW_INSTANTIATE(double)
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cuda

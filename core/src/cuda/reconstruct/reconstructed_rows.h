@@ -1,0 +1,55 @@
+// The launches of reconstruction that see weights in the dtype they will have;
+// reconstruct.h says what for.
+#ifndef SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCTED_ROWS_H_
+#define SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCTED_ROWS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/src/cuda/runtime/device_layer.h"
+#include "sparsefw/dtype.h"
+
+namespace sparsefw::cuda {
+
+// Views of one panel of rows; no ownership.
+template <typename Real>
+struct ReconstructedRows {
+  int64_t rows;
+  int64_t cols;
+  int64_t stride;
+  const Real* weights;  // [rows, stride], scaled
+  const BitWord* kept;  // [rows, stride / 32]
+  float* result;        // [rows, stride], in the caller's units and dtype
+  double factor;        // of the scaled weights: an exact power of two
+  DType dtype;
+};
+
+// result = M.W in every row; or, with losses, in those that do not lose less by
+// kRowGuard than the masked weights do. NaN, where a weight left the range of
+// its dtype, is not less.
+template <typename Real>
+absl::Status LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream);
+template <typename Real>
+absl::Status LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
+                              const double* losses, cudaStream_t stream);
+
+// result = W + d on the mask, rounded.
+template <typename Real>
+absl::Status LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
+                                cudaStream_t stream);
+
+// out [rows, depth] = W - result, scaled: columns [first, first + count) of it.
+template <typename Real>
+absl::Status LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first,
+                                  int64_t count, int64_t depth, double* out, cudaStream_t stream);
+
+// losses[row] = <W - result, product> of the row, product [rows, stride].
+template <typename Real>
+absl::Status LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
+                             double* losses, cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCTED_ROWS_H_

@@ -1,0 +1,153 @@
+#include "core/src/cuda/runtime/cuda_backend.h"
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/src/cuda/linalg/gram_accumulator.h"
+#include "core/src/cuda/runtime/cublas_library.h"
+#include "core/src/cuda/runtime/cuda_engine.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/device_bytes.h"
+#include "core/src/cuda/runtime/device_gram.h"
+#include "core/src/cuda/runtime/staged_upload.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // the oldest architecture that code is made for: Ampere
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, const cudaDeviceProp& properties)
+      : device_(device),
+        name_(absl::StrFormat("cuda:%d", device)),
+        description_(absl::StrFormat("%s, compute capability %d.%d, %d multiprocessors",
+                                     properties.name, properties.major, properties.minor,
+                                     properties.multiProcessorCount)),
+        memory_bytes_(static_cast<int64_t>(properties.totalGlobalMem)),
+        pci_bus_id_(absl::StrFormat("%08X:%02X:%02X.0", properties.pciDomainID, properties.pciBusID,
+                                    properties.pciDeviceID)) {}
+
+  std::string_view name() const override { return "cuda"; }
+
+  DeviceDescription Describe() const override {
+    size_t free = 0;
+    size_t total = 0;
+    // A device that cannot say has nothing to offer.
+    if (cudaSetDevice(device_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      free = 0;
+    }
+    return {.name = name_,
+            .description = description_,
+            .memory_bytes = memory_bytes_,
+            .memory_free_bytes = static_cast<int64_t>(free),
+            .pci_bus_id = pci_bus_id_};
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+      const EngineOptions& options) const override {
+    return std::make_unique<CudaEngine>(device_, options);
+  }
+
+  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
+                                                                         int) const override {
+    return CreateCudaGramAccumulator(device_, d_in);
+  }
+
+  // What Solve holds beside the engine, which has its matrices on the device:
+  // the saliency, six masks, the weights of a reconstruction, and pinned memory.
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+    const int64_t masks = 6 * rows * ((cols + 7) / 8);
+    // The entries of the start, before they are on the device.
+    const int64_t start = 8 * rows * StrideOf(cols);
+    return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0) +
+           kStagingBytes;
+  }
+
+  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+    return PeakBytes(rows, cols, work);
+  }
+
+  absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
+      ConstMatrixView gram, const StopSignal* stop) const override {
+    return CudaGram::Upload(device_, gram, stop);
+  }
+
+  int64_t DeviceGramBytes(int64_t cols, DType gram) const override {
+    return CudaGramBytes(cols, gram);
+  }
+
+ private:
+  const int device_;
+  const std::string name_;
+  const std::string description_;
+  const int64_t memory_bytes_;
+  const std::string pci_bus_id_;
+};
+
+absl::Status Unavailable(std::string message) {
+  return WithReason(absl::FailedPreconditionError(std::move(message)), "DEVICE_UNAVAILABLE");
+}
+
+absl::StatusOr<int> CountDevices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  // What CUDA also says where there is no driver at all.
+  if (error == cudaErrorInsufficientDriver) {
+    return Unavailable("no CUDA driver, or one too old for CUDA 13");
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    return Unavailable("the CUDA driver sees no device");
+  }
+  SPARSEFW_CUDA_RETURN_IF_ERROR(error);
+  return count;
+}
+
+// What is freed stays with the process. By default all of it would go back to the
+// driver whenever a stream is waited for, and every job would map its memory
+// anew, which holds up the others on the device. Only a matter of speed, so an
+// error counts for nothing.
+void KeepFreedMemory(int device) {
+  cudaMemPool_t pool = nullptr;
+  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  if (cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess ||
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // nobody else should find it
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<const Backend*>> OpenBackends() {
+  SPARSEFW_ASSIGN_OR_RETURN(const int count, CountDevices());
+  SPARSEFW_RETURN_IF_ERROR(CublasLibrary::Open().status());
+  // Never freed: backends live as long as the program, and CUDA may be gone
+  // before destructors of static objects run.
+  static auto* backends = new std::vector<std::unique_ptr<CudaBackend>>;
+  std::vector<const Backend*> result;
+  std::string too_old;
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp properties = {};
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+    if (properties.major < kLeastMajor) {
+      too_old = absl::StrFormat("%s has compute capability %d.%d; at least %d.0 is needed",
+                                properties.name, properties.major, properties.minor, kLeastMajor);
+      continue;
+    }
+    KeepFreedMemory(device);
+    backends->push_back(std::make_unique<CudaBackend>(device, properties));
+    result.push_back(backends->back().get());
+  }
+  if (result.empty()) return Unavailable(too_old);
+  return result;
+}
+
+}  // namespace sparsefw::cuda

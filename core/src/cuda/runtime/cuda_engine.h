@@ -1,0 +1,73 @@
+// The CUDA engine: one problem on one stream of one device.
+#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_ENGINE_H_
+#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/iteration/frank_wolfe.h"
+#include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/runtime/device_gram.h"
+#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/stream.h"
+#include "core/src/linalg/scale.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cuda {
+
+// kAuto's choice, that of the CPU engine: float64 for small layers, unless a
+// precision below float32 was asked for.
+Precision PrecisionFor(int64_t rows, int64_t cols, ProductPrecision product);
+
+// Memory: Load keeps the views. G as it was given is on the device from the first
+// Load on, the caller's copy or one of the engine's own. The first method that
+// needs W and G in the engine's form loads them, and they stay; what an iteration
+// needs beside them goes with Refine and Reconstruct. Nothing of the caller's
+// memory is used between calls but the views and the Gram on the device.
+// Errors: beside those of the interface  ResourceExhausted  OUT_OF_MEMORY
+//                                        Internal           DEVICE_LOST
+class CudaEngine final : public Engine {
+ public:
+  // device: CUDA's number. Allocates nothing before Load.
+  CudaEngine(int device, const EngineOptions& options);
+  ~CudaEngine() override;
+
+  absl::Status Load(const EngineProblem& problem) override;
+  absl::StatusOr<StepStats> Step(const StepRequest& request) override;
+  absl::StatusOr<RoundedMask> Round() override;
+  absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
+  absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
+                                            const ReconstructRequest& request) override;
+  absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
+
+ private:
+  absl::Status UseDevice() const;
+  absl::Status OpenDevice(const EngineProblem& problem);
+  absl::Status OpenGram(const EngineProblem& problem);
+  Precision ChosenPrecision() const;
+  template <typename Real>
+  absl::StatusOr<DeviceLayer<Real>*> LoadedLayer();
+  template <typename Real>
+  absl::Status Start();
+
+  const int device_;
+  const EngineOptions options_;
+  EngineProblem problem_;
+  Scale scale_;
+  std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none
+  const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
+  // In this order: what is below uses what is above until it is gone.
+  Stream stream_;
+  std::optional<DenseProduct> product_;
+  std::variant<std::monostate, DeviceLayer<float>, DeviceLayer<double>> layer_;
+  std::unique_ptr<Iteration> iteration_;  // null before the first Step
+};
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_ENGINE_H_

@@ -1,0 +1,103 @@
+#include "core/src/cuda/runtime/cuda_status.h"
+
+#include "absl/strings/str_format.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+bool MeansNoDevice(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:  // too old, or none at all
+    case cudaErrorStubLibrary:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInitializationError:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorDevicesUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view CublasMeaning(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "not initialised";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "no memory for its own buffers";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "a parameter out of range";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "not supported by this device";
+    case CUBLAS_STATUS_MAPPING_ERROR:
+      return "no access to device memory";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "the product failed on the device";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "this combination of types is not supported";
+    default:
+      return "internal error";
+  }
+}
+
+// A call as it stands in the code may run over lines; its name is enough.
+std::string_view NameOf(std::string_view call) { return call.substr(0, call.find('(')); }
+
+}  // namespace
+
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorTensorMemoryLeak:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status ToStatus(cudaError_t error, std::string_view call) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string message = absl::StrFormat("%s: %s (%s)", NameOf(call),
+                                              cudaGetErrorString(error), cudaGetErrorName(error));
+  if (error == cudaErrorMemoryAllocation) {
+    // Not sticky, but remembered until someone asks; nobody else should find it.
+    static_cast<void>(cudaGetLastError());
+    return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
+  }
+  if (MeansNoDevice(error)) {
+    return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
+  }
+  if (IsSticky(error)) return WithReason(absl::InternalError(message), "DEVICE_LOST");
+  return absl::InternalError(message);
+}
+
+absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  const std::string message = absl::StrFormat("%s: %s (cublasStatus_t %d)", NameOf(call),
+                                              CublasMeaning(status), static_cast<int>(status));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
+  }
+  // An earlier fault of the device shows as an internal error of cuBLAS, too.
+  const bool lost = status == CUBLAS_STATUS_INTERNAL_ERROR && IsSticky(cudaPeekAtLastError());
+  if (lost || status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_MAPPING_ERROR) {
+    return WithReason(absl::InternalError(message), "DEVICE_LOST");
+  }
+  return absl::InternalError(message);
+}
+
+}  // namespace sparsefw::cuda

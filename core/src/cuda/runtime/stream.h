@@ -1,0 +1,92 @@
+// Owners of what CUDA hands out: streams, events, graphs.
+//
+// Streams rule: an engine has one stream; everything it does is enqueued there,
+// its memory included (device_buffer.h), so order needs no other means. What
+// engines share, a Gram, is complete before they see it and outlives them
+// (device_gram.h). Destructors of these owners wait for nothing and cannot
+// report: what they release is known to be idle, or the device is lost anyway.
+#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
+#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::cuda {
+
+// A handle that `Release` gives back; move only.
+template <typename Handle, cudaError_t (*Release)(Handle)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle handle) : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owner& operator=(Owner&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  ~Owner() { Reset(); }
+
+  Handle get() const { return handle_; }
+  explicit operator bool() const { return handle_ != nullptr; }
+  void Reset() {
+    if (handle_ != nullptr) static_cast<void>(Release(std::exchange(handle_, nullptr)));
+  }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+using Stream = Owner<cudaStream_t, cudaStreamDestroy>;
+using Event = Owner<cudaEvent_t, cudaEventDestroy>;
+using Graph = Owner<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Owner<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+// A stream that does not wait for the default one.
+inline absl::StatusOr<Stream> CreateStream() {
+  cudaStream_t stream = nullptr;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Stream(stream);
+}
+
+// An event that says only that something is done, not when.
+inline absl::StatusOr<Event> CreateEvent() {
+  cudaEvent_t event = nullptr;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return Event(event);
+}
+
+// Some calls wait for the whole device (making and destroying cuBLAS handles
+// and pinned memory), and would end a capture on any of its streams, whatever
+// thread it is in. Held by them and by CaptureGraph.
+Mutex& CaptureMutex();
+
+// What `enqueue(stream)` puts on the stream, as a graph that can be launched
+// again and again.
+template <typename Enqueue>
+absl::StatusOr<GraphExec> CaptureGraph(cudaStream_t stream, const Enqueue& enqueue) {
+  const MutexLock lock(CaptureMutex());
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  const absl::Status enqueued = enqueue(stream);
+  cudaGraph_t captured = nullptr;
+  // Ended even after an error, or the stream would stay in capture.
+  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  const Graph graph(captured);
+  if (!enqueued.ok()) return enqueued;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(ended);
+  cudaGraphExec_t exec = nullptr;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&exec, graph.get(), 0));
+  return GraphExec(exec);
+}
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_

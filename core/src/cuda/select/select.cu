@@ -1,0 +1,73 @@
+// The next vertex, and rounding: both are selections of the largest keys.
+#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/sources.cuh"
+#include "core/src/cuda/select/select_groups.cuh"
+#include "core/src/cuda/select/select_whole.cuh"
+#include "core/src/cuda/select/select_window.cuh"
+
+namespace sparsefw::cuda {
+namespace {
+
+template <typename Real>
+__global__ void FinishStepKernel(IterationState* state, const double* partial, int64_t count,
+                                 ScoreWindow* window, const Selection* selection) {
+  if (state->stopped != 0) return;
+  const double sum = SumOf(partial, count);
+  if (threadIdx.x != 0) return;
+  EvaluateVertex(*state, sum);
+  if (window == nullptr) return;
+  MoveWindow(*window, *selection, ScoreOfKey<Real>(selection->threshold.key));
+}
+
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads) MoveKernel(Iterate<Real> it) {
+  if (it.state->stopped != 0) return;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  if (i < it.rows * it.stride) StoreMoved(it, i, it.product[i], it.vertex_product[i]);
+}
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t stream) {
+  const ScoreSource<Real> source = {it, motion == Motion::kMove};
+  if (!it.groups.whole_matrix) return SelectInGroups(source, it, nullptr, it.vertex, stream);
+  SPARSEFW_RETURN_IF_ERROR(LaunchWindow(source, it.free_total, stream));
+  return SelectWhole(source, it, it.free_total, true, nullptr, it.vertex, stream);
+}
+
+template <typename Real>
+absl::Status LaunchMove(const Iterate<Real>& it, cudaStream_t stream) {
+  const int64_t entries = it.rows * it.stride;
+  return Launch(MoveKernel<Real>, {.blocks_x = (entries + kBlockThreads - 1) / kBlockThreads},
+                stream, it);
+}
+
+template <typename Real>
+absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream) {
+  return Launch(FinishStepKernel<Real>, {}, stream, it.state,
+                static_cast<const double*>(it.partial), RoundingBlocks(it),
+                it.groups.whole_matrix ? it.scratch.window : nullptr,
+                static_cast<const Selection*>(it.scratch.selection));
+}
+
+template <typename Real>
+absl::Status LaunchRound(const Iterate<Real>& it, const float* saliency, BitWord* mask,
+                         cudaStream_t stream) {
+  const RoundSource<Real> source = {it, saliency};
+  return it.groups.whole_matrix
+             ? SelectWhole(source, it, it.free_total, false, it.fixed, mask, stream)
+             : SelectInGroups(source, it, it.fixed, mask, stream);
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                      \
+  template absl::Status LaunchSelect<Real>(const Iterate<Real>&, Motion, cudaStream_t); \
+  template absl::Status LaunchMove<Real>(const Iterate<Real>&, cudaStream_t);           \
+  template absl::Status LaunchFinishStep<Real>(const Iterate<Real>&, cudaStream_t);     \
+  template absl::Status LaunchRound<Real>(const Iterate<Real>&, const float*, BitWord*, \
+                                          cudaStream_t)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,47 @@
+// Exchanges between rows that can be made at the same time, where the whole
+// matrix is one group.
+//
+// An exchange of a p in one row and a q in another has no common term, and
+// exchanges that share no row do not change each other's terms. So the rows
+// with the cheapest p are matched with those that have the most useful q, each
+// row once; the loss changes by the sum of all.
+#ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_ROW_MATCHING_H_
+#define SPARSEFW_CORE_SRC_CUDA_SWAPS_ROW_MATCHING_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sparsefw::cuda {
+
+// The best of a row: what it costs to prune one kept weight, what it brings to
+// restore one pruned weight. Infinite, and col -1, where there is none.
+struct RowTerms {
+  double out;
+  double in;
+  int64_t out_col;
+  int64_t in_col;
+};
+
+struct RowMatch {
+  int64_t p_row = 0;
+  int64_t q_row = 0;
+  friend bool operator==(const RowMatch&, const RowMatch&) = default;
+};
+
+// An exchange that lowers the loss by less than this part of what the best one
+// does waits for a later round: rows that have more to give or to take come first.
+inline constexpr double kLeastOfBest = 0.25;
+
+// The first match is the best of all exchanges between two rows; then the rows
+// left in the order of their terms. Each lowers the loss by more than the
+// tolerances of its rows and kLeastOfBest of the first; none: no exchange
+// between rows does.
+//
+// Ties: of equal changes the one that keeps the higher row
+// Cost: O(rows log rows), for the rows that come into question
+std::vector<RowMatch> MatchRows(std::span<const RowTerms> terms, std::span<const double> tolerance);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_SWAPS_ROW_MATCHING_H_

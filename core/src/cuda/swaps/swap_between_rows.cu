@@ -1,0 +1,84 @@
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/cuda/swaps/swap_between_rows.h"
+#include "core/src/cuda/swaps/swap_row.cuh"
+#include "core/src/cuda/swaps/swap_terms.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+struct BestTerms {
+  Term out;
+  Term in;
+};
+
+template <typename Real>
+__device__ RowTerms FindTerms(const SwapRow<Real>& row) {
+  BestTerms best = {NoTerm(), NoTerm()};
+  for (int64_t col = threadIdx.x; col < row.cols; col += kBlockThreads) {
+    if (!row.Kept(col)) {
+      best.in = BetterIn(best.in, {row.In(col), col});
+    } else if (row.Movable(col)) {
+      best.out = CheaperOut(best.out, {row.Out(col), col});
+    }
+  }
+  best = BlockReduce(best, [](const BestTerms& a, const BestTerms& b) {
+    return BestTerms{CheaperOut(a.out, b.out), BetterIn(a.in, b.in)};
+  });
+  return {best.out.value, best.in.value, best.out.col, best.in.col};
+}
+
+// One block a row.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    RowTermsKernel(SwapState<Real> state, RowTerms* terms) {
+  const int64_t index = blockIdx.x;
+  const SwapRow<Real> row(state, index, state.product + index * state.stride);
+  const RowTerms found = FindTerms(row);
+  if (threadIdx.x == 0) terms[index] = found;
+}
+
+// One block a move.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    RowMovesKernel(SwapState<Real> state, const RowMove* moves, RowTerms* terms) {
+  const RowMove move = moves[blockIdx.x];
+  const SwapRow<Real> row(state, move.row, state.product + move.row * state.stride);
+  const double weight = row.Weight(move.col);
+  const double factor = row.Kept(move.col) ? weight : -weight;
+  for (int64_t col = threadIdx.x; col < row.cols; col += kBlockThreads) {
+    row.product[col] += factor * row.Gram(move.col, col);
+  }
+  __syncthreads();  // all have seen whether it is kept
+  if (threadIdx.x == 0) {
+    row.kept[move.col >> 5] ^= BitWord{1} << (move.col & 31);
+    RowProgress& progress = state.progress[move.row];
+    progress.first = progress.proven = 0;
+    progress.moved = progress.done = 0;
+  }
+  __syncthreads();
+  const RowTerms found = FindTerms(row);
+  if (threadIdx.x == 0) terms[move.row] = found;
+}
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream) {
+  return Launch(RowTermsKernel<Real>, {.blocks_x = state.rows}, stream, state, terms);
+}
+
+template <typename Real>
+absl::Status LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
+                            RowTerms* terms, cudaStream_t stream) {
+  return Launch(RowMovesKernel<Real>, {.blocks_x = count}, stream, state, moves, terms);
+}
+
+template absl::Status LaunchRowTerms(const SwapState<float>&, RowTerms*, cudaStream_t);
+template absl::Status LaunchRowTerms(const SwapState<double>&, RowTerms*, cudaStream_t);
+template absl::Status LaunchRowMoves(const SwapState<float>&, const RowMove*, int64_t, RowTerms*,
+                                     cudaStream_t);
+template absl::Status LaunchRowMoves(const SwapState<double>&, const RowMove*, int64_t, RowTerms*,
+                                     cudaStream_t);
+
+}  // namespace sparsefw::cuda

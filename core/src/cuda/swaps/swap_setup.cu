@@ -1,0 +1,99 @@
+#include <cmath>
+
+#include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/cuda/swaps/swap_setup.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+__device__ double Larger(double a, double b) { return a > b ? a : b; }
+
+template <typename Real>
+__global__ void DiagonalKernel(const Real* gram, int64_t cols, int64_t stride, double* diagonal) {
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  if (col >= stride) return;
+  diagonal[col] = col < cols ? static_cast<double>(gram[col * stride + col]) : 0;
+}
+
+// One block a row of G.
+template <typename Real>
+__global__ void ReachKernel(const Real* gram, int64_t cols, int64_t stride, const double* diagonal,
+                            double* reach) {
+  const int64_t p = blockIdx.x;
+  double largest = 0;
+  for (int64_t j = threadIdx.x; j < cols; j += kBlockThreads) {
+    const double entry = fabs(static_cast<double>(gram[p * stride + j]));
+    if (j != p && entry > 0) largest = Larger(largest, entry / sqrt(diagonal[j]));
+  }
+  largest = BlockReduce(largest, [](double a, double b) { return Larger(a, b); });
+  if (threadIdx.x == 0) reach[p] = largest;
+}
+
+// One block a row.
+template <typename Real>
+__global__ void PrunedColumnsKernel(const Real* weights, int64_t stride, const BitWord* kept,
+                                    int64_t first, int64_t count, int64_t depth, double* out) {
+  const int64_t row = blockIdx.x;
+  const BitWord* bits = kept + row * (stride / 32);
+  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
+    const int64_t col = first + i;
+    const auto weight = static_cast<double>(weights[row * stride + col]);
+    out[row * depth + i] = BitOf(bits, col) ? 0 : weight;
+  }
+}
+
+// One block a row.
+template <typename Real>
+__global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
+  const int64_t row = blockIdx.x;
+  const BitWord* kept = state.kept + row * (state.stride / 32);
+  double loss = 0;
+  double squares = 0;
+  for (int64_t col = threadIdx.x; col < state.cols; col += kBlockThreads) {
+    const auto weight = static_cast<double>(state.weights[row * state.stride + col]);
+    squares += weight * weight * state.diagonal[col];
+    if (!BitOf(kept, col)) loss += weight * state.product[row * state.stride + col];
+  }
+  loss = BlockSum(loss);
+  squares = BlockSum(squares);
+  if (threadIdx.x != 0) return;
+  tolerance[row] = kSwapTolerance * Larger(0, loss) + kSwapNoise * squares;
+}
+
+}  // namespace
+
+template <typename Real>
+absl::Status LaunchDiagonal(const DeviceLayer<Real>& layer, double* diagonal, double* reach,
+                            cudaStream_t stream) {
+  const int64_t blocks = (layer.stride + kBlockThreads - 1) / kBlockThreads;
+  SPARSEFW_RETURN_IF_ERROR(Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream,
+                                  layer.gram.data(), layer.cols, layer.stride, diagonal));
+  return Launch(ReachKernel<Real>, {.blocks_x = layer.cols}, stream, layer.gram.data(), layer.cols,
+                layer.stride, diagonal, reach);
+}
+
+template <typename Real>
+absl::Status LaunchPrunedColumns(const DeviceLayer<Real>& layer, const BitWord* kept, int64_t first,
+                                 int64_t count, int64_t depth, double* out, cudaStream_t stream) {
+  return Launch(PrunedColumnsKernel<Real>, {.blocks_x = layer.rows}, stream, layer.weights.data(),
+                layer.stride, kept, first, count, depth, out);
+}
+
+template <typename Real>
+absl::Status LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream) {
+  return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state, tolerance);
+}
+
+template absl::Status LaunchDiagonal(const DeviceLayer<float>&, double*, double*, cudaStream_t);
+template absl::Status LaunchDiagonal(const DeviceLayer<double>&, double*, double*, cudaStream_t);
+template absl::Status LaunchPrunedColumns(const DeviceLayer<float>&, const BitWord*, int64_t,
+                                          int64_t, int64_t, double*, cudaStream_t);
+template absl::Status LaunchPrunedColumns(const DeviceLayer<double>&, const BitWord*, int64_t,
+                                          int64_t, int64_t, double*, cudaStream_t);
+template absl::Status LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
+template absl::Status LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
+
+}  // namespace sparsefw::cuda

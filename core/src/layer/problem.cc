@@ -1,0 +1,240 @@
+#include "sparsefw/problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/parallel/parallel.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+absl::Status Invalid(std::string_view reason, const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), reason);
+}
+
+absl::Status ValidateDType(ConstMatrixView matrix, std::string_view name,
+                           std::initializer_list<DType> allowed) {
+  std::string names;
+  for (const DType dtype : allowed) {
+    if (dtype == matrix.dtype()) return absl::OkStatus();
+    names += (names.empty() ? "" : ", ") + std::string(DTypeName(dtype));
+  }
+  return Invalid("DTYPE_UNSUPPORTED", absl::StrFormat("the dtype of %s must be one of %s; got %s",
+                                                      name, names, DTypeName(matrix.dtype())));
+}
+
+absl::Status ValidateShape(ConstMatrixView matrix, std::string_view name) {
+  if (matrix.empty() || matrix.rows() < 1 || matrix.cols() < 1) {
+    return Invalid("SHAPE_MISMATCH",
+                   absl::StrFormat("%s must have at least one row and one column; got [%d, %d]",
+                                   name, matrix.rows(), matrix.cols()));
+  }
+  if (matrix.stride() < matrix.cols() ||
+      matrix.rows() > std::numeric_limits<int64_t>::max() / 8 / matrix.stride()) {
+    return Invalid("SHAPE_MISMATCH",
+                   absl::StrFormat("the stride of %s must be at least cols and rows*stride fit in "
+                                   "memory; got [%d, %d] with stride %d",
+                                   name, matrix.rows(), matrix.cols(), matrix.stride()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSameShape(int64_t rows, int64_t cols, ConstMatrixView weights,
+                               std::string_view name) {
+  if (rows == weights.rows() && cols == weights.cols()) return absl::OkStatus();
+  return Invalid("SHAPE_MISMATCH",
+                 absl::StrFormat("%s must be [%d, %d], the shape of weights; got [%d, %d]", name,
+                                 weights.rows(), weights.cols(), rows, cols));
+}
+
+// What one pass over G finds out; where the trouble is, only a second pass says.
+struct GramSummary {
+  double max_abs = 0;
+  double max_difference = 0;  // of |G_ij - G_ji|
+  bool finite = true;
+
+  void Merge(const GramSummary& other) {
+    max_abs = std::max(max_abs, other.max_abs);
+    max_difference = std::max(max_difference, other.max_difference);
+    finite = finite && other.finite;
+  }
+};
+
+constexpr int64_t kGramTile = 64;  // a tile and its mirror image fit in L1
+
+template <typename T>
+GramSummary SummarizeTile(ConstMatrixView gram, int64_t first_row, int64_t first_col) {
+  GramSummary summary;
+  const int64_t last_row = std::min(gram.rows(), first_row + kGramTile);
+  const int64_t last_col = std::min(gram.cols(), first_col + kGramTile);
+  // A sum of v*0 is 0 unless one v is NaN or infinite.
+  double poison = 0;
+  for (int64_t j = first_col; j < last_col; ++j) {
+    const T* mirror = gram.row<T>(j);
+    for (int64_t i = first_row; i < last_row; ++i) {
+      const auto upper = static_cast<double>(gram.row<T>(i)[j]);
+      const auto lower = static_cast<double>(mirror[i]);
+      poison += (upper + lower) * 0.0;
+      summary.max_abs = std::max({summary.max_abs, std::fabs(upper), std::fabs(lower)});
+      summary.max_difference = std::max(summary.max_difference, std::fabs(upper - lower));
+    }
+  }
+  summary.finite = poison == 0;
+  return summary;
+}
+
+template <typename T>
+GramSummary SummarizeGram(ConstMatrixView gram) {
+  Mutex mutex;
+  GramSummary total;
+  ParallelFor(gram.rows(), kGramTile, [&](int64_t begin, int64_t) {
+    GramSummary summary;
+    for (int64_t col = begin; col < gram.cols(); col += kGramTile) {
+      summary.Merge(SummarizeTile<T>(gram, begin, col));
+    }
+    const MutexLock lock(mutex);
+    total.Merge(summary);
+  });
+  return total;
+}
+
+absl::Status AsymmetryError(ConstMatrixView gram, double tolerance) {
+  for (int64_t i = 0; i < gram.rows(); ++i) {
+    for (int64_t j = i + 1; j < gram.cols(); ++j) {
+      const double upper = ValueAt(gram, i, j);
+      const double lower = ValueAt(gram, j, i);
+      if (!(std::fabs(upper - lower) > tolerance)) continue;
+      return Invalid(
+          "GRAM_ASYMMETRIC",
+          absl::StrFormat("gram must be symmetric to 1e-3 of its largest value (%g); got "
+                          "gram[%d, %d]=%g and gram[%d, %d]=%g",
+                          tolerance, i, j, upper, j, i, lower));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The first group of the row whose count is wrong; -1 when there is none.
+int64_t WrongGroup(const Mask& mask, int64_t row, const Groups& groups) {
+  if (groups.groups_per_row == 1) {
+    return mask.CountKeptInRow(row) == groups.capacity ? -1 : 0;
+  }
+  for (int64_t group = 0; group < groups.groups_per_row; ++group) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < groups.group_cols; ++i) {
+      kept += mask.Get(row, group * groups.group_cols + i) ? 1 : 0;
+    }
+    if (kept != groups.capacity) return group;
+  }
+  return -1;
+}
+
+absl::Status GroupCountError(const Mask& mask, int64_t row, int64_t group, const Groups& groups,
+                             std::string_view name) {
+  const int64_t first = group * groups.group_cols;
+  int64_t kept = 0;
+  for (int64_t i = 0; i < groups.group_cols; ++i) kept += mask.Get(row, first + i) ? 1 : 0;
+  return Invalid("WARM_MASK_COUNT",
+                 absl::StrFormat("%s must keep %d of columns [%d, %d) in row %d; got %d", name,
+                                 groups.capacity, first, first + groups.group_cols, row, kept));
+}
+
+}  // namespace
+
+absl::Status ValidateFinite(ConstMatrixView matrix, std::string_view name) {
+  SPARSEFW_RETURN_IF_ERROR(
+      ValidateDType(matrix, name, {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}));
+  const std::optional<NonFinite> found = FindNonFinite(matrix);
+  if (!found) return absl::OkStatus();
+  return Invalid("NON_FINITE", absl::StrFormat("%s must be finite; got %s[%d, %d]=%g", name, name,
+                                               found->row, found->col, found->value));
+}
+
+absl::Status ValidateGram(ConstMatrixView gram) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateShape(gram, "gram"));
+  if (gram.rows() != gram.cols()) {
+    return Invalid("SHAPE_MISMATCH",
+                   absl::StrFormat("gram must be square; got [%d, %d]", gram.rows(), gram.cols()));
+  }
+  SPARSEFW_RETURN_IF_ERROR(ValidateDType(gram, "gram", {DType::kF32, DType::kF64}));
+  const GramSummary summary =
+      gram.dtype() == DType::kF32 ? SummarizeGram<float>(gram) : SummarizeGram<double>(gram);
+  if (!summary.finite) SPARSEFW_RETURN_IF_ERROR(ValidateFinite(gram, "gram"));
+  for (int64_t i = 0; i < gram.rows(); ++i) {
+    const double value = ValueAt(gram, i, i);
+    if (value < 0) {
+      return Invalid("GRAM_NEGATIVE_DIAGONAL",
+                     absl::StrFormat("the diagonal of gram must be at least 0; got gram[%d, %d]=%g",
+                                     i, i, value));
+    }
+  }
+  const double tolerance = 1e-3 * summary.max_abs;
+  return summary.max_difference > tolerance ? AsymmetryError(gram, tolerance) : absl::OkStatus();
+}
+
+absl::Status ValidateMaskCounts(const Mask& mask, const Pattern& pattern, std::string_view name) {
+  SPARSEFW_RETURN_IF_ERROR(ValidatePattern(pattern, mask.rows(), mask.cols()));
+  const Groups groups = GroupsOf(pattern, mask.rows(), mask.cols());
+  if (groups.whole_matrix) {
+    const int64_t kept = mask.CountKept();
+    if (kept == groups.capacity) return absl::OkStatus();
+    return Invalid("WARM_MASK_COUNT",
+                   absl::StrFormat("%s must keep %d of %d weights; got %d", name, groups.capacity,
+                                   mask.rows() * mask.cols(), kept));
+  }
+  LowestIndex lowest;
+  ParallelFor(mask.rows(), RowGrain(mask.cols()), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t group = WrongGroup(mask, row, groups);
+      if (group >= 0) return lowest.Offer(row * groups.groups_per_row + group);
+    }
+  });
+  const std::optional<int64_t> wrong = lowest.Get();
+  if (!wrong) return absl::OkStatus();
+  return GroupCountError(mask, *wrong / groups.groups_per_row, *wrong % groups.groups_per_row,
+                         groups, name);
+}
+
+absl::Status ValidateProblem(const Problem& problem) {
+  const ConstMatrixView& weights = problem.weights;
+  // What costs nothing first.
+  SPARSEFW_RETURN_IF_ERROR(ValidateShape(weights, "weights"));
+  SPARSEFW_RETURN_IF_ERROR(ValidateShape(problem.gram, "gram"));
+  if (problem.gram.rows() != weights.cols() || problem.gram.cols() != weights.cols()) {
+    return Invalid("SHAPE_MISMATCH",
+                   absl::StrFormat("gram must be [%d, %d], d_in of weights [%d, %d]; got [%d, %d]",
+                                   weights.cols(), weights.cols(), weights.rows(), weights.cols(),
+                                   problem.gram.rows(), problem.gram.cols()));
+  }
+  const bool own_saliency = !problem.saliency.empty();
+  if (own_saliency) {
+    SPARSEFW_RETURN_IF_ERROR(ValidateShape(problem.saliency, "saliency"));
+    SPARSEFW_RETURN_IF_ERROR(
+        ValidateSameShape(problem.saliency.rows(), problem.saliency.cols(), weights, "saliency"));
+    SPARSEFW_RETURN_IF_ERROR(ValidateDType(problem.saliency, "saliency", {DType::kF32}));
+  }
+  if (problem.warm_mask != nullptr) {
+    SPARSEFW_RETURN_IF_ERROR(ValidateSameShape(problem.warm_mask->rows(), problem.warm_mask->cols(),
+                                               weights, "warm_mask"));
+  }
+  SPARSEFW_RETURN_IF_ERROR(
+      ValidateDType(weights, "weights", {DType::kF32, DType::kF16, DType::kBF16}));
+  SPARSEFW_RETURN_IF_ERROR(ValidatePattern(problem.pattern, weights.rows(), weights.cols()));
+
+  SPARSEFW_RETURN_IF_ERROR(ValidateFinite(weights, "weights"));
+  SPARSEFW_RETURN_IF_ERROR(ValidateGram(problem.gram));
+  if (own_saliency) SPARSEFW_RETURN_IF_ERROR(ValidateFinite(problem.saliency, "saliency"));
+  if (problem.warm_mask == nullptr) return absl::OkStatus();
+  return ValidateMaskCounts(*problem.warm_mask, problem.pattern, "warm_mask");
+}
+
+}  // namespace sparsefw

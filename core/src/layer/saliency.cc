@@ -1,0 +1,175 @@
+#include "sparsefw/saliency.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/src/parallel/parallel.h"
+#include "core/src/select/selection.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+constexpr int64_t kRowGrain = 16;
+constexpr int64_t kColumnGrain = 1024;
+
+absl::Status ShapeMismatch(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), "SHAPE_MISMATCH");
+}
+
+absl::Status OptionInvalid(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
+}
+
+absl::Status ValidateInputs(ConstMatrixView weights, std::span<const double> gram_diag,
+                            const SaliencyOptions& options) {
+  if (weights.dtype() == DType::kF64 || weights.dtype() == DType::kBool) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "the dtype of weights must be F32, F16 or BF16; got %s", DTypeName(weights.dtype()))),
+        "DTYPE_UNSUPPORTED");
+  }
+  if (options.method == SaliencyMethod::kMagnitude) return absl::OkStatus();
+  if (std::ssize(gram_diag) != weights.cols()) {
+    return ShapeMismatch(absl::StrFormat(
+        "the diagonal of gram must have one value per input; got %d for weights [%d, %d]",
+        gram_diag.size(), weights.rows(), weights.cols()));
+  }
+  for (size_t col = 0; col < gram_diag.size(); ++col) {
+    if (!(gram_diag[col] >= 0)) {
+      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                            "the diagonal of gram must be at least 0; got gram[%d, %d]=%g", col,
+                            col, gram_diag[col])),
+                        "GRAM_NEGATIVE_DIAGONAL");
+    }
+  }
+  if (options.method == SaliencyMethod::kRia &&
+      !(options.ria_exponent >= 0 && std::isfinite(options.ria_exponent))) {
+    return OptionInvalid(absl::StrFormat("ria_exponent must be finite and at least 0; got %g",
+                                         options.ria_exponent));
+  }
+  return absl::OkStatus();
+}
+
+// sqrt(G_jj)^a: the factor that all weights of a column share.
+std::vector<double> ColumnFactors(std::span<const double> gram_diag, const SaliencyOptions& options,
+                                  int64_t cols) {
+  if (options.method == SaliencyMethod::kMagnitude) {
+    return std::vector<double>(static_cast<size_t>(cols), 1.0);
+  }
+  std::vector<double> factors(gram_diag.size());
+  for (size_t col = 0; col < factors.size(); ++col) {
+    factors[col] = std::sqrt(gram_diag[col]);
+    if (options.method == SaliencyMethod::kRia) {
+      factors[col] = std::pow(factors[col], options.ria_exponent);
+    }
+  }
+  return factors;
+}
+
+// 1 / sum, and 0 for an empty sum.
+double Inverse(double sum) { return sum > 0 ? 1 / sum : 0; }
+
+// 1 / sum_k |W_kj|: every column's sum runs down the rows in order.
+std::vector<double> InverseColumnSums(ConstMatrixView weights) {
+  std::vector<double> inverse(static_cast<size_t>(weights.cols()));
+  ParallelFor(weights.cols(), kColumnGrain, [&](int64_t begin, int64_t end) {
+    std::vector<float> values(static_cast<size_t>(end - begin));
+    double* sums = inverse.data() + begin;
+    for (int64_t row = 0; row < weights.rows(); ++row) {
+      const std::byte* from =
+          weights.row_bytes(row) + static_cast<size_t>(begin) * SizeOf(weights.dtype());
+      ConvertToFloat(from, weights.dtype(), values.size(), values.data());
+      for (size_t i = 0; i < values.size(); ++i) sums[i] += std::fabs(values[i]);
+    }
+    for (size_t i = 0; i < values.size(); ++i) sums[i] = Inverse(sums[i]);
+  });
+  return inverse;
+}
+
+double InverseRowSum(std::span<const float> row) {
+  double sum = 0;
+  for (const float value : row) sum += std::fabs(value);
+  return Inverse(sum);
+}
+
+absl::Status ValidateScores(ConstMatrixView scores, const Pattern& pattern) {
+  SPARSEFW_RETURN_IF_ERROR(ValidatePattern(pattern, scores.rows(), scores.cols()));
+  if (scores.dtype() == DType::kF32) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                        "the dtype of scores must be F32; got %s", DTypeName(scores.dtype()))),
+                    "DTYPE_UNSUPPORTED");
+}
+
+int64_t FixedCount(double alpha, int64_t kept) {
+  return static_cast<int64_t>(std::floor(alpha * static_cast<double>(kept)));
+}
+
+}  // namespace
+
+absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
+                                              std::span<const double> gram_diag,
+                                              const SaliencyOptions& options) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateInputs(weights, gram_diag, options));
+  const bool ria = options.method == SaliencyMethod::kRia;
+  const int64_t cols = weights.cols();
+  const std::vector<double> factors = ColumnFactors(gram_diag, options, cols);
+  const std::vector<double> column_terms = ria ? InverseColumnSums(weights) : std::vector<double>();
+  Matrix<float> scores(weights.rows(), cols);
+  ParallelFor(weights.rows(), kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = scores.row(row);
+      ConvertToFloat(weights.row_bytes(row), weights.dtype(), static_cast<size_t>(cols), out);
+      const double row_term = ria ? InverseRowSum({out, static_cast<size_t>(cols)}) : 0;
+      for (int64_t col = 0; col < cols; ++col) {
+        const auto j = static_cast<size_t>(col);
+        const double share = ria ? row_term + column_terms[j] : 1.0;
+        out[col] =
+            static_cast<float>(std::fabs(static_cast<double>(out[col])) * share * factors[j]);
+      }
+    }
+  });
+  return scores;
+}
+
+absl::StatusOr<Mask> TopScores(ConstMatrixView scores, const Pattern& pattern) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateScores(scores, pattern));
+  const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
+  Mask kept(scores.rows(), scores.cols());
+  if (groups.whole_matrix) {
+    KeepTopOfMatrix(scores, nullptr, groups.capacity, kept);
+  } else {
+    KeepTopOfGroups(scores, nullptr, groups.group_cols, groups.capacity, kept);
+  }
+  return kept;
+}
+
+absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pattern& pattern,
+                              double alpha) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateScores(scores, pattern));
+  if (warm.rows() != scores.rows() || warm.cols() != scores.cols()) {
+    return ShapeMismatch(
+        absl::StrFormat("the warm-start mask must have the shape of the scores; got [%d, %d] "
+                        "for scores [%d, %d]",
+                        warm.rows(), warm.cols(), scores.rows(), scores.cols()));
+  }
+  // The negation catches NaN.
+  if (!(alpha >= 0 && alpha <= 1)) {
+    return OptionInvalid(absl::StrFormat("alpha must be in [0, 1]; got %g", alpha));
+  }
+  const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
+  Mask fixed(scores.rows(), scores.cols());
+  if (groups.whole_matrix) {
+    KeepTopOfMatrix(scores, &warm, FixedCount(alpha, groups.total_kept), fixed);
+  } else {
+    const int64_t kept_of_row = groups.capacity * groups.groups_per_row;
+    KeepTopOfGroups(scores, &warm, scores.cols(), FixedCount(alpha, kept_of_row), fixed);
+  }
+  return fixed;
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,137 @@
+#include "core/src/linalg/blas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "core/src/parallel/parallel.h"
+
+// Weak: absent from other libraries with the CBLAS interface.
+extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
+
+namespace sparsefw {
+namespace {
+
+// Large tiles are faster, but all cores shall have some: by the width alone, so
+// that the number of threads changes no bit.
+int64_t TileOf(int64_t cols) { return cols >= 2048 ? 512 : cols >= 1024 ? 256 : 128; }
+
+void UseOneBlasThread() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
+  });
+}
+
+// CBLAS counts in int; every dimension of a layer fits.
+int Int(int64_t value) { return static_cast<int>(value); }
+
+void CallGemm(int64_t rows, int64_t cols, const GemmArgs<float>& g, const float* a, const float* b,
+              float* c) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols), Int(g.depth), 1.0F,
+              a, Int(g.a_stride), b, Int(g.b_stride), g.accumulate ? 1.0F : 0.0F, c,
+              Int(g.c_stride));
+}
+
+void CallGemm(int64_t rows, int64_t cols, const GemmArgs<double>& g, const double* a,
+              const double* b, double* c) {
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols), Int(g.depth), 1.0, a,
+              Int(g.a_stride), b, Int(g.b_stride), g.accumulate ? 1.0 : 0.0, c, Int(g.c_stride));
+}
+
+int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+// Tall enough that packing B is cheap, small enough that a block stays near
+// 20 ms and that a small product still gives every core something.
+struct Blocking {
+  int64_t rows;
+  int64_t cols;
+};
+Blocking BlockingOf(int64_t rows, int64_t cols, int64_t depth, size_t element_size) {
+  constexpr int64_t kCols = 1024;
+  constexpr int64_t kFlopsOfBlock = int64_t{1} << 31;
+  const int64_t by_time = kFlopsOfBlock / static_cast<int64_t>(element_size / 2) /
+                          std::max<int64_t>(1, std::min(cols, kCols) * depth);
+  const int64_t by_share = CeilDiv(rows, 8);
+  const int64_t block = std::clamp<int64_t>(std::min(by_time, by_share), 64, 256);
+  return {CeilDiv(block, 32) * 32, kCols};
+}
+
+template <typename T>
+bool Gemm(const GemmArgs<T>& args) {
+  UseOneBlasThread();
+  const Blocking block = BlockingOf(args.rows, args.cols, args.depth, sizeof(T));
+  const int64_t col_blocks = CeilDiv(args.cols, block.cols);
+  const int64_t row_blocks = CeilDiv(args.rows, block.rows);
+  ParallelFor(row_blocks * col_blocks, 1, [&](int64_t index, int64_t) {
+    if (args.stop != nullptr && args.stop->requested()) return;
+    const int64_t row = index / col_blocks * block.rows;
+    const int64_t col = index % col_blocks * block.cols;
+    CallGemm(std::min(block.rows, args.rows - row), std::min(block.cols, args.cols - col), args,
+             args.a + row * args.a_stride, args.b + col, args.c + row * args.c_stride + col);
+  });
+  return args.stop == nullptr || !args.stop->requested();
+}
+
+// Adds one tile's products to the sum: the diagonal tile has an upper triangle only.
+void AddTile(const Matrix<float>& tile, int64_t rows, int64_t cols, bool diagonal, double* sum,
+             int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = tile.row(i);
+    double* to = sum + i * stride;
+    for (int64_t j = diagonal ? i : 0; j < cols; ++j) to[j] += static_cast<double>(from[j]);
+  }
+}
+
+}  // namespace
+
+bool GemmF32(const GemmArgs<float>& args) { return Gemm(args); }
+bool GemmF64(const GemmArgs<double>& args) { return Gemm(args); }
+
+SyrkF32::SyrkF32(int64_t cols, int threads) : cols_(cols) {
+  const int64_t tile = std::min(TileOf(cols), cols);
+  const int64_t per_side = CeilDiv(cols, tile);
+  const int64_t count = std::min<int64_t>(threads, per_side * (per_side + 1) / 2);
+  for (int64_t i = 0; i < count; ++i) tiles_.emplace_back(tile, tile);
+}
+
+void SyrkF32::Add(int64_t rows, const float* a, int64_t a_stride, double* sum) {
+  UseOneBlasThread();
+  const int64_t size = TileOf(cols_);
+  const int64_t tiles = CeilDiv(cols_, size);
+  // Every tile of the square is a block; those below the diagonal return at once.
+  ParallelFor(tiles * tiles, 1, [&](int64_t index, int64_t) {
+    const int64_t i = index / tiles * size;
+    const int64_t j = index % tiles * size;
+    if (j < i) return;
+    const int64_t height = std::min(size, cols_ - i);
+    const int64_t width = std::min(size, cols_ - j);
+    Matrix<float> tile = TakeTile();
+    if (i == j) {
+      cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, Int(height), Int(rows), 1.0F, a + i,
+                  Int(a_stride), 0.0F, tile.data(), Int(tile.cols()));
+    } else {
+      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, Int(height), Int(width), Int(rows), 1.0F,
+                  a + i, Int(a_stride), a + j, Int(a_stride), 0.0F, tile.data(), Int(tile.cols()));
+    }
+    AddTile(tile, height, width, i == j, sum + i * cols_ + j, cols_);
+    ReturnTile(std::move(tile));
+  });
+}
+
+// A thread of the arena runs one tile at a time, so there is always one left.
+Matrix<float> SyrkF32::TakeTile() {
+  const MutexLock lock(mutex_);
+  Matrix<float> tile = std::move(tiles_.back());
+  tiles_.pop_back();
+  return tile;
+}
+
+void SyrkF32::ReturnTile(Matrix<float> tile) {
+  const MutexLock lock(mutex_);
+  tiles_.push_back(std::move(tile));
+}
+
+}  // namespace sparsefw

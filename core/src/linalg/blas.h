@@ -1,0 +1,73 @@
+// Dense products for every engine, over any CBLAS.
+//
+// The BLAS library's own threads are switched off once, before the first
+// product: ours are oneTBB's (parallel.h), so that several jobs at once do not
+// oversubscribe the cores. Work is cut into blocks whose boundaries depend on
+// the shape only, so results are the same for any number of threads.
+#ifndef SPARSEFW_CORE_SRC_LINALG_BLAS_H_
+#define SPARSEFW_CORE_SRC_LINALG_BLAS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "sparsefw/matrix.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw {
+
+// C = A B, or C += A B. All row-major; strides in elements.
+//   a [rows, depth]   b [depth, cols]   c [rows, cols], aliases neither
+template <typename T>
+struct GemmArgs {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t depth = 0;
+  const T* a = nullptr;
+  int64_t a_stride = 0;
+  const T* b = nullptr;
+  int64_t b_stride = 0;
+  T* c = nullptr;
+  int64_t c_stride = 0;
+  bool accumulate = false;           // C += A B
+  const StopSignal* stop = nullptr;  // looked at before every block
+};
+
+// Returns false when the stop signal cut the product short; C is then partly
+// written.
+//
+// Threads: parallel in the calling thread's arena; safe to call concurrently.
+// Cost:    2 * rows * cols * depth flops; a block takes some 20 ms at most.
+bool GemmF32(const GemmArgs<float>& args);
+bool GemmF64(const GemmArgs<double>& args);
+
+// sum += A^T A, the upper triangle only (the strictly lower one is not
+// touched): products of one call in fp32, added to `sum` in float64.
+//
+// Memory: up to 1 MiB a thread, all of it taken by the constructor, so that
+//         Add cannot fail half-way.
+// Not thread-safe.
+class SyrkF32 {
+ public:
+  // `threads`: of the arena that Add will be called in.
+  SyrkF32(int64_t cols, int threads);
+
+  // Shapes:  a [rows, cols], row-major; sum [cols, cols], row-major, stride cols
+  // Numeric: the fp32 error grows with rows: a few thousand at most.
+  // Threads: as GemmF32.
+  // Cost:    rows * cols^2 flops.
+  void Add(int64_t rows, const float* a, int64_t a_stride, double* sum);
+
+ private:
+  Matrix<float> TakeTile();
+  void ReturnTile(Matrix<float> tile);
+
+  int64_t cols_;
+  Mutex mutex_;
+  std::vector<Matrix<float>> tiles_ ABSL_GUARDED_BY(mutex_);  // those not in use
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_LINALG_BLAS_H_

@@ -1,0 +1,51 @@
+// Where a matrix holds NaN or infinity.
+#ifndef SPARSEFW_CORE_SRC_LINALG_FINITE_H_
+#define SPARSEFW_CORE_SRC_LINALG_FINITE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "sparsefw/matrix.h"
+
+namespace sparsefw {
+
+// The lowest of the indices that several threads offer.
+class LowestIndex {
+ public:
+  void Offer(int64_t index) {
+    int64_t seen = lowest_.load(std::memory_order_relaxed);
+    while (index < seen && !lowest_.compare_exchange_weak(seen, index)) {
+    }
+  }
+  // True when nothing from `index` on can be the lowest any more.
+  bool IsBelow(int64_t index) const { return lowest_.load(std::memory_order_relaxed) <= index; }
+  std::optional<int64_t> Get() const {
+    const int64_t lowest = lowest_.load();
+    return lowest == kNone ? std::nullopt : std::optional(lowest);
+  }
+
+ private:
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> lowest_{kNone};
+};
+
+struct NonFinite {
+  int64_t row = 0;
+  int64_t col = 0;
+  double value = 0;
+};
+
+// The first in row-major order, on any number of threads; none in a kBool
+// matrix. One parallel read.
+std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix);
+
+double ValueAt(ConstMatrixView matrix, int64_t row, int64_t col);
+
+// Rows of a block of a parallel pass over a matrix.
+inline int64_t RowGrain(int64_t cols) { return cols >= 65536 ? 1 : 65536 / (cols < 1 ? 1 : cols); }
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_LINALG_FINITE_H_

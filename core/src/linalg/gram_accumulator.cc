@@ -1,0 +1,175 @@
+#include "core/src/linalg/gram_accumulator.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/linalg/widen.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+absl::Status Invalid(std::string_view reason, const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), reason);
+}
+
+absl::Status OutOfMemory(int64_t d_in) {
+  return WithReason(absl::ResourceExhaustedError(
+                        absl::StrFormat("no memory for a Gram accumulation of d_in=%d", d_in)),
+                    "OUT_OF_MEMORY");
+}
+
+void CopyTokens(ConstMatrixView from, int64_t first, Matrix<float>& to) {
+  ParallelFor(from.rows(), RowGrain(from.cols()), [&](int64_t begin, int64_t end) {
+    const auto cols = static_cast<size_t>(from.cols());
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = to.row(first + row);
+      if (from.dtype() == DType::kF16) {
+        cpu::Widen(from.row<Half>(row), cols, out);
+      } else if (from.dtype() == DType::kBF16) {
+        cpu::Widen(from.row<BFloat16>(row), cols, out);
+      } else {
+        std::copy_n(from.row<float>(row), cols, out);
+      }
+    }
+  });
+}
+
+// The upper triangle of (G + G^T) / 2.
+void AddSymmetrised(ConstMatrixView gram, Matrix<double>& sum) {
+  constexpr int64_t kTile = 64;  // rows of a tile and columns of its mirror image stay in cache
+  ParallelFor(gram.rows(), kTile, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < gram.cols(); first += kTile) {
+      const int64_t last = std::min(gram.cols(), first + kTile);
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = std::max(i, first); j < last; ++j) {
+          sum(i, j) += (ValueAt(gram, i, j) + ValueAt(gram, j, i)) / 2;
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+absl::Status ValidateChunk(ConstMatrixView chunk, int64_t d_in, int64_t tokens_before) {
+  if (chunk.dtype() == DType::kF64 || chunk.dtype() == DType::kBool) {
+    return Invalid("DTYPE_UNSUPPORTED",
+                   absl::StrFormat("the dtype of activations must be one of F32, F16, BF16; got %s",
+                                   DTypeName(chunk.dtype())));
+  }
+  if (chunk.cols() != d_in || chunk.stride() < chunk.cols() || chunk.rows() < 0) {
+    return Invalid("SHAPE_MISMATCH",
+                   absl::StrFormat("activations must be [tokens, %d]; got [%d, %d] with stride %d",
+                                   d_in, chunk.rows(), chunk.cols(), chunk.stride()));
+  }
+  const std::optional<NonFinite> found = FindNonFinite(chunk);
+  if (!found) return absl::OkStatus();
+  return Invalid("NON_FINITE",
+                 absl::StrFormat("activations must be finite; got activations[%d, %d]=%g",
+                                 tokens_before + found->row, found->col, found->value));
+}
+
+absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t token_count) {
+  if (gram.rows() != d_in || gram.cols() != d_in) {
+    return Invalid("SHAPE_MISMATCH", absl::StrFormat("gram must be [%d, %d]; got [%d, %d]", d_in,
+                                                     d_in, gram.rows(), gram.cols()));
+  }
+  if (token_count < 0) {
+    return Invalid("OPTION_INVALID",
+                   absl::StrFormat("token_count must be at least 0; got %d", token_count));
+  }
+  return ValidateGram(gram);
+}
+
+absl::StatusOr<std::unique_ptr<GramAccumulator>> CpuGramAccumulator::Create(int64_t d_in,
+                                                                            int threads) {
+  if (d_in < 1) {
+    return Invalid("SHAPE_MISMATCH", absl::StrFormat("d_in must be at least 1; got %d", d_in));
+  }
+  try {
+    return std::unique_ptr<GramAccumulator>(new CpuGramAccumulator(d_in, threads));
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(d_in);
+  }
+}
+
+absl::Status CpuGramAccumulator::Add(ConstMatrixView chunk) {
+  absl::Status status;
+  arena_.Execute([&] {
+    status = ValidateChunk(chunk, d_in(), token_count_);
+    if (!status.ok() || chunk.rows() == 0) return;
+    status = AddRows(chunk);
+  });
+  if (status.ok()) token_count_ += chunk.rows();
+  return status;
+}
+
+absl::Status CpuGramAccumulator::AddRows(ConstMatrixView chunk) {
+  const auto direct = [&](int64_t rows) {  // a block that need not be copied
+    return chunk.dtype() == DType::kF32 && waiting_ == 0 && rows >= kGramBlockTokens;
+  };
+  const bool all_direct = direct(chunk.rows()) && chunk.rows() % kGramBlockTokens == 0;
+  if (block_.size() == 0 && !all_direct) {
+    try {
+      // The one allocation comes before the first change of the sum.
+      block_ = Matrix<float>(kGramBlockTokens, d_in());
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory(d_in());
+    }
+  }
+  for (int64_t first = 0; first < chunk.rows();) {
+    const int64_t left = chunk.rows() - first;
+    if (direct(left)) {
+      product_.Add(kGramBlockTokens, chunk.row<float>(first), chunk.stride(), sum_.data());
+      first += kGramBlockTokens;
+      continue;
+    }
+    const int64_t count = std::min(kGramBlockTokens - waiting_, left);
+    CopyTokens(chunk.Rows(first, count), waiting_, block_);
+    waiting_ += count;
+    first += count;
+    if (waiting_ == kGramBlockTokens) AddBlock(kGramBlockTokens);
+  }
+  return absl::OkStatus();
+}
+
+void CpuGramAccumulator::AddBlock(int64_t tokens) {
+  product_.Add(tokens, block_.data(), d_in(), sum_.data());
+  waiting_ = 0;
+}
+
+absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_count) {
+  absl::Status status;
+  arena_.Execute([&] {
+    status = ValidatePartialGram(gram, d_in(), token_count);
+    if (status.ok()) AddSymmetrised(gram, sum_);
+  });
+  if (status.ok()) token_count_ += token_count;
+  return status;
+}
+
+absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
+  arena_.Execute([&] {
+    if (waiting_ > 0) AddBlock(waiting_);
+    constexpr int64_t kTile = 64;
+    // Columns of the sum's upper triangle are read in tiles, not one by one.
+    ParallelFor(d_in(), kTile, [&](int64_t begin, int64_t end) {
+      for (int64_t left = begin; left < end; left += kTile) {
+        const int64_t right = std::min(end, left + kTile);
+        for (int64_t i = first; i < first + count; ++i) {
+          double* row = rows + (i - first) * d_in();
+          for (int64_t j = left; j < right; ++j) row[j] = i <= j ? sum_(i, j) : sum_(j, i);
+        }
+      }
+    });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw

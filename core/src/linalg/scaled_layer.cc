@@ -1,0 +1,126 @@
+#include "core/src/linalg/scaled_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+constexpr int64_t kConversionRows = 64;
+
+absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, Workers& workers) {
+  const RowBlocks blocks{matrix.rows(), kConversionRows};
+  std::vector<double> largest(static_cast<size_t>(blocks.count()));
+  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+    std::vector<double> values(static_cast<size_t>(matrix.cols()));
+    double result = 0;
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      ConvertToDouble(matrix.row_bytes(row), matrix.dtype(), values.size(), values.data());
+      for (const double value : values) result = std::max(result, std::abs(value));
+    }
+    largest[static_cast<size_t>(block)] = result;
+  }));
+  return *std::max_element(largest.begin(), largest.end());
+}
+
+template <typename Real>
+absl::Status LoadWeights(ConstMatrixView weights, double factor, Matrix<Real>& out,
+                         Workers& workers) {
+  const RowBlocks blocks{weights.rows(), kConversionRows};
+  return workers.ForEach(blocks.count(), [&](int64_t block) {
+    std::vector<double> values(static_cast<size_t>(weights.cols()));
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      ConvertToDouble(weights.row_bytes(row), weights.dtype(), values.size(), values.data());
+      std::transform(values.begin(), values.end(), out.row(row),
+                     [&](double value) { return static_cast<Real>(value * factor); });
+    }
+  });
+}
+
+// One square tile of (G + G^T)/2 and, by symmetry, the one across the diagonal.
+template <typename T, typename Real, typename Gram>
+void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64_t tile_col,
+                    Gram& out) {
+  const int64_t row_end = std::min(tile_row + kConversionRows, gram.rows());
+  const int64_t col_end = std::min(tile_col + kConversionRows, gram.cols());
+  for (int64_t i = tile_row; i < row_end; ++i) {
+    for (int64_t j = tile_col; j < col_end; ++j) {
+      // Scaled first: the sum of two entries near the largest double overflows.
+      const double upper = static_cast<double>(gram.row<T>(i)[j]) * factor;
+      const double lower = static_cast<double>(gram.row<T>(j)[i]) * factor;
+      const auto mean = static_cast<Real>(0.5 * (upper + lower));
+      out(i, j) = mean;
+      out(j, i) = mean;
+    }
+  }
+}
+
+template <typename Real, typename Gram>
+absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out, Workers& workers) {
+  const RowBlocks blocks{gram.rows(), kConversionRows};
+  return workers.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t col = blocks.begin(block); col < gram.cols(); col += kConversionRows) {
+      if (gram.dtype() == DType::kF64) {
+        SymmetriseTile<double, Real>(gram, factor, blocks.begin(block), col, out);
+      } else {
+        SymmetriseTile<float, Real>(gram, factor, blocks.begin(block), col, out);
+      }
+    }
+  });
+}
+
+template <typename Real, typename Gram>
+absl::StatusOr<Layer<Real, Gram>> LoadAs(ConstMatrixView weights, ConstMatrixView gram,
+                                         Gram storage, const Scale& scale, Workers& workers) {
+  Layer<Real, Gram> layer;
+  layer.rows = weights.rows();
+  layer.cols = weights.cols();
+  layer.words = (layer.cols + 63) / 64;
+  layer.weights = Matrix<Real>(layer.rows, layer.stride());
+  layer.gram = std::move(storage);
+  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, workers));
+  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, workers));
+  return layer;
+}
+
+}  // namespace
+
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers) {
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(weights, workers));
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_gram, MaxAbs(gram, workers));
+  return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
+}
+
+template <typename Real>
+absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
+                                             const Scale& scale, Workers& workers) {
+  const int64_t words = (weights.cols() + 63) / 64;
+  return LoadAs<Real>(weights, gram, Matrix<Real>(weights.cols(), words * 64), scale, workers);
+}
+
+template <typename Real>
+absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
+                                            const Scale& scale, Workers& workers) {
+  const int64_t words = (weights.cols() + 63) / 64;
+  return LoadAs<Real>(weights, gram, Panels<Real>(weights.cols(), words), scale, workers);
+}
+
+template absl::StatusOr<ScaledLayer<float>> LoadScaled(ConstMatrixView, ConstMatrixView,
+                                                       const Scale&, Workers&);
+template absl::StatusOr<ScaledLayer<double>> LoadScaled(ConstMatrixView, ConstMatrixView,
+                                                        const Scale&, Workers&);
+template absl::StatusOr<PanelLayer<float>> LoadPanels(ConstMatrixView, ConstMatrixView,
+                                                      const Scale&, Workers&);
+template absl::StatusOr<PanelLayer<double>> LoadPanels(ConstMatrixView, ConstMatrixView,
+                                                       const Scale&, Workers&);
+
+RowBlocks BlocksOf(int64_t rows, int64_t stride) {
+  constexpr int64_t kBlockElements = 32 * 1024;
+  return {rows, std::max<int64_t>(1, kBlockElements / stride)};
+}
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,53 @@
+// A bit per weight, in 64-bit words: the form in which the kernels use sets of
+// coordinates. Rows start on a word; padding bits are zero.
+#ifndef SPARSEFW_CORE_SRC_SELECT_BIT_ROWS_H_
+#define SPARSEFW_CORE_SRC_SELECT_BIT_ROWS_H_
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cpu {
+
+class BitRows {
+ public:
+  BitRows() = default;
+  BitRows(int64_t rows, int64_t cols) : bits_(rows, (cols + 63) / 64) {}
+  // The bytes of a mask's row are those of its words: the lowest column is the
+  // lowest bit in both, and padding is zero.
+  explicit BitRows(const Mask& mask) : BitRows(mask.rows(), mask.cols()) {
+    static_assert(std::endian::native == std::endian::little);
+    for (int64_t row = 0; row < mask.rows(); ++row) {
+      std::memcpy(bits_.row(row), mask.row(row), static_cast<size_t>(mask.row_bytes()));
+    }
+  }
+
+  int64_t words() const { return bits_.cols(); }
+  uint64_t* row(int64_t row) { return bits_.row(row); }
+  const uint64_t* row(int64_t row) const { return bits_.row(row); }
+  bool Get(int64_t row, int64_t col) const { return (bits_(row, col >> 6) >> (col & 63)) & 1; }
+  void Set(int64_t row, int64_t col) { bits_(row, col >> 6) |= uint64_t{1} << (col & 63); }
+  void Flip(int64_t row, int64_t col) { bits_(row, col >> 6) ^= uint64_t{1} << (col & 63); }
+
+ private:
+  Matrix<uint64_t> bits_;
+};
+
+// Calls body(col) for every set bit of word `word` of a row, in ascending order.
+template <typename Body>
+void ForEachBit(uint64_t bits, int64_t word, const Body& body) {
+  for (; bits != 0; bits &= bits - 1) body(word * 64 + std::countr_zero(bits));
+}
+
+inline int64_t CountBits(const uint64_t* words, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t word = 0; word < count; ++word) sum += std::popcount(words[word]);
+  return sum;
+}
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_SELECT_BIT_ROWS_H_

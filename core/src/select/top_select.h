@@ -1,0 +1,143 @@
+// Exact selection of the largest keys of a whole matrix, with the order of
+// ties fixed: of equal keys the higher row-major index wins.
+//
+// Radix selection: each pass counts one digit of the keys that agree with the
+// digits found so far. Counts are integers, so the result does not depend on
+// the order of the blocks; no copy of the keys is made.
+#ifndef SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_
+#define SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/src/parallel/workers.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+
+// Maps floats to integers of the same order; -0 and 0 are one.
+inline uint32_t OrderedBits(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value + 0.0F);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+struct TopSelectArgs {
+  RowBlocks blocks;
+  int key_bits = 32;  // the keys are below 2^key_bits
+  int64_t count = 0;  // how many to take
+};
+
+// visit(row, sink) calls sink(col, key) for every eligible coordinate of the
+// row, in ascending order of columns, the same ones every time.
+// take(row, col, key) is called once for each of the `count` largest, or for
+// all if there are fewer; rows concurrently.
+template <typename Visit, typename Take>
+class TopSelection {
+ public:
+  TopSelection(const TopSelectArgs& args, Workers& workers, const Visit& visit, const Take& take)
+      : args_(args), workers_(workers), visit_(visit), take_(take) {}
+
+  absl::Status Run() {
+    if (args_.count <= 0) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(FindThreshold());
+    SPARSEFW_RETURN_IF_ERROR(ShareTies());
+    return TakeAll();
+  }
+
+ private:
+  static constexpr int kDigitBits = 11;
+  static constexpr size_t kDigits = size_t{1} << kDigitBits;
+  using Histogram = std::array<int64_t, kDigits>;
+
+  // After it `threshold_` is the count-th largest key and `ties_` how many of
+  // the keys equal to it are taken; 0 and all where there are fewer.
+  absl::Status FindThreshold() {
+    int shift = (args_.key_bits + kDigitBits - 1) / kDigitBits * kDigitBits;
+    ties_ = args_.count;
+    uint64_t prefix = 0;
+    while (shift > 0) {
+      shift -= kDigitBits;
+      Histogram histogram{};
+      SPARSEFW_RETURN_IF_ERROR(CountDigits(shift, prefix, histogram));
+      size_t digit = kDigits - 1;
+      while (digit > 0 && histogram[digit] < ties_) ties_ -= histogram[digit--];
+      prefix = (prefix << kDigitBits) | digit;
+    }
+    threshold_ = prefix;
+    return absl::OkStatus();
+  }
+
+  absl::Status CountDigits(int shift, uint64_t prefix, Histogram& histogram) {
+    Mutex mutex;
+    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+      Histogram local{};
+      for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
+        visit_(row, [&](int64_t, uint64_t key) {
+          const uint64_t digits = key >> shift;
+          if (Higher(digits) == prefix) ++local[digits % kDigits];
+        });
+      }
+      const MutexLock lock(mutex);
+      for (size_t digit = 0; digit < kDigits; ++digit) histogram[digit] += local[digit];
+    });
+  }
+
+  static uint64_t Higher(uint64_t digits) { return digits >> kDigitBits; }
+
+  // How many of its own ties each block takes: the last blocks first.
+  absl::Status ShareTies() {
+    ties_of_block_.assign(static_cast<size_t>(args_.blocks.count()), 0);
+    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+      int64_t ties = 0;
+      for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
+        visit_(row, [&](int64_t, uint64_t key) { ties += key == threshold_ ? 1 : 0; });
+      }
+      ties_of_block_[static_cast<size_t>(block)] = ties;
+    }));
+    for (auto ties = ties_of_block_.rbegin(); ties != ties_of_block_.rend(); ++ties) {
+      *ties = std::min(*ties, ties_);
+      ties_ -= *ties;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeAll() {
+    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+      std::vector<int64_t> tied;
+      int64_t ties_left = ties_of_block_[static_cast<size_t>(block)];
+      for (int64_t row = args_.blocks.end(block) - 1; row >= args_.blocks.begin(block); --row) {
+        tied.clear();
+        visit_(row, [&](int64_t col, uint64_t key) {
+          if (key > threshold_) take_(row, col, key);
+          if (key == threshold_) tied.push_back(col);
+        });
+        for (; !tied.empty() && ties_left > 0; --ties_left, tied.pop_back()) {
+          take_(row, tied.back(), threshold_);
+        }
+      }
+    });
+  }
+
+  const TopSelectArgs args_;
+  Workers& workers_;
+  const Visit& visit_;
+  const Take& take_;
+  uint64_t threshold_ = 0;
+  int64_t ties_ = 0;
+  std::vector<int64_t> ties_of_block_;
+};
+
+template <typename Visit, typename Take>
+absl::Status TakeTop(const TopSelectArgs& args, Workers& workers, const Visit& visit,
+                     const Take& take) {
+  return TopSelection<Visit, Take>(args, workers, visit, take).Run();
+}
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_

@@ -1,0 +1,200 @@
+// EstimateDeviceBytes against what an engine holds on the emulated device.
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/src/cuda/runtime/cuda_backend.h"
+#include "core/src/cuda/runtime/device_bytes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sparsefw/backend.h"
+#include "tests/core/engines/engine_kinds.h"
+#include "tests/cuda_on_host/control.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/random_layers.h"
+#include "tests/testing/starting_point.h"
+
+namespace sparsefw {
+namespace {
+
+using testing::IsOk;
+
+struct Case {
+  std::string name;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  Pattern pattern;
+  WorkAsked work;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// Small and large layers; what follows from the dtypes of W and G; each of the
+// stages that may hold most.
+std::vector<Case> Cases() {
+  const Pattern whole = Pattern::Unstructured(0.6);
+  const Pattern per_row = Pattern::PerRow(0.5);
+  const Pattern two_four = Pattern::KeepOfGroup(2, 4);
+  return {
+      {"plain", 1024, 1024, whole, {}},
+      {"plain_bf16", 1100, 1000, per_row, {.weights = DType::kBF16}},
+      {"plain_f64_gram", 1024, 1024, two_four, {.gram = DType::kF64}},
+      {"float64", 1000, 1000, whole, {}},
+      {"float64_f64_gram", 2400, 400, per_row, {.gram = DType::kF64}},
+      {"tf32", 1000, 900, whole, {.product_precision = ProductPrecision::kTf32}},
+      {"wide", 400, 3000, two_four, {.weights = DType::kBF16}},
+      {"tall", 5000, 256, whole, {}},
+      {"swaps", 1024, 1024, whole, {.swaps = true}},
+      {"swaps_tall", 3000, 400, per_row, {.swaps = true, .weights = DType::kBF16}},
+      {"swaps_float64", 1000, 1000, two_four, {.swaps = true, .gram = DType::kF64}},
+      {"reconstruct", 1024, 1024, two_four, {.reconstruct = true}},
+      {"reconstruct_tall", 2500, 512, whole, {.reconstruct = true, .weights = DType::kBF16}},
+      {"reconstruct_float64", 1000, 1000, per_row, {.reconstruct = true}},
+      {"all", 1100, 1024, whole, {.swaps = true, .reconstruct = true, .gram = DType::kF64}},
+      {"sweep", 1024, 1024, per_row, {.sweep = true}},
+      {"one_shot", 1024, 1024, per_row, {.iterates = false}},
+      {"one_shot_f64_gram", 200, 1500, per_row, {.iterates = false, .gram = DType::kF64}},
+      {"one_shot_reconstruct", 1024, 1024, whole, {.reconstruct = true, .iterates = false}},
+      {"one_shot_swaps", 1024, 1024, whole, {.swaps = true, .iterates = false}},
+  };
+}
+
+// A layer that is quick to make: a dominant diagonal, a little beside it.
+Matrix<float> Weights(int64_t rows, int64_t cols) {
+  testing::Random random(7);
+  Matrix<float> weights(rows, cols);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      weights.row(row)[col] = static_cast<float>(random.Uniform() - 0.5);
+    }
+  }
+  return weights;
+}
+
+Matrix<float> Gram(int64_t cols) {
+  Matrix<float> gram(cols, cols);
+  for (int64_t row = 0; row < cols; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      gram.row(row)[col] = row == col ? 2.0F : 0.5F / static_cast<float>(cols + row + col);
+    }
+  }
+  return gram;
+}
+
+// What the solver calls, the long loops cut short after all has been allocated.
+absl::Status Work(Engine& engine, const testing::StartingPoint& start, const DeviceGram* gram,
+                  const WorkAsked& asked) {
+  EngineProblem problem = start.problem();
+  problem.shared = asked.sweep;
+  problem.device_gram = gram;
+  for (int times = asked.sweep ? 2 : 1; times > 0; --times) {
+    SPARSEFW_RETURN_IF_ERROR(engine.Load(problem));
+    SPARSEFW_RETURN_IF_ERROR(engine.Loss(start.warm).status());
+    if (asked.iterates) {
+      SPARSEFW_RETURN_IF_ERROR(engine.Step({.count = 1}).status());
+      SPARSEFW_ASSIGN_OR_RETURN(const RoundedMask rounded, engine.Round());
+      SPARSEFW_RETURN_IF_ERROR(engine.Loss(rounded.mask).status());
+      SPARSEFW_RETURN_IF_ERROR(engine.Step({.measure_drift = true}).status());
+    }
+    if (asked.swaps) {
+      int looks = 0;
+      SPARSEFW_ASSIGN_OR_RETURN(
+          const RefinedMask refined,
+          engine.Refine(start.warm, {.out_of_time = [&] { return ++looks > 1; }}));
+      SPARSEFW_RETURN_IF_ERROR(engine.Loss(refined.mask).status());
+    }
+    if (asked.reconstruct) {
+      int looks = 0;
+      SPARSEFW_ASSIGN_OR_RETURN(
+          const Matrix<float> solved,
+          engine.Reconstruct(start.warm, {.out_of_time = [&] { return ++looks > 2; }}));
+      SPARSEFW_RETURN_IF_ERROR(engine.LossOfWeights(solved).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+class DeviceBytesTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
+  const Case& c = GetParam();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
+  const Backend& backend = *backends.front();
+  const Matrix<float> plain_weights = Weights(c.rows, c.cols);
+  const Matrix<float> plain_gram = Gram(c.cols);
+  const testing::TypedMatrix weights(plain_weights.view(), c.work.weights);
+  const testing::TypedMatrix gram(plain_gram.view(), c.work.gram);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto start,
+      testing::MakeStartingPoint(weights.view(), gram.view(), c.pattern, {}, 0.5));
+
+  for (const bool given : {false, true}) {
+    SCOPED_TRACE(given ? "a Gram that is there already" : "the engine's own Gram");
+    ASSERT_EQ(cuda_on_host::AllocatedBytes(), 0U);
+    cuda_on_host::ResetPeak();
+    {
+      std::shared_ptr<const DeviceGram> resident;
+      if (given) {
+        SPARSEFW_ASSERT_OK_AND_ASSIGN(resident, backend.UploadGram(gram.view(), nullptr));
+      }
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const auto engine, backend.CreateEngine({.product_precision = c.work.product_precision}));
+      ASSERT_THAT(Work(*engine, start, resident.get(), c.work), IsOk());
+    }
+    EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);
+    const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
+    WorkAsked asked = c.work;
+    asked.device_gram = given;
+    const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, asked) +
+                             (given ? backend.DeviceGramBytes(c.cols, c.work.gram) : 0);
+    EXPECT_GE(estimate, peak);
+    EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
+    // Without the workspace, which would hide an error of a small layer.
+    const int64_t workspace = cuda::WorkspaceBytes(c.rows, c.cols);
+    EXPECT_LE(estimate - workspace, (peak - workspace) * 11 / 10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Work, DeviceBytesTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
+  for (const char* name : {"cpu", "reference"}) {
+    EXPECT_EQ((*FindBackend(name))->EstimateDeviceBytes(4096, 4096, {.swaps = true}), 0) << name;
+    EXPECT_EQ((*FindBackend(name))->DeviceGramBytes(4096, DType::kF64), 0) << name;
+  }
+}
+
+TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
+  const Backend& backend = *backends.front();
+  const Matrix<float> weights = Weights(64, 512);
+  const Matrix<float> gram = Gram(512);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto start,
+      testing::MakeStartingPoint(weights.view(), gram.view(), Pattern::PerRow(0.5), {}, 0.5));
+  const int64_t gram_bytes = gram.size() * 4;
+  const int64_t before = cuda_on_host::CopiedToDevice();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto resident, backend.UploadGram(gram.view(), nullptr));
+  EXPECT_EQ(cuda_on_host::CopiedToDevice() - before, gram_bytes);
+  for (const DeviceGram* given : {resident.get(), static_cast<const DeviceGram*>(nullptr)}) {
+    const int64_t first = cuda_on_host::CopiedToDevice();
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend.CreateEngine({}));
+    ASSERT_THAT(Work(*engine, start, given, {.swaps = true, .reconstruct = true}), IsOk());
+    for (int times = 3; times > 0; --times) ASSERT_THAT(engine->Loss(start.warm), IsOk());
+    const int64_t copied = cuda_on_host::CopiedToDevice() - first;
+    // W for the scale, for the layer and for every loss, and little else.
+    EXPECT_LT(copied, 12 * weights.size() * 4 + (given == nullptr ? gram_bytes : 0));
+    EXPECT_GE(copied, given == nullptr ? gram_bytes : 0);
+  }
+}
+
+TEST(DeviceBytesTest, LargeLayersDoNotOverflow) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
+  const int64_t side = int64_t{1} << 17;
+  // W, E, U, x, saliency and G in float32.
+  EXPECT_GT(backends.front()->EstimateDeviceBytes(side, side, {}), 6 * 4 * side * side);
+}
+
+}  // namespace
+}  // namespace sparsefw

@@ -1,0 +1,143 @@
+#include "core/src/linalg/blas.h"
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "core/src/parallel/parallel.h"
+#include "gtest/gtest.h"
+#include "tests/testing/random_layers.h"
+
+namespace sparsefw {
+namespace {
+
+using ::sparsefw::testing::Random;
+
+template <typename T>
+Matrix<T> RandomMatrix(int64_t rows, int64_t cols, uint64_t seed) {
+  Random random(seed);
+  Matrix<T> matrix(rows, cols);
+  for (T& value : matrix.span()) value = static_cast<T>(random.Normal());
+  return matrix;
+}
+
+bool Multiply(const GemmArgs<float>& args) { return GemmF32(args); }
+bool Multiply(const GemmArgs<double>& args) { return GemmF64(args); }
+
+template <typename T>
+GemmArgs<T> ArgsOf(const Matrix<T>& a, const Matrix<T>& b, Matrix<T>& c) {
+  GemmArgs<T> args;
+  args.rows = a.rows();
+  args.cols = b.cols();
+  args.depth = a.cols();
+  args.a = a.data();
+  args.a_stride = a.cols();
+  args.b = b.data();
+  args.b_stride = b.cols();
+  args.c = c.data();
+  args.c_stride = c.cols();
+  return args;
+}
+
+template <typename T>
+void ExpectProduct(int64_t rows, int64_t cols, int64_t depth, double tolerance) {
+  const Matrix<T> a = RandomMatrix<T>(rows, depth, 1);
+  const Matrix<T> b = RandomMatrix<T>(depth, cols, 2);
+  for (const bool accumulate : {false, true}) {
+    Matrix<T> c = RandomMatrix<T>(rows, cols, 3);
+    const Matrix<T> before = RandomMatrix<T>(rows, cols, 3);
+    GemmArgs<T> args = ArgsOf(a, b, c);
+    args.accumulate = accumulate;
+    ASSERT_TRUE(Multiply(args));
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) {
+        double expected = accumulate ? static_cast<double>(before(i, j)) : 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          expected += static_cast<double>(a(i, k)) * static_cast<double>(b(k, j));
+        }
+        ASSERT_NEAR(static_cast<double>(c(i, j)), expected, tolerance) << i << ", " << j;
+      }
+    }
+  }
+}
+
+class GemmTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
+
+TEST_P(GemmTest, IsTheProduct) {
+  const auto [rows, cols, depth] = GetParam();
+  ExpectProduct<float>(rows, cols, depth, 1e-4);
+  ExpectProduct<double>(rows, cols, depth, 1e-12);
+}
+
+// Below, at and beyond the blocks of rows (64) and columns (1024).
+INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,
+                         ::testing::Values(std::tuple(1, 1, 1), std::tuple(3, 5, 2),
+                                           std::tuple(64, 1024, 16), std::tuple(65, 1025, 3),
+                                           std::tuple(600, 40, 33)));
+
+TEST(GemmTest, StridesAreHonoured) {
+  const Matrix<float> a = RandomMatrix<float>(8, 10, 1);
+  const Matrix<float> b = RandomMatrix<float>(6, 9, 2);
+  Matrix<float> c(8, 12);
+  GemmArgs<float> args = ArgsOf(a, b, c);
+  args.cols = 7;
+  args.depth = 6;
+  ASSERT_TRUE(GemmF32(args));
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 12; ++j) {
+      float expected = 0;
+      for (int64_t k = 0; k < 6 && j < 7; ++k) expected += a(i, k) * b(k, j);
+      EXPECT_NEAR(c(i, j), expected, 1e-5F);
+    }
+  }
+}
+
+TEST(GemmTest, SameBitsOnAnyNumberOfThreads) {
+  const Matrix<float> a = RandomMatrix<float>(300, 200, 1);
+  const Matrix<float> b = RandomMatrix<float>(200, 1100, 2);
+  Matrix<float> one(300, 1100);
+  Matrix<float> many(300, 1100);
+  Arena(1).Execute([&] { EXPECT_TRUE(GemmF32(ArgsOf(a, b, one))); });
+  Arena(0).Execute([&] { EXPECT_TRUE(GemmF32(ArgsOf(a, b, many))); });
+  EXPECT_EQ(std::memcmp(one.data(), many.data(), one.span().size_bytes()), 0);
+}
+
+TEST(GemmTest, StopsWhenAsked) {
+  StopSignal stop;
+  const Matrix<double> a = RandomMatrix<double>(4, 4, 1);
+  Matrix<double> c(4, 4);
+  GemmArgs<double> args = ArgsOf(a, a, c);
+  args.stop = &stop;
+  EXPECT_TRUE(GemmF64(args));
+  stop.Request();
+  Matrix<double> untouched(4, 4);
+  args.c = untouched.data();
+  EXPECT_FALSE(GemmF64(args));
+  for (const double value : untouched.span()) EXPECT_EQ(value, 0);
+}
+
+class SyrkTest : public ::testing::TestWithParam<int64_t> {};
+
+// Below, at and beyond the tile (512).
+INSTANTIATE_TEST_SUITE_P(Cols, SyrkTest, ::testing::Values(1, 5, 512, 530));
+
+TEST_P(SyrkTest, AddsToTheUpperTriangleOnly) {
+  const int64_t cols = GetParam();
+  const Matrix<float> a = RandomMatrix<float>(20, cols, 1);
+  const Matrix<double> expected = testing::GramOf(a.view());
+  Matrix<double> sum(cols, cols);
+  for (double& value : sum.span()) value = 1;
+  Arena arena(0);
+  SyrkF32 product(cols, arena.threads());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    arena.Execute([&] { product.Add(20, a.data(), cols, sum.data()); });
+  }
+  for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      ASSERT_NEAR(sum(i, j), j < i ? 1 : 1 + 2 * expected(i, j), 1e-4) << i << ", " << j;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw
