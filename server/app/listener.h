@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
-#include "server/rpc/prune_service.h"
-#include "server/rpc/rpc_context.h"
-#include "server/rpc/tensor_service.h"
+#include "server/rpc/calls/prune_service.h"
+#include "server/rpc/calls/tensor_service.h"
+#include "server/rpc/runtime/rpc_context.h"
 
 namespace sparsefw::server {
 

@@ -16,9 +16,9 @@
 #include "server/app/solver_runner.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
-#include "server/rpc/prune_service.h"
-#include "server/rpc/status_converter.h"
-#include "server/rpc/tensor_service.h"
+#include "server/rpc/calls/prune_service.h"
+#include "server/rpc/calls/tensor_service.h"
+#include "server/rpc/convert/status_converter.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

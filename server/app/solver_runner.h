@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/jobs/job_manager.h"
-#include "server/rpc/transient_tensors.h"
+#include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mutex.h"

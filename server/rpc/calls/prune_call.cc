@@ -1,0 +1,196 @@
+#include "server/rpc/calls/prune_call.h"
+
+#include <utility>
+
+#include "server/rpc/convert/convert.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+int64_t DataBytes(const v1::PruneRequest& request) {
+  switch (request.message_case()) {
+    case v1::PruneRequest::kWeight:
+      return static_cast<int64_t>(request.weight().data().size());
+    case v1::PruneRequest::kGram:
+      return static_cast<int64_t>(request.gram().data().size());
+    case v1::PruneRequest::kActivations:
+      return static_cast<int64_t>(request.activations().data().size());
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
+    : Call(context, "PruneService/Prune", rpc), intake_(context), stream_(context, this) {}
+
+std::shared_ptr<PruneCall> PruneCall::Self() {
+  return std::static_pointer_cast<PruneCall>(shared_from_this());
+}
+
+void PruneCall::Start() {
+  if (!Open()) return;
+  if (const absl::Status status = context().registry->Admit(); !status.ok()) return Close(status);
+  stream_.Read();
+}
+
+bool PruneCall::IsClosed() {
+  MutexLock lock(mutex_);
+  return closed();
+}
+
+// What comes after the job was accepted is not read.
+void PruneCall::StartReadIfOpen(v1::PruneRequest* request) {
+  MutexLock lock(mutex_);
+  if (!closed() && !accepted_) StartRead(request);
+}
+
+void PruneCall::OnReadDone(bool ok) {
+  if (!ok) {
+    stream_.Post([self = Self()] { self->HandleEnd(); });
+    return;
+  }
+  const int64_t bytes = DataBytes(stream_.incoming());
+  context().metrics->BytesReceived(method(), bytes);
+  stream_.OnRead(bytes, Self());
+}
+
+void PruneCall::Handle(const v1::PruneRequest& request) {
+  if (stage_ != Stage::kIntake || IsClosed()) return;
+  const absl::StatusOr<bool> complete = intake_.Take(request);
+  if (!complete.ok()) {
+    if (DataBytes(request) > 0) context().metrics->ChunkRejected(ReasonOf(complete.status()));
+    return Close(complete.status());
+  }
+  if (*complete) Submit();
+}
+
+void PruneCall::HandleEnd() {
+  if (stage_ != Stage::kIntake || IsClosed()) return;
+  if (const absl::Status status = intake_.EndOfStream(); !status.ok()) return Close(status);
+  Submit();
+}
+
+void PruneCall::Submit() {
+  const absl::StatusOr<Job> job = intake_.Submit();
+  if (!job.ok()) return Close(job.status());
+  job_ = job->name;
+  context().prune_streams->Attach(job_);
+  {
+    MutexLock lock(mutex_);
+    accepted_ = true;
+  }
+  feed_ = std::make_shared<JobFeed>([weak = std::weak_ptr<PruneCall>(Self())] {
+    if (const auto self = weak.lock()) self->PostPump();
+  });
+  const absl::StatusOr<int64_t> watch = context().jobs->Watch(job_, feed_);
+  if (!watch.ok()) return Close(watch.status());
+  watch_id_ = *watch;
+
+  auto& accepted = *response_.mutable_accepted();
+  accepted.set_job(job->name);
+  accepted.set_weight(job->spec.weight);
+  accepted.set_gram(job->spec.gram);
+  stage_ = Stage::kEvents;
+  MutexLock lock(mutex_);
+  if (closed()) return;
+  writing_ = true;
+  StartWrite(&response_);
+}
+
+void PruneCall::PostPump() {
+  stream_.Post([self = Self()] { self->Pump(); });
+}
+
+void PruneCall::OnWriteDone(bool ok) {
+  if (!ok) return Cancelled();
+  stream_.Post([self = Self()] {
+    self->writing_ = false;
+    self->Pump();
+  });
+}
+
+void PruneCall::Pump() {
+  if (writing_ || stage_ == Stage::kIntake || IsClosed()) return;
+  if (stage_ == Stage::kDone) return Close(absl::OkStatus());
+  response_.Clear();
+  const absl::StatusOr<bool> ready = NextResponse();
+  if (!ready.ok()) return Close(ready.status());
+  if (!*ready) return;
+  MutexLock lock(mutex_);
+  if (closed()) return;
+  writing_ = true;
+  StartWrite(&response_);
+}
+
+absl::StatusOr<bool> PruneCall::NextResponse() {
+  if (stage_ == Stage::kEvents) {
+    if (std::optional<v1::JobEvent> event = feed_->Next()) {
+      *response_.mutable_event() = *std::move(event);
+      return true;
+    }
+    if (!feed_->ended()) return false;
+    stage_ = Stage::kMask;
+  }
+  const Job job = feed_->latest();
+  const JobResult result = job.result.value_or(JobResult());
+  if (stage_ == Stage::kMask) {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool ready, NextChunk(result.mask, Stage::kPrunedWeight, true));
+    if (ready) return true;
+  }
+  if (stage_ == Stage::kPrunedWeight) {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool ready,
+                              NextChunk(result.pruned_weight, Stage::kFinal, false));
+    if (ready) return true;
+  }
+  *response_.mutable_final() = ToProto(job);
+  stage_ = Stage::kDone;
+  return true;
+}
+
+// False when the tensor has been sent, or there is none: then the stage is `next`.
+absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, bool mask) {
+  if (!tensor.empty() && !reader_.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
+                              ChunkReader::Open(*context().tensors, tensor, 0, 0));
+    reader_.emplace(std::move(reader));
+  }
+  if (!reader_.has_value() || reader_->at_end()) {
+    reader_.reset();
+    stage_ = next;
+    return false;
+  }
+  v1::Chunk* chunk = mask ? response_.mutable_mask() : response_.mutable_pruned_weight();
+  reader_->Next(chunk);
+  context().metrics->BytesSent(method(), static_cast<int64_t>(chunk->data().size()));
+  return true;
+}
+
+// Before there is a job nothing would end this call; afterwards its job's end does.
+void PruneCall::OnDrain() {
+  MutexLock lock(mutex_);
+  if (!accepted_) CloseLocked(ReactorRegistry::DrainingError());
+}
+
+void PruneCall::OnDone() {
+  stream_.StopWaiting();
+  stream_.Post([self = Self()] { self->CleanUp(); });
+  Done();
+}
+
+void PruneCall::CleanUp() {
+  if (watch_id_ >= 0) context().jobs->Unwatch(watch_id_);
+  intake_.Abandon();
+  reader_.reset();
+  if (job_.empty()) return;
+  const bool last = context().prune_streams->Detach(job_);
+  if (!last || stage_ == Stage::kDone || intake_.detach()) return;
+  // Closed before its end, and nobody else follows the job. It may have been
+  // deleted meanwhile, which is as good.
+  context().jobs->Cancel(job_).IgnoreError();
+}
+
+}  // namespace sparsefw::server
