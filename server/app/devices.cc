@@ -23,14 +23,12 @@ std::string ReasonOfAuto(const std::string& chosen) {
 std::vector<const Backend*> AllOfThePool() {
   std::vector<const Backend*> pool;
   for (const Backend* backend : Backends()) {
-    if (InPool(*backend)) pool.push_back(backend);
+    if (backend->has_device_memory()) pool.push_back(backend);
   }
   return pool;
 }
 
 }  // namespace
-
-bool InPool(const Backend& backend) { return backend.name() == "cuda"; }
 
 std::vector<PoolDevice> PoolDevices(const PoolOptions& options) {
   std::vector<PoolDevice> devices;
@@ -54,7 +52,8 @@ absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag) {
   const Backend* backend = Backends().front();
   DeviceDescription device = backend->Describe();
   std::string reason = ReasonOfAuto(device.name);
-  return DefaultDevice{backend, InPool(*backend) ? AllOfThePool() : std::vector{backend},
+  return DefaultDevice{backend,
+                       backend->has_device_memory() ? AllOfThePool() : std::vector{backend},
                        std::move(device), std::move(reason)};
 }
 

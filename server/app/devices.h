@@ -30,9 +30,6 @@ absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag);
 absl::StatusOr<std::vector<const Backend*>> ResolveDevices(
     std::string_view name, const std::vector<const Backend*>& otherwise);
 
-// Whether jobs reserve memory and a stream of it: CUDA devices.
-bool InPool(const Backend& backend);
-
 struct PoolOptions {
   int64_t memory_bytes = 0;   // of each device; 0: the share
   double memory_share = 0.9;  // of what is free now

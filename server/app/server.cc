@@ -167,7 +167,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   SolverRunnerOptions runner;
   runner.default_backends = device.pool;
   for (const Backend* backend : device.pool) {
-    if (InPool(*backend)) default_devices_.insert(backend->Describe().name);
+    if (backend->has_device_memory()) default_devices_.insert(backend->Describe().name);
   }
   runner.threads_per_job = ThreadsPerJob(config_.workers);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);

@@ -57,11 +57,11 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     const bool sparsegpt = options.method == Method::kSparseGpt;
     const int64_t own =
         sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0;
-    const WorkAsked asked = {
+    const MemoryRequest request = {
         .swaps = options.swaps, .reconstruct = options.reconstruct, .sweep = sweep};
     const bool iterates = !sparsegpt || options.reconstruct;
     const int64_t engine =
-        iterates || sweep ? backend.EstimateHostBytes(rows, cols, asked) : int64_t{0};
+        iterates || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
     most = std::max(most, sweep ? own + engine : std::max(own, engine));
   }
   return most;
@@ -74,15 +74,15 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, ConstMatrixView
   const std::vector<SweepPoint> points = PointsOf(spec);
   int64_t most = 0;
   for (const SweepPoint& point : points) {
-    const WorkAsked asked = {.swaps = point.options.swaps,
-                             .reconstruct = point.options.reconstruct,
-                             .sweep = points.size() > 1,
-                             .iterates = point.options.method == Method::kSparseFw,
-                             .device_gram = true,
-                             .weights = weights.dtype(),
-                             .gram = gram.dtype(),
-                             .product_precision = points.front().options.product_precision};
-    most = std::max(most, backend.EstimateDeviceBytes(weights.rows(), weights.cols(), asked));
+    const MemoryRequest request = {.swaps = point.options.swaps,
+                                   .reconstruct = point.options.reconstruct,
+                                   .sweep = points.size() > 1,
+                                   .iterates = point.options.method == Method::kSparseFw,
+                                   .device_gram = true,
+                                   .weights = weights.dtype(),
+                                   .gram = gram.dtype(),
+                                   .product_precision = points.front().options.product_precision};
+    most = std::max(most, backend.EstimateDeviceBytes(weights.rows(), weights.cols(), request));
   }
   return most;
 }
@@ -217,7 +217,7 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   inputs->working_bytes = WorkingBytes(backend, spec, rows, cols);
   SPARSEFW_RETURN_IF_ERROR(
       CheckMemory(rows, cols, inputs->working_bytes, options_.solve_memory_bytes));
-  if (InPool(backend)) {
+  if (backend.has_device_memory()) {
     DeviceNeed& need = inputs->device_need;
     for (const Backend* one : inputs->backends) need.devices.push_back(one->Describe().name);
     const ConstMatrixView gram = inputs->gram->matrix();

@@ -20,7 +20,7 @@ bool Allows(const DeviceNeed& need, const DeviceUsage& usage) {
 
 // Idle Grams are no obstacle: Reserve makes them go.
 int64_t DevicePool::Device::FreeBytes() const {
-  return usage.device.memory_bytes - usage.reserved_bytes - leaving_bytes;
+  return usage.device.memory_bytes - usage.reserved_bytes - evicted_bytes;
 }
 
 int64_t DevicePool::Device::BytesFor(const DeviceNeed& need) const {
@@ -35,7 +35,7 @@ DevicePool::DevicePool(const std::vector<PoolDevice>& devices) {
   for (const PoolDevice& device : devices) {
     Device& one = devices_.emplace_back();
     one.usage.device = device;
-    one.traffic = std::make_shared<GramTraffic>();
+    one.stats = std::make_shared<GramCacheStats>();
   }
 }
 
@@ -78,48 +78,48 @@ std::optional<std::string> DevicePool::Choose(const DeviceNeed& need,
   return best->usage.device.name;
 }
 
-void DevicePool::Name(const DeviceNeed& need) {
-  if (!need.gram.empty()) ++named_[need.gram];
+void DevicePool::Ref(const DeviceNeed& need) {
+  if (!need.gram.empty()) ++refs_[need.gram];
 }
 
-void DevicePool::Unname(const DeviceNeed& need, LeavingGrams* leaving) {
+void DevicePool::Unref(const DeviceNeed& need, EvictedGrams* evicted) {
   if (need.gram.empty()) return;
-  const auto named = named_.find(need.gram);
-  assert(named != named_.end());
+  const auto named = refs_.find(need.gram);
+  assert(named != refs_.end());
   if (--named->second > 0) return;
-  named_.erase(named);
-  for (Device& device : devices_) Leave(device, device.grams.Drop(need.gram), leaving);
+  refs_.erase(named);
+  for (Device& device : devices_) Evict(device, device.grams.Evict(need.gram), evicted);
 }
 
 std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const DeviceNeed& need,
-                                                LeavingGrams* leaving) {
+                                                EvictedGrams* evicted) {
   Device& device = Find(name);
   device.usage.reserved_bytes += device.BytesFor(need);
   ++device.usage.jobs;
   std::shared_ptr<SharedGram> gram;
-  if (!need.gram.empty()) gram = device.grams.Use(need.gram, need.gram_bytes, device.traffic);
-  Leave(device, device.grams.DropIdle(device.grams.idle_bytes() - device.FreeBytes()), leaving);
+  if (!need.gram.empty()) gram = device.grams.Use(need.gram, need.gram_bytes, device.stats);
+  Evict(device, device.grams.EvictIdle(device.grams.idle_bytes() - device.FreeBytes()), evicted);
   return gram;
 }
 
-void DevicePool::Release(const std::string& name, const DeviceNeed& need, LeavingGrams* leaving) {
+void DevicePool::Release(const std::string& name, const DeviceNeed& need, EvictedGrams* evicted) {
   Device& device = Find(name);
-  if (!need.gram.empty()) device.grams.LetGo(need.gram);
+  if (!need.gram.empty()) device.grams.Release(need.gram);
   device.usage.reserved_bytes -= device.BytesFor(need);
   --device.usage.jobs;
-  if (device.usage.lost) Leave(device, device.grams.Drop(need.gram), leaving);
+  if (device.usage.lost) Evict(device, device.grams.Evict(need.gram), evicted);
 }
 
-void DevicePool::Freed(const LeavingGram& left) {
+void DevicePool::ReleaseBytes(const EvictedGram& left) {
   assert(left.gram == nullptr);
-  Find(left.device).leaving_bytes -= left.bytes;
+  Find(left.device).evicted_bytes -= left.bytes;
 }
 
-bool DevicePool::MarkLost(const std::string& name, LeavingGrams* leaving) {
+bool DevicePool::MarkLost(const std::string& name, EvictedGrams* evicted) {
   Device& device = Find(name);
   if (device.usage.lost) return false;
   device.usage.lost = true;
-  Leave(device, device.grams.DropIdle(device.grams.idle_bytes()), leaving);
+  Evict(device, device.grams.EvictIdle(device.grams.idle_bytes()), evicted);
   return true;
 }
 
@@ -135,9 +135,9 @@ std::vector<DeviceUsage> DevicePool::usage() const {
   std::vector<DeviceUsage> all;
   for (const Device& device : devices_) {
     DeviceUsage& usage = all.emplace_back(device.usage);
-    usage.gram_bytes = device.grams.bytes() + device.leaving_bytes;
-    usage.gram_uploads = device.traffic->uploads;
-    usage.gram_reuses = device.traffic->reuses;
+    usage.gram_bytes = device.grams.bytes() + device.evicted_bytes;
+    usage.gram_uploads = device.stats->uploads;
+    usage.gram_reuses = device.stats->reuses;
   }
   return all;
 }
@@ -150,11 +150,11 @@ DevicePool::Device& DevicePool::Find(const std::string& name) {
   return *found;
 }
 
-void DevicePool::Leave(Device& device, std::vector<ResidentGrams::Gone> gone,
-                       LeavingGrams* leaving) {
-  for (ResidentGrams::Gone& one : gone) {
-    device.leaving_bytes += one.bytes;
-    leaving->push_back({device.usage.device.name, one.bytes, std::move(one.gram)});
+void DevicePool::Evict(Device& device, std::vector<ResidentGrams::Evicted> gone,
+                       EvictedGrams* evicted) {
+  for (ResidentGrams::Evicted& one : gone) {
+    device.evicted_bytes += one.bytes;
+    evicted->push_back({device.usage.device.name, one.bytes, std::move(one.gram)});
   }
 }
 

@@ -45,12 +45,12 @@ struct DeviceUsage {
 
 // A Gram that is off the books of its device, but for its bytes, which nobody can
 // have until Freed is called: after `gram` was let go of, without locks held.
-struct LeavingGram {
+struct EvictedGram {
   std::string device;
   int64_t bytes = 0;
   std::shared_ptr<SharedGram> gram;
 };
-using LeavingGrams = std::vector<LeavingGram>;
+using EvictedGrams = std::vector<EvictedGram>;
 
 // Plain bookkeeping: no threads, no clock, no lock of its own. What is reserved
 // never exceeds a device's memory or streams.
@@ -74,18 +74,18 @@ class DevicePool {
                                     const std::set<std::string>& excluded = {}) const;
 
   // Of every job while it waits or runs. The last that named a Gram takes it along.
-  // Here and below: what goes is appended to `leaving`.
-  void Name(const DeviceNeed& need);
-  void Unname(const DeviceNeed& need, LeavingGrams* leaving);
+  // Here and below: what goes is appended to `evicted`.
+  void Ref(const DeviceNeed& need);
+  void Unref(const DeviceNeed& need, EvictedGrams* evicted);
 
   // What Choose said, of a job that is named; until Release. Its Gram there; null
   // where it has none. What leaves is to be freed before the job allocates.
   std::shared_ptr<SharedGram> Reserve(const std::string& device, const DeviceNeed& need,
-                                      LeavingGrams* leaving);
-  void Release(const std::string& device, const DeviceNeed& need, LeavingGrams* leaving);
-  void Freed(const LeavingGram& left);
+                                      EvictedGrams* evicted);
+  void Release(const std::string& device, const DeviceNeed& need, EvictedGrams* evicted);
+  void ReleaseBytes(const EvictedGram& left);
   // False when it was lost already. The Grams that nobody uses there leave.
-  bool MarkLost(const std::string& device, LeavingGrams* leaving);
+  bool MarkLost(const std::string& device, EvictedGrams* evicted);
 
   // Whether a device outside `excluded` that is not lost has a free stream.
   bool HasStream(const std::set<std::string>& excluded) const;
@@ -95,8 +95,8 @@ class DevicePool {
   struct Device {
     DeviceUsage usage;  // without its Grams
     ResidentGrams grams;
-    int64_t leaving_bytes = 0;
-    std::shared_ptr<GramTraffic> traffic;
+    int64_t evicted_bytes = 0;
+    std::shared_ptr<GramCacheStats> stats;
 
     bool HasRoomFor(const DeviceNeed& need) const;
     int64_t FreeBytes() const;
@@ -105,10 +105,11 @@ class DevicePool {
   };
 
   Device& Find(const std::string& name);
-  static void Leave(Device& device, std::vector<ResidentGrams::Gone> gone, LeavingGrams* leaving);
+  static void Evict(Device& device, std::vector<ResidentGrams::Evicted> gone,
+                    EvictedGrams* evicted);
 
   std::vector<Device> devices_;
-  std::map<std::string, int> named_;  // Grams, and by how many jobs
+  std::map<std::string, int> refs_;  // Grams, and by how many jobs
 };
 
 // What a job needs to start.

@@ -51,12 +51,12 @@ void JobManagerImpl::Reserve(Placed& placed) {
 }
 
 void JobManagerImpl::ReserveDevice(Placed& placed) {
-  placed.gram = pool_.Reserve(placed.device, placed.active->need.device, &placed.leaving);
+  placed.gram = pool_.Reserve(placed.device, placed.active->need.device, &placed.evicted);
 }
 
 void JobManagerImpl::Release(Placed& placed) {
   placed.gram.reset();
-  LeavingGrams leaving = std::move(placed.leaving);
+  EvictedGrams evicted = std::move(placed.evicted);
   {
     MutexLock lock(mutex_);
     const JobNeed& need = placed.active->need;
@@ -64,19 +64,19 @@ void JobManagerImpl::Release(Placed& placed) {
     if (placed.device.empty()) {
       --on_cpu_;
     } else {
-      pool_.Release(placed.device, need.device, &leaving);
+      pool_.Release(placed.device, need.device, &evicted);
     }
-    pool_.Unname(need.device, &leaving);
+    pool_.Unref(need.device, &evicted);
     work_.NotifyAll();
   }
-  Free(std::move(leaving));
+  Free(std::move(evicted));
 }
 
-void JobManagerImpl::Free(LeavingGrams leaving) {
-  if (leaving.empty()) return;
-  for (LeavingGram& one : leaving) one.gram.reset();
+void JobManagerImpl::Free(EvictedGrams evicted) {
+  if (evicted.empty()) return;
+  for (EvictedGram& one : evicted) one.gram.reset();
   MutexLock lock(mutex_);
-  for (const LeavingGram& one : leaving) pool_.Freed(one);
+  for (const EvictedGram& one : evicted) pool_.ReleaseBytes(one);
   work_.NotifyAll();
 }
 
@@ -88,7 +88,7 @@ absl::Status JobManagerImpl::CheckPossible(const DeviceNeed& need) const {
 absl::StatusOr<JobResult> JobManagerImpl::RunPlaced(Placed& placed, const Job& job,
                                                     JobRunner::Inputs& inputs) {
   for (bool again = false;; again = true) {
-    Free(std::exchange(placed.leaving, {}));
+    Free(std::exchange(placed.evicted, {}));
     inputs.device = placed.device;
     inputs.shared_gram = placed.gram;
     absl::StatusOr<JobResult> outcome = CallRunner(job, *placed.active, inputs);
@@ -103,17 +103,17 @@ absl::StatusOr<JobResult> JobManagerImpl::RunPlaced(Placed& placed, const Job& j
 void JobManagerImpl::LoseDevice(const std::string& device, const Job& job,
                                 const absl::Status& error) {
   std::vector<std::pair<ActiveJobPtr, absl::Status>> stranded;
-  LeavingGrams leaving;
+  EvictedGrams evicted;
   {
     MutexLock lock(mutex_);
-    if (!pool_.MarkLost(device, &leaving)) return;
+    if (!pool_.MarkLost(device, &evicted)) return;
     for (const ActiveJobPtr& queued : queue_.All()) {
       absl::Status possible = pool_.CheckPossible(queued->need.device);
       if (!possible.ok()) stranded.emplace_back(queued, std::move(possible));
     }
     work_.NotifyAll();  // jobs that wait to move may have nowhere to go now
   }
-  Free(std::move(leaving));
+  Free(std::move(evicted));
   listener_.OnDeviceLost(device, job, error);
   for (auto& [active, possible] : stranded) {
     End(active, JobState::kQueued, {JobState::kFailed, std::move(possible), std::nullopt});
@@ -133,7 +133,7 @@ absl::Status JobManagerImpl::MoveToAnotherDevice(Placed& placed, const absl::Sta
       break;
     }
     if (const std::optional<std::string> device = pool_.Choose(need)) {
-      pool_.Release(placed.device, need, &placed.leaving);
+      pool_.Release(placed.device, need, &placed.evicted);
       placed.device = *device;
       ReserveDevice(placed);
       status = absl::OkStatus();

@@ -66,7 +66,7 @@ class JobManagerImpl final : public JobManager {
     ActiveJobPtr active;                    // null: stop
     std::string device = {};                // "": on the CPU
     std::shared_ptr<SharedGram> gram = {};  // there; may be null
-    LeavingGrams leaving = {};              // whose room it takes
+    EvictedGrams evicted = {};              // whose room it takes
   };
   struct Ending {
     JobState state = JobState::kCancelled;
@@ -120,7 +120,7 @@ class JobManagerImpl final : public JobManager {
   void ReserveDevice(Placed& placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Placed& placed);
   // Frees their memory and then their room. No locks held.
-  void Free(LeavingGrams leaving);
+  void Free(EvictedGrams evicted);
   absl::Status CheckPossible(const DeviceNeed& need) const;
   // Ends queued jobs that no device can run any more.
   void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);

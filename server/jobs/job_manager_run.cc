@@ -30,10 +30,10 @@ void JobManagerImpl::DeadlineLoop() {
       continue;
     }
     work_.NotifyAll();  // the first, which did not fit, may be among them
-    LeavingGrams leaving;
-    for (const ActiveJobPtr& active : expired) pool_.Unname(active->need.device, &leaving);
+    EvictedGrams evicted;
+    for (const ActiveJobPtr& active : expired) pool_.Unref(active->need.device, &evicted);
     mutex_.Unlock();
-    Free(std::move(leaving));
+    Free(std::move(evicted));
     for (const ActiveJobPtr& active : expired) {
       active->mutex.Lock();
       const std::shared_ptr<const Job> job = active->job;
@@ -122,7 +122,7 @@ void JobManagerImpl::Report(ActiveJob& active, const ProgressReport& report) {
 void JobManagerImpl::End(const ActiveJobPtr& active, JobState from, Ending ending) {
   std::shared_ptr<const Job> job;
   absl::Status stored;
-  LeavingGrams leaving;
+  EvictedGrams evicted;
   {
     MutexLock job_lock(active->mutex);
     if (active->job->state != from) return;
@@ -138,7 +138,7 @@ void JobManagerImpl::End(const ActiveJobPtr& active, JobState from, Ending endin
     {
       MutexLock lock(mutex_);
       if (from == JobState::kRunning) --running_;
-      if (queue_.Remove(active->name)) pool_.Unname(active->need.device, &leaving);
+      if (queue_.Remove(active->name)) pool_.Unref(active->need.device, &evicted);
       work_.NotifyAll();  // it may have been the first, which did not fit
       active_.erase(active->name);
       if (!stored.ok()) unstored_.emplace(active->name, active);
@@ -146,7 +146,7 @@ void JobManagerImpl::End(const ActiveJobPtr& active, JobState from, Ending endin
     }
     Push(*active, JobWatcher::Event::kStateChange);
   }
-  Free(std::move(leaving));
+  Free(std::move(evicted));
   Deliver(*active);
   if (!stored.ok()) listener_.OnBackgroundError(*job, stored);
   MutexLock lock(mutex_);

@@ -186,7 +186,7 @@ void JobManagerImpl::Enqueue(const ActiveJobPtr& active) {
     possible = pool_.CheckPossible(active->need.device);
     if (possible.ok()) {
       queue_.Push(active->name, active->job->spec.priority, active->deadline, active);
-      pool_.Name(active->need.device);
+      pool_.Ref(active->need.device);
       work_.NotifyOne();
       if (queue_.next_deadline() == active->deadline) deadline_.NotifyOne();
       progress_.NotifyAll();

@@ -11,12 +11,12 @@ bool ResidentGrams::InUse(const std::string& name) const {
 }
 
 std::shared_ptr<SharedGram> ResidentGrams::Use(const std::string& name, int64_t bytes,
-                                               const std::shared_ptr<GramTraffic>& traffic) {
+                                               const std::shared_ptr<GramCacheStats>& stats) {
   const auto [found, is_new] = entries_.try_emplace(name);
   Entry& entry = found->second;
   if (is_new) {
     entry.bytes = bytes;
-    entry.gram = std::make_shared<SharedGram>(traffic);
+    entry.gram = std::make_shared<SharedGram>(stats);
     bytes_ += bytes;
   } else if (entry.users == 0) {
     idle_bytes_ -= entry.bytes;
@@ -25,7 +25,7 @@ std::shared_ptr<SharedGram> ResidentGrams::Use(const std::string& name, int64_t 
   return entry.gram;
 }
 
-void ResidentGrams::LetGo(const std::string& name) {
+void ResidentGrams::Release(const std::string& name) {
   const auto found = entries_.find(name);
   assert(found != entries_.end() && found->second.users > 0);
   Entry& entry = found->second;
@@ -34,14 +34,14 @@ void ResidentGrams::LetGo(const std::string& name) {
   idle_bytes_ += entry.bytes;
 }
 
-std::vector<ResidentGrams::Gone> ResidentGrams::Drop(const std::string& name) {
+std::vector<ResidentGrams::Evicted> ResidentGrams::Evict(const std::string& name) {
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.users > 0) return {};
   return {Remove(found)};
 }
 
-std::vector<ResidentGrams::Gone> ResidentGrams::DropIdle(int64_t bytes) {
-  std::vector<Gone> all;
+std::vector<ResidentGrams::Evicted> ResidentGrams::EvictIdle(int64_t bytes) {
+  std::vector<Evicted> all;
   while (bytes > 0) {
     auto oldest = entries_.end();
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
@@ -57,8 +57,8 @@ std::vector<ResidentGrams::Gone> ResidentGrams::DropIdle(int64_t bytes) {
   return all;
 }
 
-ResidentGrams::Gone ResidentGrams::Remove(Entries::iterator entry) {
-  Gone gone = {entry->second.bytes, std::move(entry->second.gram)};
+ResidentGrams::Evicted ResidentGrams::Remove(Entries::iterator entry) {
+  Evicted gone = {entry->second.bytes, std::move(entry->second.gram)};
   entries_.erase(entry);
   bytes_ -= gone.bytes;
   idle_bytes_ -= gone.bytes;

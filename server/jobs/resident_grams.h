@@ -16,7 +16,7 @@ namespace sparsefw::server {
 // the device names it, otherwise idle.
 class ResidentGrams {
  public:
-  struct Gone {
+  struct Evicted {
     int64_t bytes = 0;
     std::shared_ptr<SharedGram> gram;
   };
@@ -28,14 +28,14 @@ class ResidentGrams {
 
   // By one more job, until LetGo. One that is not there is put there.
   std::shared_ptr<SharedGram> Use(const std::string& name, int64_t bytes,
-                                  const std::shared_ptr<GramTraffic>& traffic);
-  void LetGo(const std::string& name);
+                                  const std::shared_ptr<GramCacheStats>& stats);
+  void Release(const std::string& name);
 
   // Takes it off the books; nothing when it is in use or not there.
-  std::vector<Gone> Drop(const std::string& name);
+  std::vector<Evicted> Evict(const std::string& name);
   // Idle ones, those that are so for longest first, until together they have `bytes`
   // or there are no more.
-  std::vector<Gone> DropIdle(int64_t bytes);
+  std::vector<Evicted> EvictIdle(int64_t bytes);
 
  private:
   struct Entry {
@@ -46,7 +46,7 @@ class ResidentGrams {
   };
 
   using Entries = std::map<std::string, Entry>;
-  Gone Remove(Entries::iterator entry);
+  Evicted Remove(Entries::iterator entry);
 
   Entries entries_;
   int64_t bytes_ = 0;

@@ -24,7 +24,7 @@ absl::StatusOr<SharedGram::Gram> SharedGram::Get(const Upload& upload, const Sto
       changed_.WaitFor(mutex_, kLook);
     }
     if (gram_ != nullptr) {
-      ++traffic_->reuses;
+      ++stats_->reuses;
       return gram_;
     }
     uploading_ = true;
@@ -35,7 +35,7 @@ absl::StatusOr<SharedGram::Gram> SharedGram::Get(const Upload& upload, const Sto
     changed_.NotifyAll();
   };
   SPARSEFW_ASSIGN_OR_RETURN(Gram uploaded, upload());
-  ++traffic_->uploads;
+  ++stats_->uploads;
   const MutexLock lock(mutex_);
   gram_ = std::move(uploaded);
   return gram_;

@@ -16,7 +16,7 @@
 namespace sparsefw::server {
 
 // Of a device, since the start.
-struct GramTraffic {
+struct GramCacheStats {
   std::atomic<int64_t> uploads = 0;
   std::atomic<int64_t> reuses = 0;  // Gets that needed none
 };
@@ -27,7 +27,7 @@ class SharedGram {
   using Gram = std::shared_ptr<const DeviceGram>;
   using Upload = std::function<absl::StatusOr<Gram>()>;
 
-  explicit SharedGram(std::shared_ptr<GramTraffic> traffic) : traffic_(std::move(traffic)) {}
+  explicit SharedGram(std::shared_ptr<GramCacheStats> stats) : stats_(std::move(stats)) {}
 
   // The first caller uploads, without a lock held; others wait for that. When it
   // fails its caller gets the error, and the next one tries.
@@ -36,7 +36,7 @@ class SharedGram {
   absl::StatusOr<Gram> Get(const Upload& upload, const StopSignal& stop);
 
  private:
-  const std::shared_ptr<GramTraffic> traffic_;
+  const std::shared_ptr<GramCacheStats> stats_;
   Mutex mutex_;
   CondVar changed_;  // uploading_
   bool uploading_ ABSL_GUARDED_BY(mutex_) = false;

@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 6
+#define SPARSEFW_CUDA_MODULE_ABI 7
 
 namespace sparsefw {
 
@@ -31,7 +31,7 @@ inline constexpr int kCudaModuleAbi = SPARSEFW_CUDA_MODULE_ABI;
 static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(EngineOptions) +
-                      sizeof(DeviceDescription) + sizeof(WorkAsked) ==
+                      sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
                   632,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");

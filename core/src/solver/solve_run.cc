@@ -98,14 +98,14 @@ absl::Status SolveRun::ChooseWarmStart() {
 }
 
 absl::Status SolveRun::LoadEngine() {
-  LayerWork& work = context_.work;
-  if (work.engine == nullptr) {
+  LayerCache& cache = context_.cache;
+  if (cache.engine == nullptr) {
     const EngineOptions options = {.threads = context_.options.threads,
                                    .stop = context_.stop,
                                    .product_precision = context_.options.product_precision};
-    SPARSEFW_ASSIGN_OR_RETURN(work.engine, context_.backend.CreateEngine(options));
+    SPARSEFW_ASSIGN_OR_RETURN(cache.engine, context_.backend.CreateEngine(options));
   }
-  engine_ = work.engine.get();
+  engine_ = cache.engine.get();
   const Problem& problem = context_.problem;
   SPARSEFW_RETURN_IF_ERROR(engine_->Load({.weights = problem.weights,
                                           .gram = problem.gram,
@@ -113,18 +113,18 @@ absl::Status SolveRun::LoadEngine() {
                                           .saliency = saliency_,
                                           .warm = &warm_,
                                           .fixed = &fixed_,
-                                          .shared = work.shared,
+                                          .reused = cache.reused,
                                           .device_gram = problem.device_gram}));
   return CheckLimits();
 }
 
 // The warm start is the first mask there is.
 absl::Status SolveRun::EvaluateStart() {
-  LayerWork& work = context_.work;
-  if (!work.full_loss) {
-    SPARSEFW_ASSIGN_OR_RETURN(work.full_loss, TimedLoss(Mask(warm_.rows(), warm_.cols())));
+  LayerCache& cache = context_.cache;
+  if (!cache.full_loss) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.full_loss, TimedLoss(Mask(warm_.rows(), warm_.cols())));
   }
-  result_.full_loss = *work.full_loss;
+  result_.full_loss = *cache.full_loss;
   if (!std::isfinite(result_.full_loss)) {
     return WithReason(
         absl::InvalidArgumentError("the loss of pruning everything overflows float64; "
@@ -132,11 +132,11 @@ absl::Status SolveRun::EvaluateStart() {
         "NON_FINITE");
   }
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
-  if (work.warm != warm_) {
-    SPARSEFW_ASSIGN_OR_RETURN(work.warm_loss, TimedLoss(warm_));
-    work.warm = warm_;
+  if (cache.warm != warm_) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.warm_loss, TimedLoss(warm_));
+    cache.warm = warm_;
   }
-  result_.warm_start_loss = work.warm_loss;
+  result_.warm_start_loss = cache.warm_loss;
   result_.mask = warm_;
   result_.final_loss = result_.warm_start_loss;
   result_.rounded_loss = result_.warm_start_loss;
@@ -225,7 +225,7 @@ int64_t SolveRun::BatchSize() const {
   if (stats_.iteration == 0) return 1;
   if (step_time_ <= absl::ZeroDuration()) return limit;
   const absl::Duration left =
-      context_.options.deadline - context_.now() - context_.work.loss_time - round_time_;
+      context_.options.deadline - context_.now() - context_.cache.loss_time - round_time_;
   const double by_time = absl::FDivDuration(left / 2, step_time_);  // may be infinite
   return by_time >= static_cast<double>(limit)
              ? limit
@@ -234,7 +234,7 @@ int64_t SolveRun::BatchSize() const {
 
 // True when one more step would leave too little time for a rounding and a loss.
 bool SolveRun::DeadlineNear() const {
-  return context_.now() + step_time_ + round_time_ + context_.work.loss_time >=
+  return context_.now() + step_time_ + round_time_ + context_.cache.loss_time >=
          context_.options.deadline;
 }
 
@@ -279,7 +279,7 @@ absl::StatusOr<double> SolveRun::LossOf(const Mask& mask) {
 absl::StatusOr<double> SolveRun::TimedLoss(const Mask& mask) {
   const absl::Time begin = context_.now();
   SPARSEFW_ASSIGN_OR_RETURN(const double loss, engine_->Loss(mask));
-  context_.work.loss_time = std::max(context_.work.loss_time, context_.now() - begin);
+  context_.cache.loss_time = std::max(context_.cache.loss_time, context_.now() - begin);
   return loss;
 }
 

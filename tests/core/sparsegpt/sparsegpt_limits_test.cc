@@ -24,11 +24,11 @@ class SparseGptLimitsTest : public ::testing::TestWithParam<Pattern> {
     std::atomic<int64_t> looks = 0;
     const SolveOptions options = {.method = Method::kSparseGpt,
                                   .deadline = absl::FromUnixSeconds(seconds)};
-    LayerWork work;
+    LayerCache cache;
     const SolveContext context = {.problem = problem_,
                                   .options = options,
                                   .backend = **FindBackend("cpu"),
-                                  .work = work,
+                                  .cache = cache,
                                   .stop = stop,
                                   .now = [&] { return absl::FromUnixSeconds(looks++); }};
     return SolveRun(context).Run();

@@ -21,18 +21,18 @@ DevicePool TwoDevices(int streams = 2) {
 
 // Of jobs without a Gram.
 void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
-  LeavingGrams leaving;
-  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &leaving), nullptr);
-  EXPECT_TRUE(leaving.empty());
+  EvictedGrams evicted;
+  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);
+  EXPECT_TRUE(evicted.empty());
 }
 void Release(DevicePool& pool, const std::string& device, int64_t bytes) {
-  LeavingGrams leaving;
-  pool.Release(device, {{device}, bytes}, &leaving);
-  EXPECT_TRUE(leaving.empty());
+  EvictedGrams evicted;
+  pool.Release(device, {{device}, bytes}, &evicted);
+  EXPECT_TRUE(evicted.empty());
 }
 bool MarkLost(DevicePool& pool, const std::string& device) {
-  LeavingGrams leaving;
-  return pool.MarkLost(device, &leaving);
+  EvictedGrams evicted;
+  return pool.MarkLost(device, &evicted);
 }
 
 TEST(DevicePoolTest, TheDeviceWithMostUnreservedMemoryIsChosen) {

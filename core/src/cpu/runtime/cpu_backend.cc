@@ -27,11 +27,11 @@ std::string InstructionSet() {
 }
 
 template <typename Real>
-int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
+int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, Arena(0).threads());
-  if (work.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
-  if (work.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
-  if (work.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
+  if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
+  if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
+  if (request.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
   return bytes;
 }
 
@@ -67,12 +67,13 @@ class CpuBackendImpl final : public Backend {
   // With what Solve holds beside the engine: the saliency, and the warm, fixed,
   // rounded, best, last tried and refined mask. Iteration, swaps and
   // reconstruction come one after the other.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
     const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
-                                ? LargestStage<double>(rows, cols, work)
-                                : LargestStage<float>(rows, cols, work);
+                                ? LargestStage<double>(rows, cols, request)
+                                : LargestStage<float>(rows, cols, request);
     return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;
   }
 };

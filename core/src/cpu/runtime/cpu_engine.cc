@@ -46,8 +46,8 @@ absl::Status CpuEngine::StartIn() {
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   SPARSEFW_ASSIGN_OR_RETURN(
       iteration_, FrankWolfe<Real>::Start(converted.layer, start,
-                                          problem_.shared ? &converted.start : nullptr, workers_));
-  if (!problem_.shared) converted = {};  // the iteration owns the layer
+                                          problem_.reused ? &converted.start : nullptr, workers_));
+  if (!problem_.reused) converted = {};  // the iteration owns the layer
   return absl::OkStatus();
 }
 

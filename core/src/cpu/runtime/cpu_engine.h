@@ -21,7 +21,7 @@ Precision PrecisionFor(int64_t rows, int64_t cols);
 // Memory: Load keeps the views; the first Step copies W and G and allocates
 // what the iteration needs, so that a caller who only asks for losses (the
 // one-shot methods) pays for none of it. The copies stay for the next Load where
-// EngineProblem::shared says that there will be one. Refine and Reconstruct
+// EngineProblem::reused says that there will be one. Refine and Reconstruct
 // release all of it and load W and G for themselves.
 class CpuEngine final : public Engine {
  public:

@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
                                     properties.pciDeviceID)) {}
 
   std::string_view name() const override { return "cuda"; }
+  bool has_device_memory() const override { return true; }
 
   DeviceDescription Describe() const override {
     size_t free = 0;
@@ -64,16 +65,18 @@ class CudaBackend final : public Backend {
 
   // What Solve holds beside the engine, which has its matrices on the device:
   // the saliency, six masks, the weights of a reconstruction, and pinned memory.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
-    return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0) +
+    return 4 * rows * cols + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
            kStagingBytes;
   }
 
-  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
-    return PeakBytes(rows, cols, work);
+  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,
+                              const MemoryRequest& request) const override {
+    return PeakBytes(rows, cols, request);
   }
 
   absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
