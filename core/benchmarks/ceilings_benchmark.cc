@@ -21,7 +21,7 @@
 #include "core/benchmarks/bench_program.h"
 #include "core/benchmarks/blas_ceiling.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::bench {
@@ -40,20 +40,19 @@ double Best(double seconds, absl::FunctionRef<double()> run) {
 }
 
 double BlockedSgemmSeconds(const Matrix<float>& a, const Matrix<float>& b, Matrix<float>& c,
-                           const Arena& arena) {
+                           const ParallelContext& context) {
   const int64_t size = a.rows();
   const Stopwatch watch;
-  arena.Execute([&] {
-    GemmF32({.rows = size,
-             .cols = size,
-             .depth = size,
-             .a = a.data(),
-             .a_stride = size,
-             .b = b.data(),
-             .b_stride = size,
-             .c = c.data(),
-             .c_stride = size});
-  });
+  const GemmArgs<float> args = {.rows = size,
+                                .cols = size,
+                                .depth = size,
+                                .a = a.data(),
+                                .a_stride = size,
+                                .b = b.data(),
+                                .b_stride = size,
+                                .c = c.data(),
+                                .c_stride = size};
+  static_cast<void>(Gemm(args, context));  // no limits: never cut short
   return watch.seconds();
 }
 
@@ -125,13 +124,13 @@ int Main(int argc, char** argv) {
   const double seconds = flags.Number("seconds", 2);
   flags.Finish();
 
-  const Arena arena(threads);
+  const ParallelContext context(threads);
   const Matrix<float> a = UniformMatrix(size, size, 1);
   const Matrix<float> b = UniformMatrix(size, size, 2);
   Matrix<float> c(size, size);
   const double flops = 2.0 * std::pow(static_cast<double>(size), 3);
   const double library = Best(seconds, [&] { return LibrarySgemmSeconds(a, b, c, threads); });
-  const double blocked = Best(seconds, [&] { return BlockedSgemmSeconds(a, b, c, arena); });
+  const double blocked = Best(seconds, [&] { return BlockedSgemmSeconds(a, b, c, context); });
   const int64_t l2 = L2CacheBytes();
 
   std::cout

@@ -14,13 +14,13 @@
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::bench {
 namespace {
 
-using cpu::Panels;
-using cpu::PanelView;
+using Panels;
+using PanelView;
 using cpu::SparseRows;
 
 void SetFlops(benchmark::State& state, double flops) {
@@ -28,8 +28,8 @@ void SetFlops(benchmark::State& state, double flops) {
                                                benchmark::Counter::OneK::kIs1000);
 }
 
-cpu::PanelLayer<float> LayerOf(int64_t size) {
-  cpu::PanelLayer<float> layer;
+PanelLayer<float> LayerOf(int64_t size) {
+  PanelLayer<float> layer;
   layer.rows = size;
   layer.cols = size;
   layer.words = size / 64;
@@ -47,10 +47,10 @@ cpu::PanelLayer<float> LayerOf(int64_t size) {
 // One vertex update in which `share` of the coordinates toggle.
 void Sparse(benchmark::State& state, int64_t size, double share) {
   cpu::Iterate<float> iterate;
-  iterate.layer = std::make_shared<cpu::PanelLayer<float>>(LayerOf(size));
-  iterate.blocks = cpu::BlocksOf(size, size);
-  iterate.previous = cpu::BitRows(size, size);
-  iterate.vertex = cpu::BitRows(size, size);
+  iterate.layer = std::make_shared<PanelLayer<float>>(LayerOf(size));
+  iterate.blocks = BlocksOf(size, size);
+  iterate.previous = BitRows(size, size);
+  iterate.vertex = BitRows(size, size);
   iterate.vertex_product = Matrix<float>(size, size);
   std::mt19937 random(1);
   std::bernoulli_distribution toggles(share);
@@ -59,10 +59,10 @@ void Sparse(benchmark::State& state, int64_t size, double share) {
       if (toggles(random)) iterate.vertex.Set(i, j);
     }
   }
-  cpu::BitRows other(size, size);  // the vertex alternates between empty and chosen
+  BitRows other(size, size);  // the vertex alternates between empty and chosen
   cpu::RelaxedMask<float> relaxed(iterate.previous, size, size);
-  cpu::Workers workers(1, nullptr);
-  cpu::VertexUpdate<float> update(iterate, relaxed, workers);
+  const ParallelContext context(1, nullptr);
+  cpu::VertexUpdate<float> update(iterate, relaxed, context);
   int64_t terms = 0;
   for (auto _ : state) {
     terms = *update.CountToggles();
@@ -73,12 +73,12 @@ void Sparse(benchmark::State& state, int64_t size, double share) {
 }
 
 void Dense(benchmark::State& state, int64_t size) {
-  const cpu::PanelLayer<float> layer = LayerOf(size);
-  cpu::Workers workers(1, nullptr);
+  const PanelLayer<float> layer = LayerOf(size);
+  const ParallelContext context(1, nullptr);
   Matrix<float> out(size, size);
   for (auto _ : state) {
     const absl::Status status = cpu::MultiplyByGram<float>(
-        layer, workers,
+        layer, context,
         [&](int64_t row, float* d) { std::copy_n(layer.weights.row(row), size, d); },
         [&](int64_t row, const float*, const float* p) { std::copy_n(p, size, out.row(row)); });
     if (!status.ok()) state.SkipWithError("stopped");
@@ -90,19 +90,18 @@ void Sgemm(benchmark::State& state, int64_t size) {
   Matrix<float> a(size, size);
   Matrix<float> b(size, size);
   Matrix<float> c(size, size);
-  const Arena arena(1);
+  const ParallelContext context(1);
   for (auto _ : state) {
-    arena.Execute([&] {
-      GemmF32({.rows = size,
-               .cols = size,
-               .depth = size,
-               .a = a.data(),
-               .a_stride = size,
-               .b = b.data(),
-               .b_stride = size,
-               .c = c.data(),
-               .c_stride = size});
-    });
+    const GemmArgs<float> args = {.rows = size,
+                                  .cols = size,
+                                  .depth = size,
+                                  .a = a.data(),
+                                  .a_stride = size,
+                                  .b = b.data(),
+                                  .b_stride = size,
+                                  .c = c.data(),
+                                  .c_stride = size};
+    static_cast<void>(Gemm(args, context));  // no limits: never cut short
   }
   SetFlops(state, 2.0 * static_cast<double>(size * size * size));
 }

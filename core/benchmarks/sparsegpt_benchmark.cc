@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/bench_layer.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/sparsegpt.h"
 #include "sparsefw/solver.h"
@@ -33,9 +33,9 @@ void Prune(benchmark::State& state, int64_t size, const Pattern& pattern, int th
   const BenchLayer& layer = GetBenchLayer(size, size, pattern, 0.9);
   const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
                            nullptr};
-  cpu::Workers workers(threads, nullptr);
+  const ParallelContext context(threads, nullptr);
   for (auto _ : state) {
-    const auto pruned = sparsegpt::Prune(problem, {}, workers);
+    const auto pruned = sparsegpt::Prune(problem, {}, context);
     if (!pruned.ok()) return state.SkipWithError(pruned.status().ToString().c_str());
   }
   const auto n = static_cast<double>(size);
@@ -59,8 +59,8 @@ void Factor(benchmark::State& state, int64_t size, int threads) {
   for (auto _ : state) {
     Matrix<double> gram(size, size);
     std::copy_n(layer.gram.data(), gram.size(), gram.data());
-    cpu::Workers workers(threads, nullptr);
-    const auto factor = sparsegpt::FactorizeDamped(gram, size, 0.01, workers);
+    const ParallelContext context(threads, nullptr);
+    const auto factor = sparsegpt::FactorizeDamped(gram, size, 0.01, context);
     if (!factor.ok()) return state.SkipWithError(factor.status().ToString().c_str());
   }
   const auto n = static_cast<double>(size);
@@ -71,19 +71,18 @@ void Dgemm(benchmark::State& state, int64_t size, int threads) {
   Matrix<double> a(size, size);
   Matrix<double> c(size, size);
   std::fill_n(a.data(), a.size(), 1.0);
-  const Arena arena(threads);
+  const ParallelContext context(threads);
   for (auto _ : state) {
-    arena.Execute([&] {
-      GemmF64({.rows = size,
-               .cols = size,
-               .depth = size,
-               .a = a.data(),
-               .a_stride = size,
-               .b = a.data(),
-               .b_stride = size,
-               .c = c.data(),
-               .c_stride = size});
-    });
+    const GemmArgs<double> args = {.rows = size,
+                                   .cols = size,
+                                   .depth = size,
+                                   .a = a.data(),
+                                   .a_stride = size,
+                                   .b = a.data(),
+                                   .b_stride = size,
+                                   .c = c.data(),
+                                   .c_stride = size};
+    static_cast<void>(Gemm(args, context));  // no limits: never cut short
   }
   const auto n = static_cast<double>(size);
   SetFlops(state, 2 * n * n * n);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/src/linalg/blas.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"

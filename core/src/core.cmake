@@ -3,9 +3,9 @@ find_package(hwy CONFIG REQUIRED)
 
 sparsefw_library(core
   SOURCES
-    parallel/host_info.cc parallel/parallel.cc parallel/workers.cc
+    parallel/host_info.cc parallel/parallel_context.cc
     linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/scaled_layer.cc
-    linalg/striped_gemm.cc linalg/weights_loss.cc linalg/widen.cc
+    linalg/weights_loss.cc linalg/widen.cc
     select/group_select.cc select/lowest_scores.cc select/selection.cc
     layer/pattern.cc layer/problem.cc layer/saliency.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
@@ -27,9 +27,9 @@ sparsefw_library(core
   LIBRARIES sparsefw::base absl::time absl::function_ref
   PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb hwy::hwy ${CMAKE_DL_LIBS})
 
-# parallel.h says why.
+# parallel_context.h says why.
 if(SPARSEFW_SANITIZER STREQUAL "thread")
-  set_source_files_properties(parallel/parallel.cc PROPERTIES
+  set_source_files_properties(parallel/parallel_context.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=thread
     COMPILE_DEFINITIONS SPARSEFW_THREAD_SANITIZER)
 endif()

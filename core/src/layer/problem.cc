@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"

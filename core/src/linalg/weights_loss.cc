@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/src/linalg/blas.h"
 #include "core/src/linalg/scaled_layer.h"
 #include "sparsefw/status_macros.h"
 
@@ -26,12 +27,12 @@ void ReadRow(ConstMatrixView matrix, int64_t row, int64_t first, int64_t count, 
 class LossSum {
  public:
   LossSum(ConstMatrixView weights, ConstMatrixView updated, ConstMatrixView gram,
-          const Scale& scale, cpu::Workers& workers)
+          const Scale& scale, const ParallelContext& context)
       : weights_(weights),
         updated_(updated),
         gram_(gram),
         scale_(scale),
-        workers_(workers),
+        context_(context),
         panel_rows_(std::min(kPanelRows, weights.rows())),
         stripe_cols_(std::min(kStripeCols, weights.cols())),
         difference_(panel_rows_, weights.cols()),
@@ -57,8 +58,8 @@ class LossSum {
 
   // <D, D G> sees the symmetric part of G only, so G is read as it is.
   absl::Status ReadStripe(int64_t col) {
-    const cpu::RowBlocks blocks{gram_.rows(), kRowsOfTask};
-    return workers_.ForEach(blocks.count(), [&](int64_t block) {
+    const RowBlocks blocks{gram_.rows(), kRowsOfTask};
+    return context_.ForEach(blocks.count(), [&](int64_t block) {
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
         ReadRow(gram_, row, col, ColsFrom(col), scale_.gram_factor(), stripe_.row(row));
       }
@@ -66,9 +67,9 @@ class LossSum {
   }
 
   absl::Status ReadPanel(int64_t first) {
-    const cpu::RowBlocks blocks{RowsFrom(first), kRowsOfTask};
+    const RowBlocks blocks{RowsFrom(first), kRowsOfTask};
     const int64_t cols = weights_.cols();
-    return workers_.ForEach(blocks.count(), [&](int64_t block) {
+    return context_.ForEach(blocks.count(), [&](int64_t block) {
       std::vector<double> updated(static_cast<size_t>(cols));
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
         double* out = difference_.row(row);
@@ -81,17 +82,18 @@ class LossSum {
 
   absl::StatusOr<double> PanelTimesStripe(int64_t row, int64_t col) {
     const int64_t rows = RowsFrom(row);
-    SPARSEFW_RETURN_IF_ERROR(workers_.Gemm({.rows = rows,
-                                            .cols = ColsFrom(col),
-                                            .depth = weights_.cols(),
-                                            .a = difference_.data(),
-                                            .a_stride = difference_.cols(),
-                                            .b = stripe_.data(),
-                                            .b_stride = stripe_cols_,
-                                            .c = products_.data(),
-                                            .c_stride = stripe_cols_}));
+    SPARSEFW_RETURN_IF_ERROR(Gemm({.rows = rows,
+                                   .cols = ColsFrom(col),
+                                   .depth = weights_.cols(),
+                                   .a = difference_.data(),
+                                   .a_stride = difference_.cols(),
+                                   .b = stripe_.data(),
+                                   .b_stride = stripe_cols_,
+                                   .c = products_.data(),
+                                   .c_stride = stripe_cols_},
+                                  context_));
     std::vector<double> sums(static_cast<size_t>(rows));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(rows, [&](int64_t i) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(rows, [&](int64_t i) {
       const double* product = products_.row(i);
       sums[static_cast<size_t>(i)] =
           std::inner_product(product, product + ColsFrom(col), difference_.row(i) + col, 0.0);
@@ -103,7 +105,7 @@ class LossSum {
   const ConstMatrixView updated_;
   const ConstMatrixView gram_;
   const Scale scale_;
-  cpu::Workers& workers_;
+  const ParallelContext& context_;
   const int64_t panel_rows_;
   const int64_t stripe_cols_;
   Matrix<double> difference_;  // [panel_rows_, cols]: D of one panel
@@ -114,9 +116,9 @@ class LossSum {
 }  // namespace
 
 absl::StatusOr<double> WeightsLoss(ConstMatrixView weights, ConstMatrixView updated,
-                                   ConstMatrixView gram, cpu::Workers& workers) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, cpu::ChooseScale(weights, gram, workers));
-  return LossSum(weights, updated, gram, scale, workers).Run();
+                                   ConstMatrixView gram, const ParallelContext& context) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(weights, gram, context));
+  return LossSum(weights, updated, gram, scale, context).Run();
 }
 
 }  // namespace sparsefw

@@ -7,7 +7,7 @@
 #define SPARSEFW_CORE_SRC_LINALG_WEIGHTS_LOSS_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw {
@@ -17,11 +17,11 @@ namespace sparsefw {
 //          bits for any number of threads. Below 0 by rounding only, or where G
 //          is not positive semi-definite.
 // Memory:  blocks of 512 rows and columns: at most 8 * (2*512*cols + 512*512) bytes
-// Threads: `workers`'.
+// Threads: those of `context`.
 // Cost:    2 * rows * cols^2 flops
 // Errors:  Cancelled
 absl::StatusOr<double> WeightsLoss(ConstMatrixView weights, ConstMatrixView updated,
-                                   ConstMatrixView gram, cpu::Workers& workers);
+                                   ConstMatrixView gram, const ParallelContext& context);
 
 }  // namespace sparsefw
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/parallel/host_info.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/reference/reference_engine.h"
 #include "core/src/reference/reference_gram.h"
 #include "sparsefw/status_reason.h"
@@ -18,10 +18,10 @@ class ReferenceBackendImpl final : public Backend {
   std::string_view name() const override { return "reference"; }
 
   DeviceDescription Describe() const override {
-    const cpu::HostMemory memory = cpu::ReadHostMemory();
+    const HostMemory memory = ReadHostMemory();
     return {.name = "reference",
             .description = absl::StrFormat("dense float64 reference, %d threads, for comparison",
-                                           Arena(0).threads()),
+                                           ParallelContext(0).threads()),
             .memory_bytes = memory.total_bytes,
             .memory_free_bytes = memory.available_bytes};
   }

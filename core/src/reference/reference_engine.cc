@@ -55,16 +55,8 @@ void SelectFirst(std::vector<int64_t>& indices, int64_t count, Before before) {
 
 }  // namespace
 
-absl::Status ReferenceEngine::CheckStop() const {
-  return stop_ != nullptr && stop_->requested()
-             ? absl::CancelledError("the engine was asked to stop")
-             : absl::OkStatus();
-}
-
 absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
-  absl::Status status;
-  arena_.Execute([&] { status = LoadLayer(problem); });
-  return status;
+  return context_.Run([&] { return LoadLayer(problem); });
 }
 
 absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
@@ -90,7 +82,7 @@ absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
 
   gram_ = ToDouble(problem.gram);
   for (int64_t i = 0; i < gram_.rows(); ++i) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
+    SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
     for (int64_t j = 0; j < i; ++j) gram_(i, j) = gram_(j, i) = (gram_(i, j) + gram_(j, i)) / 2;
   }
   return absl::OkStatus();
@@ -98,17 +90,16 @@ absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
 
 absl::StatusOr<Matrix<double>> ReferenceEngine::TimesGram(const Matrix<double>& left) const {
   Matrix<double> product(left.rows(), left.cols());
-  const bool done = GemmF64({.rows = left.rows(),
-                             .cols = left.cols(),
-                             .depth = left.cols(),
-                             .a = left.data(),
-                             .a_stride = left.cols(),
-                             .b = gram_.data(),
-                             .b_stride = gram_.cols(),
-                             .c = product.data(),
-                             .c_stride = product.cols(),
-                             .stop = stop_});
-  if (!done) return CheckStop();
+  const GemmArgs<double> args = {.rows = left.rows(),
+                                 .cols = left.cols(),
+                                 .depth = left.cols(),
+                                 .a = left.data(),
+                                 .a_stride = left.cols(),
+                                 .b = gram_.data(),
+                                 .b_stride = gram_.cols(),
+                                 .c = product.data(),
+                                 .c_stride = product.cols()};
+  SPARSEFW_RETURN_IF_ERROR(Gemm(args, context_));
   return product;
 }
 
@@ -130,7 +121,7 @@ absl::StatusOr<Mask> ReferenceEngine::BestVertex(const Matrix<double>& scores) c
   const double* score = scores.data();
   std::vector<int64_t> indices;
   for (int64_t group = 0; group < group_count(); ++group) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
+    SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
     indices.clear();
     for (int64_t i = group * group_size(); i < (group + 1) * group_size(); ++i) {
       if (score[i] > 0 && !IsFixed(i)) indices.push_back(i);
@@ -191,13 +182,16 @@ absl::Status ReferenceEngine::TakeStep(StepRule rule) {
 
 absl::StatusOr<StepStats> ReferenceEngine::Step(const StepRequest& request) {
   absl::StatusOr<StepStats> stats;
-  arena_.Execute([&] { stats = RunSteps(request); });
+  SPARSEFW_RETURN_IF_ERROR(context_.Run([&] {
+    stats = RunSteps(request);
+    return stats.status();
+  }));
   return stats;
 }
 
 absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) {
   for (int64_t taken = 0;; ++taken) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
+    SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
     SPARSEFW_RETURN_IF_ERROR(Evaluate());
     const bool reached_gap =
         request.rel_gap > 0 && evaluation_->gap <= request.rel_gap * evaluation_->loss;
@@ -215,7 +209,7 @@ absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) 
 }
 
 absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
-  SPARSEFW_RETURN_IF_ERROR(CheckStop());
+  SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
   RoundedMask rounded{fixed_, 0};
   const double* entry = mask_.data();
   const float* saliency = saliency_.data();
@@ -242,9 +236,7 @@ absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
 
 absl::StatusOr<double> ReferenceEngine::Loss(const Mask& mask) {
   double loss = 0;
-  absl::Status status;
-  arena_.Execute([&] { status = Scores(ToDouble(mask), loss).status(); });
-  SPARSEFW_RETURN_IF_ERROR(status);
+  SPARSEFW_RETURN_IF_ERROR(context_.Run([&] { return Scores(ToDouble(mask), loss).status(); }));
   return loss;
 }
 
@@ -259,7 +251,7 @@ absl::StatusOr<Matrix<float>> ReferenceEngine::Reconstruct(const Mask& mask,
                                                            const ReconstructRequest& request) {
   Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_,
                                                [&] { return Ended(request.out_of_time); });
-  SPARSEFW_RETURN_IF_ERROR(CheckStop());
+  SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
   return weights;
 }
 
@@ -268,10 +260,8 @@ absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weigh
   for (int64_t i = 0; i < weights.size(); ++i) {
     pruned.data()[i] = weights_.data()[i] - static_cast<double>(weights.data()[i]);
   }
-  absl::StatusOr<Matrix<double>> product;
-  arena_.Execute([&] { product = TimesGram(pruned); });
-  SPARSEFW_RETURN_IF_ERROR(product.status());
-  return InnerProduct(pruned, *product);
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<double> product, TimesGram(pruned));
+  return InnerProduct(pruned, product);
 }
 
 }  // namespace sparsefw

@@ -19,7 +19,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw {
@@ -30,7 +30,7 @@ namespace sparsefw {
 class ReferenceEngine final : public Engine {
  public:
   explicit ReferenceEngine(const EngineOptions& options)
-      : arena_(options.threads), stop_(options.stop) {}
+      : context_(options.threads, options.stop) {}
 
   absl::Status Load(const EngineProblem& problem) override;
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
@@ -58,9 +58,8 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<Matrix<double>> Scores(const Matrix<double>& mask, double& loss) const;
   absl::StatusOr<Mask> BestVertex(const Matrix<double>& scores) const;
   absl::StatusOr<double> StepSize(StepRule rule) const;
-  absl::Status CheckStop() const;
   bool Ended(const std::function<bool()>& out_of_time) const {
-    return !CheckStop().ok() || (out_of_time && out_of_time());
+    return context_.stopped() || (out_of_time && out_of_time());
   }
 
   // The groups are consecutive runs of the row-major coordinates, all of one size.
@@ -69,8 +68,7 @@ class ReferenceEngine final : public Engine {
   bool IsFixed(int64_t index) const { return fixed_.Get(index / cols(), index % cols()); }
   int64_t cols() const { return mask_.cols(); }
 
-  Arena arena_;
-  const StopSignal* stop_;
+  const ParallelContext context_;
 
   DType dtype_ = DType::kF32;  // of the given weights
   Matrix<double> weights_;

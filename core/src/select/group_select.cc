@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 namespace {
 
 template <typename Real>
@@ -101,4 +101,4 @@ template double KeepTop(int64_t, std::vector<ScoredColumn<double>>&);
 template void SelectInGroups(const RowGroups&, const float*, uint64_t*);
 template void SelectInGroups(const RowGroups&, const double*, uint64_t*);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw

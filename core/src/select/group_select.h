@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 template <typename Real>
 struct ScoredColumn {
@@ -31,6 +31,6 @@ struct RowGroups {
 template <typename Real>
 void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_

@@ -11,7 +11,7 @@
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
-namespace sparsefw::sparsegpt {
+namespace sparsefw {
 namespace {
 
 // Exponent and four bits of the fraction: in the order of the scores,
@@ -30,11 +30,11 @@ struct Threshold {
 
 class LowestOfMatrix {
  public:
-  LowestOfMatrix(const Matrix<double>& scores, int64_t width, cpu::Workers& workers)
+  LowestOfMatrix(const Matrix<double>& scores, int64_t width, const ParallelContext& context)
       : scores_(scores),
         width_(width),
         blocks_{scores.rows(), RowGrain(width)},
-        workers_(workers) {}
+        context_(context) {}
 
   absl::Status Mark(int64_t count, Matrix<uint8_t>& marks) {
     SPARSEFW_ASSIGN_OR_RETURN(const Histogram histogram, CountBuckets());
@@ -56,7 +56,7 @@ class LowestOfMatrix {
   absl::StatusOr<Histogram> CountBuckets() {
     Mutex mutex;
     Histogram total(kBuckets);
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(blocks_.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks_.count(), [&](int64_t block) {
       Histogram counts(kBuckets);
       ForRows(block, [&](int64_t, std::span<const double> scores) {
         for (const double score : scores) ++counts[BucketOf(score)];
@@ -71,7 +71,7 @@ class LowestOfMatrix {
   absl::StatusOr<Threshold> FindThreshold(size_t bucket, int64_t count) {
     Mutex mutex;
     std::vector<double> candidates;
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(blocks_.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks_.count(), [&](int64_t block) {
       std::vector<double> found;
       ForRows(block, [&](int64_t, std::span<const double> scores) {
         for (const double score : scores) {
@@ -90,14 +90,14 @@ class LowestOfMatrix {
 
   absl::Status MarkBelow(const Threshold& threshold, Matrix<uint8_t>& marks) {
     std::vector<int64_t> equal(static_cast<size_t>(scores_.rows()));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(blocks_.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks_.count(), [&](int64_t block) {
       ForRows(block, [&](int64_t row, std::span<const double> scores) {
         equal[static_cast<size_t>(row)] = std::count(scores.begin(), scores.end(), threshold.value);
       });
     }));
     // From here on: the equal scores in the rows above.
     std::exclusive_scan(equal.begin(), equal.end(), equal.begin(), int64_t{0});
-    return workers_.ForEach(blocks_.count(), [&](int64_t block) {
+    return context_.ForEach(blocks_.count(), [&](int64_t block) {
       ForRows(block, [&](int64_t row, std::span<const double> scores) {
         int64_t left = threshold.equal_marked - equal[static_cast<size_t>(row)];
         uint8_t* out = marks.row(row);
@@ -111,8 +111,8 @@ class LowestOfMatrix {
 
   const Matrix<double>& scores_;
   const int64_t width_;
-  const cpu::RowBlocks blocks_;
-  cpu::Workers& workers_;
+  const RowBlocks blocks_;
+  const ParallelContext& context_;
 };
 
 }  // namespace
@@ -132,10 +132,10 @@ void MarkLowest(const double* scores, int64_t size, int64_t count, std::vector<i
 }
 
 absl::Status MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
-                                cpu::Workers& workers, Matrix<uint8_t>& marks) {
-  if (count > 0) return LowestOfMatrix(scores, width, workers).Mark(count, marks);
-  return workers.ForEach(scores.rows(),
+                                const ParallelContext& context, Matrix<uint8_t>& marks) {
+  if (count > 0) return LowestOfMatrix(scores, width, context).Mark(count, marks);
+  return context.ForEach(scores.rows(),
                          [&](int64_t row) { std::fill_n(marks.row(row), width, 0); });
 }
 
-}  // namespace sparsefw::sparsegpt
+}  // namespace sparsefw

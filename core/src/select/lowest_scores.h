@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
-namespace sparsefw::sparsegpt {
+namespace sparsefw {
 
 // Sets marks[i] to 1 for the `count` lowest of scores[0 .. size), to 0 for the
 // others. `scratch` is the caller's, so that a loop allocates once.
@@ -24,8 +24,8 @@ void MarkLowest(const double* scores, int64_t size, int64_t count, std::vector<i
 //          bits are those of the threshold are compared on one thread.
 // Errors:  Cancelled
 absl::Status MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
-                                cpu::Workers& workers, Matrix<uint8_t>& marks);
+                                const ParallelContext& context, Matrix<uint8_t>& marks);
 
-}  // namespace sparsefw::sparsegpt
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_LOWEST_SCORES_H_

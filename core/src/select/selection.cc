@@ -2,21 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/select/ordered_key.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw {
 namespace {
-
-// Integers in the order of the floats; -0 and 0 are one score.
-uint32_t KeyOf(float score) {
-  const auto bits = std::bit_cast<uint32_t>(score + 0.0F);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
 
 int64_t RowsOfBlock(int64_t cols) { return std::max<int64_t>(1, 65536 / cols); }
 
@@ -31,7 +25,7 @@ class Candidates {
   void ForEachOfRow(int64_t row, int64_t first, int64_t last, Visit visit) const {
     const float* scores = scores_.row<float>(row);
     for (int64_t col = first; col < last; ++col) {
-      if (candidates_ == nullptr || candidates_->Get(row, col)) visit(col, KeyOf(scores[col]));
+      if (candidates_ == nullptr || candidates_->Get(row, col)) visit(col, OrderedKey(scores[col]));
     }
   }
 

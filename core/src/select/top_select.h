@@ -9,22 +9,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
-namespace sparsefw::cpu {
-
-// Maps floats to integers of the same order; -0 and 0 are one.
-inline uint32_t OrderedBits(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value + 0.0F);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
+namespace sparsefw {
 
 struct TopSelectArgs {
   RowBlocks blocks;
@@ -39,8 +32,9 @@ struct TopSelectArgs {
 template <typename Visit, typename Take>
 class TopSelection {
  public:
-  TopSelection(const TopSelectArgs& args, Workers& workers, const Visit& visit, const Take& take)
-      : args_(args), workers_(workers), visit_(visit), take_(take) {}
+  TopSelection(const TopSelectArgs& args, const ParallelContext& context, const Visit& visit,
+               const Take& take)
+      : args_(args), context_(context), visit_(visit), take_(take) {}
 
   absl::Status Run() {
     if (args_.count <= 0) return absl::OkStatus();
@@ -74,7 +68,7 @@ class TopSelection {
 
   absl::Status CountDigits(int shift, uint64_t prefix, Histogram& histogram) {
     Mutex mutex;
-    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+    return context_.ForEach(args_.blocks.count(), [&](int64_t block) {
       Histogram local{};
       for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
         visit_(row, [&](int64_t, uint64_t key) {
@@ -92,7 +86,7 @@ class TopSelection {
   // How many of its own ties each block takes: the last blocks first.
   absl::Status ShareTies() {
     ties_of_block_.assign(static_cast<size_t>(args_.blocks.count()), 0);
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(args_.blocks.count(), [&](int64_t block) {
       int64_t ties = 0;
       for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
         visit_(row, [&](int64_t, uint64_t key) { ties += key == threshold_ ? 1 : 0; });
@@ -107,7 +101,7 @@ class TopSelection {
   }
 
   absl::Status TakeAll() {
-    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+    return context_.ForEach(args_.blocks.count(), [&](int64_t block) {
       std::vector<int64_t> tied;
       int64_t ties_left = ties_of_block_[static_cast<size_t>(block)];
       for (int64_t row = args_.blocks.end(block) - 1; row >= args_.blocks.begin(block); --row) {
@@ -124,7 +118,7 @@ class TopSelection {
   }
 
   const TopSelectArgs args_;
-  Workers& workers_;
+  const ParallelContext& context_;
   const Visit& visit_;
   const Take& take_;
   uint64_t threshold_ = 0;
@@ -133,11 +127,11 @@ class TopSelection {
 };
 
 template <typename Visit, typename Take>
-absl::Status TakeTop(const TopSelectArgs& args, Workers& workers, const Visit& visit,
+absl::Status TakeTop(const TopSelectArgs& args, const ParallelContext& context, const Visit& visit,
                      const Take& take) {
-  return TopSelection<Visit, Take>(args, workers, visit, take).Run();
+  return TopSelection<Visit, Take>(args, context, visit, take).Run();
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -53,14 +53,12 @@ absl::StatusOr<SolveResult> SolveRun::Run() {
 
 absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
-  const Arena arena(context_.options.threads);
-  absl::Status status;
-  const bool finished = arena.Execute(context_.stop, [&] {
-    status = ValidateProblem(context_.problem);
-    if (status.ok()) status = CheckLimits();
-    if (status.ok()) status = ChooseWarmStart();
+  const ParallelContext parallel(context_.options.threads, context_.stop);
+  const absl::Status status = parallel.Run([&] {
+    SPARSEFW_RETURN_IF_ERROR(ValidateProblem(context_.problem));
+    SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+    return ChooseWarmStart();
   });
-  if (!finished) return CancelledWithoutMask();
   SPARSEFW_RETURN_IF_ERROR(status);
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(LoadEngine());

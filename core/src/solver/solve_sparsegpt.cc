@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "core/src/linalg/weights_loss.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/solve_run.h"
 #include "core/src/sparsegpt/sparsegpt.h"
 #include "sparsefw/status_macros.h"
@@ -14,8 +14,8 @@ absl::Status SolveRun::RunSparseGpt() {
   const Problem& problem = context_.problem;
   const SolveOptions& options = context_.options;
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
-  cpu::Workers limited(options.threads, context_.stop,
-                       [this] { return context_.now() >= context_.options.deadline; });
+  const ParallelContext limited(options.threads, context_.stop,
+                                [this] { return context_.now() >= context_.options.deadline; });
   absl::StatusOr<sparsegpt::PrunedLayer> pruned =
       sparsegpt::Prune(problem, options.sparsegpt, limited);
   // Which of the two it was.
@@ -29,10 +29,10 @@ absl::Status SolveRun::RunSparseGpt() {
   result_.rounded_loss = result_.final_loss;
   result_.relaxed_loss = result_.final_loss;
   // There is a result now: its last loss is not cut short by the deadline.
-  cpu::Workers workers(options.threads, context_.stop);
+  const ParallelContext parallel(options.threads, context_.stop);
   SPARSEFW_ASSIGN_OR_RETURN(
       result_.reconstructed_loss,
-      WeightsLoss(problem.weights, result_.weights.view(), problem.gram, workers));
+      WeightsLoss(problem.weights, result_.weights.view(), problem.gram, parallel));
   return absl::OkStatus();
 }
 

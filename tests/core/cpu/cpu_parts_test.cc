@@ -179,7 +179,7 @@ TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
   Random random(3);
   constexpr int64_t kRows = 13;
   constexpr int64_t kCols = 21;
-  Workers workers(2, nullptr);
+  const ParallelContext context(2, nullptr);
   for (const int bits : {3, 32, 53, 64}) {
     std::vector<std::tuple<uint64_t, int64_t>> keys;  // key, index
     for (int64_t i = 0; i < kRows * kCols; ++i) {
@@ -199,7 +199,7 @@ TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
     for (const int64_t count : {0, 1, 40, 99, 182, 500}) {
       Matrix<uint8_t> taken(kRows, kCols);
       const auto take = [&](int64_t row, int64_t col, uint64_t) { ++taken(row, col); };
-      SPARSEFW_ASSERT_OK(TakeTop({RowBlocks{kRows, 4}, bits, count}, workers, visit, take));
+      SPARSEFW_ASSERT_OK(TakeTop({RowBlocks{kRows, 4}, bits, count}, context, visit, take));
       Matrix<uint8_t> expected(kRows, kCols);
       for (int64_t i = 0; i < std::min<int64_t>(count, std::ssize(order)); ++i) {
         ++expected.data()[std::get<1>(order[static_cast<size_t>(i)])];
@@ -208,14 +208,6 @@ TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
           << bits << " bits, " << count;
     }
   }
-}
-
-TEST(OrderedBitsTest, KeepsTheOrderOfFloats) {
-  const float values[] = {-3e38F, -1, -1e-40F, 0, 1e-40F, 1e-3F, 2, 3e38F};
-  for (size_t i = 1; i < std::size(values); ++i) {
-    EXPECT_LT(OrderedBits(values[i - 1]), OrderedBits(values[i]));
-  }
-  EXPECT_EQ(OrderedBits(-0.0F), OrderedBits(0.0F));
 }
 
 TEST(KeepTopTest, OfTiesTheHigherColumns) {

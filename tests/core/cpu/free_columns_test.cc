@@ -72,8 +72,8 @@ TYPED_TEST(FreeColumnsTest, IsTheRowWithAllItsColumns) {
     RelaxedMask<TypeParam> part_mask(part.previous, kRows, kCols);
     const auto whole_selector = MakeRowSelector(whole);
     const auto part_selector = MakeRowSelector(part);
-    Workers workers(1, nullptr);
-    VertexUpdate<TypeParam> update(whole, whole_mask, workers);
+    const ParallelContext context(1, nullptr);
+    VertexUpdate<TypeParam> update(whole, whole_mask, context);
     FreeColumns<TypeParam> columns(part, part_mask, copy_bytes);
     RowScratch<TypeParam> scratch(whole.layer->words);
     SparseRows<TypeParam> delta;

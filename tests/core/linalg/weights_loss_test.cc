@@ -46,12 +46,12 @@ TEST(WeightsLossTest, IsTheDefinition) {
         MakeRandomLayer({.rows = c.rows, .cols = c.cols, .large_columns = 0, .seed = 2});
     const TypedMatrix weights(layer.weights.view(), c.dtype, c.padding);
     const TypedMatrix gram(layer.gram.view(), DType::kF32, c.padding);
-    cpu::Workers workers(0, nullptr);
+    const ParallelContext context(0, nullptr);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const double loss, WeightsLoss(weights.view(), other.weights.view(), gram.view(), workers));
+        const double loss, WeightsLoss(weights.view(), other.weights.view(), gram.view(), context));
     const double expected = NaiveWeightsLoss(weights.view(), other.weights.view(), gram.view());
     EXPECT_NEAR(loss, expected, 1e-12 * expected) << c.rows << "x" << c.cols;
-    cpu::Workers one(1, nullptr);
+    const ParallelContext one(1, nullptr);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const double again, WeightsLoss(weights.view(), other.weights.view(), gram.view(), one));
     EXPECT_EQ(again, loss);
@@ -60,10 +60,10 @@ TEST(WeightsLossTest, IsTheDefinition) {
 
 TEST(WeightsLossTest, OfTheSameWeightsIsZero) {
   const RandomLayer layer = MakeRandomLayer({});
-  cpu::Workers workers(0, nullptr);
+  const ParallelContext context(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const double loss,
-      WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), workers));
+      WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), context));
   EXPECT_EQ(loss, 0);
 }
 
@@ -71,8 +71,8 @@ TEST(WeightsLossTest, StopsWhenAsked) {
   const RandomLayer layer = MakeRandomLayer({});
   StopSignal stop;
   stop.Request();
-  cpu::Workers workers(0, &stop);
-  EXPECT_THAT(WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), workers),
+  const ParallelContext context(0, &stop);
+  EXPECT_THAT(WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), context),
               StatusIs(absl::StatusCode::kCancelled));
 }
 

@@ -90,21 +90,21 @@ DenseRow Compare(const RowOperands<Real>& row, Real step, const Real* dense) {
 
 template <typename Real>
 FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-                             Workers& workers)
-    : workers_(workers),
+                             const ParallelContext& context)
+    : context_(context),
       iterate_(MakeIterate(std::move(layer), start)),
       relaxed_(iterate_.previous, iterate_.layer->rows, iterate_.layer->cols),
-      update_(iterate_, relaxed_, workers),
+      update_(iterate_, relaxed_, context),
       row_selector_(MakeRowSelector(iterate_)),
-      selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, workers)
+      selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, context)
                                          : MakeSelectorByRows(iterate_, *row_selector_)),
       free_total_(iterate_.groups.total_kept - start.fixed.CountKept()) {}
 
 template <typename Real>
 absl::StatusOr<std::unique_ptr<Iteration>> FrankWolfe<Real>::Start(
     std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-    StartProduct<Real>* kept, Workers& workers) {
-  std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, workers));
+    StartProduct<Real>* kept, const ParallelContext& context) {
+  std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));
   SPARSEFW_RETURN_IF_ERROR(result->Initialise(start.warm, kept));
   return result;
 }
@@ -129,7 +129,7 @@ absl::Status FrankWolfe<Real>::Initialise(const Mask& warm, StartProduct<Real>* 
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::CopyRows(const Matrix<Real>& from, Matrix<Real>& to) {
-  return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     const int64_t first = iterate_.blocks.begin(block);
     std::copy_n(from.row(first), (iterate_.blocks.end(block) - first) * from.cols(), to.row(first));
   });
@@ -150,7 +150,7 @@ absl::Status FrankWolfe<Real>::KeepProduct(const Mask& warm, StartProduct<Real>&
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   if (unfinished_) return absl::CancelledError("the engine was stopped in the middle of a step");
-  if (workers_.stopped()) return absl::CancelledError("the engine was told to stop");
+  if (context_.stopped()) return absl::CancelledError("the engine was told to stop");
   unfinished_ = true;
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
@@ -180,7 +180,7 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
 
 template <typename Real>
 absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
-  return RoundMask(iterate_, relaxed_, saliency, workers_);
+  return RoundMask(iterate_, relaxed_, saliency, context_);
 }
 
 // No step can move the iterate any more, so none needs to be computed.
@@ -229,7 +229,7 @@ bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
-  RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, workers_};
+  RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(stats_.iteration, count));
   for (const StepSums& step : sums) {
     vertex_loss_ += step.vertex_loss_change;
@@ -302,7 +302,7 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
     std::copy_n(product, it.layer->stride(), it.vertex_product.row(row));
     losses[static_cast<size_t>(row)] = Dot(it.layer->words, pruned, product);
   };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, workers_, fill, visit));
+  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
   vertex_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0);
   return absl::OkStatus();
 }
@@ -326,7 +326,7 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
     rows[static_cast<size_t>(row)].loss = Dot(it.layer->words, pruned, product);
     if (replace) std::copy_n(product, it.layer->stride(), it.product.row(row));
   };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, workers_, fill, visit));
+  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
   DenseRow sum;
   for (const DenseRow& row : rows) {
     sum.loss += row.loss;
@@ -342,7 +342,7 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Scan(double step_size) {
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     selector_->Scan(block, static_cast<Real>(step_size));
   }));
   SPARSEFW_ASSIGN_OR_RETURN(vertex_inner_, selector_->Finish());
@@ -352,7 +352,7 @@ absl::Status FrankWolfe<Real>::Scan(double step_size) {
 // M_t -> M_{t+1}.
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRelaxed(double step_size) {
-  return workers_.ForEach(iterate_.blocks.count(),
+  return context_.ForEach(iterate_.blocks.count(),
                           [&](int64_t block) { AdvanceRelaxed(block, step_size); });
 }
 

@@ -29,7 +29,7 @@
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/iteration.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -47,18 +47,18 @@ template <typename Real>
 class FrankWolfe final : public Iteration {
  public:
   // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
-  // start and filled if it does not; null: nothing is kept. `workers` must
+  // start and filled if it does not; null: nothing is kept. `context` must
   // outlive it.
   static absl::StatusOr<std::unique_ptr<Iteration>> Start(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-      StartProduct<Real>* kept, Workers& workers);
+      StartProduct<Real>* kept, const ParallelContext& context);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
 
  private:
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-             Workers& workers);
+             const ParallelContext& context);
   absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
   absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
   absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
@@ -81,7 +81,7 @@ class FrankWolfe final : public Iteration {
   double StepSize(StepRule rule) const;
   int64_t ShareOfWeights(double share) const;
 
-  Workers& workers_;
+  const ParallelContext& context_;
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
   VertexUpdate<Real> update_;

@@ -16,7 +16,7 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/select/row_selector.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
 
@@ -41,7 +41,7 @@ struct RowWiseSteps {
   RelaxedMask<Real>& relaxed;
   VertexUpdate<Real>& update;
   RowSelector<Real>& selector;
-  Workers& workers;
+  const ParallelContext& context;
 
   // Open-loop iterations first .. first + count - 1 of every row.
   // Errors: Cancelled; rows are then at different iterations, each consistent

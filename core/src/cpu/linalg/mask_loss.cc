@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "core/src/linalg/blas.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -20,12 +21,12 @@ using Prune = absl::FunctionRef<void(int64_t row, double* weights)>;
 class LossSum {
  public:
   LossSum(ConstMatrixView weights, ConstMatrixView gram, Prune prune, const Scale& scale,
-          Workers& workers)
+          const ParallelContext& context)
       : weights_(weights),
         gram_(gram),
         prune_(prune),
         scale_(scale),
-        workers_(workers),
+        context_(context),
         rows_(std::min(kPanelRows, weights.rows())),
         stripe_(std::min(kStripeCols, weights.cols())),
         pruned_(rows_, weights.cols()),
@@ -62,7 +63,7 @@ class LossSum {
                                      .c = products_.data() + first,
                                      .c_stride = cols(),
                                      .accumulate = row > 0};
-      SPARSEFW_RETURN_IF_ERROR(workers_.Gemm(args));
+      SPARSEFW_RETURN_IF_ERROR(Gemm(args, context_));
     }
     return absl::OkStatus();
   }
@@ -70,7 +71,7 @@ class LossSum {
   absl::Status FillPanel(int64_t first_row, int64_t rows, int64_t first_col) {
     constexpr int64_t kRows = 16;
     const RowBlocks blocks{rows, kRows};
-    return workers_.ForEach(blocks.count(), [&](int64_t block) {
+    return context_.ForEach(blocks.count(), [&](int64_t block) {
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
         FillRow(first_row + row, row, first_col);
       }
@@ -90,7 +91,7 @@ class LossSum {
   absl::StatusOr<double> DotWithGram(int64_t first) {
     const int64_t stripe = StripeOf(first);
     std::vector<double> sums(static_cast<size_t>(stripe));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(stripe, [&](int64_t index) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(stripe, [&](int64_t index) {
       const int64_t j = first + index;
       const double* products = products_.row(index);
       const auto mean = [&](int64_t k) { return 0.5 * (GramAt(j, k) + GramAt(k, j)); };
@@ -111,7 +112,7 @@ class LossSum {
   const ConstMatrixView gram_;
   const Prune prune_;
   const Scale scale_;
-  Workers& workers_;
+  const ParallelContext& context_;
   const int64_t rows_;
   const int64_t stripe_;
   Matrix<double> pruned_;      // [rows_, cols]: D of one panel
@@ -122,25 +123,25 @@ class LossSum {
 }  // namespace
 
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
-                                const Scale& scale, Workers& workers) {
+                                const Scale& scale, const ParallelContext& context) {
   const auto prune = [&](int64_t row, double* values) {
     const uint8_t* keep = mask.row(row);
     for (int64_t col = 0; col < mask.cols(); ++col) {
       if (((keep[col >> 3] >> (col & 7)) & 1) != 0) values[col] = 0;
     }
   };
-  return LossSum(weights, gram, prune, scale, workers).Run();
+  return LossSum(weights, gram, prune, scale, context).Run();
 }
 
 absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
                                      const Matrix<float>& kept, const Scale& scale,
-                                     Workers& workers) {
+                                     const ParallelContext& context) {
   const auto prune = [&](int64_t row, double* values) {
     for (int64_t col = 0; col < kept.cols(); ++col) {
       values[col] -= static_cast<double>(kept(row, col));
     }
   };
-  return LossSum(weights, gram, prune, scale, workers).Run();
+  return LossSum(weights, gram, prune, scale, context).Run();
 }
 
 int64_t MaskLossBytes(int64_t rows, int64_t cols) {

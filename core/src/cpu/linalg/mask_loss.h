@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
@@ -21,12 +21,12 @@ namespace sparsefw::cpu {
 // Cost:    about rows * cols^2 flops in float64
 // Errors:  Cancelled
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask,
-                                const Scale& scale, Workers& workers);
+                                const Scale& scale, const ParallelContext& context);
 
 // ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
 absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
                                      const Matrix<float>& kept, const Scale& scale,
-                                     Workers& workers);
+                                     const ParallelContext& context);
 
 // Bytes of the scratch of either, for the estimate of an engine's memory.
 int64_t MaskLossBytes(int64_t rows, int64_t cols);

@@ -28,7 +28,7 @@ std::string InstructionSet() {
 
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
-  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, Arena(0).threads());
+  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, ParallelContext(0).threads());
   if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
   if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
   if (request.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
@@ -40,10 +40,10 @@ class CpuBackendImpl final : public Backend {
   std::string_view name() const override { return "cpu"; }
 
   DeviceDescription Describe() const override {
-    const cpu::HostMemory memory = cpu::ReadHostMemory();
-    const int threads = Arena(0).threads();
+    const HostMemory memory = ReadHostMemory();
+    const int threads = ParallelContext(0).threads();
     return {.name = "cpu",
-            .description = absl::StrFormat("%s, %d thread%s, %s", cpu::ProcessorName(), threads,
+            .description = absl::StrFormat("%s, %d thread%s, %s", ProcessorName(), threads,
                                            threads == 1 ? "" : "s", InstructionSet()),
             .memory_bytes = memory.total_bytes,
             .memory_free_bytes = memory.available_bytes};

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -51,7 +51,7 @@ class CpuEngine final : public Engine {
   };
 
   const Precision precision_;
-  Workers workers_;
+  const ParallelContext context_;
   EngineProblem problem_;
   Scale scale_;
   std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/src/select/ordered_key.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
 
@@ -21,11 +22,11 @@ template <typename Real>
 class Rounding {
  public:
   Rounding(const Iterate<Real>& iterate, const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-           Workers& workers)
+           const ParallelContext& context)
       : iterate_(iterate),
         relaxed_(relaxed),
         saliency_(saliency),
-        workers_(workers),
+        context_(context),
         mask_(iterate.layer->rows, iterate.layer->cols) {}
 
   absl::StatusOr<RoundedMask> Run() {
@@ -47,7 +48,7 @@ class Rounding {
 
   template <typename Body>
   absl::Status ForEachRow(const Body& body) {
-    return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
         body(row);
       }
@@ -76,7 +77,7 @@ class Rounding {
     constexpr auto kOne = static_cast<double>(1 << kEntryBits);
     const auto entry = static_cast<double>(relaxed_.Value(row, col, in_vertex));
     return static_cast<uint64_t>(entry * kOne + 0.5) << 32 |
-           OrderedBits(saliency_.row<float>(row)[col]);
+           OrderedKey(saliency_.row<float>(row)[col]);
   }
 
   absl::Status RoundWhole() {
@@ -87,7 +88,7 @@ class Rounding {
     };
     const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
     return TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed},
-                   workers_, visit, take);
+                   context_, visit, take);
   }
 
   void RoundRow(int64_t row) {
@@ -132,7 +133,7 @@ class Rounding {
   const Iterate<Real>& iterate_;
   const RelaxedMask<Real>& relaxed_;
   const ConstMatrixView saliency_;
-  Workers& workers_;
+  const ParallelContext& context_;
   Mask mask_;
 };
 
@@ -141,13 +142,13 @@ class Rounding {
 template <typename Real>
 absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
                                       const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-                                      Workers& workers) {
-  return Rounding<Real>(iterate, relaxed, saliency, workers).Run();
+                                      const ParallelContext& context) {
+  return Rounding<Real>(iterate, relaxed, saliency, context).Run();
 }
 
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<float>&, const RelaxedMask<float>&,
-                                               ConstMatrixView, Workers&);
+                                               ConstMatrixView, const ParallelContext&);
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<double>&, const RelaxedMask<double>&,
-                                               ConstMatrixView, Workers&);
+                                               ConstMatrixView, const ParallelContext&);
 
 }  // namespace sparsefw::cpu

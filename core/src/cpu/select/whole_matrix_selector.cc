@@ -34,9 +34,9 @@ double Sum(const std::vector<double>& values) {
 template <typename Real>
 class WholeMatrixSelector final : public VertexSelector<Real> {
  public:
-  WholeMatrixSelector(Iterate<Real>& iterate, Workers& workers)
+  WholeMatrixSelector(Iterate<Real>& iterate, const ParallelContext& context)
       : iterate_(iterate),
-        workers_(workers),
+        context_(context),
         free_(iterate.groups.total_kept),
         scans_(static_cast<size_t>(iterate.blocks.count())) {
     for (int64_t row = 0; row < iterate.layer->rows; ++row) {
@@ -133,7 +133,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     std::vector<Real> smallest(static_cast<size_t>(iterate_.layer->rows),
                                std::numeric_limits<Real>::max());
     std::vector<int64_t> taken(static_cast<size_t>(iterate_.layer->rows));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.layer->rows, [&](int64_t row) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.layer->rows, [&](int64_t row) {
       std::fill_n(iterate_.vertex.row(row), iterate_.layer->words, 0);
     }));
     const auto visit = [&](int64_t row, auto&& sink) {
@@ -154,7 +154,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       ++taken[static_cast<size_t>(row)];
     };
     SPARSEFW_RETURN_IF_ERROR(
-        TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, workers_, visit, take));
+        TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, context_, visit, take));
     const bool full = std::accumulate(taken.begin(), taken.end(), int64_t{0}) == free_;
     window_.Update(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
     return InnerOfAll();
@@ -162,7 +162,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
   absl::StatusOr<double> InnerOfAll() {
     std::vector<double> sums(scans_.size());
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
       std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer->words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
@@ -173,7 +173,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   }
 
   Iterate<Real>& iterate_;
-  Workers& workers_;
+  const ParallelContext& context_;
   int64_t free_;
   ScoreWindow<Real> window_;
   std::vector<BlockScan> scans_;
@@ -184,12 +184,13 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
 template <typename Real>
 std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
-                                                              Workers& workers) {
-  return std::make_unique<WholeMatrixSelector<Real>>(iterate, workers);
+                                                              const ParallelContext& context) {
+  return std::make_unique<WholeMatrixSelector<Real>>(iterate, context);
 }
 
-template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&, Workers&);
+template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&,
+                                                                        const ParallelContext&);
 template std::unique_ptr<VertexSelector<double>> MakeWholeMatrixSelector(Iterate<double>&,
-                                                                         Workers&);
+                                                                         const ParallelContext&);
 
 }  // namespace sparsefw::cpu

@@ -20,10 +20,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "core/src/base/host_device.h"
 #include "core/src/cuda/iteration/iteration_state.h"
 #include "core/src/cuda/iteration/toggle_slots.h"
 #include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/host_device.h"
 #include "core/src/cuda/select/score_window.h"
 #include "core/src/cuda/select/selection_keys.h"
 #include "sparsefw/pattern.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
 #include "core/src/reconstruct/reconstruct_limits.h"
 
 namespace sparsefw::cuda {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/src/base/host_device.h"
 #include "core/src/cuda/linalg/raw_value.h"
-#include "core/src/cuda/runtime/host_device.h"
 #include "sparsefw/dtype.h"
 
 namespace sparsefw::cuda {

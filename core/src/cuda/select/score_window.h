@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
 #include "core/src/cuda/select/selection_keys.h"
 
 namespace sparsefw::cuda {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
 
 namespace sparsefw::cuda {
 

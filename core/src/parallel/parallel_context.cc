@@ -1,5 +1,5 @@
-// Built without ThreadSanitizer: see parallel.h.
-#include "core/src/parallel/parallel.h"
+// Built without ThreadSanitizer: see parallel_context.h.
+#include "core/src/parallel/parallel_context.h"
 
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
@@ -7,6 +7,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <utility>
 
 #ifdef SPARSEFW_THREAD_SANITIZER
 extern "C" void __tsan_acquire(void* address);
@@ -57,13 +58,27 @@ void AllowThreads(int threads) {
                                            kMostThreads);
 }
 
-// Of the innermost Arena::Execute on this thread.
-thread_local const StopSignal* current_stop = nullptr;
+// Of the innermost ParallelContext::Run around what this thread executes.
+thread_local const ParallelContext* current_context = nullptr;
 
+class CurrentContext {
+ public:
+  explicit CurrentContext(const ParallelContext* context) : outer_(current_context) {
+    current_context = context;
+  }
+  ~CurrentContext() { current_context = outer_; }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const ParallelContext* const outer_;
+};
+
+// Leaves the loops of a context that was stopped; caught by its Run.
 struct Stopped {};
 
-void ThrowIfStopped(const StopSignal* stop) {
-  if (stop != nullptr && stop->requested()) throw Stopped();
+void ThrowIfStopped(const ParallelContext* context) {
+  if (context != nullptr && context->stopped()) throw Stopped();
 }
 
 }  // namespace
@@ -71,54 +86,65 @@ void ThrowIfStopped(const StopSignal* stop) {
 void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   const int64_t blocks = (count + grain - 1) / grain;
-  const StopSignal* const stop = current_stop;
-  ThrowIfStopped(stop);
-  if (blocks == 1) return body(0, count);
+  const ParallelContext* const context = current_context;
+  if (blocks == 1) {
+    ThrowIfStopped(context);
+    return body(0, count);
+  }
   HappensBefore order;
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, blocks, 1),
                     [&](const tbb::blocked_range<int64_t>& range) {
+                      const CurrentContext scope(context);
                       RunBody(order, [&] {
                         for (int64_t block = range.begin(); block != range.end(); ++block) {
-                          ThrowIfStopped(stop);
+                          ThrowIfStopped(context);
                           body(block * grain, std::min(count, (block + 1) * grain));
                         }
                       });
                     });
 }
 
-struct Arena::Impl {
-  explicit Impl(int threads) : arena(threads == 0 ? tbb::task_arena::automatic : threads) {
+struct ParallelContext::Arena {
+  explicit Arena(int threads) : arena(threads == 0 ? tbb::task_arena::automatic : threads) {
     AllowThreads(threads);
   }
   tbb::task_arena arena;
 };
 
-Arena::Arena(int threads) : impl_(std::make_unique<Impl>(threads)) {}
-Arena::~Arena() = default;
+ParallelContext::ParallelContext(int threads, const StopSignal* stop,
+                                 std::function<bool()> past_deadline)
+    : arena_(std::make_unique<Arena>(threads)),
+      stop_(stop),
+      past_deadline_(std::move(past_deadline)) {}
+ParallelContext::~ParallelContext() = default;
 
-void Arena::Execute(absl::FunctionRef<void()> body) const {
+int ParallelContext::threads() const { return arena_->arena.max_concurrency(); }
+
+absl::Status ParallelContext::CheckStopped() const {
+  return stopped() ? absl::CancelledError("stopped, or past the deadline") : absl::OkStatus();
+}
+
+absl::Status ParallelContext::Run(absl::FunctionRef<absl::Status()> body) const {
   HappensBefore order;
-  impl_->arena.execute([&] { RunBody(order, body); });
-}
-
-bool Arena::Execute(const StopSignal* stop, absl::FunctionRef<void()> body) const {
-  bool finished = true;
-  Execute([&] {
-    struct Scope {
-      explicit Scope(const StopSignal* inner) : outer(current_stop) { current_stop = inner; }
-      ~Scope() { current_stop = outer; }
-      const StopSignal* outer;
-    };
-    const Scope scope(stop);
-    try {
-      body();
-    } catch (const Stopped&) {
-      finished = false;
-    }
+  absl::Status status;
+  arena_->arena.execute([&] {
+    const CurrentContext scope(this);
+    RunBody(order, [&] {
+      try {
+        status = body();
+      } catch (const Stopped&) {
+        status = absl::CancelledError("stopped, or past the deadline");
+      }
+    });
   });
-  return finished;
+  return status.ok() ? CheckStopped() : status;
 }
 
-int Arena::threads() const { return impl_->arena.max_concurrency(); }
+absl::Status ParallelContext::ForEach(int64_t count, absl::FunctionRef<void(int64_t)> body) const {
+  return Run([&] {
+    ParallelFor(count, 1, [&](int64_t index, int64_t) { body(index); });
+    return absl::OkStatus();
+  });
+}
 
 }  // namespace sparsefw

@@ -1,0 +1,12 @@
+// Marks functions that CUDA kernels and host code share.
+#ifndef SPARSEFW_CORE_SRC_BASE_HOST_DEVICE_H_
+#define SPARSEFW_CORE_SRC_BASE_HOST_DEVICE_H_
+
+// g++ compiles the same headers for tests and knows no such attributes.
+#if defined(__CUDACC__)
+#define SPARSEFW_HOST_DEVICE __host__ __device__
+#else
+#define SPARSEFW_HOST_DEVICE
+#endif
+
+#endif  // SPARSEFW_CORE_SRC_BASE_HOST_DEVICE_H_
