@@ -75,7 +75,7 @@ class CommandsTest : public ::testing::Test {
     job.mutable_result()->set_kept_count(6);
   }
 
-  absl::Status Submit() { return cli::Run(options_, Console{out_, err_, false, 80}); }
+  absl::Status Submit() { return cli::Run(options_, Console{out_, err_}); }
 
   client::testing::FakeServer server_;
   std::filesystem::path folder_;
@@ -115,7 +115,7 @@ TEST_F(CommandsTest, KeepTensorsKeepsThem) {
   SPARSEFW_ASSERT_OK(Submit());
   EXPECT_TRUE(server_.tensors.deleted.empty());
   EXPECT_THAT(err_.str(), HasSubstr("kept tensors/"));
-  EXPECT_THAT(out_.str(), HasSubstr("state"));
+  EXPECT_THAT(out_.str(), HasSubstr("jobs/1, SUCCEEDED"));
 }
 
 TEST_F(CommandsTest, OptionsThatTheServerRefusesCostNoUpload) {
@@ -213,7 +213,7 @@ TEST_F(CommandsTest, FetchLeavesTensorsThatWereThereBefore) {
   fetch.common = options_.common;
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
-  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_, false, 80}));
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
   EXPECT_THAT(server_.tensors.deleted, ElementsAre(options_.spec.gram()));
 }
 
@@ -233,7 +233,7 @@ TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
   fetch.output.out_weights = Path("pruned");
-  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_, false, 80}));
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
   const auto file = SafetensorsFile::Open(Path("pruned"));
   SPARSEFW_ASSERT_OK(file);
   // Under its own name and dtype.
@@ -254,7 +254,7 @@ TEST_F(CommandsTest, FetchSaysWhenThereIsNoPrunedWeight) {
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
   fetch.output.out_weights = Path("pruned");
-  const absl::Status status = cli::Run(fetch, Console{out_, err_, false, 80});
+  const absl::Status status = cli::Run(fetch, Console{out_, err_});
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
   EXPECT_THAT(std::string(status.message()), HasSubstr("--out-weights"));
 }
@@ -263,7 +263,7 @@ TEST_F(CommandsTest, AnUnknownJobIsTheServersRefusal) {
   StatusOptions status;
   status.common = options_.common;
   status.job = "jobs/none";
-  EXPECT_EQ(ExitCodeOf(cli::Run(status, Console{out_, err_, false, 80})), ExitCode::kServer);
+  EXPECT_EQ(ExitCodeOf(cli::Run(status, Console{out_, err_})), ExitCode::kServer);
 }
 
 }  // namespace

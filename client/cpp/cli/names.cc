@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
 
 namespace sparsefw::cli {
@@ -49,6 +50,12 @@ std::string Name(const std::pair<std::string_view, Value> (&table)[kCount], Valu
   return "unknown";
 }
 
+template <typename Value, size_t kCount>
+std::string Join(const std::pair<std::string_view, Value> (&table)[kCount]) {
+  return absl::StrJoin(table, "|",
+                       [](std::string* out, const auto& entry) { out->append(entry.first); });
+}
+
 absl::Status PatternError(std::string_view text) {
   return UsageError(absl::StrFormat(
       "--pattern must be unstructured, per-row or A:B with 1 <= A <= B (A of every B are kept); "
@@ -78,6 +85,12 @@ absl::StatusOr<v1::Pattern> ParseKeepOfGroup(std::string_view text,
 }
 
 }  // namespace
+
+std::string MethodNames() { return Join(kMethods); }
+std::string SaliencyNames() { return "wanda|ria|magnitude"; }
+std::string StepRuleNames() { return Join(kStepRules); }
+std::string PrecisionNames() { return Join(kPrecisions); }
+std::string JobStateNames() { return Join(kStates); }
 
 absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text) {
   return Parse(kMethods, flag, text);

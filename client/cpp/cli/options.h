@@ -21,6 +21,7 @@ struct CommonOptions {
   absl::Duration timeout = absl::Seconds(5);    // for the first connection
   absl::Duration retry_for = absl::Minutes(1);  // without progress, once connected
   bool json = false;
+  bool quiet = false;  // no progress
 };
 
 struct OutputOptions {

@@ -16,8 +16,9 @@
 
 namespace sparsefw::cli {
 
+// `display` shows what the client tries again, and must outlive the client.
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
-                                                        const Console& console);
+                                                        ProgressDisplay& display);
 
 // `status` with `what` and a colon before the message.
 absl::Status About(std::string_view what, const absl::Status& status);

@@ -1,5 +1,4 @@
-// `submit`: tensors up, the job, its mask down.
-#include <array>
+// `submit`: uploads the tensors, creates the job, follows it and downloads its mask.
 #include <optional>
 #include <utility>
 
@@ -12,7 +11,9 @@
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/result.h"
+#include "client/cpp/cli/result_text.h"
 #include "client/cpp/cli/session.h"
+#include "client/cpp/cli/submit_inputs.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mutex.h"
@@ -22,82 +23,8 @@
 namespace sparsefw::cli {
 namespace {
 
-constexpr std::array kFloats = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr std::array kGrams = {DType::kF32, DType::kF64};
-constexpr std::array kScores = {DType::kF32};
-constexpr std::array kMasks = {DType::kBool};
 // The server's limit for the value of a label.
 constexpr size_t kMaxLabelBytes = 256;
-
-struct SubmitInputs {
-  Input weight;
-  std::optional<Input> gram;
-  std::optional<Input> activations;
-  std::optional<Input> warm_mask;
-  std::optional<Input> saliency;
-};
-
-absl::StatusOr<std::optional<Input>> LoadOptional(const std::string& text,
-                                                  std::span<const DType> allowed) {
-  if (text.empty()) return std::nullopt;
-  SPARSEFW_ASSIGN_OR_RETURN(Input input, LoadInput(text, allowed));
-  return std::optional<Input>(std::move(input));
-}
-
-absl::Status CheckShapes(const SubmitInputs& inputs) {
-  const Input& weight = inputs.weight;
-  if (!weight.name.empty()) return absl::OkStatus();
-  if (inputs.gram && inputs.gram->name.empty()) {
-    SPARSEFW_RETURN_IF_ERROR(CheckShape(*inputs.gram, weight.cols, weight.cols, weight));
-  }
-  if (inputs.activations) {
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckShape(*inputs.activations, inputs.activations->rows, weight.cols, weight));
-  }
-  for (const auto* start : {&inputs.warm_mask, &inputs.saliency}) {
-    if (*start) SPARSEFW_RETURN_IF_ERROR(CheckShape(**start, weight.rows, weight.cols, weight));
-  }
-  return absl::OkStatus();
-}
-
-// What the server would find out after the upload.
-absl::Status CheckPattern(const v1::Pattern& pattern, const Input& weight) {
-  const int64_t group = pattern.nm().group();
-  if (!pattern.has_nm() || !weight.name.empty() || weight.cols % group == 0)
-    return absl::OkStatus();
-  return UsageError(
-      absl::StrFormat("--pattern %d:%d: the %d inputs (columns) of %s must be divisible by %d",
-                      pattern.nm().keep(), group, weight.cols, weight.label, group));
-}
-
-absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
-  SubmitInputs inputs;
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadOrName(options.weights, kFloats));
-  if (!options.gram.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOrName(options.gram, kGrams));
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadOptional(options.activations, kFloats));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
-  SPARSEFW_RETURN_IF_ERROR(CheckShapes(inputs));
-  SPARSEFW_RETURN_IF_ERROR(CheckPattern(options.spec.pattern(), inputs.weight));
-  return inputs;
-}
-
-absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& inputs) {
-  for (const auto& [flag, path] : {std::pair<const char*, const std::string&>("--out", output.out),
-                                   {"--out-weights", output.out_weights}}) {
-    if (path.empty()) continue;
-    for (const Input* input : {&inputs.weight, inputs.gram ? &*inputs.gram : nullptr,
-                               inputs.activations ? &*inputs.activations : nullptr}) {
-      if (input != nullptr && input->name.empty() && SameFile(path, input->path)) {
-        return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
-      }
-    }
-    SPARSEFW_RETURN_IF_ERROR(CheckWritable(flag, path));
-  }
-  return absl::OkStatus();
-}
 
 // How many tokens a Gram that `gram` wrote was summed from.
 int64_t TokenCount(const Input& gram) {
@@ -107,7 +34,7 @@ int64_t TokenCount(const Input& gram) {
   return std::max<int64_t>(tokens, 0);
 }
 
-// What an interrupt does depends on how far the submission is.
+// An interrupt stops the uploads; once there is a job, it cancels the job.
 class Cancellation {
  public:
   client::CallOptions call() const { return client::CallOptions{stop_.get_token()}; }
@@ -124,8 +51,7 @@ class Cancellation {
     if (late) client->CancelJob(job).IgnoreError();
   }
 
-  void OnInterrupt(const Console& console) {
-    std::ostream& err = console.err;
+  void OnInterrupt(ProgressDisplay& display) {
     client::Client* client = nullptr;
     std::string job;
     {
@@ -138,15 +64,12 @@ class Cancellation {
       stop_.request_stop();
       return;
     }
-    // A terminal has just echoed ^C into the live line.
-    err << (console.err_is_terminal ? "\n" : "") << "sparsefw-cli: cancelling " << job
-        << "; interrupt again to quit at once\n"
-        << std::flush;
+    display.Note(
+        absl::StrFormat("sparsefw-cli: cancelling %s; interrupt again to quit at once", job));
     const auto cancelled = client->CancelJob(job);
     if (!cancelled.ok()) {
-      err << "sparsefw-cli: " << job << " could not be cancelled: " << cancelled.status().message()
-          << "\n"
-          << std::flush;
+      display.Note(absl::StrFormat("sparsefw-cli: %s could not be cancelled: %s", job,
+                                   std::string(cancelled.status().message())));
     }
   }
 
@@ -161,13 +84,13 @@ class Cancellation {
 class Submission {
  public:
   Submission(const SubmitOptions& options, const SubmitInputs& inputs, const Console& console,
-             Cancellation& cancellation, client::Client& client)
+             ProgressDisplay& display, Cancellation& cancellation, client::Client& client)
       : options_(options),
         inputs_(inputs),
         console_(console),
+        display_(display),
         cancellation_(cancellation),
         client_(client),
-        display_(console, absl::Now),
         start_(absl::Now()) {}
 
   absl::Status Run() {
@@ -311,7 +234,7 @@ class Submission {
     if (options_.common.json) {
       console_.out << ResultJson(job, times).dump() << "\n";
     } else if (outcome.ok()) {
-      console_.out << ResultText(job, times);
+      console_.out << ResultText(job, times, options_.output);
     }
     return outcome;
   }
@@ -319,9 +242,9 @@ class Submission {
   const SubmitOptions& options_;
   const SubmitInputs& inputs_;
   const Console& console_;
+  ProgressDisplay& display_;
   Cancellation& cancellation_;
   client::Client& client_;
-  ProgressDisplay display_;
   const absl::Time start_;
   absl::Duration upload_time_;
   std::vector<std::string> uploaded_;
@@ -330,15 +253,16 @@ class Submission {
 }  // namespace
 
 absl::Status Run(const SubmitOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadInputs(options));
+  SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadSubmitInputs(options));
   SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
+  ProgressDisplay display(console, absl::Now, options.common.quiet);
   // An interrupt may be cancelling through the client until `interrupt` is gone,
   // so the client must outlive it; it is made later, when signals are handled.
   std::unique_ptr<client::Client> client;
   Cancellation cancellation;
-  const Interrupt interrupt([&] { cancellation.OnInterrupt(console); });
-  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, console));
-  return Submission(options, inputs, console, cancellation, *client).Run();
+  const Interrupt interrupt([&](int) { cancellation.OnInterrupt(display); });
+  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, display));
+  return Submission(options, inputs, console, display, cancellation, *client).Run();
 }
 
 }  // namespace sparsefw::cli

@@ -81,9 +81,10 @@ struct ProgressReport {
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k
   double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
   double best_loss = 0;           // of every mask tried so far
-  double lower_bound = 0;         // the certificate so far
-  int64_t swaps = 0;              // taken; above 0 in the last report only
-  int sweep_point = 0;            // of SolveSweep: which point is running
+  double warm_start_loss = 0;
+  double lower_bound = 0;  // the certificate so far
+  int64_t swaps = 0;       // taken; above 0 in the last report only
+  int sweep_point = 0;     // of SolveSweep: which point is running
   absl::Duration elapsed;
 };
 

@@ -263,6 +263,7 @@ void SolveRun::Notify() const {
                                .threshold_residual = threshold_residual_,
                                .rounded_loss = result_.rounded_loss,
                                .best_loss = result_.final_loss,
+                               .warm_start_loss = result_.warm_start_loss,
                                .lower_bound = Certificate(result_.final_loss),
                                .swaps = result_.swaps,
                                .elapsed = context_.now() - start_});

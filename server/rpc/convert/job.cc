@@ -79,6 +79,7 @@ v1::Progress ProgressToProto(const ProgressReport& report) {
   proto.set_threshold_residual(report.threshold_residual);
   proto.set_rounded_loss(report.rounded_loss);
   proto.set_best_loss(report.best_loss);
+  proto.set_warm_start_loss(report.warm_start_loss);
   proto.set_swaps(report.swaps);
   proto.set_sweep_point(report.sweep_point);
   *proto.mutable_elapsed() = ToProto(report.elapsed);
