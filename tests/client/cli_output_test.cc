@@ -105,7 +105,9 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
 TEST(ResultTest, TextBeginsWithTheLossInPerCent) {
   v1::Job job = SucceededJob();
   job.mutable_spec()->mutable_sparsefw()->set_alpha(0.9);
-  EXPECT_EQ(ResultText(job, ClientTimes{absl::Seconds(2), std::nullopt}, {.out = "m.safetensors"}),
+  OutputOptions output;
+  output.out = "m.safetensors";
+  EXPECT_EQ(ResultText(job, ClientTimes{absl::Seconds(2), std::nullopt}, output),
             "loss         15.050 %  |WX - (M*W)X|^2 / |WX|^2; output energy kept: 84.950 %\n"
             "reduction    24.750 %  below the warm start (wanda, 20.000 %); "
             "best mask: a rounded iterate\n"
@@ -258,8 +260,9 @@ v1::JobEvent Queued(int ahead) {
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressDisplay Display(bool terminal, bool color = false, bool quiet = false) {
-    return ProgressDisplay(Console{out_, err_, terminal, color, [this] { return columns_; }},
-                           [this] { return now_; }, quiet);
+    return ProgressDisplay(
+        Console{out_, err_, terminal, color, [this] { return columns_; }}, [this] { return now_; },
+        quiet);
   }
   // What is painted since the last call.
   std::string Painted() {
@@ -326,8 +329,7 @@ TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
     std::string text = Painted();
     return text.substr(text.rfind('K') + 1);
   };
-  EXPECT_EQ(painted(80),
-            "[==>       ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
+  EXPECT_EQ(painted(80), "[==>       ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
   for (int columns = 79; columns > 0; --columns) {
     EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
   }
@@ -357,7 +359,8 @@ TEST_F(ProgressTest, AfterTheIterationTheRefinementIsNamed) {
 
 TEST_F(ProgressTest, ASweepCountsItsPoints) {
   v1::JobEvent event = Report(1000);
-  for (int point = 0; point < 4; ++point) event.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
+  for (int point = 0; point < 4; ++point)
+    event.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
   event.mutable_job()->mutable_progress()->set_sweep_point(2);
   ProgressDisplay terminal = Display(true);
   terminal.OnJob(event);

@@ -1,15 +1,12 @@
 """Every command of sparsefw-cli against a running server: output, files, exit codes."""
-import os
-import pty
 import re
-import subprocess
 
 import numpy as np
 import pytest
 
 from support import reference, safetensors
 from support.layers import ENDLESS
-from support.processes import Cli, clean_environment, finish, wait_until
+from support.processes import Cli, finish, wait_until
 
 JSON_KEYS = {"job", "state", "method", "pattern", "shape", "kept", "losses", "relative_reduction",
              "iterations", "stop_reason", "candidate", "device", "timings"}
@@ -157,31 +154,6 @@ def test_results_on_standard_output_everything_else_on_standard_error(cli, big_l
     assert "iteration " not in done.out
     assert re.search(r"uploading .*/s", done.err)
     assert re.search(r"(?m)^iteration \d+/2000  relaxed .*  gap ", done.err)
-
-
-def test_one_live_line_on_a_terminal(cli, big_layer):
-    main, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [str(a) for a in cli.arguments(*big_layer.submit(
-            "--method", "sparsefw", "--iterations", "4000", "--report-every", "20", "--json"))],
-        stdout=subprocess.PIPE, stderr=terminal, text=True, env=clean_environment())
-    os.close(terminal)
-    shown = b""
-    while True:
-        try:
-            data = os.read(main, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-    os.close(main)
-    done = finish(process).expect(0)
-    assert done.json()["state"] == "SUCCEEDED"
-    text = shown.decode()
-    assert "\r" in text and re.search(r"iteration \d+/4000 .*relaxed .*gap", text)
-    lasting = [line for line in text.replace("\r\n", "\n").split("\n")]
-    assert len(lasting) < 12, "progress must not scroll"
 
 
 def test_detach_watch_status_list_fetch(cli, layer, folder):
