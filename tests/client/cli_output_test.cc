@@ -245,7 +245,8 @@ v1::JobEvent Report(int64_t iteration) {
   progress.set_gap(123.4567);
   progress.set_best_loss(13000);
   progress.set_warm_start_loss(20000);
-  progress.mutable_elapsed()->set_seconds(iteration / 100);
+  progress.mutable_elapsed()->set_seconds(iteration / 100);  // 10 ms each
+  progress.mutable_elapsed()->set_nanos(static_cast<int32_t>(iteration % 100) * 10'000'000);
   return event;
 }
 
@@ -329,7 +330,7 @@ TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
     std::string text = Painted();
     return text.substr(text.rfind('K') + 1);
   };
-  EXPECT_EQ(painted(80), "[==>       ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
+  EXPECT_EQ(painted(80), "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
   for (int columns = 79; columns > 0; --columns) {
     EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
   }

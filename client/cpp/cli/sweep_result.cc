@@ -57,7 +57,6 @@ std::string Aligned(const Line& line, const std::array<size_t, kColumns>& widths
     const bool number = i == 3 || i == 4 || i >= 6;
     row += (i > 0 ? "  " : "") + (number ? padding + line[i] : line[i] + padding);
   }
-  row.erase(row.find_last_not_of(' ') + 1);
   return row;
 }
 
