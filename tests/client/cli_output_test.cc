@@ -330,7 +330,8 @@ TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
     std::string text = Painted();
     return text.substr(text.rfind('K') + 1);
   };
-  EXPECT_EQ(painted(80), "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
+  EXPECT_EQ(painted(80),
+            "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
   for (int columns = 79; columns > 0; --columns) {
     EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
   }

@@ -1,4 +1,4 @@
-"""Bad usage, bad files, bad values: one clear sentence and the right exit code, nothing written."""
+"""Bad usage, files and values: a one-line message, the right exit code, nothing written."""
 import json
 import os
 import socket

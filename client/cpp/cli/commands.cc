@@ -76,7 +76,7 @@ Json DeviceJson(const v1::Device& device) {
   return json;
 }
 
-// What follows a device's name and size: what its pool says.
+// The state of a device's job pool, printed after its name and size.
 std::string PoolText(const v1::Device& device) {
   if (!HasPool(device)) return "";
   if (device.lost()) return "; LOST until the server restarts";

@@ -1,4 +1,4 @@
-// Numbers for people.
+// Formats numbers, job states and progress as text.
 #ifndef SPARSEFW_CLIENT_CLI_FORMAT_H_
 #define SPARSEFW_CLIENT_CLI_FORMAT_H_
 

@@ -36,6 +36,11 @@ struct Flags {
   int64_t limit = 0;
 };
 
+constexpr char kExitCodes[] = R"(
+Errors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the
+server refused or is unreachable, 4 the job failed, 5 cancelled or past its
+deadline without a mask.)";
+
 constexpr char kSubmitExamples[] = R"(
 Examples:
   Prune a layer to 60 % per row with 400 line-search iterations:
@@ -141,7 +146,7 @@ void AddCommands(CLI::App& app, Flags& flags) {
   AddSubmitFlags(submit, flags.submit_text, flags.submit);
   AddOutputFlags(submit, flags);
   AddCommonFlags(submit, flags);
-  submit.footer(kSubmitExamples);
+  submit.footer(std::string(kSubmitExamples) + "\n" + kExitCodes);
   AddJobCommands(app, flags);
   AddList(app, flags);
   AddGram(app, flags);
@@ -249,10 +254,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   app.get_help_ptr()->description("print this help; behind a command, that of the command");
   app.set_version_flag("--version", std::string("sparsefw-cli ") + SPARSEFW_VERSION,
                        "print the version");
-  app.footer(
-      "\nErrors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the\n"
-      "server refused or is unreachable, 4 the job failed, 5 cancelled or past its\n"
-      "deadline without a mask.");
+  app.footer(kExitCodes);
   Flags flags;
   AddCommands(app, flags);
   if (argc < 2) return UsageError("a command is required; sparsefw-cli --help lists them");

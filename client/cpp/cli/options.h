@@ -1,4 +1,4 @@
-// The command line as data.
+// The parsed command line.
 #ifndef SPARSEFW_CLIENT_CLI_OPTIONS_H_
 #define SPARSEFW_CLIENT_CLI_OPTIONS_H_
 

@@ -28,7 +28,8 @@ ProgressLine TransferLine(std::string title, const client::TransferProgress& pro
   return line;
 }
 
-// What the server still does after the last iteration; it reports nothing of it.
+// The work after the last iteration, from the job's options: the server sends no
+// report while it runs.
 std::string Refinement(const v1::Job& job) {
   const v1::Progress& progress = job.progress();
   if (progress.iteration() < progress.iterations_total()) return "";

@@ -51,7 +51,7 @@ std::string FormatLine(const ProgressLine& line, int columns, bool color) {
   std::vector<LineField> fields = line.fields;
   bool bar = line.share.has_value();
   const int title = Width(line.title);
-  // What stands between the parts is counted with the fields and the bar.
+  // Each field and the bar count the gap in front of them.
   const auto used = [&] {
     return title + WidthOf(fields) + (bar ? kMinBar + 2 + static_cast<int>(kGap.size()) : 0);
   };

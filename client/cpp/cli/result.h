@@ -13,7 +13,7 @@
 
 namespace sparsefw::cli {
 
-// What only this program knows. Unset: null.
+// Times measured by this program. Unset: null.
 struct ClientTimes {
   std::optional<absl::Duration> upload;
   std::optional<absl::Duration> total;  // else from acceptance to end, by the server's clock

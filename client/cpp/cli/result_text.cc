@@ -95,7 +95,6 @@ void AddGap(const v1::Losses& losses, Table& table) {
                       100 * losses.lower_bound() / losses.full()));
 }
 
-// What people look for first.
 void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
   const v1::JobResult& result = job.result();
   const v1::Losses& losses = result.losses();

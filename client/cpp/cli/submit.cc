@@ -194,7 +194,7 @@ class Submission {
     return job.ok() ? job : NameTheFile(job.status());
   }
 
-  // What a later command cannot know of the job otherwise.
+  // Labels for later commands, which know nothing else of the input files.
   void AddLabels(google::protobuf::Map<std::string, std::string>& labels) const {
     const Input& weight = inputs_.weight;
     if (weight.name.empty() && weight.tensor.size() <= kMaxLabelBytes) {

@@ -87,7 +87,7 @@ absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) 
   return absl::OkStatus();
 }
 
-// What is done to the mask of any method, and SparseGPT's own options.
+// Refinement of the mask of any method, and SparseGPT's own options.
 void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
   if (flags.swaps) spec.mutable_refine()->set_swaps(true);
   if (flags.no_keep_fixed) spec.mutable_refine()->set_keep_fixed(false);

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kColumns = 9;
 using Line = std::array<std::string, kColumns>;
 
-// What it does to the mask of its method: "swaps", "swaps, reconstruct", "-".
+// Refinements of the mask: "swaps", "swaps, reconstruct", "-".
 std::string Refinements(const v1::SweepPoint& point) {
   std::string text = point.swaps() ? "swaps" : "";
   if (point.reconstruct()) text += text.empty() ? "reconstruct" : ", reconstruct";
