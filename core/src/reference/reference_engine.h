@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/src/parallel/parallel_context.h"
@@ -25,12 +26,14 @@
 namespace sparsefw {
 
 // Memory: 8*d_in^2 + some 60*d_out*d_in bytes.
-// The stop signal is looked at in every product and before every group's
-// selection; Step leaves the iterate of its last complete step.
+// The stop signal is looked at before every row and every 2^16 steps of a
+// selection; a Step that is stopped leaves the iterate of its last complete step.
 class ReferenceEngine final : public Engine {
  public:
-  explicit ReferenceEngine(const EngineOptions& options)
-      : context_(options.threads, options.stop) {}
+  // past_deadline: as that of ParallelContext; it ends a method as the stop
+  // signal does. For tests, which count how often it is called.
+  explicit ReferenceEngine(const EngineOptions& options, std::function<bool()> past_deadline = {})
+      : context_(options.threads, options.stop, std::move(past_deadline)) {}
 
   absl::Status Load(const EngineProblem& problem) override;
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
@@ -49,13 +52,15 @@ class ReferenceEngine final : public Engine {
     Mask vertex;  // V_t, the fixed set included
   };
 
-  absl::Status LoadLayer(const EngineProblem& problem);
-  absl::StatusOr<StepStats> RunSteps(const StepRequest& request);
   absl::Status Evaluate();
   absl::Status TakeStep(StepRule rule);
   // <D, D G> and D G; the product of the line search too.
   absl::StatusOr<Matrix<double>> TimesGram(const Matrix<double>& left) const;
   absl::StatusOr<Matrix<double>> Scores(const Matrix<double>& mask, double& loss) const;
+  // Sets in `mask` what every group selects of its free coordinates that are
+  // eligible: as many as it has capacity for, in the order of `before`.
+  template <typename Eligible, typename Before>
+  absl::Status SelectInGroups(const Eligible& eligible, const Before& before, Mask& mask) const;
   absl::StatusOr<Mask> BestVertex(const Matrix<double>& scores) const;
   absl::StatusOr<double> StepSize(StepRule rule) const;
   bool Ended(const std::function<bool()>& out_of_time) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/src/base/host_device.h"
 
@@ -23,6 +24,18 @@ SPARSEFW_HOST_DEVICE inline uint64_t OrderedKey(double value) {
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof(bits));
   return (bits >> 63) != 0 ? ~bits : bits | (uint64_t{1} << 63);
+}
+
+// The value of a key.
+template <typename Real>
+Real ValueOfKey(uint64_t key) {
+  constexpr int kSignBit = 8 * static_cast<int>(sizeof(Real)) - 1;
+  using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
+  const auto ordered = static_cast<Bits>(key);
+  const Bits bits = (ordered >> kSignBit) != 0 ? ordered ^ (Bits{1} << kSignBit) : ~ordered;
+  Real value = 0;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
 }  // namespace sparsefw

@@ -1,7 +1,8 @@
 // SparseGPT as a method of Solve.
 #include <utility>
 
-#include "core/src/linalg/weights_loss.h"
+#include "core/src/linalg/mask_loss.h"
+#include "core/src/linalg/scaled_layer.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/solve_run.h"
 #include "core/src/sparsegpt/sparsegpt.h"
@@ -30,9 +31,11 @@ absl::Status SolveRun::RunSparseGpt() {
   result_.relaxed_loss = result_.final_loss;
   // There is a result now: its last loss is not cut short by the deadline.
   const ParallelContext parallel(options.threads, context_.stop);
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
+                            ChooseScale(problem.weights, problem.gram, parallel));
   SPARSEFW_ASSIGN_OR_RETURN(
       result_.reconstructed_loss,
-      WeightsLoss(problem.weights, result_.weights.view(), problem.gram, parallel));
+      LossOfWeights(problem.weights, problem.gram, result_.weights, scale, parallel));
   return absl::OkStatus();
 }
 

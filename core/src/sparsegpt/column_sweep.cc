@@ -5,7 +5,7 @@
 
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/finite.h"
-#include "core/src/select/lowest_scores.h"
+#include "core/src/select/selection.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
@@ -21,7 +21,7 @@ int64_t PrunedOf(int64_t size, double sparsity) {
 struct ColumnSweep::RowScratch {
   explicit RowScratch(int64_t block) : scores(static_cast<size_t>(block)) {}
   std::vector<double> scores;
-  std::vector<int64_t> order;
+  std::vector<Candidate<uint64_t>> candidates;
 };
 
 int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols) {
@@ -84,7 +84,10 @@ absl::Status ColumnSweep::ChooseInMatrix(Block block) {
   }));
   const int64_t count = PrunedOf(layer_.rows * block.end, pattern_.sparsity) -
                         PrunedOf(layer_.rows * block.begin, pattern_.sparsity);
-  return MarkLowestOfMatrix(scores_, block.width(), count, context_, pruned_);
+  return context_.Run([&] {
+    MarkLowestOfMatrix(scores_, block.width(), count, pruned_);
+    return absl::OkStatus();
+  });
 }
 
 // Chooses `count` of the columns [first, first + size) of the block.
@@ -94,7 +97,7 @@ void ColumnSweep::ChooseInRow(Block block, int64_t row, int64_t first, int64_t s
   for (int64_t j = 0; j < size; ++j) {
     scratch.scores[static_cast<size_t>(j)] = std::fabs(weights[j]) / factor_(first + j, first + j);
   }
-  MarkLowest(scratch.scores.data(), size, count, scratch.order, pruned_.row(row) + first);
+  MarkLowest(scratch.scores.data(), size, count, scratch.candidates, pruned_.row(row) + first);
 }
 
 void ColumnSweep::PruneRow(Block block, int64_t row, RowScratch& scratch, Mask& mask) {

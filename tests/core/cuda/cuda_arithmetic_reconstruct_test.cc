@@ -7,7 +7,7 @@
 
 #include "core/src/cuda/reconstruct/gradient_row.h"
 #include "core/src/cuda/reconstruct/rounded_value.h"
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 

@@ -24,6 +24,14 @@ TYPED_TEST(OrderedKeyTest, KeepsTheOrder) {
   }
 }
 
+TYPED_TEST(OrderedKeyTest, GivesTheValueBack) {
+  using Limits = std::numeric_limits<TypeParam>;
+  for (const TypeParam value : {Limits::lowest(), static_cast<TypeParam>(-0.1), TypeParam{0},
+                                Limits::denorm_min(), Limits::max(), Limits::infinity()}) {
+    EXPECT_EQ(ValueOfKey<TypeParam>(OrderedKey(value)), value);
+  }
+}
+
 TYPED_TEST(OrderedKeyTest, ZeroHasOneKey) {
   EXPECT_EQ(OrderedKey(static_cast<TypeParam>(-0.0)), OrderedKey(static_cast<TypeParam>(0.0)));
 }

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/select/lowest_scores.h"
+#include "core/src/select/selection.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/inverse_factor.h"
@@ -186,56 +186,6 @@ TEST(DampingTest, AllDeadIsTheIdentityDamped) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 3, 0.21, context));
   EXPECT_THAT(factor.dead_columns, ElementsAre(0, 1, 2));
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(gram(i, i), 1 / 1.1, 1e-15);
-}
-
-// The `count` first of a full sort by (score, row-major index).
-std::vector<bool> SortedLowest(const Matrix<double>& scores, int64_t width, int64_t count) {
-  std::vector<std::tuple<double, int64_t>> all;
-  for (int64_t row = 0; row < scores.rows(); ++row) {
-    for (int64_t col = 0; col < width; ++col) all.emplace_back(scores(row, col), row * width + col);
-  }
-  std::sort(all.begin(), all.end());
-  std::vector<bool> marks(all.size());
-  for (int64_t i = 0; i < count; ++i) {
-    marks[static_cast<size_t>(std::get<1>(all[static_cast<size_t>(i)]))] = true;
-  }
-  return marks;
-}
-
-TEST(LowestScoresTest, IsTheFrontOfAStableSort) {
-  Random random(1);
-  const ParallelContext context(0, nullptr);
-  for (const int64_t levels : {1, 3, 1000000}) {  // many, some and no ties
-    Matrix<double> scores(700, 130);
-    for (double& score : scores.span()) {
-      score = std::ldexp(static_cast<double>(random.Below(levels)), static_cast<int>(levels % 7));
-    }
-    for (const int64_t width : {1, 130}) {
-      const int64_t size = 700 * width;
-      for (const int64_t count : {int64_t{0}, int64_t{1}, size / 3, size - 1, size}) {
-        Matrix<uint8_t> marks(700, 130);
-        for (uint8_t& mark : marks.span()) mark = 7;  // left by an earlier block
-        SPARSEFW_ASSERT_OK(MarkLowestOfMatrix(scores, width, count, context, marks));
-        const std::vector<bool> expected = SortedLowest(scores, width, count);
-        for (int64_t i = 0; i < size; ++i) {
-          ASSERT_EQ(marks(i / width, i % width), expected[static_cast<size_t>(i)] ? 1 : 0)
-              << i << " of " << levels << " levels, " << count << " of " << size;
-        }
-      }
-    }
-  }
-}
-
-TEST(LowestScoresTest, OfARowToo) {
-  const std::vector<double> scores = {2, 1, 1, 0, 1};
-  std::vector<int64_t> scratch;
-  std::vector<uint8_t> marks(5, 7);
-  MarkLowest(scores.data(), 5, 2, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(0, 1, 0, 1, 0));
-  MarkLowest(scores.data(), 5, 0, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(0, 0, 0, 0, 0));
-  MarkLowest(scores.data(), 5, 5, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(1, 1, 1, 1, 1));
 }
 
 TEST(BlockColumnsTest, AreWholeGroups) {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "core/src/linalg/scaled_layer.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/reconstruct/reconstruct_limits.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 

@@ -8,11 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/linalg/mask_loss.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/runtime/cpu_engine.h"
 #include "core/src/cpu/swaps/swap_refine.h"
 #include "core/src/linalg/gram_accumulator.h"
+#include "core/src/linalg/mask_loss.h"
 #include "core/src/parallel/host_info.h"
 #include "sparsefw/status_reason.h"
 
@@ -56,7 +56,7 @@ class CpuBackendImpl final : public Backend {
                             "threads must be at least 0; got threads=%d", options.threads)),
                         "OPTION_INVALID");
     }
-    return std::make_unique<cpu::CpuEngine>(options, options.precision);
+    return std::make_unique<cpu::CpuEngine>(options);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
@@ -74,7 +74,7 @@ class CpuBackendImpl final : public Backend {
     const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
                                 ? LargestStage<double>(rows, cols, request)
                                 : LargestStage<float>(rows, cols, request);
-    return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;
+    return largest + MaskLossBytes(rows, cols) + saliency + masks;
   }
 };
 

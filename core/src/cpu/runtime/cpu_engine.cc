@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "core/src/cpu/linalg/mask_loss.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
+#include "core/src/linalg/mask_loss.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -14,8 +14,8 @@ Precision PrecisionFor(int64_t rows, int64_t cols) {
                                                           : Precision::kFloat32;
 }
 
-CpuEngine::CpuEngine(const EngineOptions& options, Precision precision)
-    : precision_(precision), context_(options.threads, options.stop) {}
+CpuEngine::CpuEngine(const EngineOptions& options)
+    : precision_(options.precision), context_(options.threads, options.stop) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {
   const bool first = problem_.warm == nullptr;
@@ -90,7 +90,7 @@ absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
 }
 
 absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {
-  return cpu::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, context_);
+  return ::sparsefw::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, context_);
 }
 
 }  // namespace sparsefw::cpu

@@ -25,7 +25,7 @@ Precision PrecisionFor(int64_t rows, int64_t cols);
 // release all of it and load W and G for themselves.
 class CpuEngine final : public Engine {
  public:
-  explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
+  explicit CpuEngine(const EngineOptions& options);
 
   absl::Status Load(const EngineProblem& problem) override;
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/src/select/group_select.h"
 #include "core/src/select/ordered_key.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
@@ -41,11 +42,6 @@ class Rounding {
   }
 
  private:
-  struct Entry {
-    uint64_t key;
-    int64_t col;
-  };
-
   template <typename Body>
   absl::Status ForEachRow(const Body& body) {
     return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
@@ -86,13 +82,16 @@ class Rounding {
     const auto visit = [&](int64_t row, auto&& sink) {
       ForEachFree(row, [&](int64_t col, bool in_vertex) { sink(col, KeyAt(row, col, in_vertex)); });
     };
-    const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
-    return TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed},
-                   context_, visit, take);
+    const auto take = [&](int64_t row, int64_t col) { mask_.Set(row, col, true); };
+    return context_.Run([&] {
+      TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed}, visit,
+              take);
+      return absl::OkStatus();
+    });
   }
 
   void RoundRow(int64_t row) {
-    std::vector<Entry> entries;
+    std::vector<Candidate<uint64_t>> entries;
     for (int64_t first = 0; first < iterate_.layer->cols; first += iterate_.groups.group_cols) {
       entries.clear();
       int64_t free = iterate_.groups.capacity;
@@ -100,17 +99,12 @@ class Rounding {
         if (iterate_.fixed.Get(row, col)) {
           --free;
         } else {
-          entries.push_back({KeyAt(row, col, iterate_.previous.Get(row, col)), col});
+          entries.push_back(
+              {KeyAt(row, col, iterate_.previous.Get(row, col)), static_cast<uint32_t>(col)});
         }
       }
-      if (free <= 0) continue;
-      std::nth_element(entries.begin(), entries.begin() + free - 1, entries.end(),
-                       [](const Entry& a, const Entry& b) {
-                         return a.key != b.key ? a.key > b.key : a.col > b.col;
-                       });
-      for (int64_t i = 0; i < free; ++i) {
-        mask_.Set(row, entries[static_cast<size_t>(i)].col, true);
-      }
+      SelectBest(free, entries);
+      for (const auto& selected : entries) mask_.Set(row, selected.col, true);
     }
   }
 

@@ -50,7 +50,7 @@ class WholeRowSelector final : public RowSelector<Real> {
     const int64_t count = std::min(free - above, inside);
     const Real last = KeepTop(count, scratch.candidates);
     guess.Update(all ? 0 : (count > 0 ? last : guess.high()), true);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) {
+    for (const Candidate<Real>& candidate : scratch.candidates) {
       SetBit(vertex, candidate.col);
       inner -= static_cast<double>(operands.weights[candidate.col]) *
                static_cast<double>(operands.product[candidate.col]);
@@ -78,7 +78,7 @@ class WholeRowSelector final : public RowSelector<Real> {
     }
     const bool full = std::ssize(scratch.candidates) >= free;
     const Real last = KeepTop(free, scratch.candidates);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) SetBit(vertex, candidate.col);
+    for (const Candidate<Real>& candidate : scratch.candidates) SetBit(vertex, candidate.col);
     return full && free > 0 ? last : 0;
   }
 

@@ -2,12 +2,13 @@
 #include <bit>
 #include <limits>
 #include <numeric>
-#include <type_traits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/score_window.h"
+#include "core/src/select/ordered_key.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
 
@@ -83,8 +84,6 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   }
 
  private:
-  // Positive scores are ordered as their bits are.
-  using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
   struct Candidate {
     Real score;
     uint32_t row;
@@ -130,9 +129,6 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
   // The guess missed: several passes over the scores find the threshold.
   absl::StatusOr<double> SelectAnew() {
-    std::vector<Real> smallest(static_cast<size_t>(iterate_.layer->rows),
-                               std::numeric_limits<Real>::max());
-    std::vector<int64_t> taken(static_cast<size_t>(iterate_.layer->rows));
     SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.layer->rows, [&](int64_t row) {
       std::fill_n(iterate_.vertex.row(row), iterate_.layer->words, 0);
     }));
@@ -143,20 +139,18 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       for (int64_t word = 0; word < iterate_.layer->words; ++word) {
         ForEachBit(~fixed[word], word, [&](int64_t col) {
           const Real score = weights[col] * product[col];
-          if (score > 0) sink(col, std::bit_cast<Bits>(score));
+          if (score > 0) sink(col, OrderedKey(score));
         });
       }
     };
-    const auto take = [&](int64_t row, int64_t col, uint64_t key) {
-      iterate_.vertex.Set(row, col);
-      Real& least = smallest[static_cast<size_t>(row)];
-      least = std::min(least, std::bit_cast<Real>(static_cast<Bits>(key)));
-      ++taken[static_cast<size_t>(row)];
-    };
-    SPARSEFW_RETURN_IF_ERROR(
-        TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, context_, visit, take));
-    const bool full = std::accumulate(taken.begin(), taken.end(), int64_t{0}) == free_;
-    window_.Update(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
+    const auto take = [&](int64_t row, int64_t col) { iterate_.vertex.Set(row, col); };
+    std::optional<uint64_t> least;
+    SPARSEFW_RETURN_IF_ERROR(context_.Run([&] {
+      least = TakeTop({iterate_.blocks, 8 * sizeof(Real), free_}, visit, take);
+      return absl::OkStatus();
+    }));
+    constexpr Real kAboveAll = std::numeric_limits<Real>::max();
+    window_.Update(free_ == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
     return InnerOfAll();
   }
 

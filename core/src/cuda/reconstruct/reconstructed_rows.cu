@@ -2,7 +2,7 @@
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/rounded_value.h"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 
 namespace sparsefw::cuda {
 namespace {

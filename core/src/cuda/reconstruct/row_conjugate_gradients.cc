@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/src/reconstruct/reconstruct_limits.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

@@ -1,4 +1,4 @@
-#include "core/src/linalg/weights_loss.h"
+#include "core/src/linalg/mask_loss.h"
 
 #include <cstdint>
 
@@ -14,6 +14,13 @@ using ::sparsefw::testing::RandomLayer;
 using ::sparsefw::testing::StatusIs;
 using ::sparsefw::testing::ToDouble;
 using ::sparsefw::testing::TypedMatrix;
+
+absl::StatusOr<double> WeightsLoss(ConstMatrixView weights, const Matrix<float>& updated,
+                                   ConstMatrixView gram, const ParallelContext& context) {
+  const absl::StatusOr<Scale> scale = ChooseScale(weights, gram, ParallelContext(0));
+  if (!scale.ok()) return scale.status();
+  return LossOfWeights(weights, gram, updated, *scale, context);
+}
 
 // sum_ij D_ri G_ij D_rj, by three loops.
 double NaiveWeightsLoss(ConstMatrixView weights, ConstMatrixView updated, ConstMatrixView gram) {
@@ -32,7 +39,7 @@ double NaiveWeightsLoss(ConstMatrixView weights, ConstMatrixView updated, ConstM
 }
 
 // Below and beyond the blocks of 512 rows and columns.
-TEST(WeightsLossTest, IsTheDefinition) {
+TEST(LossOfWeightsTest, IsTheDefinition) {
   struct Case {
     int64_t rows, cols;
     DType dtype;
@@ -47,32 +54,31 @@ TEST(WeightsLossTest, IsTheDefinition) {
     const TypedMatrix weights(layer.weights.view(), c.dtype, c.padding);
     const TypedMatrix gram(layer.gram.view(), DType::kF32, c.padding);
     const ParallelContext context(0, nullptr);
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const double loss, WeightsLoss(weights.view(), other.weights.view(), gram.view(), context));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss,
+                                  WeightsLoss(weights.view(), other.weights, gram.view(), context));
     const double expected = NaiveWeightsLoss(weights.view(), other.weights.view(), gram.view());
     EXPECT_NEAR(loss, expected, 1e-12 * expected) << c.rows << "x" << c.cols;
     const ParallelContext one(1, nullptr);
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const double again, WeightsLoss(weights.view(), other.weights.view(), gram.view(), one));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double again,
+                                  WeightsLoss(weights.view(), other.weights, gram.view(), one));
     EXPECT_EQ(again, loss);
   }
 }
 
-TEST(WeightsLossTest, OfTheSameWeightsIsZero) {
+TEST(LossOfWeightsTest, OfTheSameWeightsIsZero) {
   const RandomLayer layer = MakeRandomLayer({});
   const ParallelContext context(0, nullptr);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const double loss,
-      WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), context));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss, WeightsLoss(layer.weights.view(), layer.weights,
+                                                               layer.gram.view(), context));
   EXPECT_EQ(loss, 0);
 }
 
-TEST(WeightsLossTest, StopsWhenAsked) {
+TEST(LossOfWeightsTest, StopsWhenAsked) {
   const RandomLayer layer = MakeRandomLayer({});
   StopSignal stop;
   stop.Request();
   const ParallelContext context(0, &stop);
-  EXPECT_THAT(WeightsLoss(layer.weights.view(), layer.weights.view(), layer.gram.view(), context),
+  EXPECT_THAT(WeightsLoss(layer.weights.view(), layer.weights, layer.gram.view(), context),
               StatusIs(absl::StatusCode::kCancelled));
 }
 

@@ -1,4 +1,4 @@
-#include "core/src/cpu/linalg/mask_loss.h"
+#include "core/src/linalg/mask_loss.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "core/src/linalg/blas.h"
 #include "sparsefw/status_macros.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 namespace {
 
 constexpr int64_t kPanelRows = 512;   // rows of D at a time
@@ -150,4 +150,4 @@ int64_t MaskLossBytes(int64_t rows, int64_t cols) {
   return 8 * (panel * cols + stripe * panel + stripe * cols);
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw

@@ -1,0 +1,38 @@
+// What the engines agree on when they reconstruct weights.
+#ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
+#define SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "sparsefw/dtype.h"
+
+namespace sparsefw {
+
+// Conjugate gradients: a row is done when the steps of the window lowered its loss
+// by less than this part of it, and after so many steps at the latest.
+inline constexpr double kReconstructTolerance = 1e-5;
+inline constexpr int64_t kReconstructWindow = 4;
+inline constexpr int64_t kReconstructIterations = 500;
+
+// A reconstructed row replaces the masked one only if it lowers the row's loss by
+// more than this part of it: less is within the rounding of the products.
+inline constexpr double kRowGuard = 1e-6;
+
+// The nearest value of `dtype` (F32, F16 or BF16), ties to even; infinite
+// where it is out of range.
+inline float RoundedTo(DType dtype, double value) {
+  if (std::fabs(value) > static_cast<double>(std::numeric_limits<float>::max())) {
+    return std::copysign(std::numeric_limits<float>::infinity(),
+                         static_cast<float>(value > 0 ? 1 : -1));
+  }
+  const auto single = static_cast<float>(value);
+  if (dtype == DType::kF16) return ToFloat(ToHalf(single));
+  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(single));
+  return single;
+}
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
