@@ -114,7 +114,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::nth_element(merged_.begin(), position, merged_.end(), Better);
       last = *position;
     }
-    window_.Update(all ? 0 : last.score, true);
+    window_.Move(all ? 0 : last.score, true);
     double inner = 0;
     for (const BlockScan& scan : scans_) {
       inner += scan.inner;
@@ -156,7 +156,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     SPARSEFW_RETURN_IF_ERROR(
         TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, context_, visit, take));
     const bool full = std::accumulate(taken.begin(), taken.end(), int64_t{0}) == free_;
-    window_.Update(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
+    window_.Move(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
     return InnerOfAll();
   }
 
