@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {
 namespace {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/scaled_layer.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"
@@ -19,16 +20,6 @@ namespace sparsegpt {
 namespace {
 
 using Layer = ScaledLayer<double>;
-
-// Infinite where the value does not fit.
-float RoundedTo(DType dtype, double value) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (std::fabs(value) > std::numeric_limits<float>::max()) return kInfinity;
-  const auto narrow = static_cast<float>(value);
-  if (dtype == DType::kF16) return ToFloat(ToHalf(narrow));
-  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(narrow));
-  return narrow;
-}
 
 absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
                          const ParallelContext& context) {
