@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {
 namespace {

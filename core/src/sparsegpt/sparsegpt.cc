@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"

@@ -7,6 +7,7 @@
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
