@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "sparsefw/dtype.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sweep.h"
@@ -37,6 +38,21 @@ struct JobSpec {
   bool return_pruned_weight = false;
   std::vector<SweepPoint> sweep;  // empty: one solve, of `pattern` and `options`
   SweepKeep sweep_keep = SweepKeep::kBest;
+};
+
+// Shape and dtype of a matrix.
+struct MatrixSpec {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kF32;
+};
+
+// What is known of a job's inputs. Empty: nothing.
+struct InputSpecs {
+  std::optional<MatrixSpec> weight;
+  std::optional<MatrixSpec> gram;
+  std::optional<MatrixSpec> warm_mask;  // its dtype has no meaning
+  std::optional<MatrixSpec> warm_saliency;
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };

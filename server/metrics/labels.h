@@ -15,13 +15,26 @@ namespace sparsefw::server {
 inline constexpr std::string_view kOther = "other";
 
 // Every RPC of sparsefw.v1, then kOther.
-inline constexpr std::array<std::string_view, 18> kRpcMethods = {
-    "TensorService/CreateUpload", "TensorService/WriteTensor",  "TensorService/AccumulateGram",
-    "TensorService/GetUpload",    "TensorService/DeleteUpload", "TensorService/GetTensor",
-    "TensorService/ListTensors",  "TensorService/DeleteTensor", "TensorService/ReadTensor",
-    "PruneService/CreateJob",     "PruneService/GetJob",        "PruneService/ListJobs",
-    "PruneService/DeleteJob",     "PruneService/WatchJob",      "PruneService/CancelJob",
-    "PruneService/Prune",         "PruneService/GetServerInfo", kOther,
+inline constexpr std::array<std::string_view, 19> kRpcMethods = {
+    "TensorService/CreateUpload",
+    "TensorService/WriteTensor",
+    "TensorService/AccumulateGram",
+    "TensorService/GetUpload",
+    "TensorService/DeleteUpload",
+    "TensorService/GetTensor",
+    "TensorService/ListTensors",
+    "TensorService/DeleteTensor",
+    "TensorService/ReadTensor",
+    "PruneService/CreateJob",
+    "PruneService/GetJob",
+    "PruneService/ListJobs",
+    "PruneService/DeleteJob",
+    "PruneService/WatchJob",
+    "PruneService/CancelJob",
+    "PruneService/Prune",
+    "PruneService/GetServerInfo",
+    "PruneService/CheckJobOptions",
+    kOther,
 };
 size_t RpcMethodIndex(std::string_view method);
 

@@ -85,6 +85,14 @@ absl::Status Client::ValidateJob(const v1::JobSpec& spec, const CallOptions& cal
   });
 }
 
+absl::Status Client::CheckJobOptions(const v1::CheckJobOptionsRequest& request,
+                                     const CallOptions& call) {
+  v1::CheckJobOptionsResponse response;
+  return rpc_->Call("CheckJobOptions", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().CheckJobOptions(context, request, &response);
+  });
+}
+
 absl::StatusOr<v1::Job> Client::GetJob(const std::string& name, const CallOptions& call) {
   v1::GetJobRequest request;
   request.set_name(name);

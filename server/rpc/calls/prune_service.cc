@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "server/rpc/calls/announced_inputs.h"
 #include "server/rpc/calls/prune_call.h"
 #include "server/rpc/calls/server_info.h"
 #include "server/rpc/calls/watch_call.h"
@@ -25,6 +26,14 @@ absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const v1::CreateJobRequ
                             context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
                                                  request.owner(), request.validate_only()));
   return ToProto(job);
+}
+
+absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptionsIn(
+    RpcContext& context, const v1::CheckJobOptionsRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const JobSpec spec, FromProto(request.spec()));
+  SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec, request));
+  SPARSEFW_RETURN_IF_ERROR(context.jobs->Check(spec, inputs));
+  return v1::CheckJobOptionsResponse();
 }
 
 // Labels and errors can make a job large: a page that would not fit a message
@@ -56,6 +65,14 @@ grpc::ServerUnaryReactor* PruneServiceImpl::CreateJob(grpc::CallbackServerContex
                                                       v1::Job* response) {
   return RunUnary(context_, "PruneService/CreateJob", rpc, response, context_.control_executor,
                   [this, request = *request] { return CreateJobIn(context_, request); });
+}
+
+grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
+    grpc::CallbackServerContext* rpc, const v1::CheckJobOptionsRequest* request,
+    v1::CheckJobOptionsResponse* response) {
+  return RunUnary(context_, "PruneService/CheckJobOptions", rpc, response,
+                  context_.control_executor,
+                  [this, request = *request] { return CheckJobOptionsIn(context_, request); });
 }
 
 grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* rpc,

@@ -66,14 +66,14 @@ grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerCo
 
 grpc::ServerReadReactor<v1::WriteTensorRequest>* TensorServiceImpl::WriteTensor(
     grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
-  auto call = std::make_shared<UploadCall<WriteTensorSink>>(context_, rpc, response);
+  auto call = std::make_shared<UploadCall<WriteTensorStream>>(context_, rpc, response);
   call->Start();
   return call.get();
 }
 
 grpc::ServerReadReactor<v1::AccumulateGramRequest>* TensorServiceImpl::AccumulateGram(
     grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
-  auto call = std::make_shared<UploadCall<AccumulateGramSink>>(context_, rpc, response);
+  auto call = std::make_shared<UploadCall<AccumulateGramStream>>(context_, rpc, response);
   call->Start();
   return call.get();
 }

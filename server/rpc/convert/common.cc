@@ -20,9 +20,8 @@ absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto
   const bool same_sign =
       (proto.seconds() >= 0 || proto.nanos() <= 0) && (proto.seconds() <= 0 || proto.nanos() >= 0);
   if (!in_range || !same_sign) {
-    return Invalid("DURATION_INVALID",
-                   absl::StrFormat("%s must be a valid Duration; got seconds=%d, nanos=%d", field,
-                                   proto.seconds(), proto.nanos()));
+    return Invalid("DURATION_INVALID", "%s must be a valid Duration; got seconds=%d, nanos=%d",
+                   field, proto.seconds(), proto.nanos());
   }
   return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
 }
@@ -51,8 +50,7 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
 
 absl::StatusOr<int> PageSize(int32_t requested) {
   if (requested < 0) {
-    return Invalid("PAGE_SIZE_INVALID",
-                   absl::StrFormat("page_size must be at least 0; got %d", requested));
+    return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 0; got %d", requested);
   }
   if (requested == 0) return kDefaultPageSize;
   return requested < kMaxPageSize ? requested : kMaxPageSize;
@@ -60,8 +58,8 @@ absl::StatusOr<int> PageSize(int32_t requested) {
 
 absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
-  return Invalid("TEXT_TOO_LONG", absl::StrFormat("%s must be at most %d bytes; got %d", field,
-                                                  max_bytes, text.size()));
+  return Invalid("TEXT_TOO_LONG", "%s must be at most %d bytes; got %d", field, max_bytes,
+                 text.size());
 }
 
 }  // namespace sparsefw::server

@@ -11,14 +11,8 @@
 namespace sparsefw::server {
 
 inline absl::Status UnknownEnum(std::string_view field, int value) {
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                        "%s must be one of the values of this version; got %d", field, value)),
-                    "ENUM_UNKNOWN");
-}
-
-inline absl::Status Invalid(std::string_view reason, std::string_view message) {
-  return WithReason(absl::InvalidArgumentError(absl::string_view(message.data(), message.size())),
-                    reason);
+  return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", field,
+                 value);
 }
 
 }  // namespace sparsefw::server
