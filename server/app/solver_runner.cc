@@ -10,6 +10,7 @@
 #include "server/app/result_writer.h"
 #include "server/app/sweep_results.h"
 #include "server/jobs/job_spec.h"
+#include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
@@ -21,22 +22,6 @@ namespace sparsefw::server {
 namespace {
 
 constexpr size_t kMaxChecked = 65536;
-
-const char* KindName(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kWeight:
-      return "WEIGHT";
-    case TensorKind::kGram:
-      return "GRAM";
-    case TensorKind::kSaliency:
-      return "SALIENCY";
-    case TensorKind::kMask:
-      return "MASK";
-    case TensorKind::kPrunedWeight:
-      return "PRUNED_WEIGHT";
-  }
-  return "UNKNOWN";
-}
 
 // The field of the spec that names a tensor, in messages and, for programs, as
 // metadata "field" of every error about that tensor.
@@ -52,18 +37,15 @@ absl::Status About(std::string_view field, absl::Status status) {
 absl::Status CheckShape(std::string_view field, const std::optional<MatrixSpec>& spec, int64_t rows,
                         int64_t cols) {
   if (!spec.has_value() || (spec->rows == rows && spec->cols == cols)) return absl::OkStatus();
-  return About(field, WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                                     "%s must be [%d, %d] to fit the weight; got [%d, %d]", field,
-                                     rows, cols, spec->rows, spec->cols)),
-                                 "SHAPE_MISMATCH"));
+  return About(
+      field, Invalid("SHAPE_MISMATCH", "%s must be [%d, %d] to fit the weight; got [%d, %d]", field,
+                     rows, cols, spec->rows, spec->cols));
 }
 
 absl::Status CheckKind(std::string_view field, const TensorInfo& tensor, TensorKind kind) {
   if (tensor.spec.kind == kind) return absl::OkStatus();
-  return About(field, WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                                     "%s must be a %s; got %s, a %s", field, KindName(kind),
-                                     tensor.name, KindName(tensor.spec.kind))),
-                                 "WRONG_TENSOR_KIND"));
+  return About(field, Invalid("WRONG_TENSOR_KIND", "%s must be a %s; got %s, a %s", field,
+                              NameOf(kind), tensor.name, NameOf(tensor.spec.kind)));
 }
 
 // NotFound is for names in requests that ask for the tensor itself.
@@ -72,10 +54,6 @@ absl::Status AsInput(std::string_view field, const std::string& name, const absl
   return WithReason(absl::FailedPreconditionError(absl::StrFormat(
                         "%s must name a tensor that the server has; got %s", field, name)),
                     "TENSOR_NOT_FOUND", {{"field", std::string(field)}, {"tensor", name}});
-}
-
-MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
-  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
 }
 
 // What the point that needs most needs. In a sweep an engine still holds its
@@ -121,20 +99,17 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
 
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrFormat(
-            "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
-            "together",
-            rows, cols, needed, limit)),
-        "DEVICE_MEMORY");
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+        "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
+        "together",
+        rows, cols, needed, limit);
   }
   const int64_t there = HostMemoryBytes();
   if (there <= 0 || needed <= there) return absl::OkStatus();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d", rows,
-          cols, needed, there)),
-      "DEVICE_MEMORY");
+  return Refuse(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
+                rows, cols, needed, there);
 }
 
 }  // namespace
@@ -185,9 +160,7 @@ absl::StatusOr<SolverRunner::Handle> SolverRunner::Acquire(std::string_view fiel
                                                            const std::string& name,
                                                            TensorKind kind) {
   if (name.empty()) {
-    return About(field, WithReason(absl::InvalidArgumentError(
-                                       absl::StrFormat("%s must name a tensor; got none", field)),
-                                   "SPEC_INVALID"));
+    return About(field, Invalid("SPEC_INVALID", "%s must name a tensor; got none", field));
   }
   absl::StatusOr<Handle> handle = store_->Acquire(name);
   SPARSEFW_RETURN_IF_ERROR(AsInput(field, name, handle.status()));

@@ -13,16 +13,12 @@ namespace {
 
 absl::Status CheckOptions(const ClientOptions& options) {
   if (options.chunk_bytes < 1 || options.chunk_bytes > ClientOptions::kMaxChunkBytes) {
-    return WithReason(absl::InvalidArgumentError(
-                          absl::StrFormat("chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
-                                          ClientOptions::kMaxChunkBytes, options.chunk_bytes)),
-                      "CLIENT_ARGUMENT");
+    return Invalid("CLIENT_ARGUMENT", "chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
+                   ClientOptions::kMaxChunkBytes, options.chunk_bytes);
   }
   if (options.watch_silence < absl::Milliseconds(300)) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat("watch_silence must be at least 300ms; got %s",
-                                                   absl::FormatDuration(options.watch_silence))),
-        "CLIENT_ARGUMENT");
+    return Invalid("CLIENT_ARGUMENT", "watch_silence must be at least 300ms; got %s",
+                   absl::FormatDuration(options.watch_silence));
   }
   return absl::OkStatus();
 }

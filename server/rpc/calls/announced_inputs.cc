@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
@@ -13,10 +12,6 @@ namespace {
 
 absl::Status About(std::string_view field, const absl::Status& status) {
   return WithMetadata(status, "field", field);
-}
-
-MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
-  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
 }
 
 absl::StatusOr<TensorSpec> Checked(const v1::TensorSpec& proto) {

@@ -10,8 +10,8 @@
 
 namespace sparsefw::server {
 
-// What PruneHeader and CheckJobOptionsRequest say of the inputs that `spec` does
-// not name.
+// Shapes and dtypes that PruneHeader and CheckJobOptionsRequest give for the
+// inputs that `spec` does not name.
 // Errors: InvalidArgument  a description that CreateUpload would refuse, of
 //                          another kind than its field asks for, or of an input
 //                          that has a name too (SPEC_INVALID, ENUM_UNKNOWN);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/rpc/convert/common.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"

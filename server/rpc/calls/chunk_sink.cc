@@ -2,7 +2,6 @@
 
 #include <span>
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -18,10 +17,8 @@ std::span<const std::byte> BytesOf(const std::string& data) {
 absl::Status CheckCrc(const std::string& data, uint32_t expected) {
   const uint32_t actual = Crc32c(BytesOf(data));
   if (actual == expected) return absl::OkStatus();
-  return WithReason(
-      absl::DataLossError(absl::StrFormat(
-          "crc32c of the chunk must be 0x%08x as sent with it; got 0x%08x", expected, actual)),
-      "CHECKSUM_MISMATCH");
+  return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                "crc32c of the chunk must be 0x%08x as sent with it; got 0x%08x", expected, actual);
 }
 
 }  // namespace
@@ -159,11 +156,10 @@ absl::StatusOr<typename Stream::Response> StreamSink<Stream>::EndOfStream() {
   }
   const int64_t committed = upload_.committed();
   if (upload_.own()) {
-    return WithReason(absl::FailedPreconditionError(
-                          absl::StrFormat("a stream that carries the spec must set finish on its "
-                                          "last message; it ended after %d %s",
-                                          committed, Stream::kUnits)),
-                      "INCOMPLETE");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
+                  "a stream that carries the spec must set finish on its "
+                  "last message; it ended after %d %s",
+                  committed, Stream::kUnits);
   }
   if (committed > 0) return Stream::Unfinished(committed);
   // No chunk came: the client only asks, perhaps about an upload that is a tensor by now.

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "server/rpc/calls/announced_inputs.h"
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "sparsefw/status_macros.h"
@@ -61,8 +60,8 @@ absl::StatusOr<bool> PruneIntake::Take(const v1::PruneRequest& request) {
 absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   has_header_ = true;
   header_ = header;
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", header.request_id(), kMaxRequestIdBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", header.owner(), kMaxOwnerBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(header.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {
@@ -82,8 +81,8 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   return absl::OkStatus();
 }
 
-// What can be refused before gigabytes have been sent. A repeated request finds
-// its job even where this server would not accept it any more.
+// Before gigabytes are sent. A repeated request must find its job even if the
+// server would not accept it again.
 absl::Status PruneIntake::CheckEarly() const {
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec_, header_));
   const absl::Status status = context_.jobs->Check(spec_, inputs);

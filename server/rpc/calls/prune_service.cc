@@ -19,8 +19,8 @@ using google::protobuf::Empty;
 
 // While draining the manager refuses what is new, and still answers what repeats.
 absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const v1::CreateJobRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", request.request_id(), kMaxRequestIdBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", request.owner(), kMaxOwnerBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(const JobSpec spec, FromProto(request.spec()));
   SPARSEFW_ASSIGN_OR_RETURN(const Job job,
                             context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),

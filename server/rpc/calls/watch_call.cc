@@ -1,6 +1,5 @@
 #include "server/rpc/calls/watch_call.h"
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 

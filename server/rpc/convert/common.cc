@@ -1,4 +1,3 @@
-#include "server/rpc/convert/common.h"
 
 #include "server/rpc/convert/convert.h"
 
@@ -9,8 +8,15 @@ namespace {
 constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxOwnerBytes = 256;
 
 }  // namespace
+
+absl::Status UnknownEnum(std::string_view field, int value) {
+  return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", field,
+                 value);
+}
 
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,
                                          std::string_view field) {
@@ -60,6 +66,27 @@ absl::Status CheckLength(std::string_view field, std::string_view text, size_t m
   if (text.size() <= max_bytes) return absl::OkStatus();
   return Invalid("TEXT_TOO_LONG", "%s must be at most %d bytes; got %d", field, max_bytes,
                  text.size());
+}
+
+absl::Status CheckRequestId(std::string_view request_id) {
+  if (request_id.size() > kMaxRequestIdBytes) {
+    return Invalid("REQUEST_ID_INVALID", "request_id must be at most %d bytes; got %d",
+                   kMaxRequestIdBytes, request_id.size());
+  }
+  for (size_t i = 0; i < request_id.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(request_id[i]);
+    if (byte < 0x20 || byte == 0x7F) {
+      return Invalid("REQUEST_ID_INVALID",
+                     "request_id must have no control characters; got 0x%02x at byte %d", byte, i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOwner(std::string_view owner) {
+  if (owner.size() <= kMaxOwnerBytes) return absl::OkStatus();
+  return Invalid("OWNER_INVALID", "owner must be at most %d bytes; got %d", kMaxOwnerBytes,
+                 owner.size());
 }
 
 }  // namespace sparsefw::server

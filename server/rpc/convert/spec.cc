@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/jobs/job_spec.h"
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 
@@ -164,7 +163,7 @@ absl::Status OptionsFromProto(const v1::SparseFwOptions& proto, SolveOptions* op
   return absl::OkStatus();
 }
 
-// What is done after the method, whichever it is.
+// Refinement and reconstruction, which follow any method.
 void AfterwardsFromProto(const v1::JobSpec& proto, SolveOptions* options) {
   options->swaps = proto.refine().swaps();
   if (proto.refine().has_keep_fixed()) options->keep_fixed = proto.refine().keep_fixed();

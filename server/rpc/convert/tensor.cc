@@ -1,7 +1,7 @@
 #include <optional>
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
+#include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -83,6 +83,10 @@ v1::DType ToProto(TensorDType dtype) {
       return v1::U1;
   }
   return v1::DTYPE_UNSPECIFIED;
+}
+
+MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
+  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
 }
 
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {

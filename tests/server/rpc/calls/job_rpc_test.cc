@@ -225,6 +225,22 @@ TEST_F(JobRpcTest, CreateIsIdempotent) {
       Failed(Create(request, &second), grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "job-1"));
 }
 
+// The same limits as for tensors.
+TEST_F(JobRpcTest, RefusesLongOwnersAndBadRequestIds) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = server_.Layer(8, 16, 10);
+  v1::Job job;
+  request.set_owner(std::string(257, 'o'));
+  EXPECT_TRUE(Failed(Create(request, &job), grpc::INVALID_ARGUMENT, "OWNER_INVALID", "got 257"));
+  request.set_owner(std::string(256, 'o'));
+  request.set_request_id(std::string(129, 'i'));
+  EXPECT_TRUE(
+      Failed(Create(request, &job), grpc::INVALID_ARGUMENT, "REQUEST_ID_INVALID", "got 129"));
+  request.set_request_id(std::string(128, 'i'));
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_EQ(job.owner().size(), 256U);
+}
+
 TEST_F(JobRpcTest, ValidateOnlyQueuesNothing) {
   v1::CreateJobRequest request;
   *request.mutable_spec() = server_.Layer(8, 16, 10);
