@@ -16,7 +16,7 @@ namespace sparsefw::server {
 
 // Bytes that the results of a job will take in the store: the masks that a
 // sweep keeps, at most, and the pruned weight where it is asked for.
-int64_t ResultBytes(const JobSpec& spec, const TensorSpec& weight);
+int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight);
 
 // Lives for the end of one job; what it is given must outlive it.
 class ResultWriter {

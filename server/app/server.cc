@@ -14,6 +14,7 @@
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/solver_runner.h"
+#include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/rpc/calls/prune_service.h"

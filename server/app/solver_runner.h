@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,7 +28,8 @@ struct SolverRunnerOptions {
 
 // Thread-safe. Store and transient outlive it.
 //
-// Errors of Prepare, each naming field and value:
+// Errors of Prepare, each naming field and value; those about a tensor carry
+// the metadata "field", the field of the spec that names it:
 //   InvalidArgument     options (OPTION_INVALID), pattern (PATTERN_INVALID), a
 //                       tensor of another kind (WRONG_TENSOR_KIND) or shape
 //                       (SHAPE_MISMATCH), values (NON_FINITE, GRAM_ASYMMETRIC,
@@ -42,6 +44,7 @@ class SolverRunner final : public JobRunner {
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
 
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override;
+  absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override;
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override;
   void Discard(const Job& job) override;
@@ -51,7 +54,22 @@ class SolverRunner final : public JobRunner {
   struct SolverInputs;
 
   absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind);
-  absl::Status PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs);
+  // Fills `spec` from the tensor, where there is a name.
+  absl::Status Describe(std::string_view field, const std::string& name, TensorKind kind,
+                        std::optional<MatrixSpec>* spec);
+
+  struct Needs {
+    int64_t working_bytes = 0;
+    int64_t result_bytes = 0;
+    DeviceNeed device;
+  };
+  // Options and device; returns the backends that may run it.
+  absl::StatusOr<std::vector<const Backend*>> CheckOptions(const JobSpec& spec) const;
+  // Pattern, shapes and memory, as far as the inputs are known.
+  absl::StatusOr<Needs> CheckLayer(const JobSpec& spec, const InputSpecs& inputs,
+                                   const std::vector<const Backend*>& backends) const;
+  absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
+  absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
   // Runs `check` unless the tensor has passed it before.
   absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
 

@@ -6,10 +6,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "sparsefw/dtype.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sweep.h"
@@ -39,7 +41,37 @@ struct JobSpec {
   SweepKeep sweep_keep = SweepKeep::kBest;
 };
 
+// Shape and dtype of a matrix.
+struct MatrixSpec {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kF32;
+};
+
+// What is known of a job's inputs. Empty: nothing.
+struct InputSpecs {
+  std::optional<MatrixSpec> weight;
+  std::optional<MatrixSpec> gram;
+  std::optional<MatrixSpec> warm_mask;  // its dtype has no meaning
+  std::optional<MatrixSpec> warm_saliency;
+};
+
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
+constexpr std::string_view NameOf(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kSucceeded:
+      return "succeeded";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "other";
+}
 constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }

@@ -46,6 +46,11 @@ class JobRunner {
   // and shapes fit, options are in range, the device exists.
   virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) = 0;
 
+  // The checks of Prepare that need no values. Inputs that the spec names are
+  // looked up, the others are taken from `inputs`; what is not known is not
+  // checked. Reserves nothing. Returns what a device must have.
+  virtual absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) = 0;
+
   // Called on a worker thread. `report` may be called from that thread only.
   // A result with stop_cause kCancelled or kDeadline carries the best mask so
   // far. absl::Cancelled: stopped before there was a mask. A result that is not
@@ -132,6 +137,10 @@ class JobManager {
   virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
                                      std::string_view fingerprint, std::string_view owner,
                                      bool validate_only) = 0;
+  // What Submit checks, as far as it is known before the tensors are there
+  // (JobRunner::Check). Errors: those of Submit, but for QUEUE_FULL, DRAINING,
+  // REQUEST_ID_REUSED and what the store says.
+  virtual absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) = 0;
   virtual absl::StatusOr<Job> Get(std::string_view name) = 0;
   virtual absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
                                               std::string_view page_token) = 0;

@@ -40,6 +40,7 @@ class JobManagerImpl final : public JobManager {
                              std::string_view fingerprint, std::string_view owner,
                              bool validate_only) override;
   absl::StatusOr<Job> Get(std::string_view name) override;
+  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) override;
   absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
                                       std::string_view page_token) override;
   absl::StatusOr<Job> Cancel(std::string_view name) override;

@@ -38,6 +38,18 @@ absl::Status CheckRanges(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
+// What a runner throws must not reach gRPC.
+template <typename Work>
+absl::Status Guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrFormat("validating the job failed: %s", error.what()));
+  } catch (...) {
+    return absl::InternalError("validating the job failed with an unknown exception");
+  }
+}
+
 absl::Status Draining() {
   return WithReason(
       absl::UnavailableError("the server is shutting down and accepts no more jobs; try again"),
@@ -74,6 +86,14 @@ absl::StatusOr<Job> JobManagerImpl::Submit(const JobSpec& spec, std::string_view
   job.rows = inputs->rows;
   job.cols = inputs->cols;
   return Accept(std::move(job), std::move(inputs), request, fingerprint);
+}
+
+absl::Status JobManagerImpl::Check(const JobSpec& spec, const InputSpecs& inputs) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+  return Guarded([&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(const DeviceNeed need, runner_.Check(spec, inputs));
+    return CheckPossible(need);
+  });
 }
 
 // One submission at a time for one request id: the second waits, then finds
@@ -129,18 +149,13 @@ void JobManagerImpl::ReleaseSlot() {
 }
 
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> JobManagerImpl::Prepare(const JobSpec& spec) {
-  try {
-    auto inputs = runner_.Prepare(spec);
-    if (inputs.ok() && *inputs == nullptr) {
-      return absl::InternalError("validating the job gave no inputs");
-    }
-    if (inputs.ok()) SPARSEFW_RETURN_IF_ERROR(CheckPossible((*inputs)->device_need));
-    return inputs;
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrFormat("validating the job failed: %s", error.what()));
-  } catch (...) {
-    return absl::InternalError("validating the job failed with an unknown exception");
-  }
+  std::shared_ptr<JobRunner::Inputs> inputs;
+  SPARSEFW_RETURN_IF_ERROR(Guarded([&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs, runner_.Prepare(spec));
+    if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
+    return CheckPossible(inputs->device_need);
+  }));
+  return inputs;
 }
 
 absl::StatusOr<Job> JobManagerImpl::Accept(Job job, std::shared_ptr<JobRunner::Inputs> inputs,

@@ -27,7 +27,7 @@ prometheus::MetricFamily JobsByState(const Gauges& gauges) {
                                      std::pair(JobState::kFailed, gauges.jobs_failed),
                                      std::pair(JobState::kCancelled, gauges.jobs_cancelled)}) {
     prometheus::ClientMetric metric = Value(count);
-    metric.label.push_back({"state", std::string(StateLabel(state))});
+    metric.label.push_back({"state", std::string(NameOf(state))});
     family.metric.push_back(std::move(metric));
   }
   return family;

@@ -14,6 +14,7 @@
 #include "server/metrics/gauge_collector.h"
 #include "server/metrics/gpu_collector.h"
 #include "server/metrics/labels.h"
+#include "sparsefw/names.h"
 
 namespace sparsefw::server {
 namespace {
@@ -173,16 +174,16 @@ Histogram& PrometheusMetricsImpl::DurationOf(size_t method, size_t code) {
 
 void PrometheusMetricsImpl::JobAccepted(const Job& job) {
   jobs_submitted_
-      .Add({{"method", std::string(MethodLabel(job.spec.options.method))},
-            {"pattern", std::string(PatternLabel(job.spec.pattern.kind))}})
+      .Add({{"method", std::string(NameOf(job.spec.options.method))},
+            {"pattern", std::string(NameOf(job.spec.pattern.kind))}})
       .Increment();
 }
 
 void PrometheusMetricsImpl::JobEnded(const Job& job) {
-  const std::string method(MethodLabel(job.spec.options.method));
+  const std::string method(NameOf(job.spec.options.method));
   jobs_finished_
       .Add({{"method", method},
-            {"state", std::string(StateLabel(job.state))},
+            {"state", std::string(NameOf(job.state))},
             {"reason", std::string(EndReasonLabel(job))}})
       .Increment();
   if (!job.result) return;

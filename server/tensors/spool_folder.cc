@@ -103,10 +103,9 @@ class FolderFile final : public SpoolFile {
     if (fstat(fd.get(), &info) != 0) return FileError("examined", errno);
     if (info.st_size != size_) {
       // Reading beyond the end of a mapped file is a SIGBUS.
-      return WithReason(
-          absl::InternalError(absl::StrFormat(
-              "a file of the spool must be %d bytes; somebody made it %d", size_, info.st_size)),
-          "SPOOL_FAILED");
+      return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED",
+                    "a file of the spool must be %d bytes; somebody made it %d", size_,
+                    info.st_size);
     }
     const auto size = static_cast<size_t>(size_);
     void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -181,10 +180,9 @@ absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
   if (!lock.ok()) return SpoolError(path, "locked", errno);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return SpoolError(path, "locked", errno);
-    return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                          "%s: a spool folder must belong to one server; %s is using it", path,
-                          HolderOf(lock.get()))),
-                      "SPOOL_IN_USE");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE",
+                  "%s: a spool folder must belong to one server; %s is using it", path,
+                  HolderOf(lock.get()));
   }
   // For the message above only: on a full disk the lock holds without it.
   const std::string pid = absl::StrFormat("%d\n", getpid());
@@ -220,8 +218,7 @@ absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty()) {
-    return WithReason(absl::InvalidArgumentError("the spool folder must have a name; got none"),
-                      "OPTION_INVALID");
+    return Invalid("OPTION_INVALID", "the spool folder must have a name; got none");
   }
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor fd, OpenFolder(path));
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));

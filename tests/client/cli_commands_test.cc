@@ -6,6 +6,8 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/tensor_spec.h"
 #include "sparsefw/mask.h"
@@ -85,6 +87,40 @@ class CommandsTest : public ::testing::Test {
   std::ostringstream out_;
   std::ostringstream err_;
 };
+
+TEST_F(CommandsTest, SubmitAsksForTheOptionsBeforeItUploads) {
+  server_.jobs.check_status =
+      Error(grpc::INVALID_ARGUMENT, "alpha must be in [0, 1]; got alpha=2", "OPTION_INVALID");
+  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha=2"));
+  EXPECT_TRUE(server_.tensors.create_request_ids.empty()) << "nothing was uploaded";
+  EXPECT_TRUE(server_.jobs.created.empty());
+  ASSERT_EQ(server_.jobs.checked.size(), 1u);
+  const v1::CheckJobOptionsRequest& asked = server_.jobs.checked[0];
+  EXPECT_EQ(asked.spec().method(), v1::WANDA);
+  EXPECT_THAT(asked.weight().dims(), ElementsAre(kRows, kCols));
+  EXPECT_THAT(asked.gram().dims(), ElementsAre(kCols, kCols));
+  EXPECT_FALSE(asked.has_activations());
+}
+
+TEST_F(CommandsTest, SubmitNamesTheFileThatACheckRefuses) {
+  google::rpc::Status details;
+  details.set_code(grpc::INVALID_ARGUMENT);
+  details.set_message("no good");
+  google::rpc::ErrorInfo info;
+  info.set_reason("SHAPE_MISMATCH");
+  (*info.mutable_metadata())["field"] = "gram";
+  details.add_details()->PackFrom(info);
+  server_.jobs.check_status =
+      grpc::Status(grpc::INVALID_ARGUMENT, "no good", details.SerializeAsString());
+  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", "g: "));
+}
+
+TEST_F(CommandsTest, SubmitGoesOnWhereAnOldServerCannotCheck) {
+  server_.jobs.check_status = grpc::Status(grpc::UNIMPLEMENTED, "");
+  GiveMask(WillEnd(v1::SUCCEEDED));
+  SPARSEFW_EXPECT_OK(Submit());
+  EXPECT_EQ(server_.jobs.created.size(), 1u);
+}
 
 TEST_F(CommandsTest, SubmitWritesTheMaskAndCleansUp) {
   GiveMask(WillEnd(v1::SUCCEEDED));

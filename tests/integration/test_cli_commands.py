@@ -261,6 +261,19 @@ def test_a_gram_is_uploaded_once_for_many_layers(cli, layer):
     assert "tensors/0" in unknown.expect(3).err
 
 
+def test_options_are_refused_before_anything_is_uploaded(cli, layer):
+    first = cli.run(*layer.submit("--method", "wanda", "--keep-tensors")).expect(0)
+    weight = re.search(r"^kept (tensors/\S+)", first.err, re.M)[1]
+    # Only the server knows the shape of the weight: 32 inputs.
+    for flags, words in ((["--weights", weight, "--pattern", "2:5"], ["32", "5"]),
+                         (["--alpha", "2"], ["alpha", "[0, 1]"]),
+                         (["--device", "cuda:99"], ["cuda:99"])):
+        done = cli.run(*layer.submit("--method", "sparsefw", *flags,
+                                     pattern="2:5" if "2:5" in flags else "per-row"))
+        done.refused(3, *words)
+        assert "uploading" not in done.err
+
+
 def test_the_server_may_be_named_by_the_environment(shared_server):
     Cli().run("info", env={"SPARSEFW_SERVER": shared_server.address}).expect(0)
 

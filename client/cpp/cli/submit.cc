@@ -34,6 +34,18 @@ int64_t TokenCount(const Input& gram) {
   return std::max<int64_t>(tokens, 0);
 }
 
+v1::TensorSpec WeightSpecOf(const Input& weight) {
+  return client::WeightSpec(weight.dtype, weight.rows, weight.cols);
+}
+
+v1::TensorSpec GramSpecOf(const Input& gram) {
+  return client::GramTensorSpec(gram.dtype, gram.cols, TokenCount(gram));
+}
+
+v1::GramSpec ActivationSpecOf(const Input& activations) {
+  return client::ActivationSpec(activations.dtype, activations.cols);
+}
+
 // An interrupt stops the uploads; once there is a job, it cancels the job.
 class Cancellation {
  public:
@@ -141,14 +153,12 @@ class Submission {
   absl::StatusOr<std::string> UploadGram() {
     if (inputs_.gram) {
       const Input& gram = *inputs_.gram;
-      return UploadAs(gram, client::GramTensorSpec(gram.dtype, gram.cols, TokenCount(gram)),
-                      gram.bytes);
+      return UploadAs(gram, GramSpecOf(gram), gram.bytes);
     }
     const Input& activations = *inputs_.activations;
     return Upload(activations, [&](const client::TransferCallback& progress) {
-      return client_.UploadGramFromActivations(
-          client::ActivationSpec(activations.dtype, activations.cols), activations.bytes, progress,
-          cancellation_.call());
+      return client_.UploadGramFromActivations(ActivationSpecOf(activations), activations.bytes,
+                                               progress, cancellation_.call());
     });
   }
 
@@ -168,20 +178,36 @@ class Submission {
     return absl::OkStatus();
   }
 
-  // Options that the server will refuse are better refused before hours of
-  // upload. That the tensors are missing is no news.
+  // Before hours of upload. An old server finds out after them.
   absl::Status CheckOptions() {
-    const absl::Status status = client_.ValidateJob(options_.spec, cancellation_.call());
-    return ReasonOf(status) == "SPEC_INVALID" ? absl::OkStatus() : status;
+    v1::CheckJobOptionsRequest request;
+    v1::JobSpec& spec = *request.mutable_spec() = options_.spec;
+    spec.set_weight(inputs_.weight.name);
+    if (inputs_.weight.name.empty()) *request.mutable_weight() = WeightSpecOf(inputs_.weight);
+    if (inputs_.activations) {
+      *request.mutable_activations() = ActivationSpecOf(*inputs_.activations);
+    } else if (inputs_.gram->name.empty()) {
+      *request.mutable_gram() = GramSpecOf(*inputs_.gram);
+    } else {
+      spec.set_gram(inputs_.gram->name);
+    }
+    if (inputs_.warm_mask) {
+      *request.mutable_warm_start() =
+          client::MaskSpec(inputs_.warm_mask->rows, inputs_.warm_mask->cols);
+    } else if (inputs_.saliency) {
+      *request.mutable_warm_start() =
+          client::SaliencySpec(inputs_.saliency->rows, inputs_.saliency->cols);
+    }
+    const absl::Status status = client_.CheckJobOptions(request, cancellation_.call());
+    return absl::IsUnimplemented(status) ? absl::OkStatus() : NameTheFile(status);
   }
 
   absl::StatusOr<v1::Job> Create() {
     SPARSEFW_RETURN_IF_ERROR(CheckOptions());
     v1::JobSpec spec = options_.spec;
     const Input& weight = inputs_.weight;
-    SPARSEFW_ASSIGN_OR_RETURN(
-        *spec.mutable_weight(),
-        UploadAs(weight, client::WeightSpec(weight.dtype, weight.rows, weight.cols), weight.bytes));
+    SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_weight(),
+                              UploadAs(weight, WeightSpecOf(weight), weight.bytes));
     SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_gram(), UploadGram());
     if (inputs_.warm_mask || inputs_.saliency) {
       SPARSEFW_RETURN_IF_ERROR(UploadStart(*spec.mutable_warm_start()));
@@ -210,16 +236,18 @@ class Submission {
 
   // The server speaks of "weight" and "gram"; here these are files.
   absl::Status NameTheFile(const absl::Status& status) const {
-    if (!absl::IsInvalidArgument(status)) return status;
-    const std::string message(status.message());
-    const std::pair<std::string_view, const std::optional<Input>*> roles[] = {
+    const ReasonMetadata metadata = ReasonMetadataOf(status);
+    const auto field = metadata.find("field");
+    if (!absl::IsInvalidArgument(status) || field == metadata.end()) return status;
+    if (field->second == "weight") return About(inputs_.weight.label, status);
+    const std::pair<std::string_view, const std::optional<Input>*> fields[] = {
         {"warm_start.mask", &inputs_.warm_mask},
         {"warm_start.saliency", &inputs_.saliency},
         {"gram", &inputs_.gram},
-        {"gram", &inputs_.activations}};
-    if (message.starts_with("weight")) return About(inputs_.weight.label, status);
-    for (const auto& [role, input] : roles) {
-      if (*input && message.starts_with(role)) return About((*input)->label, status);
+        {"gram", &inputs_.activations},
+        {"activations", &inputs_.activations}};
+    for (const auto& [name, input] : fields) {
+      if (*input && field->second == name) return About((*input)->label, status);
     }
     return status;
   }

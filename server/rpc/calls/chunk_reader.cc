@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/rpc/convert/common.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -12,9 +12,8 @@ namespace sparsefw::server {
 absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_view name,
                                               int64_t offset, int64_t limit) {
   if (offset < 0 || limit < 0) {
-    return Invalid("OFFSET_INVALID",
-                   absl::StrFormat("offset and limit must be at least 0; got offset=%d, limit=%d",
-                                   offset, limit));
+    return Invalid("OFFSET_INVALID", "offset and limit must be at least 0; got offset=%d, limit=%d",
+                   offset, limit);
   }
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle, store.Acquire(name));
   const int64_t size = handle->info().byte_size;

@@ -4,112 +4,63 @@
 
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
-namespace {
-
-int64_t DataBytes(const v1::PruneRequest& request) {
-  switch (request.message_case()) {
-    case v1::PruneRequest::kWeight:
-      return static_cast<int64_t>(request.weight().data().size());
-    case v1::PruneRequest::kGram:
-      return static_cast<int64_t>(request.gram().data().size());
-    case v1::PruneRequest::kActivations:
-      return static_cast<int64_t>(request.activations().data().size());
-    default:
-      return 0;
-  }
-}
-
-}  // namespace
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : Call(context, "PruneService/Prune", rpc), intake_(context), stream_(context, this) {}
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
   return std::static_pointer_cast<PruneCall>(shared_from_this());
 }
 
-void PruneCall::Start() {
-  if (!Open()) return;
-  if (const absl::Status status = context().registry->Admit(); !status.ok()) return Close(status);
-  stream_.Read();
+int64_t PruneCall::DataBytes(const v1::PruneRequest& request) const {
+  return static_cast<int64_t>(PruneIntake::ChunkOf(request).data().size());
 }
 
-bool PruneCall::IsClosed() {
-  MutexLock lock(mutex_);
-  return closed();
+absl::Status PruneCall::Take(const v1::PruneRequest& request) {
+  if (stage_ != Stage::kIntake) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
+  return complete ? Submit() : absl::OkStatus();
 }
 
-// What comes after the job was accepted is not read.
-void PruneCall::StartReadIfOpen(v1::PruneRequest* request) {
-  MutexLock lock(mutex_);
-  if (!closed() && !accepted_) StartRead(request);
+absl::Status PruneCall::TakeEnd() {
+  if (stage_ != Stage::kIntake) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(intake_.EndOfStream());
+  return Submit();
 }
 
-void PruneCall::OnReadDone(bool ok) {
-  if (!ok) {
-    stream_.Post([self = Self()] { self->HandleEnd(); });
-    return;
-  }
-  const int64_t bytes = DataBytes(stream_.incoming());
-  context().metrics->BytesReceived(method(), bytes);
-  stream_.OnRead(bytes, Self());
-}
-
-void PruneCall::Handle(const v1::PruneRequest& request) {
-  if (stage_ != Stage::kIntake || IsClosed()) return;
-  const absl::StatusOr<bool> complete = intake_.Take(request);
-  if (!complete.ok()) {
-    if (DataBytes(request) > 0) context().metrics->ChunkRejected(ReasonOf(complete.status()));
-    return Close(complete.status());
-  }
-  if (*complete) Submit();
-}
-
-void PruneCall::HandleEnd() {
-  if (stage_ != Stage::kIntake || IsClosed()) return;
-  if (const absl::Status status = intake_.EndOfStream(); !status.ok()) return Close(status);
-  Submit();
-}
-
-void PruneCall::Submit() {
-  const absl::StatusOr<Job> job = intake_.Submit();
-  if (!job.ok()) return Close(job.status());
-  job_ = job->name;
+absl::Status PruneCall::Submit() {
+  SPARSEFW_ASSIGN_OR_RETURN(const Job job, intake_.Submit());
+  job_ = job.name;
   context().prune_streams->Attach(job_);
-  {
-    MutexLock lock(mutex_);
-    accepted_ = true;
-  }
+  StopReading();
   feed_ = std::make_shared<JobFeed>([weak = std::weak_ptr<PruneCall>(Self())] {
     if (const auto self = weak.lock()) self->PostPump();
   });
-  const absl::StatusOr<int64_t> watch = context().jobs->Watch(job_, feed_);
-  if (!watch.ok()) return Close(watch.status());
-  watch_id_ = *watch;
+  SPARSEFW_ASSIGN_OR_RETURN(watch_id_, context().jobs->Watch(job_, feed_));
 
   auto& accepted = *response_.mutable_accepted();
-  accepted.set_job(job->name);
-  accepted.set_weight(job->spec.weight);
-  accepted.set_gram(job->spec.gram);
+  accepted.set_job(job.name);
+  accepted.set_weight(job.spec.weight);
+  accepted.set_gram(job.spec.gram);
   stage_ = Stage::kEvents;
   MutexLock lock(mutex_);
-  if (closed()) return;
+  if (closed()) return absl::OkStatus();
   writing_ = true;
   StartWrite(&response_);
+  return absl::OkStatus();
 }
 
 void PruneCall::PostPump() {
-  stream_.Post([self = Self()] { self->Pump(); });
+  Post([this] { Pump(); });
 }
 
 void PruneCall::OnWriteDone(bool ok) {
   if (!ok) return Cancelled();
-  stream_.Post([self = Self()] {
-    self->writing_ = false;
-    self->Pump();
+  Post([this] {
+    writing_ = false;
+    Pump();
   });
 }
 
@@ -172,13 +123,7 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
 // Before there is a job nothing would end this call; afterwards its job's end does.
 void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
-  if (!accepted_) CloseLocked(ReactorRegistry::DrainingError());
-}
-
-void PruneCall::OnDone() {
-  stream_.StopWaiting();
-  stream_.Post([self = Self()] { self->CleanUp(); });
-  Done();
+  if (reading()) CloseLocked(ReactorRegistry::DrainingError());
 }
 
 void PruneCall::CleanUp() {

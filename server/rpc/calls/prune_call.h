@@ -7,10 +7,9 @@
 #include <string>
 
 #include "server/rpc/calls/chunk_reader.h"
+#include "server/rpc/calls/intake_call.h"
 #include "server/rpc/calls/job_feed.h"
 #include "server/rpc/calls/prune_intake.h"
-#include "server/rpc/runtime/call.h"
-#include "server/rpc/runtime/staged_stream.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
@@ -18,40 +17,34 @@ namespace sparsefw::server {
 //   intake:  header and chunks in          (PruneIntake)
 //   output:  Accepted, events, mask chunks, pruned-weight chunks, final job
 //
-// Everything but gRPC's own callbacks runs on one strand of the executor, in
-// order, so the members below need no lock but where gRPC's calls are made.
-class PruneCall final : public grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>,
-                        public Call,
-                        private StagedStream<v1::PruneRequest>::Owner {
+// Everything but gRPC's own callbacks runs on the strand of the intake, in
+// order, so the members below need a lock only where gRPC is called.
+class PruneCall final
+    : public IntakeCall<grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>,
+                        v1::PruneRequest> {
  public:
   PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc);
-  void Start();
 
-  void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { Cancelled(); }
-  void OnDone() override;
   void OnDrain() override;
 
  private:
   enum class Stage { kIntake, kEvents, kMask, kPrunedWeight, kFinal, kDone };
 
   std::shared_ptr<PruneCall> Self();
-  bool IsClosed() ABSL_LOCKS_EXCLUDED(mutex_);
-  void StartReadIfOpen(v1::PruneRequest* request) override;
-  void Handle(const v1::PruneRequest& request) override;
-  void HandleEnd();
-  void Submit();
+  int64_t DataBytes(const v1::PruneRequest& request) const override;
+  absl::Status Take(const v1::PruneRequest& request) override;
+  absl::Status TakeEnd() override;
+  absl::Status Submit();
   void PostPump();
   void Pump();
   // Fills response_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();
   absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, bool mask);
-  void CleanUp();
+  void CleanUp() override;
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
   PruneIntake intake_;
-  StagedStream<v1::PruneRequest> stream_;
   Stage stage_ = Stage::kIntake;
   std::shared_ptr<JobFeed> feed_;
   std::string job_;  // empty: not accepted yet
@@ -59,7 +52,6 @@ class PruneCall final : public grpc::ServerBidiReactor<v1::PruneRequest, v1::Pru
   std::optional<ChunkReader> reader_;
   bool writing_ = false;
   v1::PruneResponse response_;  // also used by the write under way
-  bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sparsefw::server

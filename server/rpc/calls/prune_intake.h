@@ -4,26 +4,35 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/jobs/job.h"
+#include "server/rpc/calls/chunk_sink.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
-// Does what CreateUpload, WriteTensor, AccumulateGram and CreateJob do, on the
-// same store and manager. Used by one thread at a time; may touch the disk.
+// The tensors go through the sinks of the upload calls, the job through
+// JobManager::Submit. Used by one thread at a time; may touch the disk.
 class PruneIntake {
  public:
-  explicit PruneIntake(RpcContext& context) : context_(context) {}
+  explicit PruneIntake(RpcContext& context)
+      : context_(context),
+        weight_{"weight", UploadSink(context)},
+        gram_{"gram", UploadSink(context)},
+        activations_{"activations", UploadSink(context)} {}
+
+  // The chunk in the message; an empty one where it has none.
+  static const v1::Chunk& ChunkOf(const v1::PruneRequest& request);
 
   // Takes a message. True: all that the header announced is there.
   absl::StatusOr<bool> Take(const v1::PruneRequest& request);
   // The client has closed its half. Errors: InvalidArgument  something is
   // missing (STREAM_INCOMPLETE)
-  absl::Status EndOfStream();
+  absl::Status EndOfStream() const;
   // Queues the job.
   absl::StatusOr<Job> Submit();
   // Drops what was received and belongs to no job.
@@ -32,31 +41,27 @@ class PruneIntake {
   bool detach() const { return header_.detach(); }
 
  private:
-  // A tensor that comes in this stream.
-  struct Input {
-    std::string upload;  // empty: none is awaited
-    int64_t byte_size = 0;
-    int64_t committed = 0;
-    bool awaited() const { return !upload.empty() && committed < byte_size; }
+  // A tensor that comes in this stream, if its upload is open.
+  struct Part {
+    std::string_view what;
+    UploadSink upload;
+    int64_t expected = 0;  // bytes; of activations tokens
   };
 
   absl::Status TakeHeader(const v1::PruneHeader& header);
-  absl::Status OpenInputs();
-  absl::Status CheckEarly(const JobSpec& spec) const;
-  absl::Status TakeChunk(Input* input, std::string_view name, const v1::Chunk& chunk);
-  absl::Status TakeActivations(const v1::Chunk& chunk);
-  absl::StatusOr<std::string> Complete(const Input& input);
-  bool Complete() const;
+  absl::Status CheckEarly() const;
+  absl::Status TakeChunk(Part& part, const v1::Chunk& chunk);
+  // Null: all that the header announced is there.
+  const Part* FirstIncomplete() const;
+  absl::Status Finish(Part& part, std::string* tensor);
 
   RpcContext& context_;
   bool has_header_ = false;
   v1::PruneHeader header_;
   JobSpec spec_;
-  Input weight_;
-  Input gram_;
-  std::string activations_;  // the upload's name
-  int64_t token_bytes_ = 0;
-  int64_t activation_tokens_ = 0;
+  Part weight_;
+  Part gram_;
+  Part activations_;
   bool taken_ = false;  // by a job
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "server/rpc/calls/announced_inputs.h"
 #include "server/rpc/calls/prune_call.h"
 #include "server/rpc/calls/server_info.h"
 #include "server/rpc/calls/watch_call.h"
@@ -18,13 +19,21 @@ using google::protobuf::Empty;
 
 // While draining the manager refuses what is new, and still answers what repeats.
 absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const v1::CreateJobRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", request.request_id(), kMaxRequestIdBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", request.owner(), kMaxOwnerBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(const JobSpec spec, FromProto(request.spec()));
   SPARSEFW_ASSIGN_OR_RETURN(const Job job,
                             context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
                                                  request.owner(), request.validate_only()));
   return ToProto(job);
+}
+
+absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptionsIn(
+    RpcContext& context, const v1::CheckJobOptionsRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const JobSpec spec, FromProto(request.spec()));
+  SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec, request));
+  SPARSEFW_RETURN_IF_ERROR(context.jobs->Check(spec, inputs));
+  return v1::CheckJobOptionsResponse();
 }
 
 // Labels and errors can make a job large: a page that would not fit a message
@@ -56,6 +65,14 @@ grpc::ServerUnaryReactor* PruneServiceImpl::CreateJob(grpc::CallbackServerContex
                                                       v1::Job* response) {
   return RunUnary(context_, "PruneService/CreateJob", rpc, response, context_.control_executor,
                   [this, request = *request] { return CreateJobIn(context_, request); });
+}
+
+grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
+    grpc::CallbackServerContext* rpc, const v1::CheckJobOptionsRequest* request,
+    v1::CheckJobOptionsResponse* response) {
+  return RunUnary(context_, "PruneService/CheckJobOptions", rpc, response,
+                  context_.control_executor,
+                  [this, request = *request] { return CheckJobOptionsIn(context_, request); });
 }
 
 grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* rpc,

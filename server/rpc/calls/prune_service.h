@@ -15,6 +15,9 @@ class PruneServiceImpl final : public v1::PruneService::CallbackService {
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* rpc,
                                       const v1::CreateJobRequest* request,
                                       v1::Job* response) override;
+  grpc::ServerUnaryReactor* CheckJobOptions(grpc::CallbackServerContext* rpc,
+                                            const v1::CheckJobOptionsRequest* request,
+                                            v1::CheckJobOptionsResponse* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* rpc,
                                    const v1::GetJobRequest* request, v1::Job* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* rpc,

@@ -19,7 +19,7 @@ void ReadCall::Start(const v1::ReadTensorRequest& request) {
 void ReadCall::Pump() {
   if (reader_->at_end()) {
     // Before the client hears of the end: it may delete the tensor at once.
-    LetGo();
+    ReleaseTensor();
     return Close(absl::OkStatus());
   }
   reader_->Next(response_.mutable_chunk());
@@ -32,7 +32,7 @@ void ReadCall::Pump() {
   context().metrics->BytesSent(method(), size);
 }
 
-void ReadCall::LetGo() {
+void ReadCall::ReleaseTensor() {
   if (!reader_.has_value()) return;
   const std::string name = reader_->name();
   if (reader_->complete()) context().fetches->Fetched(name);

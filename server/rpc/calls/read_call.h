@@ -16,7 +16,7 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadTensorResponse>, 
  public:
   ReadCall(RpcContext& context, grpc::CallbackServerContext* rpc)
       : Call(context, "TensorService/ReadTensor", rpc) {}
-  ~ReadCall() override { LetGo(); }  // only then no Pump runs any more
+  ~ReadCall() override { ReleaseTensor(); }  // only then no Pump runs any more
   void Start(const v1::ReadTensorRequest& request);
 
   void OnWriteDone(bool ok) override;
@@ -25,7 +25,7 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadTensorResponse>, 
 
  private:
   void Pump();
-  void LetGo();
+  void ReleaseTensor();
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
   std::optional<ChunkReader> reader_;  // used by one Pump at a time

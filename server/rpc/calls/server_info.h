@@ -7,7 +7,7 @@
 
 namespace sparsefw::server {
 
-// What this server can do and how full it is, now.
+// Abilities and present load of this server.
 v1::ServerInfo ServerInfoOf(const RpcContext& context);
 
 }  // namespace sparsefw::server

@@ -5,7 +5,6 @@
 
 #include "server/rpc/calls/read_call.h"
 #include "server/rpc/calls/upload_call.h"
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/call.h"
 #include "sparsefw/status_macros.h"
@@ -18,8 +17,8 @@ using google::protobuf::Empty;
 absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context,
                                                         const v1::CreateUploadRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(context.registry->Admit());
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", request.request_id(), kMaxRequestIdBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", request.owner(), kMaxOwnerBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created =
       Invalid("SPEC_INVALID", "content must be a tensor or a gram; got neither");
   if (request.has_tensor()) {
@@ -66,14 +65,14 @@ grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerCo
 
 grpc::ServerReadReactor<v1::WriteTensorRequest>* TensorServiceImpl::WriteTensor(
     grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
-  auto call = std::make_shared<UploadCall<WriteTensorSink>>(context_, rpc, response);
+  auto call = std::make_shared<UploadCall<WriteTensorStream>>(context_, rpc, response);
   call->Start();
   return call.get();
 }
 
 grpc::ServerReadReactor<v1::AccumulateGramRequest>* TensorServiceImpl::AccumulateGram(
     grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
-  auto call = std::make_shared<UploadCall<AccumulateGramSink>>(context_, rpc, response);
+  auto call = std::make_shared<UploadCall<AccumulateGramStream>>(context_, rpc, response);
   call->Start();
   return call.get();
 }

@@ -1,6 +1,5 @@
 #include "server/rpc/calls/watch_call.h"
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 
@@ -15,9 +14,8 @@ absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& req
                             FromProto(request.heartbeat_interval(), "heartbeat_interval"));
   if (interval == absl::ZeroDuration()) interval = kDefaultInterval;
   if (interval < kMinInterval) {
-    return Invalid("OPTION_INVALID",
-                   absl::StrFormat("heartbeat_interval must be 0 or at least 100ms; got %s",
-                                   absl::FormatDuration(interval)));
+    return Invalid("OPTION_INVALID", "heartbeat_interval must be 0 or at least 100ms; got %s",
+                   absl::FormatDuration(interval));
   }
   // Beyond this it is never; and it must fit the clock's nanoseconds.
   return absl::ToChronoNanoseconds(std::min(interval, absl::Hours(24)));
@@ -40,8 +38,8 @@ void WatchCall::Start(const v1::WatchJobRequest& request) {
 
 absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
   if (request.after_revision() < 0) {
-    return Invalid("OPTION_INVALID", absl::StrFormat("after_revision must be at least 0; got %d",
-                                                     request.after_revision()));
+    return Invalid("OPTION_INVALID", "after_revision must be at least 0; got %d",
+                   request.after_revision());
   }
   SPARSEFW_ASSIGN_OR_RETURN(interval_, Interval(request));
   {

@@ -1,4 +1,3 @@
-#include "server/rpc/convert/common.h"
 
 #include "server/rpc/convert/convert.h"
 
@@ -9,8 +8,15 @@ namespace {
 constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxOwnerBytes = 256;
 
 }  // namespace
+
+absl::Status UnknownEnum(std::string_view field, int value) {
+  return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", field,
+                 value);
+}
 
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,
                                          std::string_view field) {
@@ -20,9 +26,8 @@ absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto
   const bool same_sign =
       (proto.seconds() >= 0 || proto.nanos() <= 0) && (proto.seconds() <= 0 || proto.nanos() >= 0);
   if (!in_range || !same_sign) {
-    return Invalid("DURATION_INVALID",
-                   absl::StrFormat("%s must be a valid Duration; got seconds=%d, nanos=%d", field,
-                                   proto.seconds(), proto.nanos()));
+    return Invalid("DURATION_INVALID", "%s must be a valid Duration; got seconds=%d, nanos=%d",
+                   field, proto.seconds(), proto.nanos());
   }
   return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
 }
@@ -51,8 +56,7 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
 
 absl::StatusOr<int> PageSize(int32_t requested) {
   if (requested < 0) {
-    return Invalid("PAGE_SIZE_INVALID",
-                   absl::StrFormat("page_size must be at least 0; got %d", requested));
+    return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 0; got %d", requested);
   }
   if (requested == 0) return kDefaultPageSize;
   return requested < kMaxPageSize ? requested : kMaxPageSize;
@@ -60,8 +64,29 @@ absl::StatusOr<int> PageSize(int32_t requested) {
 
 absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
-  return Invalid("TEXT_TOO_LONG", absl::StrFormat("%s must be at most %d bytes; got %d", field,
-                                                  max_bytes, text.size()));
+  return Invalid("TEXT_TOO_LONG", "%s must be at most %d bytes; got %d", field, max_bytes,
+                 text.size());
+}
+
+absl::Status CheckRequestId(std::string_view request_id) {
+  if (request_id.size() > kMaxRequestIdBytes) {
+    return Invalid("REQUEST_ID_INVALID", "request_id must be at most %d bytes; got %d",
+                   kMaxRequestIdBytes, request_id.size());
+  }
+  for (size_t i = 0; i < request_id.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(request_id[i]);
+    if (byte < 0x20 || byte == 0x7F) {
+      return Invalid("REQUEST_ID_INVALID",
+                     "request_id must have no control characters; got 0x%02x at byte %d", byte, i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOwner(std::string_view owner) {
+  if (owner.size() <= kMaxOwnerBytes) return absl::OkStatus();
+  return Invalid("OWNER_INVALID", "owner must be at most %d bytes; got %d", kMaxOwnerBytes,
+                 owner.size());
 }
 
 }  // namespace sparsefw::server

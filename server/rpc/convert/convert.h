@@ -1,19 +1,23 @@
 // Between the messages of sparsefw.v1 and the server's own types.
 //
-// From the wire: a field that is not set takes its documented default; an enum
-// number that this version does not know is InvalidArgument, naming field and
-// value (ENUM_UNKNOWN); numbers are checked where they would not survive the
-// conversion. What the values mean is judged by those who use them.
+// From the wire: an unset field takes its documented default; an enum number
+// that this version does not know is InvalidArgument (ENUM_UNKNOWN); numbers are
+// checked where the conversion would change them. Store and manager check the
+// values themselves.
 #ifndef SPARSEFW_SERVER_RPC_CONVERT_CONVERT_H_
 #define SPARSEFW_SERVER_RPC_CONVERT_CONVERT_H_
 
 #include <string>
+#include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
 #include "server/tensors/tensor_store.h"
+#include "sparsefw/status_reason.h"
 #include "sparsefw/v1/job.pb.h"
 #include "sparsefw/v1/prune_service.pb.h"
 #include "sparsefw/v1/tensor.pb.h"
@@ -29,6 +33,8 @@ v1::GramSpec ToProto(const GramSpec& spec);
 v1::Tensor ToProto(const TensorInfo& info);
 v1::Upload ToProto(const UploadInfo& info);
 v1::DType ToProto(TensorDType dtype);
+// As a matrix that a job reads; the dtype of a mask has no meaning.
+MatrixSpec MatrixSpecOf(const TensorSpec& spec);
 
 // Jobs.
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);
@@ -39,6 +45,8 @@ v1::Method ToProto(Method method);
 v1::SweepPoint ToProto(const SweepPoint& point);
 
 // Common.
+// InvalidArgument (ENUM_UNKNOWN).
+absl::Status UnknownEnum(std::string_view field, int value);
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,
                                          std::string_view field);
 google::protobuf::Duration ToProto(absl::Duration duration);
@@ -48,9 +56,10 @@ google::protobuf::Timestamp ToProto(absl::Time time);
 absl::StatusOr<int> PageSize(int32_t requested);
 // Texts that a caller chooses and the server keeps. Errors: InvalidArgument (TEXT_TOO_LONG).
 absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes);
-
-inline constexpr size_t kMaxRequestIdBytes = 128;
-inline constexpr size_t kMaxOwnerBytes = 256;
+// At most 128 bytes without control characters; empty: none (REQUEST_ID_INVALID).
+absl::Status CheckRequestId(std::string_view request_id);
+// At most 256 bytes (OWNER_INVALID).
+absl::Status CheckOwner(std::string_view owner);
 
 }  // namespace sparsefw::server
 

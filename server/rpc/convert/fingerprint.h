@@ -1,4 +1,4 @@
-// What makes two requests with the same request_id the same request.
+// Fingerprints, to compare requests that have the same request_id.
 #ifndef SPARSEFW_SERVER_RPC_CONVERT_FINGERPRINT_H_
 #define SPARSEFW_SERVER_RPC_CONVERT_FINGERPRINT_H_
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/status_converter.h"
 #include "sparsefw/status_macros.h"

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/jobs/job_spec.h"
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 
@@ -47,9 +46,8 @@ absl::StatusOr<SaliencyMethod> SaliencyFromProto(v1::Method method) {
       return SaliencyMethod::kRia;
     case v1::SPARSEFW:
     case v1::SPARSEGPT:
-      return Invalid("OPTION_INVALID",
-                     absl::StrFormat("warm_start.method must be MAGNITUDE, WANDA or RIA; got %s",
-                                     v1::Method_Name(method)));
+      return Invalid("OPTION_INVALID", "warm_start.method must be MAGNITUDE, WANDA or RIA; got %s",
+                     v1::Method_Name(method));
     default:
       return UnknownEnum("warm_start.method", method);
   }
@@ -165,7 +163,7 @@ absl::Status OptionsFromProto(const v1::SparseFwOptions& proto, SolveOptions* op
   return absl::OkStatus();
 }
 
-// What is done after the method, whichever it is.
+// Refinement and reconstruction, which follow any method.
 void AfterwardsFromProto(const v1::JobSpec& proto, SolveOptions* options) {
   options->swaps = proto.refine().swaps();
   if (proto.refine().has_keep_fixed()) options->keep_fixed = proto.refine().keep_fixed();
@@ -194,8 +192,8 @@ absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const Job
 
 absl::Status SweepFromProto(const v1::Sweep& proto, JobSpec* spec) {
   if (proto.points_size() > kMaxSweepPoints) {
-    return Invalid("OPTION_INVALID", absl::StrFormat("sweep.points must be at most %d; got %d",
-                                                     kMaxSweepPoints, proto.points_size()));
+    return Invalid("OPTION_INVALID", "sweep.points must be at most %d; got %d", kMaxSweepPoints,
+                   proto.points_size());
   }
   switch (proto.keep()) {
     case v1::Sweep::KEEP_UNSPECIFIED:
@@ -242,8 +240,8 @@ absl::Status CheckTexts(const v1::JobSpec& proto) {
       CheckLength("warm_start.saliency", proto.warm_start().saliency(), kMaxNameBytes));
   SPARSEFW_RETURN_IF_ERROR(CheckLength("device", proto.device(), kMaxNameBytes));
   if (proto.labels_size() > kMaxLabels) {
-    return Invalid("LABELS_INVALID", absl::StrFormat("labels must be at most %d; got %d",
-                                                     kMaxLabels, proto.labels_size()));
+    return Invalid("LABELS_INVALID", "labels must be at most %d; got %d", kMaxLabels,
+                   proto.labels_size());
   }
   for (const auto& [key, value] : proto.labels()) {
     SPARSEFW_RETURN_IF_ERROR(CheckLength("a label's key", key, kMaxLabelKeyBytes));

@@ -2,8 +2,6 @@
 #ifndef SPARSEFW_SERVER_RPC_CONVERT_STATUS_CONVERTER_H_
 #define SPARSEFW_SERVER_RPC_CONVERT_STATUS_CONVERTER_H_
 
-#include <string_view>
-
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
@@ -18,9 +16,6 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // The same content, as a message (Job.error).
 google::rpc::Status ToRpcStatus(const absl::Status& status);
-
-// "OK", "INVALID_ARGUMENT", ...: gRPC's names, for metrics and logs.
-std::string_view CodeName(absl::StatusCode code);
 
 }  // namespace sparsefw::server
 

@@ -1,7 +1,7 @@
 #include <optional>
 
-#include "server/rpc/convert/common.h"
 #include "server/rpc/convert/convert.h"
+#include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -51,8 +51,7 @@ absl::StatusOr<TensorDType> DTypeFromProto(v1::DType dtype, std::string_view fie
   switch (dtype) {
     case v1::DTYPE_UNSPECIFIED:
       if (otherwise.has_value()) return *otherwise;
-      return Invalid("SPEC_INVALID",
-                     absl::StrFormat("%s must be set; got DTYPE_UNSPECIFIED", field));
+      return Invalid("SPEC_INVALID", "%s must be set; got DTYPE_UNSPECIFIED", field);
     case v1::F32:
       return TensorDType::kF32;
     case v1::F16:
@@ -86,17 +85,19 @@ v1::DType ToProto(TensorDType dtype) {
   return v1::DTYPE_UNSPECIFIED;
 }
 
+MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
+  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
+}
+
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
   TensorSpec spec;
   SPARSEFW_ASSIGN_OR_RETURN(spec.kind, KindFromProto(proto.kind()));
   SPARSEFW_ASSIGN_OR_RETURN(spec.dtype, DTypeFromProto(proto.dtype(), "dtype", std::nullopt));
   if (proto.dims_size() != 2) {
-    return Invalid("SPEC_INVALID",
-                   absl::StrFormat("dims must be two numbers; got %d", proto.dims_size()));
+    return Invalid("SPEC_INVALID", "dims must be two numbers; got %d", proto.dims_size());
   }
   if (proto.token_count() < 0) {
-    return Invalid("SPEC_INVALID",
-                   absl::StrFormat("token_count must be at least 0; got %d", proto.token_count()));
+    return Invalid("SPEC_INVALID", "token_count must be at least 0; got %d", proto.token_count());
   }
   spec.rows = proto.dims(0);
   spec.cols = proto.dims(1);

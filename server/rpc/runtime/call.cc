@@ -1,5 +1,7 @@
 #include "server/rpc/runtime/call.h"
 
+#include "server/metrics/labels.h"
+
 namespace sparsefw::server {
 
 Call::Call(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)

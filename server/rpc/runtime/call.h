@@ -1,5 +1,5 @@
-// The part of a reactor that has nothing to do with its messages: it finishes
-// exactly once, is known to the registry, and is counted and logged.
+// Base of every reactor: finishes the RPC exactly once, registers it, counts it
+// and logs it.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_CALL_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_CALL_H_
 
@@ -42,7 +42,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   // Registers. False: the RPC has been finished already (the server is closed).
   bool Open();
-  // From OnDone: lets go of this object.
+  // From OnDone: drops the reference that keeps this object alive.
   void Done();
   // From OnCancel: the client is gone or its deadline has passed.
   void Cancelled();

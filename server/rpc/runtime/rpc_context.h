@@ -1,4 +1,4 @@
-// What the handlers work with. Chosen and owned by server/app.
+// Dependencies of the RPC handlers. server/app chooses and owns them.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
 
@@ -39,7 +39,7 @@ struct RpcRecord {
   std::string peer;
 };
 
-// What GetServerInfo reports beside what can be asked of the parts.
+// Constants that GetServerInfo reports.
 struct ServerFacts {
   std::string version;
   std::string default_device;

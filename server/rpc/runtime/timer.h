@@ -13,8 +13,8 @@
 
 namespace sparsefw::server {
 
-// One thread on the steady clock. Thread-safe. Functions must be quick; what
-// they own is let go of when they have run or the timer ends.
+// One thread on the steady clock. Thread-safe. Functions must be quick; they
+// are destroyed once they have run or the timer ends.
 class Timer {
  public:
   Timer();

@@ -7,7 +7,8 @@ void TransientTensors::Mark(const std::string& name) {
   marked_.emplace(name, false);
 }
 
-// The mark is set before the attempt: a reader that lets go in between finds it.
+// The flag is set before the attempt, so that a reader that releases the tensor
+// in between sees it.
 void TransientTensors::Release(const std::string& name) {
   {
     MutexLock lock(mutex_);
@@ -16,7 +17,7 @@ void TransientTensors::Release(const std::string& name) {
     found->second = true;
   }
   const absl::Status status = store_->DeleteTensor(name);
-  if (absl::IsFailedPrecondition(status)) return;  // in use: the last to let go comes here again
+  if (absl::IsFailedPrecondition(status)) return;  // in use: the last reader deletes it
   MutexLock lock(mutex_);
   marked_.erase(name);
 }

@@ -10,17 +10,17 @@
 
 namespace sparsefw::server {
 
-// Remembers which tensors nobody will ask for once their job has ended, so
-// that the one-call form leaves nothing behind but its result. Thread-safe.
+// Deletes the inputs of a Prune call with its job, so that only the result
+// stays. Thread-safe.
 class TransientTensors {
  public:
   explicit TransientTensors(TensorStore* store) : store_(store) {}
 
   void Mark(const std::string& name);
-  // Called when a job lets go of its inputs: deletes the tensor if it is
-  // marked. Where somebody still holds it, the last to let go deletes it.
+  // A job has released its input: deletes the tensor if it is marked. While a
+  // reader holds it, ReleaseReader of the last one deletes it.
   void Release(const std::string& name);
-  // Called when one that is no job lets go of it: deletes it if its jobs have.
+  // A reader has released it: deletes the tensor if its job has released it too.
   void ReleaseReader(const std::string& name);
 
  private:

@@ -52,6 +52,14 @@ class PuppetRunner final : public JobRunner {
     return inputs;
   }
 
+  absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override {
+    checked_inputs = inputs;
+    if (on_prepare) {
+      if (const absl::Status status = on_prepare(spec); !status.ok()) return status;
+    }
+    return device_need_of ? device_need_of(spec) : DeviceNeed();
+  }
+
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
                                 const Reporter& report) override {
     EXPECT_EQ(inputs.rows, 3);
@@ -147,6 +155,7 @@ class PuppetRunner final : public JobRunner {
   std::function<DeviceNeed(const JobSpec&)> device_need_of;
   std::function<absl::StatusOr<SharedGram::Gram>(const Inputs&)> upload_gram;
   std::atomic<bool> obey_stop = false;
+  InputSpecs checked_inputs;  // of the last Check
 
  private:
   struct CountedInputs final : Inputs {

@@ -159,7 +159,7 @@ TEST_F(StoredTensorTest, ExpiredTensorsGoWhenNobodyHoldsThem) {
 TEST_F(StoredTensorTest, ListsNewestFirst) {
   std::vector<std::string> names;
   for (int i = 0; i < 5; ++i) names.insert(names.begin(), Put("ab").name);  // at the same time
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorStore::Page page, store_->ListTensors(0, ""));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorStore::Page page, store_->ListTensors(100, ""));
   ASSERT_EQ(page.tensors.size(), 5U);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(page.tensors[i].name, names[i]);
   EXPECT_EQ(page.next_page_token, "");
@@ -167,16 +167,14 @@ TEST_F(StoredTensorTest, ListsNewestFirst) {
 
 TEST_F(StoredTensorTest, PageSizes) {
   for (int i = 0; i < 1005; ++i) Put("ab");
-  EXPECT_EQ(store_->ListTensors(0, "")->tensors.size(), 100U);
   EXPECT_EQ(store_->ListTensors(7, "")->tensors.size(), 7U);
-  EXPECT_EQ(store_->ListTensors(5000, "")->tensors.size(), 1000U);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, store_->ListTensors(1000, ""));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second,
                                 store_->ListTensors(1000, first.next_page_token));
   EXPECT_EQ(second.tensors.size(), 5U);
   EXPECT_EQ(second.next_page_token, "");
-  EXPECT_THAT(store_->ListTensors(-1, ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got -1"));
+  EXPECT_THAT(store_->ListTensors(0, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got 0"));
 }
 
 TEST_F(StoredTensorTest, AnExactPageIsTheLast) {

@@ -253,17 +253,18 @@ TEST_F(PruneRpcTest, RefusesIncompleteAndDisorderlyStreams) {
   EXPECT_TRUE(Failed(Error({Header(), Header()}), grpc::INVALID_ARGUMENT, "STREAM_ORDER",
                      "only the first message"));
   EXPECT_TRUE(Failed(Error({Header(), WeightChunk(weight_, 0, 100)}), grpc::INVALID_ARGUMENT,
-                     "STREAM_INCOMPLETE", "after 100 of the weight's 2048 bytes"));
+                     "STREAM_INCOMPLETE", "after 100 of 2048 bytes of the weight"));
   EXPECT_TRUE(Failed(Error({Header(), WeightChunk(weight_, 0, all)}), grpc::INVALID_ARGUMENT,
-                     "STREAM_INCOMPLETE", "after 0 of the gram's 4096 bytes"));
+                     "STREAM_INCOMPLETE", "after 0 of 4096 bytes of the gram"));
   v1::PruneRequest both = Header();
   both.mutable_header()->mutable_spec()->set_gram("tensors/x");
   EXPECT_TRUE(Failed(Error({both}), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "exactly one of"));
   v1::PruneRequest named = Header();
   named.mutable_header()->clear_gram();
-  named.mutable_header()->mutable_spec()->set_gram("tensors/x");
+  named.mutable_header()->mutable_spec()->set_gram(server_.UploadGram(kCols));
   EXPECT_TRUE(Failed(Error({named, GramChunk(gram_, 0, 4)}), grpc::INVALID_ARGUMENT, "STREAM_ORDER",
                      "announced no gram"));
+  ASSERT_TRUE(server_.server->tensors().DeleteTensor(named.header().spec().gram()).ok());
   EXPECT_TRUE(Failed(Error({named, WeightChunk(weight_, 0, all)}), grpc::FAILED_PRECONDITION,
                      "TENSOR_NOT_FOUND", "gram"));
   ExpectNothingLeft();
@@ -281,6 +282,34 @@ TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {
   header.mutable_header()->mutable_weight()->set_kind(v1::SALIENCY);
   EXPECT_TRUE(Failed(Error({header}), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
                      "header.weight.kind must be WEIGHT; got SALIENCY"));
+  ExpectNothingLeft();
+}
+
+// Not after gigabytes of both tensors have been sent.
+TEST_F(PruneRpcTest, RefusesAGramOfAnotherShapeAtTheHeader) {
+  v1::PruneRequest header = Header();
+  *header.mutable_header()->mutable_gram() = Spec(v1::GRAM, v1::F32, kCols - 1, kCols - 1);
+  const grpc::Status status = Error({header});
+  EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH",
+                     "gram must be [32, 32] to fit the weight; got [31, 31]"));
+  EXPECT_EQ(DetailsOf(status).metadata.at("field"), "gram");
+  header = Header();
+  header.mutable_header()->clear_gram();
+  header.mutable_header()->mutable_activations()->set_d_in(kCols + 1);
+  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  header.mutable_header()->set_activation_tokens(10);
+  EXPECT_EQ(DetailsOf(Error({header})).reason, "SHAPE_MISMATCH");
+  ExpectNothingLeft();
+}
+
+TEST_F(PruneRpcTest, RefusesADeviceAndANamedTensorThatAreNotThereAtTheHeader) {
+  v1::PruneRequest header = Header();
+  header.mutable_header()->mutable_spec()->set_device("cuda:99");
+  EXPECT_EQ(DetailsOf(Error({header})).reason, "DEVICE_UNAVAILABLE");
+  header = Header();
+  header.mutable_header()->clear_gram();
+  header.mutable_header()->mutable_spec()->set_gram("tensors/none");
+  EXPECT_EQ(DetailsOf(Error({header})).reason, "TENSOR_NOT_FOUND");
   ExpectNothingLeft();
 }
 

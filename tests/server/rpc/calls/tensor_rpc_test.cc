@@ -282,8 +282,17 @@ TEST_F(TensorRpcTest, RefusesBadSpecsBeforeAByteIsSent) {
   EXPECT_EQ(large.error_code(), grpc::RESOURCE_EXHAUSTED) << large.error_message();
   EXPECT_EQ(DetailsOf(large).reason, "TENSOR_TOO_LARGE");
   request = WeightRequest(std::string(129, 'i'));
-  EXPECT_TRUE(Failed(Create(request, &response), grpc::INVALID_ARGUMENT, "TEXT_TOO_LONG",
+  EXPECT_TRUE(Failed(Create(request, &response), grpc::INVALID_ARGUMENT, "REQUEST_ID_INVALID",
                      "request_id must be at most 128 bytes; got 129"));
+  request = WeightRequest("two\nlines");
+  EXPECT_TRUE(Failed(Create(request, &response), grpc::INVALID_ARGUMENT, "REQUEST_ID_INVALID",
+                     "got 0x0a at byte 3"));
+  request = WeightRequest("");
+  request.set_owner(std::string(257, 'o'));
+  EXPECT_TRUE(Failed(Create(request, &response), grpc::INVALID_ARGUMENT, "OWNER_INVALID",
+                     "owner must be at most 256 bytes; got 257"));
+  request.set_owner(std::string(256, 'o'));
+  EXPECT_TRUE(Create(request, &response).ok());
 }
 
 TEST_F(TensorRpcTest, ReadsRanges) {

@@ -1,8 +1,11 @@
 #include "server/rpc/convert/convert.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 #include "server/rpc/convert/fingerprint.h"
+#include "server/tensors/spec.h"
+#include "sparsefw/names.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
@@ -251,6 +254,30 @@ TEST(ConvertJobTest, AJobShowsTimesOnlyOnceTheyAreKnown) {
   EXPECT_EQ(proto.error().code(), 8);
   EXPECT_EQ(proto.end_time().seconds(), 9);
   EXPECT_EQ(proto.progress().remaining_estimate().seconds(), 3);
+}
+
+std::string Upper(std::string_view name) {
+  std::string upper(name);
+  absl::AsciiStrToUpper(&upper);
+  return upper;
+}
+
+// Metrics and logs must speak of methods and states as the wire does.
+TEST(NamesTest, AgreeWithTheWire) {
+  for (const Method method :
+       {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt, Method::kSparseFw}) {
+    EXPECT_EQ(Upper(NameOf(method)), v1::Method_Name(ToProto(method)));
+  }
+  for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
+                               JobState::kFailed, JobState::kCancelled}) {
+    Job job;
+    job.state = state;
+    EXPECT_EQ(Upper(NameOf(state)), v1::JobState_Name(ToProto(job).state()));
+  }
+  for (const TensorKind kind : {TensorKind::kWeight, TensorKind::kGram, TensorKind::kSaliency,
+                                TensorKind::kMask, TensorKind::kPrunedWeight}) {
+    EXPECT_EQ(NameOf(kind), v1::TensorKind_Name(ToProto(TensorSpec{kind}).kind()));
+  }
 }
 
 TEST(ConvertCommonTest, PageSizesHaveADefaultAndALimit) {
