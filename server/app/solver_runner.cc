@@ -115,8 +115,7 @@ absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t lim
 }  // namespace
 
 struct SolverRunner::SolverInputs final : JobRunner::Inputs {
-  // Where the manager placed it.
-  const Backend& backend() const {
+  const Backend& BackendOf(const std::string& device) const {
     for (const Backend* one : backends) {
       if (!device.empty() && one->Describe().name == device) return *one;
     }
@@ -198,7 +197,7 @@ absl::Status SolverRunner::CheckOnce(const TensorHandle& tensor,
 absl::StatusOr<std::vector<const Backend*>> SolverRunner::CheckOptions(const JobSpec& spec) const {
   SPARSEFW_RETURN_IF_ERROR(
       CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
-  return ResolveDevices(spec.device, options_.default_backends);
+  return ResolveDevices(spec.device, options_.backends, options_.default_backends);
 }
 
 absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
@@ -297,16 +296,16 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
 }
 
 absl::StatusOr<JobResult> SolverRunner::Run(
-    const Job& job, Inputs& inputs, const StopSignal& stop,
+    const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
     const std::function<void(const ProgressReport&)>& report) {
   auto& in = static_cast<SolverInputs&>(inputs);
-  // Of a sweep whose device was lost some masks may have used it.
+  // A sweep whose device was lost may have used some of it for its first masks.
   if (std::exchange(in.ran, true)) {
     in.result_room = ByteBudget::Reservation();
     SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
                               store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight)));
   }
-  const Backend& backend = in.backend();
+  const Backend& backend = in.BackendOf(placement.device);
   Problem problem;
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
@@ -315,16 +314,16 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 
   std::shared_ptr<const DeviceGram> device_gram;  // outlives the solve's engines
-  if (in.shared_gram != nullptr) {
+  if (placement.gram != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(
         device_gram,
-        in.shared_gram->Get([&] { return backend.UploadGram(problem.gram, &stop); }, stop));
+        placement.gram->Get([&] { return backend.UploadGram(problem.gram, &stop); }, stop));
     problem.device_gram = device_gram.get();
   }
 
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {
-    point.options.deadline = job.create_time + job.spec.deadline;
+    point.options.deadline = job.deadline;
     point.options.threads = options_.threads_per_job;
   }
   ResultWriter writer(store_, job, *in.weight, &in.result_room);
@@ -336,7 +335,6 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
   if (job.spec.sweep.empty()) result.sweep.clear();
   result.device = backend.Describe().name;
-  result.queue_time = job.start_time - job.create_time;
   return result;
 }
 

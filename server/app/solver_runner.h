@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/job_manager.h"
+#include "server/jobs/job_runner.h"
 #include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
@@ -20,6 +20,7 @@
 namespace sparsefw::server {
 
 struct SolverRunnerOptions {
+  std::vector<const Backend*> backends;          // required: DefaultDevice::usable
   std::vector<const Backend*> default_backends;  // required: DefaultDevice::pool
   int threads_per_job = 1;
   // Host memory of all running jobs together.
@@ -45,7 +46,8 @@ class SolverRunner final : public JobRunner {
 
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override;
   absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override;
-  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
+                                const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override;
   void Discard(const Job& job) override;
 

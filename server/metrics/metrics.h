@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/jobs/device_pool.h"
+#include "server/jobs/devices.h"
 #include "server/jobs/job.h"
 
 namespace sparsefw::server {

@@ -35,10 +35,10 @@ absl::Status PruneCall::Submit() {
   job_ = job.name;
   context().prune_streams->Attach(job_);
   StopReading();
-  feed_ = std::make_shared<JobFeed>([weak = std::weak_ptr<PruneCall>(Self())] {
-    if (const auto self = weak.lock()) self->PostPump();
-  });
-  SPARSEFW_ASSIGN_OR_RETURN(watch_id_, context().jobs->Watch(job_, feed_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      events_, context().jobs->Watch(job_, 0, [weak = std::weak_ptr<PruneCall>(Self())] {
+        if (const auto self = weak.lock()) self->PostPump();
+      }));
 
   auto& accepted = *response_.mutable_accepted();
   accepted.set_job(job.name);
@@ -79,14 +79,14 @@ void PruneCall::Pump() {
 
 absl::StatusOr<bool> PruneCall::NextResponse() {
   if (stage_ == Stage::kEvents) {
-    if (std::optional<v1::JobEvent> event = feed_->Next()) {
-      *response_.mutable_event() = *std::move(event);
+    if (const std::optional<JobEvent> event = events_->Next()) {
+      *response_.mutable_event() = ToProto(*event);
       return true;
     }
-    if (!feed_->ended()) return false;
+    if (!events_->ended()) return false;
     stage_ = Stage::kMask;
   }
-  const Job job = feed_->latest();
+  const Job job = *events_->latest();
   const JobResult result = job.result.value_or(JobResult());
   if (stage_ == Stage::kMask) {
     SPARSEFW_ASSIGN_OR_RETURN(const bool ready, NextChunk(result.mask, Stage::kPrunedWeight, true));
@@ -127,7 +127,7 @@ void PruneCall::OnDrain() {
 }
 
 void PruneCall::CleanUp() {
-  if (watch_id_ >= 0) context().jobs->Unwatch(watch_id_);
+  events_.reset();
   intake_.Abandon();
   reader_.reset();
   if (job_.empty()) return;

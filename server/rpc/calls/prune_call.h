@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "server/jobs/event_queue.h"
 #include "server/rpc/calls/chunk_reader.h"
 #include "server/rpc/calls/intake_call.h"
-#include "server/rpc/calls/job_feed.h"
 #include "server/rpc/calls/prune_intake.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
@@ -46,9 +46,8 @@ class PruneCall final
 
   PruneIntake intake_;
   Stage stage_ = Stage::kIntake;
-  std::shared_ptr<JobFeed> feed_;
+  std::shared_ptr<EventQueue> events_;
   std::string job_;  // empty: not accepted yet
-  int64_t watch_id_ = -1;
   std::optional<ChunkReader> reader_;
   bool writing_ = false;
   v1::PruneResponse response_;  // also used by the write under way

@@ -17,7 +17,7 @@ absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& req
     return Invalid("OPTION_INVALID", "heartbeat_interval must be 0 or at least 100ms; got %s",
                    absl::FormatDuration(interval));
   }
-  // Beyond this it is never; and it must fit the clock's nanoseconds.
+  // Bounded, since it must fit the clock's nanoseconds.
   return absl::ToChronoNanoseconds(std::min(interval, absl::Hours(24)));
 }
 
@@ -26,6 +26,10 @@ absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& req
 WatchCall::WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc)
     : Call(context, "PruneService/WatchJob", rpc) {
   context.watchers.fetch_add(1);
+}
+
+std::weak_ptr<WatchCall> WatchCall::Weak() {
+  return std::static_pointer_cast<WatchCall>(shared_from_this());
 }
 
 WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
@@ -42,57 +46,56 @@ absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
                    request.after_revision());
   }
   SPARSEFW_ASSIGN_OR_RETURN(interval_, Interval(request));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      std::shared_ptr<EventQueue> events,
+      context().jobs->Watch(request.name(), request.after_revision(), [weak = Weak()] {
+        if (const auto self = weak.lock()) self->Pump();
+      }));
   {
     MutexLock lock(mutex_);
     last_write_ = Clock::now();
-    feed_ = std::make_shared<JobFeed>(
-        [weak = std::weak_ptr<WatchCall>(std::static_pointer_cast<WatchCall>(shared_from_this()))] {
-          if (const auto self = weak.lock()) self->Pump();
-        });
+    events_ = std::move(events);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(watch_id_,
-                            context().jobs->Watch(request.name(), feed_, request.after_revision()));
+  Pump();
   return absl::OkStatus();
 }
 
 void WatchCall::Pump() {
   MutexLock lock(mutex_);
-  if (closed() || writing_) return;
-  if (std::optional<v1::JobEvent> event = feed_->Next()) {
-    event_ = *std::move(event);
+  if (events_ == nullptr || closed() || writing_) return;
+  if (const std::optional<JobEvent> event = events_->Next()) {
+    event_ = ToProto(*event);
     WriteLocked();
-  } else if (feed_->ended()) {
+  } else if (events_->ended()) {
     CloseLocked(absl::OkStatus());
   }
 }
 
 void WatchCall::WriteLocked() {
   writing_ = true;
+  // Before the client can know of the mask, and so before it can have read it.
+  told_mask_ = event_.kind() == v1::JobEvent::HEARTBEAT ? "" : event_.job().result().mask();
+  if (!told_mask_.empty()) context().fetches->Told(told_mask_);
   last_write_ = Clock::now();
   StartWrite(&event_);
 }
 
 void WatchCall::OnWriteDone(bool ok) {
-  std::optional<std::string> ended_with_mask;
   {
     MutexLock lock(mutex_);
     writing_ = false;
-    const std::string& mask = event_.job().result().mask();
-    if (event_.kind() != v1::JobEvent::HEARTBEAT && !mask.empty()) ended_with_mask = mask;
+    if (!ok && !told_mask_.empty()) context().fetches->NotTold(told_mask_);
   }
   if (!ok) return Cancelled();
-  if (ended_with_mask) context().fetches->Told(*ended_with_mask);
   Pump();
 }
 
 void WatchCall::ScheduleHeartbeat(std::chrono::nanoseconds delay) {
-  // An ended watch keeps its memory until its timer fires: not for long.
+  // The timer of an ended watch fires once more.
   constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(30);
-  context().timer->After(
-      std::min(delay, kLongest),
-      [weak = std::weak_ptr<WatchCall>(std::static_pointer_cast<WatchCall>(shared_from_this()))] {
-        if (const auto self = weak.lock()) self->Heartbeat();
-      });
+  context().timer->After(std::min(delay, kLongest), [weak = Weak()] {
+    if (const auto self = weak.lock()) self->Heartbeat();
+  });
 }
 
 void WatchCall::Heartbeat() {
@@ -106,16 +109,11 @@ void WatchCall::Heartbeat() {
     } else if (!writing_) {
       event_.Clear();
       event_.set_kind(v1::JobEvent::HEARTBEAT);
-      *event_.mutable_job() = ToProto(feed_->latest());
+      *event_.mutable_job() = ToProto(*events_->latest());
       WriteLocked();
     }
   }
   ScheduleHeartbeat(next);
-}
-
-void WatchCall::OnDone() {
-  if (watch_id_ >= 0) context().jobs->Unwatch(watch_id_);
-  Done();
 }
 
 }  // namespace sparsefw::server

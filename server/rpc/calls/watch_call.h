@@ -4,14 +4,15 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
-#include "server/rpc/calls/job_feed.h"
+#include "server/jobs/event_queue.h"
 #include "server/rpc/runtime/call.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
-// One write under way at any time; what happens meanwhile waits in the feed.
+// At most one write is in progress; later events wait in the queue.
 class WatchCall final : public grpc::ServerWriteReactor<v1::JobEvent>, public Call {
  public:
   WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc);
@@ -20,11 +21,12 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override { Cancelled(); }
-  void OnDone() override;
+  void OnDone() override { Done(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  std::weak_ptr<WatchCall> Weak();
   absl::Status Watch(const v1::WatchJobRequest& request);
   void Pump();
   void Heartbeat();
@@ -33,9 +35,9 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
   std::chrono::nanoseconds interval_{};
-  std::shared_ptr<JobFeed> feed_;
-  int64_t watch_id_ = -1;  // -1: not watching
+  std::shared_ptr<EventQueue> events_ ABSL_GUARDED_BY(mutex_);  // null: not watching yet
   v1::JobEvent event_ ABSL_GUARDED_BY(mutex_);
+  std::string told_mask_ ABSL_GUARDED_BY(mutex_);  // by the write in progress; "": none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point last_write_ ABSL_GUARDED_BY(mutex_);
 };

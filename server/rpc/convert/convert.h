@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "server/jobs/event_queue.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
 #include "server/tensors/tensor_store.h"
@@ -41,6 +42,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto);
 v1::JobSpec ToProto(const JobSpec& spec);
 v1::Job ToProto(const Job& job);
+v1::JobEvent ToProto(const JobEvent& event);
 v1::Method ToProto(Method method);
 v1::SweepPoint ToProto(const SweepPoint& point);
 

@@ -138,6 +138,18 @@ bool IsFinite(absl::Time time) {
   return time != absl::InfinitePast() && time != absl::InfiniteFuture();
 }
 
+v1::JobEvent::Kind KindToProto(JobEvent::Kind kind) {
+  switch (kind) {
+    case JobEvent::Kind::kSnapshot:
+      return v1::JobEvent::SNAPSHOT;
+    case JobEvent::Kind::kStateChange:
+      return v1::JobEvent::STATE_CHANGE;
+    case JobEvent::Kind::kProgress:
+      return v1::JobEvent::PROGRESS;
+  }
+  return v1::JobEvent::KIND_UNSPECIFIED;
+}
+
 }  // namespace
 
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
@@ -167,6 +179,13 @@ v1::Job ToProto(const Job& job) {
   proto.set_owner(job.owner);
   proto.add_shape(job.rows);
   proto.add_shape(job.cols);
+  return proto;
+}
+
+v1::JobEvent ToProto(const JobEvent& event) {
+  v1::JobEvent proto;
+  proto.set_kind(KindToProto(event.kind));
+  *proto.mutable_job() = ToProto(*event.job);
   return proto;
 }
 

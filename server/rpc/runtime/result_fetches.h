@@ -1,4 +1,4 @@
-// Masks that somebody has just been told of and is about to read.
+// Results that a watcher was told of and has not read yet.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_RESULT_FETCHES_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_RESULT_FETCHES_H_
 
@@ -6,33 +6,38 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "server/jobs/clock.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
-// Between the end of a client's watch and its ReadTensor there is a moment
-// without a call, in which a server that drains must not leave. Thread-safe.
+// Between the end of a client's watch and its ReadTensor no call is open, so a
+// drain cannot see the client. It waits for one complete read of the mask for
+// each watcher that was told of it, at most `grace` after the watcher was told.
+// Thread-safe.
 class ResultFetches {
  public:
-  // A watcher has got the end of a job with this mask.
-  void Told(const std::string& mask);
-  // The mask has been read to its end.
-  void Fetched(const std::string& mask);
+  // `clock` outlives it.
+  ResultFetches(absl::Duration grace, Clock& clock) : grace_(grace), clock_(clock) {}
 
-  // From now on every mask told of is waited for. One that was told of before
-  // is waited for until half a second after that.
-  void BeginDrain();
-  // Returns when all of them have been read, once for every time they were told
-  // of, or `timeout` is over.
-  void WaitUntilFetched(absl::Duration timeout);
+  // To be called before the message with the mask is sent, so that it comes before
+  // Fetched; NotTold when it could not be sent.
+  void Told(const std::string& mask);
+  void NotTold(const std::string& mask) { Remove(mask); }
+  void Fetched(const std::string& mask) { Remove(mask); }  // to its end
+  // Returns when no read is outstanding, or at `end`.
+  void WaitUntilFetched(absl::Time end);
 
  private:
-  void DropOldLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(const std::string& mask);
+  void DropLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const absl::Duration grace_;
+  Clock& clock_;
   Mutex mutex_;
   CondVar changed_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::multimap<std::string, absl::Time> told_ ABSL_GUARDED_BY(mutex_);  // mask -> wait until
+  // One entry for every watcher: the mask and how long its read is waited for.
+  std::multimap<std::string, absl::Time> outstanding_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -1,7 +1,7 @@
 // Grams that stay on devices: the books of it, without threads.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/jobs/device_pool.h"
+#include "server/jobs/scheduling/device_pool.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {

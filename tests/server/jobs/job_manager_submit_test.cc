@@ -38,7 +38,7 @@ TEST_F(SubmitTest, AcceptedJobIsQueuedWithEverythingFilledIn) {
   EXPECT_EQ(job.revision, 1);
   EXPECT_EQ(job.state_revision, 1);
   EXPECT_EQ(job.create_time, clock_.Now());
-  EXPECT_EQ(job.spec.options.deadline, clock_.Now() + absl::Seconds(30));
+  EXPECT_EQ(job.deadline, clock_.Now() + absl::Seconds(30));
   EXPECT_EQ(job.expire_time, absl::InfiniteFuture());
   EXPECT_EQ(manager_->queued(), 1);
   EXPECT_EQ(manager_->running(), 1);

@@ -1,5 +1,5 @@
 // One upload for all, whoever comes first.
-#include "server/jobs/shared_gram.h"
+#include "server/jobs/scheduling/shared_gram.h"
 
 #include <future>
 #include <stdexcept>

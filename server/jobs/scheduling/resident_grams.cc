@@ -1,4 +1,4 @@
-#include "server/jobs/resident_grams.h"
+#include "server/jobs/scheduling/resident_grams.h"
 
 #include <cassert>
 #include <utility>
@@ -34,14 +34,14 @@ void ResidentGrams::Release(const std::string& name) {
   idle_bytes_ += entry.bytes;
 }
 
-std::vector<ResidentGrams::Evicted> ResidentGrams::Evict(const std::string& name) {
+std::vector<ResidentGrams::Unlinked> ResidentGrams::Evict(const std::string& name) {
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.users > 0) return {};
   return {Remove(found)};
 }
 
-std::vector<ResidentGrams::Evicted> ResidentGrams::EvictIdle(int64_t bytes) {
-  std::vector<Evicted> all;
+std::vector<ResidentGrams::Unlinked> ResidentGrams::EvictIdle(int64_t bytes) {
+  std::vector<Unlinked> all;
   while (bytes > 0) {
     auto oldest = entries_.end();
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
@@ -57,12 +57,12 @@ std::vector<ResidentGrams::Evicted> ResidentGrams::EvictIdle(int64_t bytes) {
   return all;
 }
 
-ResidentGrams::Evicted ResidentGrams::Remove(Entries::iterator entry) {
-  Evicted gone = {entry->second.bytes, std::move(entry->second.gram)};
+ResidentGrams::Unlinked ResidentGrams::Remove(Entries::iterator entry) {
+  Unlinked gram = {entry->second.bytes, std::move(entry->second.gram)};
   entries_.erase(entry);
-  bytes_ -= gone.bytes;
-  idle_bytes_ -= gone.bytes;
-  return gone;
+  bytes_ -= gram.bytes;
+  idle_bytes_ -= gram.bytes;
+  return gram;
 }
 
 }  // namespace sparsefw::server

@@ -1,6 +1,6 @@
-// The Gram matrices that stay on one device: who uses them, what may go.
-#ifndef SPARSEFW_SERVER_JOBS_RESIDENT_GRAMS_H_
-#define SPARSEFW_SERVER_JOBS_RESIDENT_GRAMS_H_
+// The Gram matrices that are resident on one device.
+#ifndef SPARSEFW_SERVER_JOBS_SCHEDULING_RESIDENT_GRAMS_H_
+#define SPARSEFW_SERVER_JOBS_SCHEDULING_RESIDENT_GRAMS_H_
 
 #include <cstdint>
 #include <map>
@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/shared_gram.h"
+#include "server/jobs/scheduling/shared_gram.h"
 
 namespace sparsefw::server {
 
-// Plain bookkeeping, without a lock. A Gram is in use while a job that runs on
-// the device names it, otherwise idle.
+// Bookkeeping without a lock. A Gram is in use while a job that runs on the device
+// uses it, otherwise idle.
 class ResidentGrams {
  public:
-  struct Evicted {
+  struct Unlinked {
     int64_t bytes = 0;
     std::shared_ptr<SharedGram> gram;
   };
@@ -26,16 +26,15 @@ class ResidentGrams {
   int64_t idle_bytes() const { return idle_bytes_; }
   int64_t bytes() const { return bytes_; }
 
-  // By one more job, until LetGo. One that is not there is put there.
+  // By one more job, until Release. Adds the Gram where it is not resident.
   std::shared_ptr<SharedGram> Use(const std::string& name, int64_t bytes,
                                   const std::shared_ptr<GramCacheStats>& stats);
   void Release(const std::string& name);
 
-  // Takes it off the books; nothing when it is in use or not there.
-  std::vector<Evicted> Evict(const std::string& name);
-  // Idle ones, those that are so for longest first, until together they have `bytes`
-  // or there are no more.
-  std::vector<Evicted> EvictIdle(int64_t bytes);
+  // Unlinks it; nothing when it is in use or not resident.
+  std::vector<Unlinked> Evict(const std::string& name);
+  // Unlinks idle Grams, the longest idle first, until they have `bytes` together.
+  std::vector<Unlinked> EvictIdle(int64_t bytes);
 
  private:
   struct Entry {
@@ -46,7 +45,7 @@ class ResidentGrams {
   };
 
   using Entries = std::map<std::string, Entry>;
-  Evicted Remove(Entries::iterator entry);
+  Unlinked Remove(Entries::iterator entry);
 
   Entries entries_;
   int64_t bytes_ = 0;
@@ -56,4 +55,4 @@ class ResidentGrams {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_JOBS_RESIDENT_GRAMS_H_
+#endif  // SPARSEFW_SERVER_JOBS_SCHEDULING_RESIDENT_GRAMS_H_

@@ -1,13 +1,14 @@
-#include "server/jobs/job_history.h"
+#include "server/jobs/lifecycle/job_history.h"
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 namespace sparsefw::server {
 namespace {
 
-// The job when it was in a state that it had before its end. What states that
-// are not the last have in common: no result, no error, no end.
+// The job in an earlier state: without result, error and end.
 Job AsItWas(const Job& job, JobState state, int64_t state_revision, int64_t revision) {
   Job past = job;
   past.state = state;
@@ -27,28 +28,35 @@ Job AsItWas(const Job& job, JobState state, int64_t state_revision, int64_t revi
 
 void RecordState(Job& job) { job.states.push_back({job.state, job.revision}); }
 
-std::vector<JobVersion> VersionsAfter(const Job& job, int64_t after_revision) {
+Job AsAccepted(const Job& job) {
+  const int64_t revision = job.states.front().revision;
+  return AsItWas(job, JobState::kQueued, revision, revision);
+}
+
+std::vector<JobEvent> EventsAfter(const Job& job, int64_t after_revision) {
+  const auto event = [](JobEvent::Kind kind, Job version) {
+    return JobEvent{kind, std::make_shared<const Job>(std::move(version))};
+  };
   const auto missed =
       std::find_if(job.states.begin(), job.states.end(),
                    [&](const StateChange& change) { return change.revision > after_revision; });
   // A first watch, or one that has missed nothing.
   if (missed == job.states.begin() || missed == job.states.end()) {
-    return {{JobWatcher::Event::kSnapshot, job}};
+    return {event(JobEvent::Kind::kSnapshot, job)};
   }
-  std::vector<JobVersion> versions;
   const StateChange& seen = *std::prev(missed);
-  versions.push_back(
-      {JobWatcher::Event::kSnapshot, AsItWas(job, seen.state, seen.revision, after_revision)});
+  std::vector<JobEvent> events = {
+      event(JobEvent::Kind::kSnapshot, AsItWas(job, seen.state, seen.revision, after_revision))};
   for (auto change = missed; change != job.states.end(); ++change) {
     const bool newest = change->revision == job.revision;
-    versions.push_back(
-        {JobWatcher::Event::kStateChange,
-         newest ? job : AsItWas(job, change->state, change->revision, change->revision)});
+    events.push_back(
+        event(JobEvent::Kind::kStateChange,
+              newest ? job : AsItWas(job, change->state, change->revision, change->revision)));
   }
-  if (versions.back().job.revision < job.revision) {
-    versions.push_back({JobWatcher::Event::kProgress, job});
+  if (events.back().job->revision < job.revision) {
+    events.push_back(event(JobEvent::Kind::kProgress, job));
   }
-  return versions;
+  return events;
 }
 
 }  // namespace sparsefw::server

@@ -1,6 +1,6 @@
-// The order in which queued jobs run, and when their deadlines pass.
-#ifndef SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_
-#define SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_
+// The order in which queued jobs run, and the order of their deadlines.
+#ifndef SPARSEFW_SERVER_JOBS_SCHEDULING_JOB_QUEUE_H_
+#define SPARSEFW_SERVER_JOBS_SCHEDULING_JOB_QUEUE_H_
 
 #include <compare>
 #include <cstddef>
@@ -15,19 +15,17 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/jobs/lifecycle/active_job.h"
 
 namespace sparsefw::server {
 
-class ActiveJob;
-
-// Higher priority first, then order of arrival. Not thread-safe. Knows jobs by
-// pointer only. Push, Pop and Remove cost O(log n), positions O(n).
+// Higher priority first, then order of arrival. Not thread-safe. Push, Remove
+// and TakeExpired cost O(log n) a job, positions O(n).
 class JobQueue {
  public:
-  void Push(std::string_view name, int priority, absl::Time deadline,
-            std::shared_ptr<ActiveJob> job);
-  std::shared_ptr<ActiveJob> Pop();  // the queue is not empty
-  // The first job for which `take` says kTake; null when none. kStop: look no further.
+  void Push(std::shared_ptr<ActiveJob> job);
+  // Removes and returns the first job for which `take` says kTake; null when there
+  // is none. kStop ends the search.
   enum class Look { kTake, kPass, kStop };
   std::shared_ptr<ActiveJob> TakeFirst(const std::function<Look(const ActiveJob&)>& take);
   bool Remove(std::string_view name);  // whether it was there
@@ -49,19 +47,15 @@ class JobQueue {
     int64_t arrival;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  struct Item {
-    std::string name;
-    absl::Time deadline;
-    std::shared_ptr<ActiveJob> job;
-  };
-  std::shared_ptr<ActiveJob> Take(std::map<Key, Item>::iterator item);
+  using Items = std::map<Key, std::shared_ptr<ActiveJob>>;
+  std::shared_ptr<ActiveJob> Take(Items::iterator item);
 
   int64_t arrivals_ = 0;
-  std::map<Key, Item> items_;
+  Items items_;
   std::map<std::string, Key, std::less<>> keys_;
   std::set<std::pair<absl::Time, Key>> deadlines_;  // finite ones
 };
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_JOBS_JOB_QUEUE_H_
+#endif  // SPARSEFW_SERVER_JOBS_SCHEDULING_JOB_QUEUE_H_

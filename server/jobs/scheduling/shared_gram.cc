@@ -1,4 +1,4 @@
-#include "server/jobs/shared_gram.h"
+#include "server/jobs/scheduling/shared_gram.h"
 
 #include <chrono>
 #include <utility>
@@ -9,8 +9,8 @@
 namespace sparsefw::server {
 namespace {
 
-// A stop signal wakes nobody.
-constexpr std::chrono::milliseconds kLook{20};
+// How often a waiting caller checks its stop signal, which cannot notify it.
+constexpr std::chrono::milliseconds kStopCheckPeriod{20};
 
 }  // namespace
 
@@ -21,7 +21,7 @@ absl::StatusOr<SharedGram::Gram> SharedGram::Get(const Upload& upload, const Sto
       if (stop.requested()) {
         return absl::CancelledError("the job was cancelled while it waited for its Gram matrix");
       }
-      changed_.WaitFor(mutex_, kLook);
+      changed_.WaitFor(mutex_, kStopCheckPeriod);
     }
     if (gram_ != nullptr) {
       ++stats_->reuses;

@@ -1,4 +1,4 @@
-#include "server/jobs/device_pool.h"
+#include "server/jobs/scheduling/device_pool.h"
 
 #include <algorithm>
 #include <cassert>
@@ -18,7 +18,7 @@ bool Allows(const DeviceNeed& need, const DeviceUsage& usage) {
 
 }  // namespace
 
-// Idle Grams are no obstacle: Reserve makes them go.
+// Idle Grams count as free: Reserve evicts them.
 int64_t DevicePool::Device::FreeBytes() const {
   return usage.device.memory_bytes - usage.reserved_bytes - evicted_bytes;
 }
@@ -84,11 +84,11 @@ void DevicePool::Ref(const DeviceNeed& need) {
 
 void DevicePool::Unref(const DeviceNeed& need, EvictedGrams* evicted) {
   if (need.gram.empty()) return;
-  const auto named = refs_.find(need.gram);
-  assert(named != refs_.end());
-  if (--named->second > 0) return;
-  refs_.erase(named);
-  for (Device& device : devices_) Evict(device, device.grams.Evict(need.gram), evicted);
+  const auto found = refs_.find(need.gram);
+  assert(found != refs_.end());
+  if (--found->second > 0) return;
+  refs_.erase(found);
+  for (Device& device : devices_) Unlinked(device, device.grams.Evict(need.gram), evicted);
 }
 
 std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const DeviceNeed& need,
@@ -98,7 +98,7 @@ std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const D
   ++device.usage.jobs;
   std::shared_ptr<SharedGram> gram;
   if (!need.gram.empty()) gram = device.grams.Use(need.gram, need.gram_bytes, device.stats);
-  Evict(device, device.grams.EvictIdle(device.grams.idle_bytes() - device.FreeBytes()), evicted);
+  Unlinked(device, device.grams.EvictIdle(device.grams.idle_bytes() - device.FreeBytes()), evicted);
   return gram;
 }
 
@@ -107,19 +107,19 @@ void DevicePool::Release(const std::string& name, const DeviceNeed& need, Evicte
   if (!need.gram.empty()) device.grams.Release(need.gram);
   device.usage.reserved_bytes -= device.BytesFor(need);
   --device.usage.jobs;
-  if (device.usage.lost) Evict(device, device.grams.Evict(need.gram), evicted);
+  if (device.usage.lost) Unlinked(device, device.grams.Evict(need.gram), evicted);
 }
 
-void DevicePool::ReleaseBytes(const EvictedGram& left) {
-  assert(left.gram == nullptr);
-  Find(left.device).evicted_bytes -= left.bytes;
+void DevicePool::ReleaseBytes(const EvictedGram& freed) {
+  assert(freed.gram == nullptr);
+  Find(freed.device).evicted_bytes -= freed.bytes;
 }
 
 bool DevicePool::MarkLost(const std::string& name, EvictedGrams* evicted) {
   Device& device = Find(name);
   if (device.usage.lost) return false;
   device.usage.lost = true;
-  Evict(device, device.grams.EvictIdle(device.grams.idle_bytes()), evicted);
+  Unlinked(device, device.grams.EvictIdle(device.grams.idle_bytes()), evicted);
   return true;
 }
 
@@ -150,31 +150,12 @@ DevicePool::Device& DevicePool::Find(const std::string& name) {
   return *found;
 }
 
-void DevicePool::Evict(Device& device, std::vector<ResidentGrams::Evicted> gone,
-                       EvictedGrams* evicted) {
-  for (ResidentGrams::Evicted& one : gone) {
+void DevicePool::Unlinked(Device& device, std::vector<ResidentGrams::Unlinked> grams,
+                          EvictedGrams* evicted) {
+  for (ResidentGrams::Unlinked& one : grams) {
     device.evicted_bytes += one.bytes;
     evicted->push_back({device.usage.device.name, one.bytes, std::move(one.gram)});
   }
-}
-
-std::optional<std::string> Placement::Place(const JobNeed& need) {
-  if (memory_claimed_) return std::nullopt;
-  std::optional<std::string> place;
-  if (!need.device.devices.empty()) {
-    place = pool_.Choose(need.device, claimed_);
-    if (!place) Claim(need.device);
-  } else if (host_.free_worker) {
-    place = "";
-  }
-  if (!place || host_.idle || need.working_bytes <= host_.free_bytes) return place;
-  memory_claimed_ = true;
-  return std::nullopt;
-}
-
-bool Placement::Full() const {
-  if (memory_claimed_) return true;
-  return !host_.free_worker && !pool_.HasStream(claimed_);
 }
 
 }  // namespace sparsefw::server

@@ -1,6 +1,6 @@
-// A Gram matrix in the memory of one device, for all jobs that run there.
-#ifndef SPARSEFW_SERVER_JOBS_SHARED_GRAM_H_
-#define SPARSEFW_SERVER_JOBS_SHARED_GRAM_H_
+// A Gram matrix in the memory of one device, shared by the jobs that run there.
+#ifndef SPARSEFW_SERVER_JOBS_SCHEDULING_SHARED_GRAM_H_
+#define SPARSEFW_SERVER_JOBS_SCHEDULING_SHARED_GRAM_H_
 
 #include <atomic>
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace sparsefw::server {
 
-// Of a device, since the start.
+// Counters of one device since the start.
 struct GramCacheStats {
   std::atomic<int64_t> uploads = 0;
-  std::atomic<int64_t> reuses = 0;  // Gets that needed none
+  std::atomic<int64_t> reuses = 0;  // Gets that needed no upload
 };
 
-// Thread-safe. Its memory is free once it and what Get has returned are gone.
+// Thread-safe. The device memory is freed with the last of this object and the
+// pointers that Get returned.
 class SharedGram {
  public:
   using Gram = std::shared_ptr<const DeviceGram>;
@@ -29,10 +30,10 @@ class SharedGram {
 
   explicit SharedGram(std::shared_ptr<GramCacheStats> stats) : stats_(std::move(stats)) {}
 
-  // The first caller uploads, without a lock held; others wait for that. When it
-  // fails its caller gets the error, and the next one tries.
+  // The first caller uploads, without a lock held; others wait for it. When the
+  // upload fails its caller gets the error, and the next caller tries again.
   // Errors: what `upload` says
-  //         Cancelled  `stop` was set while somebody else's upload went on
+  //         Cancelled  `stop` was set while another caller uploaded
   absl::StatusOr<Gram> Get(const Upload& upload, const StopSignal& stop);
 
  private:
@@ -45,4 +46,4 @@ class SharedGram {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_JOBS_SHARED_GRAM_H_
+#endif  // SPARSEFW_SERVER_JOBS_SCHEDULING_SHARED_GRAM_H_

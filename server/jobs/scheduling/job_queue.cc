@@ -1,27 +1,21 @@
-#include "server/jobs/job_queue.h"
+#include "server/jobs/scheduling/job_queue.h"
 
 #include <cassert>
 #include <iterator>
 
 namespace sparsefw::server {
 
-void JobQueue::Push(std::string_view name, int priority, absl::Time deadline,
-                    std::shared_ptr<ActiveJob> job) {
-  const Key key{-priority, ++arrivals_};
-  assert(!keys_.contains(name));
-  keys_.emplace(name, key);
-  if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, key);
-  items_.emplace(key, Item{std::string(name), deadline, std::move(job)});
-}
-
-std::shared_ptr<ActiveJob> JobQueue::Pop() {
-  assert(!items_.empty());
-  return Take(items_.begin());
+void JobQueue::Push(std::shared_ptr<ActiveJob> job) {
+  const Key key{-job->priority, ++arrivals_};
+  assert(!keys_.contains(job->name));
+  keys_.emplace(job->name, key);
+  if (job->deadline != absl::InfiniteFuture()) deadlines_.emplace(job->deadline, key);
+  items_.emplace(key, std::move(job));
 }
 
 std::shared_ptr<ActiveJob> JobQueue::TakeFirst(const std::function<Look(const ActiveJob&)>& take) {
   for (auto item = items_.begin(); item != items_.end(); ++item) {
-    const Look look = take(*item->second.job);
+    const Look look = take(*item->second);
     if (look == Look::kTake) return Take(item);
     if (look == Look::kStop) break;
   }
@@ -50,7 +44,7 @@ absl::Time JobQueue::next_deadline() const {
 std::vector<std::shared_ptr<ActiveJob>> JobQueue::All() const {
   std::vector<std::shared_ptr<ActiveJob>> jobs;
   jobs.reserve(items_.size());
-  for (const auto& [key, item] : items_) jobs.push_back(item.job);
+  for (const auto& [key, job] : items_) jobs.push_back(job);
   return jobs;
 }
 
@@ -63,14 +57,14 @@ int JobQueue::Position(std::string_view name) const {
 std::map<std::string, int, std::less<>> JobQueue::Positions() const {
   std::map<std::string, int, std::less<>> positions;
   int position = 0;
-  for (const auto& [key, item] : items_) positions.emplace(item.name, position++);
+  for (const auto& [key, job] : items_) positions.emplace(job->name, position++);
   return positions;
 }
 
-std::shared_ptr<ActiveJob> JobQueue::Take(std::map<Key, Item>::iterator item) {
-  std::shared_ptr<ActiveJob> job = std::move(item->second.job);
-  deadlines_.erase({item->second.deadline, item->first});
-  keys_.erase(item->second.name);
+std::shared_ptr<ActiveJob> JobQueue::Take(Items::iterator item) {
+  std::shared_ptr<ActiveJob> job = std::move(item->second);
+  deadlines_.erase({job->deadline, item->first});
+  keys_.erase(job->name);
   items_.erase(item);
   return job;
 }
