@@ -1,6 +1,7 @@
 // A server where there are CUDA devices: those of the fake module.
 #include <stdlib.h>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "server/app/devices.h"
 #include "sparsefw/status_reason.h"
@@ -34,17 +35,50 @@ TEST(DeviceTest, AFlagIsObeyedOrRefused) {
             "device must be one of cuda:0, cuda:1, cpu, reference; got cuda:5");
 }
 
+using List = std::vector<const Backend*>;
+List All() { return {Backends().begin(), Backends().end()}; }
+
 TEST(DeviceTest, JobsGoWhereTheyAskTo) {
-  using List = std::vector<const Backend*>;
   const List otherwise = {*FindBackend("reference")};
-  EXPECT_EQ(*ResolveDevices("", otherwise), otherwise);
-  EXPECT_EQ(*ResolveDevices("auto", otherwise), otherwise);
-  EXPECT_EQ(*ResolveDevices("cuda:1", otherwise), List{Backends()[1]});
-  EXPECT_EQ(*ResolveDevices("cuda", otherwise), (List{Backends()[0], Backends()[1]}));
-  EXPECT_EQ(*ResolveDevices("cpu", otherwise), List{*FindBackend("cpu")});
-  const absl::Status refused = ResolveDevices("cuda:5", otherwise).status();
+  EXPECT_EQ(*ResolveDevices("", All(), otherwise), otherwise);
+  EXPECT_EQ(*ResolveDevices("auto", All(), otherwise), otherwise);
+  EXPECT_EQ(*ResolveDevices("cuda:1", All(), otherwise), List{Backends()[1]});
+  EXPECT_EQ(*ResolveDevices("cuda", All(), otherwise), (List{Backends()[0], Backends()[1]}));
+  EXPECT_EQ(*ResolveDevices("cpu", All(), otherwise), List{*FindBackend("cpu")});
+  const absl::Status refused = ResolveDevices("cuda:5", All(), otherwise).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(refused), "DEVICE_UNAVAILABLE");
+}
+
+TEST(DeviceTest, AListRestrictsTheServerToItsDevices) {
+  EXPECT_EQ(ChooseDefaultDevice("cuda:1,0")->pool, (List{Backends()[1], Backends()[0]}));
+  EXPECT_EQ(ChooseDefaultDevice("cuda:0,1")->usable, All());
+  const absl::StatusOr<DefaultDevice> one = ChooseDefaultDevice("cuda:1");
+  EXPECT_EQ(one->device.name, "cuda:1");
+  EXPECT_EQ(one->usable, (List{Backends()[1], Backends()[2], Backends()[3]}));
+  ASSERT_EQ(PoolDevices(one->usable, {}).size(), 1U);
+  EXPECT_EQ(PoolDevices(one->usable, {})[0].name, "cuda:1");
+  EXPECT_EQ(*ResolveDevices("cuda", one->usable, one->pool), List{Backends()[1]});
+  const absl::Status refused = ResolveDevices("cuda:0", one->usable, one->pool).status();
+  EXPECT_EQ(refused.message(),
+            "device must be one that the server was started with: cuda:1, cpu, reference; got "
+            "cuda:0");
+  EXPECT_EQ(ReasonOf(refused), "DEVICE_UNAVAILABLE");
+}
+
+TEST(DeviceTest, AListNamesWhatIsWrongWithIt) {
+  EXPECT_EQ(DefaultOf("cuda:0,5"),
+            "device must be one of cuda:0, cuda:1, cpu, reference; got cuda:5");
+  EXPECT_EQ(DefaultOf("cuda:0,1,0"),
+            "device must name each device once, and names cuda:0 twice; got cuda:0,1,0");
+  for (const auto& [list, entry] :
+       {std::pair("cuda:", ""), std::pair("cuda:0,", ""), std::pair("cuda:0,x", "x"),
+        std::pair("cuda:99999999999", "99999999999")}) {
+    EXPECT_EQ(DefaultOf(list),
+              absl::StrFormat("device must be cuda:N[,N], each N the number of a device, which "
+                              "\"%s\" is not; got %s",
+                              entry, list));
+  }
 }
 
 TEST(DeviceTest, TheDefaultMeansTheDevicesThatItNames) {
@@ -55,12 +89,12 @@ TEST(DeviceTest, TheDefaultMeansTheDevicesThatItNames) {
 }
 
 TEST(DeviceTest, ThePoolIsEveryCudaDeviceWithAShareOfItsFreeMemory) {
-  const std::vector<PoolDevice> shares = PoolDevices({.memory_share = 0.5, .streams = 3});
+  const std::vector<PoolDevice> shares = PoolDevices(All(), {.memory_share = 0.5, .streams = 3});
   ASSERT_EQ(shares.size(), 2U);
   EXPECT_EQ(shares[1].name, "cuda:1");
   EXPECT_EQ(shares[1].memory_bytes, int64_t{1} << 29);
   EXPECT_EQ(shares[1].streams, 3);
-  EXPECT_EQ(PoolDevices({.memory_bytes = 1000})[0].memory_bytes, 1000);
+  EXPECT_EQ(PoolDevices(All(), {.memory_bytes = 1000})[0].memory_bytes, 1000);
 }
 
 TEST(DeviceTest, MemoryOfTheHostIsNotThatOfTheDevice) {

@@ -10,29 +10,24 @@
 namespace sparsefw::server {
 namespace {
 
-// Grace is 0 unless a test says otherwise; the rest is what Drain adds at most.
-constexpr absl::Duration kBound = absl::Seconds(8);
-
 ServerConfig DrainConfig(absl::Duration fetch_grace = absl::Seconds(2)) {
   ServerConfig config;
   config.fetch_grace = fetch_grace;
   return config;
 }
 
-absl::Duration TimeDrain(TestServer& server, absl::Duration grace) {
-  const absl::Time start = absl::Now();
+void Drain(TestServer& server, absl::Duration grace) {
   auto drained = std::async(std::launch::async, [&] { server.server->Drain(grace); });
   if (drained.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
     ADD_FAILURE() << "the drain hangs";
     std::abort();  // nothing would join it
   }
-  return absl::Now() - start;
 }
 
 TEST(DrainTest, AnIdleServerEndsAtOnce) {
   TestServer server(DrainConfig());
-  EXPECT_LT(TimeDrain(server, absl::Seconds(30)), absl::Seconds(3));
-  TimeDrain(server, absl::ZeroDuration());  // again: nothing happens
+  Drain(server, absl::Hours(1));
+  Drain(server, absl::ZeroDuration());  // again: nothing happens
 }
 
 TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
@@ -65,7 +60,7 @@ TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
   }
   while (server.server->calls().size() < 3 * kEach) std::this_thread::yield();
 
-  EXPECT_LT(TimeDrain(server, absl::ZeroDuration()), kBound);
+  Drain(server, absl::ZeroDuration());
   for (const auto& stream : uploads) {
     stream->WritesDone();
     EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
@@ -91,7 +86,7 @@ TEST(DrainTest, ClientsThatDoNotReadHoldNobodyUp) {
   const auto reader = server.tensors->ReadTensor(&context, request);
   v1::ReadTensorResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  EXPECT_LT(TimeDrain(server, absl::ZeroDuration()), kBound);
+  Drain(server, absl::ZeroDuration());
   while (reader->Read(&response)) continue;
   EXPECT_EQ(reader->Finish().error_code(), grpc::UNAVAILABLE);
 }
@@ -105,7 +100,7 @@ TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
   v1::Job last;
   std::thread watcher([&] { last = server.WaitForEnd(job.name()); });
   while (server.server->calls().size() < 1) std::this_thread::yield();
-  EXPECT_LT(TimeDrain(server, absl::Seconds(30)), absl::Seconds(2) + kBound);
+  Drain(server, absl::Hours(1));
   watcher.join();
   EXPECT_EQ(last.state(), v1::SUCCEEDED);
   EXPECT_EQ(last.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
@@ -121,32 +116,31 @@ TEST(DrainTest, TheMaskOfAWatchedJobCanStillBeFetched) {
   std::string mask;
   std::thread client([&] {
     const v1::Job ended = server.WaitForEnd(job.name());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    // Its watch has ended: no call shows the server that it will read.
+    while (server.server->calls().size() > 0) std::this_thread::yield();
     mask = server.Read(ended.result().mask());
   });
   while (server.server->calls().size() < 1) std::this_thread::yield();
-  EXPECT_LT(TimeDrain(server, absl::Seconds(30)), absl::Seconds(10)) << "not the whole grace";
+  Drain(server, absl::Seconds(30));
   client.join();
   EXPECT_EQ(mask.size(), 64U * 64 / 8);
 }
 
-TEST(DrainTest, AWatcherWhoDoesNotFetchIsWaitedForWithinTheGrace) {
+TEST(DrainTest, AWatcherThatDoesNotFetchIsWaitedForWithinTheGrace) {
   TestServer server(DrainConfig(absl::Seconds(1)));
   const v1::Job job = server.MustCreate(server.Endless());
   server.WaitUntilRunning(job.name());
   std::thread watcher([&] { server.WaitForEnd(job.name()); });
   while (server.server->calls().size() < 1) std::this_thread::yield();
-  const absl::Duration took = TimeDrain(server, absl::Milliseconds(100));
+  Drain(server, absl::ZeroDuration());
   watcher.join();
-  EXPECT_GE(took, absl::Seconds(1));
-  EXPECT_LT(took, kBound);
 }
 
 TEST(DrainTest, AJobThatNobodyWatchesDelaysNothing) {
-  TestServer server(DrainConfig(absl::Seconds(60)));
+  TestServer server(DrainConfig(absl::Hours(1)));
   const v1::Job job = server.MustCreate(server.Endless());
   server.WaitUntilRunning(job.name());
-  EXPECT_LT(TimeDrain(server, absl::ZeroDuration()), absl::Seconds(5));
+  Drain(server, absl::ZeroDuration());
 }
 
 TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
@@ -193,7 +187,7 @@ TEST(DrainTest, AHealthWatchDoesNotKeepItOpen) {
   grpc::health::v1::HealthCheckResponse response;
   ASSERT_TRUE(watch->Read(&response));
   EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
-  EXPECT_LT(TimeDrain(server, absl::ZeroDuration()), kBound);
+  Drain(server, absl::ZeroDuration());
   ASSERT_TRUE(watch->Read(&response));
   EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
 }

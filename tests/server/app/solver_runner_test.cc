@@ -29,7 +29,7 @@ class SolverRunnerTest : public ::testing::Test {
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
     transient_ = std::make_unique<TransientTensors>(store_.get());
-    runner.default_backends = {*FindBackend("cpu")};
+    runner.backends = runner.default_backends = {*FindBackend("cpu")};
     runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), runner);
     std::vector<float> weight(kRows * kCols);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3.0F;
@@ -49,7 +49,7 @@ class SolverRunnerTest : public ::testing::Test {
     return info.ok() ? info->name : "";
   }
   absl::StatusOr<JobResult> Run(JobRunner::Inputs& inputs) {
-    return runner_->Run(job_, inputs, StopSignal(), [](const ProgressReport&) {});
+    return runner_->Run(job_, inputs, Placement(), StopSignal(), [](const ProgressReport&) {});
   }
 
   testing::TempFolder folder_;
@@ -103,13 +103,38 @@ TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
 }
 
 TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
-  Open(1 << 20, {.default_backends = {}, .solve_memory_bytes = 100});
+  Open(1 << 20, {.backends = {}, .default_backends = {}, .solve_memory_bytes = 100});
   const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
       runner_->Prepare(job_.spec),
       StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
                "about " + std::to_string(needed) + " bytes", "running jobs may use 100 together"));
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
+}
+
+// Job::deadline is the only deadline of a run, whatever the options say.
+TEST_F(SolverRunnerTest, TheJobsDeadlineLimitsEveryPointOfASweep) {
+  Open(1 << 20);
+  job_.spec.return_pruned_weight = false;
+  job_.spec.options.method = Method::kSparseFw;
+  job_.spec.options.iterations = 5;
+  job_.spec.options.deadline = absl::InfinitePast();
+  job_.spec.sweep = {{job_.spec.pattern, job_.spec.options},
+                     {Pattern::PerRow(0.25), job_.spec.options}};
+  for (const bool passed : {false, true}) {
+    job_.deadline = passed ? absl::InfinitePast() : absl::InfiniteFuture();
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs, runner_->Prepare(job_.spec));
+    const absl::StatusOr<JobResult> result = Run(*inputs);
+    if (passed) {
+      EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+      continue;
+    }
+    ASSERT_THAT(result, IsOk());
+    for (const SweepOutcome& outcome : result->sweep) {
+      ASSERT_THAT(outcome.error, IsOk());
+      EXPECT_EQ(outcome.result.solve.stop_cause, StopCause::kIterations);
+    }
+  }
 }
 
 }  // namespace
