@@ -212,6 +212,14 @@ def test_deadline_returns_the_best_mask_so_far(cli, big_layer):
     reference.check_counts(big_layer.mask(), "per-row", 0.6)
 
 
+def test_the_deadline_is_that_of_the_whole_sweep(cli, big_layer):
+    result = cli.run(*big_layer.submit("--json", *ENDLESS, "--sweep", "alpha=0,0.5",
+                                       "--deadline", "2s")).expect(0).json()
+    assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
+    first, second = result["sweep"]
+    assert first["result"]["stop_reason"] == "DEADLINE" and "deadline" in second["error"]
+
+
 def test_cancel(cli, big_layer, folder):
     job = detach(cli, big_layer, *ENDLESS)
     wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")

@@ -34,6 +34,9 @@ class MemoryRunner final : public JobRunner {
     need.gram_bytes = spec.gram.empty() ? 0 : 10 * static_cast<int64_t>(spec.gram.size());
     return inputs;
   }
+  absl::StatusOr<DeviceNeed> Check(const JobSpec&, const InputSpecs&) override {
+    return DeviceNeed();
+  }
   absl::StatusOr<JobResult> Run(const Job&, Inputs& inputs, const Placement& placement,
                                 const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>&) override {

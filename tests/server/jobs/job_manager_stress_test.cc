@@ -27,6 +27,9 @@ class BusyRunner final : public JobRunner {
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec&) override {
     return std::make_shared<Inputs>();
   }
+  absl::StatusOr<DeviceNeed> Check(const JobSpec&, const InputSpecs&) override {
+    return DeviceNeed();
+  }
   absl::StatusOr<JobResult> Run(const Job& job, Inputs&, const Placement&, const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override {
     {

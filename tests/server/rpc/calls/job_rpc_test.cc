@@ -384,15 +384,13 @@ TEST_F(CheckJobOptionsTest, LooksUpTheTensorsThatTheSpecNames) {
   EXPECT_TRUE(DeleteTensor(spec_.weight()).ok()) << "nothing holds it";
 }
 
-TEST_F(JobRpcTest, CancelsARunningJobWithinAMomentAndKeepsItsMask) {
+TEST_F(JobRpcTest, CancelsARunningJobAndKeepsItsMask) {
   const v1::Job job = server_.MustCreate(server_.Endless());
   server_.WaitUntilRunning(job.name());
   // Until there was a report, so a mask.
   while (!server_.GetJob(job.name()).has_progress()) std::this_thread::yield();
-  const absl::Time start = absl::Now();
   ASSERT_TRUE(server_.Cancel(job.name()).ok());
   const v1::Job ended = server_.WaitForEnd(job.name());
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   EXPECT_EQ(ended.state(), v1::CANCELLED);
   EXPECT_EQ(ended.result().stop_reason(), v1::STOPPED_BY_CANCEL);
   EXPECT_EQ(ReadMask(ended).CountKept(), 64 * 32);
