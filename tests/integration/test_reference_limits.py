@@ -19,7 +19,7 @@ def submit_until_it_swaps(cli, layer, *flags):
     """The name of a job that has reported its only iteration."""
     job = cli.run(*layer.submit("--device", "reference", "--iterations", "1", "--swaps", "--detach",
                                 "--json", *flags, out=False)).expect(0).json()["job"]
-    wait_until(lambda: status(cli, job).get("progress", {}).get("iteration") == 1, 120,
+    wait_until(lambda: (status(cli, job)["progress"] or {}).get("iteration") == 1, 120,
                "the iteration is over")
     assert status(cli, job)["state"] == "RUNNING"
     return job
