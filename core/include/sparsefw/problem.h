@@ -36,7 +36,10 @@ struct Problem {
 //                    warm_mask is not [d_out, d_in] (SHAPE_MISMATCH); dtype
 //                    (DTYPE_UNSUPPORTED); NaN or infinity (NON_FINITE);
 //                    |G_ij - G_ji| > 1e-3 * max|G| (GRAM_ASYMMETRIC);
-//                    G_jj < 0 (GRAM_NEGATIVE_DIAGONAL); pattern
+//                    G_jj < 0 (GRAM_NEGATIVE_DIAGONAL);
+//                    |G_ij| > 1.25 sqrt(G_ii G_jj) + 1e-3 * max G_jj, which no
+//                    sum of activations is, not even one rounded in bfloat16
+//                    (GRAM_NOT_POSITIVE_DEFINITE); pattern
 //                    (PATTERN_INVALID); warm mask with a wrong count in a
 //                    group (WARM_MASK_COUNT)
 absl::Status ValidateProblem(const Problem& problem);
