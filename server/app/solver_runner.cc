@@ -100,14 +100,14 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
     return Refuse(
-        absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+        absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
         "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
         "together",
         rows, cols, needed, limit);
   }
   const int64_t there = HostMemoryBytes();
   if (there <= 0 || needed <= there) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+  return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                 "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
                 rows, cols, needed, there);
 }

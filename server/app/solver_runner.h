@@ -36,8 +36,8 @@ struct SolverRunnerOptions {
 //                       GRAM_NEGATIVE_DIAGONAL, WARM_MASK_COUNT)
 //   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
 //                       that is not there (DEVICE_UNAVAILABLE)
-//   ResourceExhausted   the layer needs more memory than the device has or
-//                       running jobs may use (DEVICE_MEMORY); there is no room
+//   ResourceExhausted   the layer needs more host memory than the machine has or
+//                       running jobs may use (HOST_MEMORY); there is no room
 //                       for its result (HOST_MEMORY, TENSOR_TOO_LARGE)
 class SolverRunner final : public JobRunner {
  public:

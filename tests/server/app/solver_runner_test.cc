@@ -107,7 +107,7 @@ TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
   const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
       runner_->Prepare(job_.spec),
-      StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+      StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                "about " + std::to_string(needed) + " bytes", "running jobs may use 100 together"));
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
 }
