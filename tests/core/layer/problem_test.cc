@@ -177,18 +177,34 @@ TEST_F(ValidateProblemTest, RefusesAnAsymmetryBeyondTheTolerance) {
               StatusIs(kInvalid, "GRAM_ASYMMETRIC", "gram[2, 6]=", "gram[6, 2]=", "1e-3"));
 }
 
+TEST_F(ValidateProblemTest, ValuesCheckedBeforeAreNotReadAgain) {
+  layer_.gram(3, 3) = -1;
+  layer_.weights(0, 0) = static_cast<float>(kNan);
+  Problem problem = MakeProblem();
+  problem.values_checked = true;
+  SPARSEFW_EXPECT_OK(ValidateProblem(problem));
+  const Matrix<double> small(7, 7);
+  problem.gram = small.view();
+  EXPECT_THAT(ValidateProblem(problem), StatusIs(kInvalid, "SHAPE_MISMATCH"));
+  const TypedMatrix half_gram(layer_.gram.view(), DType::kF16);
+  problem.gram = half_gram.view();
+  EXPECT_THAT(ValidateProblem(problem), StatusIs(kInvalid, "DTYPE_UNSUPPORTED", "gram", "F16"));
+}
+
 TEST_F(ValidateProblemTest, RefusesAnIndefiniteGram) {
-  for (int64_t k = 0; k < 8; ++k) layer_.gram(2, k) = layer_.gram(k, 2) = 0;
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 8; ++j) layer_.gram(i, j) = i == j && i != 2 ? 4 : 0;
+  }
   SPARSEFW_EXPECT_OK(ValidateProblem(MakeProblem()));
-  const double root = std::sqrt(layer_.gram(6, 6));
-  layer_.gram(2, 6) = layer_.gram(6, 2) = 0.1 * layer_.gram(6, 6);
+  layer_.gram(2, 6) = layer_.gram(6, 2) = 0.2;
   EXPECT_THAT(ValidateProblem(MakeProblem()),
-              StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[2, 6]=", "gram[2, 2]=0"));
-  layer_.gram(2, 2) = layer_.gram(6, 6);
+              StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[2, 6]=0.2", "gram[2, 2]=0",
+                       "gram[6, 6]=4"));
+  layer_.gram(2, 2) = 4;
   for (const double sign : {1.0, -1.0}) {
-    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 1.24 * root * root;
+    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 4.99;
     SPARSEFW_EXPECT_OK(ValidateProblem(MakeProblem()));
-    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 1.4 * root * root;
+    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 5.1;
     EXPECT_THAT(ValidateProblem(MakeProblem()),
                 StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[2, 6]="));
   }
@@ -245,7 +261,7 @@ Matrix<float> GramOfActivations(DType values, DType sums, double scale, uint64_t
       x[6] = 0;
       x[7] *= 1e-5;
       x[8] = x[1] + 1e-3 * x[9];
-      x[10] *= 100;
+      x[10] *= 30;
       for (double& value : x) value = RoundTo(values, scale * value);
       for (int64_t i = 0; i < kInputs; ++i) {
         for (int64_t j = 0; j < kInputs; ++j) {
