@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "server/app/devices.h"
+#include "server/net/listen_sockets.h"
 
 namespace sparsefw::server {
 namespace {
@@ -207,21 +208,6 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
     return number * factor;
   }
   return std::nullopt;
-}
-
-std::optional<HostPort> ParseHostPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-  HostPort result;
-  result.host = text.substr(0, colon);
-  const bool bracketed = result.host.front() == '[' && result.host.back() == ']';
-  if (!bracketed && result.host.find(':') != std::string::npos) return std::nullopt;
-  const std::string port(text.substr(colon + 1));
-  if (port.empty() || port.find_first_not_of("0123456789") != std::string::npos) {
-    return std::nullopt;
-  }
-  if (!absl::SimpleAtoi(port, &result.port) || result.port > 65535) return std::nullopt;
-  return result;
 }
 
 Arguments ParseArguments(const std::vector<std::string>& arguments,

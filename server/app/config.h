@@ -56,13 +56,6 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
 // "8GiB", "512MiB", "1000000", "2GB"; at least 1.
 std::optional<int64_t> ParseBytes(std::string_view text);
 
-// "127.0.0.1:50051", "[::1]:0", "localhost:80".
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-std::optional<HostPort> ParseHostPort(std::string_view text);
-
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_APP_CONFIG_H_

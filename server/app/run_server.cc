@@ -19,6 +19,7 @@
 #include "server/app/config.h"
 #include "server/app/logging.h"
 #include "server/app/server.h"
+#include "server/net/descriptor_limit.h"
 
 namespace sparsefw::server {
 namespace {
@@ -102,6 +103,7 @@ int RunServer(int argc, char** argv) {
   }
   const ServerConfig& config = *arguments.config;
   TuneAllocator();
+  RaiseDescriptorLimit();
   if (const absl::Status status = InstallSignalHandlers(); !status.ok()) return Fail(status);
   // Lives until the process ends: the watchdog and gRPC may log to the last.
   auto* logger = new Logger(config.log_level, config.log_format);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/app/connection_events.h"
 #include "server/app/devices.h"
 #include "server/app/gpu_metrics.h"
 #include "server/app/job_events.h"
@@ -17,6 +18,7 @@
 #include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
+#include "server/net/descriptor_limit.h"
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
@@ -93,6 +95,7 @@ class ServerImpl final : public Server {
   PruneStreams prune_streams_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
+  std::unique_ptr<ConnectionEvents> connections_;
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobStore> job_store_;
@@ -122,6 +125,7 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
+  connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
@@ -130,9 +134,11 @@ absl::Status ServerImpl::Open() {
     metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
   }
   SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
-                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get()));
+                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get(),
+                                                   [this] { connections_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
-  SPARSEFW_ASSIGN_OR_RETURN(listener_, Listener::Start(config_.listen, context_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      listener_, Listener::Start(config_.listen, context_, [this] { connections_->OnRefused(); }));
   {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
@@ -252,6 +258,8 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
   gauges.draining = registry_.draining();
+  gauges.open_descriptors = OpenDescriptors();
+  gauges.max_descriptors = DescriptorLimit();
   gauges.devices = jobs_->devices();
   return gauges;
 }

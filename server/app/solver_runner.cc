@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,6 @@
 
 namespace sparsefw::server {
 namespace {
-
-constexpr size_t kMaxChecked = 65536;
 
 // The field of the spec that names a tensor, in messages and, for programs, as
 // metadata "field" of every error about that tensor.
@@ -54,6 +53,33 @@ absl::Status AsInput(std::string_view field, const std::string& name, const absl
   return WithReason(absl::FailedPreconditionError(absl::StrFormat(
                         "%s must name a tensor that the server has; got %s", field, name)),
                     "TENSOR_NOT_FOUND", {{"field", std::string(field)}, {"tensor", name}});
+}
+
+absl::Status CheckFinite(std::string_view field, const TensorHandle& tensor) {
+  return tensor.CheckValues([&] { return About(field, ValidateFinite(tensor.matrix(), field)); });
+}
+
+bool IsSparseGpt(const SweepPoint& point) { return point.options.method == Method::kSparseGpt; }
+
+// The backends that may run the job. SparseGPT is CPU code: it must not hold a
+// stream and memory of a CUDA device, nor its job say that it ran there.
+absl::StatusOr<std::vector<const Backend*>> Place(const JobSpec& spec,
+                                                  const std::vector<const Backend*>& usable,
+                                                  const std::vector<const Backend*>& otherwise) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
+                            ResolveDevices(spec.device, usable, otherwise));
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  const auto sparsegpt = std::count_if(points.begin(), points.end(), IsSparseGpt);
+  if (sparsegpt == 0 || !backends.front()->has_device_memory()) return backends;
+  if (!spec.device.empty() && spec.device != "auto") {
+    return Invalid("OPTION_INVALID",
+                   "device must be cpu for SPARSEGPT, which runs on the CPU; got %s", spec.device);
+  }
+  if (sparsegpt == std::ssize(points)) return ResolveDevices("cpu", usable, otherwise);
+  return Invalid("OPTION_INVALID",
+                 "a sweep must not mix SPARSEGPT, which runs on the CPU, with methods that run on "
+                 "%s; set device to cpu, or submit them apart",
+                 backends.front()->Describe().name);
 }
 
 // What the point that needs most needs. In a sweep an engine still holds its
@@ -100,14 +126,14 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
     return Refuse(
-        absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+        absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
         "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
         "together",
         rows, cols, needed, limit);
   }
   const int64_t there = HostMemoryBytes();
   if (there <= 0 || needed <= there) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+  return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                 "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
                 rows, cols, needed, there);
 }
@@ -177,27 +203,10 @@ absl::Status SolverRunner::Describe(std::string_view field, const std::string& n
   return absl::OkStatus();
 }
 
-absl::Status SolverRunner::CheckOnce(const TensorHandle& tensor,
-                                     const std::function<absl::Status()>& check) {
-  const std::string& name = tensor.info().name;
-  {
-    MutexLock lock(mutex_);
-    if (checked_.contains(name)) return absl::OkStatus();
-  }
-  SPARSEFW_RETURN_IF_ERROR(check());
-  MutexLock lock(mutex_);
-  if (checked_.insert(name).second) checked_order_.push_back(name);
-  if (checked_order_.size() > kMaxChecked) {
-    checked_.erase(checked_order_.front());
-    checked_order_.pop_front();
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<const Backend*>> SolverRunner::CheckOptions(const JobSpec& spec) const {
   SPARSEFW_RETURN_IF_ERROR(
       CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
-  return ResolveDevices(spec.device, options_.backends, options_.default_backends);
+  return Place(spec, options_.backends, options_.default_backends);
 }
 
 absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
@@ -266,14 +275,11 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
                                                                kWarmMask);
                                    })));
   }
-  const auto finite = [](const TensorHandle& tensor, std::string_view field) {
-    return [&tensor, field] { return About(field, ValidateFinite(tensor.matrix(), field)); };
-  };
-  SPARSEFW_RETURN_IF_ERROR(CheckOnce(*inputs->weight, finite(*inputs->weight, kWeight)));
-  SPARSEFW_RETURN_IF_ERROR(CheckOnce(
-      *inputs->gram, [&inputs] { return About(kGram, ValidateGram(inputs->gram->matrix())); }));
+  SPARSEFW_RETURN_IF_ERROR(CheckFinite(kWeight, *inputs->weight));
+  SPARSEFW_RETURN_IF_ERROR(inputs->gram->CheckValues(
+      [&inputs] { return About(kGram, ValidateGram(inputs->gram->matrix())); }));
   if (inputs->saliency == nullptr) return absl::OkStatus();
-  return CheckOnce(*inputs->saliency, finite(*inputs->saliency, kWarmSaliency));
+  return CheckFinite(kWarmSaliency, *inputs->saliency);
 }
 
 // What is cheap to know comes before what reads every value.
@@ -310,6 +316,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
   problem.pattern = job.spec.pattern;
+  problem.values_checked = true;  // by Prepare
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 

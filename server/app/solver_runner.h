@@ -2,12 +2,10 @@
 #ifndef SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 #define SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +13,6 @@
 #include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
-#include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
@@ -27,18 +24,24 @@ struct SolverRunnerOptions {
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Thread-safe. Store and transient outlive it.
+// Thread-safe. Store and transient outlive it. The values of a tensor are
+// checked by the first Prepare that names it, and never again.
+//
+// SparseGPT runs on the CPU: a job with that method and no device of its own is
+// placed there, wherever others go.
 //
 // Errors of Prepare, each naming field and value; those about a tensor carry
 // the metadata "field", the field of the spec that names it:
 //   InvalidArgument     options (OPTION_INVALID), pattern (PATTERN_INVALID), a
 //                       tensor of another kind (WRONG_TENSOR_KIND) or shape
 //                       (SHAPE_MISMATCH), values (NON_FINITE, GRAM_ASYMMETRIC,
-//                       GRAM_NEGATIVE_DIAGONAL, WARM_MASK_COUNT)
+//                       GRAM_NEGATIVE_DIAGONAL, GRAM_NOT_POSITIVE_DEFINITE,
+//                       WARM_MASK_COUNT); SparseGPT on a CUDA device
+//                       (OPTION_INVALID)
 //   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
 //                       that is not there (DEVICE_UNAVAILABLE)
-//   ResourceExhausted   the layer needs more memory than the device has or
-//                       running jobs may use (DEVICE_MEMORY); there is no room
+//   ResourceExhausted   the layer needs more host memory than the machine has or
+//                       running jobs may use (HOST_MEMORY); there is no room
 //                       for its result (HOST_MEMORY, TENSOR_TOO_LARGE)
 class SolverRunner final : public JobRunner {
  public:
@@ -72,18 +75,10 @@ class SolverRunner final : public JobRunner {
                                    const std::vector<const Backend*>& backends) const;
   absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
-  // Runs `check` unless the tensor has passed it before.
-  absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
 
   TensorStore* const store_;
   TransientTensors* const transient_;
   const SolverRunnerOptions options_;
-
-  // Names of tensors whose values are known to be good; names are never used
-  // again. The oldest go when there are many.
-  Mutex mutex_;
-  std::set<std::string> checked_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> checked_order_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

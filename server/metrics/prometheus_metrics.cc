@@ -69,6 +69,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   void ChunkRejected(std::string_view reason) override {
     chunks_rejected_.Add(Label("reason", ChunkReasonLabel(reason))).Increment();
   }
+  void ConnectionRefused() override { connections_refused_.Increment(); }
   void JobAccepted(const Job& job) override;
   void JobStarted(const Job& job) override {
     // The wall clock may have been set back in between.
@@ -105,6 +106,10 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
   Family<Counter>& chunks_rejected_ = CounterFamily(
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
+  Counter& connections_refused_ =
+      CounterFamily("sparsefw_connections_refused_total",
+                    "Connections closed at once for want of file descriptors.")
+          .Add({});
   Family<Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
   Family<Counter>& jobs_finished_ =

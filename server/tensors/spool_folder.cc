@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/net/descriptor.h"
 #include "server/tensors/random_id.h"
 #include "server/tensors/spool.h"
 #include "sparsefw/status_macros.h"
@@ -22,24 +23,6 @@ namespace {
 
 constexpr char kLockName[] = "lock";
 constexpr std::string_view kSuffix = ".tensor";
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 absl::Status SpoolError(std::string_view what, std::string_view action, int error) {
   const std::string message =

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -83,6 +84,10 @@ class TensorHandle {
   virtual ConstMatrixView matrix() const = 0;
   // For U1. Errors: InvalidArgument when a padding bit is set.
   virtual absl::StatusOr<Mask> mask() const = 0;
+  // The result of the first `check` of this tensor, on whatever handle: later
+  // calls do not run theirs, calls meanwhile wait for it. It says whether the
+  // values are good, and depends on nothing but the tensor.
+  virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
 struct TensorStoreOptions {

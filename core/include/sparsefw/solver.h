@@ -146,8 +146,11 @@ absl::Status ValidateOptions(const SolveOptions& options);
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say
-//          InvalidArgument    kSparseGpt: G is not positive definite, whatever
-//                             the damping (GRAM_NOT_POSITIVE_DEFINITE); a new
+//          InvalidArgument    a loss is negative by more than the rounding of G
+//                             explains, 2^-8 sum W_ij^2 G_jj: G is not positive
+//                             semi-definite (GRAM_NOT_POSITIVE_DEFINITE; less
+//                             counts as 0); kSparseGpt: G is not positive
+//                             definite, whatever the damping (likewise); a new
 //                             weight does not fit the dtype of W (NON_FINITE)
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask

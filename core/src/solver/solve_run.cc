@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -28,6 +29,33 @@ std::vector<double> DiagonalOf(ConstMatrixView gram) {
                     &diagonal[static_cast<size_t>(i)]);
   }
   return diagonal;
+}
+
+// The loss of pruning everything if the inputs were uncorrelated: sum W_ij^2 G_jj.
+double UncorrelatedLoss(const Problem& problem) {
+  const std::vector<double> diagonal = DiagonalOf(problem.gram);
+  std::vector<double> row(diagonal.size());
+  double sum = 0;
+  for (int64_t i = 0; i < problem.weights.rows(); ++i) {
+    ConvertToDouble(problem.weights.row_bytes(i), problem.weights.dtype(), problem.weights.cols(),
+                    row.data());
+    for (size_t j = 0; j < row.size(); ++j) sum += row[j] * row[j] * diagonal[j];
+  }
+  return sum;
+}
+
+// A true loss is at least 0. What rounding of G leaves below it is small beside
+// the uncorrelated loss: 2^-8 of it is the error of a G made in bfloat16.
+absl::Status CheckNotNegative(double loss, const Problem& problem) {
+  if (!(loss < 0)) return absl::OkStatus();
+  const double rounding = UncorrelatedLoss(problem) / 256;
+  if (loss >= -rounding) return absl::OkStatus();
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "gram must be positive semi-definite, so that no loss is below 0; got the loss %g, "
+          "beyond the rounding of %g",
+          loss, rounding)),
+      "GRAM_NOT_POSITIVE_DEFINITE");
 }
 
 absl::Status CancelledWithoutMask() {
@@ -296,7 +324,12 @@ double SolveRun::Certificate(double loss) const {
   return bound <= loss + rounding ? std::max(0.0, loss) : 0;
 }
 
-SolveResult SolveRun::Finish() {
+absl::StatusOr<SolveResult> SolveRun::Finish() {
+  for (double* loss : {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss,
+                       &result_.final_loss, &result_.reconstructed_loss}) {
+    SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
+    *loss = std::max(*loss, 0.0);
+  }
   result_.kept_count = result_.mask.CountKept();
   result_.iterations = stats_.iteration;
   if (!one_shot()) {

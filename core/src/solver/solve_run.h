@@ -68,7 +68,7 @@ class SolveRun {
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
   bool TimeForLosses(int count) const;
   bool TimeToBegin(int losses);
-  SolveResult Finish();
+  absl::StatusOr<SolveResult> Finish();
 
   const SolveContext context_;
   const absl::Time start_;

@@ -275,10 +275,19 @@ TEST(SparseGptDampingTest, IsRaisedAndReported) {
   EXPECT_EQ(result.damping, 0.13);
   EXPECT_EQ(result.weights(0, 0), 0);
   EXPECT_NEAR(result.weights(0, 1), 1 + 4.5 / (4 * 1.13), 1e-6);
-  gram(0, 1) = gram(1, 0) = 9;
-  EXPECT_THAT(RunSparseGpt(problem),
-              StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE",
-                       "damping=1,", "column 0"));
+}
+
+// All correlations are -1/2: eigenvalues -3/2, and 3/2 for what sums to 0.
+TEST(SparseGptDampingTest, NoDampingUpToOneIsEnough) {
+  Matrix<float> weights(1, 6);
+  Matrix<double> gram(6, 6);
+  for (int64_t i = 0; i < 6; ++i) {
+    weights(0, i) = i % 2 == 0 ? 1 : -1;
+    for (int64_t j = 0; j < 6; ++j) gram(i, j) = i == j ? 1 : -0.5;
+  }
+  EXPECT_THAT(
+      RunSparseGpt({weights.view(), gram.view(), Pattern::PerRow(0.5), ConstMatrixView(), nullptr}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE", "damping=1,"));
 }
 
 // Fewer tokens than inputs: singular, and nothing to raise.

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "health.grpc.pb.h"
 #include "server/app/devices.h"
+#include "server/net/listen_sockets.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/app/test_server.h"
 
@@ -296,7 +297,7 @@ TEST(ServerTest, AJobBeyondTheSolveMemoryIsRefusedNamingBothNumbers) {
   TestServer server(config);
   v1::Job job;
   const grpc::Status refused = server.CreateJob(server.Layer(512, 512, 10), &job);
-  EXPECT_TRUE(Failed(refused, grpc::RESOURCE_EXHAUSTED, "DEVICE_MEMORY", "[512, 512] needs about"));
+  EXPECT_TRUE(Failed(refused, grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", "[512, 512] needs about"));
   EXPECT_NE(refused.error_message().find("1048576"), std::string::npos) << refused.error_message();
   EXPECT_FALSE(DetailsOf(refused).has_retry) << "waiting does not help";
   EXPECT_EQ(server.WaitForEnd(server.MustCreate(server.Layer(8, 8, 5)).name()).state(),

@@ -1,6 +1,8 @@
 // The runner over a store whose disk fails: what is reserved, what is kept.
 #include "server/app/solver_runner.h"
 
+#include <fstream>
+
 #include "gmock/gmock.h"
 #include "tests/server/tensors/faulty_spool.h"
 #include "tests/server/tensors/store_fixture.h"
@@ -47,6 +49,14 @@ class SolverRunnerTest : public ::testing::Test {
                             std::as_bytes(std::span(values)), "", absl::InfiniteFuture());
     EXPECT_THAT(info, IsOk());
     return info.ok() ? info->name : "";
+  }
+  // Of a tensor that is stored.
+  void Overwrite(const std::string& name, int64_t index, float value) {
+    std::fstream file(folder_.File("spool/" + name.substr(name.find('/') + 1) + ".tensor"),
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(index * 4);
+    file.write(reinterpret_cast<const char*>(&value), 4);
+    ASSERT_TRUE(file.flush().good());
   }
   absl::StatusOr<JobResult> Run(JobRunner::Inputs& inputs) {
     return runner_->Run(job_, inputs, Placement(), StopSignal(), [](const ProgressReport&) {});
@@ -102,12 +112,37 @@ TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes + kMaskBytes);
 }
 
+// Only a pass over the values would notice: nobody changes them in earnest.
+TEST_F(SolverRunnerTest, ValuesAreCheckedOnceForAllJobsAndSolves) {
+  Open(1 << 20);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto first, runner_->Prepare(job_.spec));
+  Overwrite(job_.spec.gram, 1, -5);  // asymmetric and indefinite from now on
+  EXPECT_THAT(runner_->Prepare(job_.spec), IsOk());
+  EXPECT_THAT(Run(*first), IsOk());
+  for (const Method method : {Method::kMagnitude, Method::kWanda}) {
+    job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto sweep, runner_->Prepare(job_.spec));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*sweep));
+  ASSERT_EQ(result.sweep.size(), 2U);
+  for (const SweepOutcome& outcome : result.sweep) EXPECT_THAT(outcome.error, IsOk());
+}
+
+TEST_F(SolverRunnerTest, ABadTensorIsRefusedForEveryJobAlike) {
+  Open(1 << 20);
+  Overwrite(job_.spec.gram, 1, -5);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(runner_->Prepare(job_.spec),
+                StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_ASYMMETRIC", "gram[0, 1]=-5"));
+  }
+}
+
 TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
   Open(1 << 20, {.backends = {}, .default_backends = {}, .solve_memory_bytes = 100});
   const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
       runner_->Prepare(job_.spec),
-      StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+      StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                "about " + std::to_string(needed) + " bytes", "running jobs may use 100 together"));
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
 }

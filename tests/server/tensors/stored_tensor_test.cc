@@ -1,6 +1,8 @@
 // Complete tensors: reading, holding, deleting, listing, expiring.
+#include <atomic>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -51,6 +53,39 @@ TEST_F(StoredTensorTest, UploadNamesDoNotReachWhatTheServerMade) {
   const TensorInfo info = Put("abcd");
   EXPECT_THAT(store_->Finish("uploads/" + info.name.substr(8), {}),
               StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
+}
+
+TEST_F(StoredTensorTest, ValuesAreCheckedOnceWhoeverAsks) {
+  const std::string name = Put("abcd").name;
+  std::atomic<int> checks{0};
+  const auto good = [&checks] {
+    ++checks;
+    return absl::OkStatus();
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto handle = store_->Acquire(name);
+      ASSERT_THAT(handle, IsOk());
+      SPARSEFW_EXPECT_OK((*handle)->CheckValues(good));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(checks, 1);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto other, store_->Acquire(Put("efgh").name));
+  SPARSEFW_EXPECT_OK(other->CheckValues(good));
+  EXPECT_EQ(checks, 2);
+}
+
+TEST_F(StoredTensorTest, BadValuesStayBad) {
+  const std::string name = Put("abcd").name;
+  for (int i = 0; i < 2; ++i) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(name));
+    EXPECT_THAT(handle->CheckValues([i] {
+      return i == 0 ? absl::InvalidArgumentError("weight[0, 1]=nan") : absl::OkStatus();
+    }),
+                StatusIs(absl::StatusCode::kInvalidArgument, "", "weight[0, 1]=nan"));
+  }
 }
 
 TEST_F(StoredTensorTest, HandlesShowMatrices) {

@@ -158,6 +158,13 @@ TEST_F(JobRpcTest, RefusesBadValuesNamingTheIndex) {
   gram[4 * 16 + 4] = -1;
   spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
   EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NEGATIVE_DIAGONAL");
+  gram = RandomGram(16, 2);
+  gram[4 * 16 + 4] = 0;
+  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NOT_POSITIVE_DEFINITE");
+  // The values are read once; every job that names the tensor gets the same answer.
+  EXPECT_EQ(Try(spec).error_message(), Try(spec).error_message());
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NOT_POSITIVE_DEFINITE");
 }
 
 TEST_F(JobRpcTest, RefusesBadOptionsAndDevicesThatAreNotThere) {

@@ -92,9 +92,9 @@ TEST_F(SweepRpcTest, AFailedPointIsAnErrorOfItsOwnUnlessAllFail) {
   for (v1::SweepPoint& point : *spec.mutable_sweep()->mutable_points()) {
     point.set_method(v1::SPARSEGPT);
   }
-  // Ones with a zero diagonal: legal, but nothing to factorise.
-  std::vector<float> gram(32 * 32, 1);
-  for (size_t i = 0; i < 32; ++i) gram[i * 33] = 0;
+  // No entry is too large, but it is indefinite: nothing to factorise.
+  std::vector<float> gram(32 * 32, -0.5F);
+  for (size_t i = 0; i < 32; ++i) gram[i * 33] = 1;
   v1::TensorSpec tensor;
   tensor.set_kind(v1::GRAM);
   tensor.set_dtype(v1::F32);
