@@ -22,6 +22,17 @@ size_t AllocatedBytes();
 size_t PeakBytes();
 void ResetPeak();
 
+// From now on every cudaMallocAsync of more than `bytes` fails for want of memory
+// until the pool is trimmed, as where all that is free is kept in small pieces.
+void FailUntilTrimmed(size_t bytes);
+
+// Whether devices have memory pools; true at first.
+void SetMemoryPoolsSupported(bool supported);
+
+// Calls of cudaGetDeviceProperties and of cublasCreate so far.
+int64_t PropertyQueries();
+int64_t CublasHandlesMade();
+
 // Bytes copied from the host to the device so far, by all threads.
 int64_t CopiedToDevice();
 

@@ -77,6 +77,9 @@ struct StepStats {
   // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
   // compared, and for engines without recurrences.
   double drift = 0;
+  // CUDA engine: captures of a step as a graph that failed since Load. Such steps
+  // give the same result, but are enqueued call by call, which takes longer.
+  int64_t capture_failures = 0;
 };
 
 struct StepRequest {

@@ -8,7 +8,7 @@ set(SPARSEFW_CUDA_SOURCES
   linalg/raw_rows.cu linalg/widen.cu reconstruct/reconstruct.cc
   reconstruct/reconstructed_rows.cu reconstruct/row_conjugate_gradients.cc
   reconstruct/row_gradients.cu runtime/cuda_backend.cc runtime/cuda_engine.cc
-  runtime/cuda_status.cc runtime/device_bytes.cc runtime/device_gram.cc runtime/device_layer.cc
-  runtime/shared_limit.cc runtime/staged_upload.cc runtime/stream.cc select/select.cu
+  runtime/cuda_status.cc runtime/device_buffer.cc runtime/device_bytes.cc runtime/device_gram.cc runtime/device_layer.cc
+  runtime/execution_context.cc runtime/shared_limit.cc runtime/staged_upload.cc select/select.cu
   swaps/row_matching.cc swaps/swap_between_rows.cu swaps/swap_groups.cu swaps/swap_refine.cc
   swaps/swap_setup.cu swaps/swap_sweep.cu)

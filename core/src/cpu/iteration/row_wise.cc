@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "core/src/cpu/iteration/free_columns.h"
+#include "core/src/frank_wolfe/recurrence.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {

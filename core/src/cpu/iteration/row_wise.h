@@ -20,13 +20,6 @@
 
 namespace sparsefw::cpu {
 
-// eta_t = 2 / (t + 2), rounded to what E is computed in: the same step in every
-// recurrence.
-template <typename Real>
-double OpenLoopStep(int64_t iteration) {
-  return static_cast<double>(static_cast<Real>(2.0 / static_cast<double>(iteration + 2)));
-}
-
 // Sums over the rows, of one iteration: row by row, and the blocks of rows in
 // order, so that their bits do not depend on the threads.
 struct StepSums {

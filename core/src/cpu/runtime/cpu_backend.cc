@@ -71,7 +71,7 @@ class CpuBackendImpl final : public Backend {
                             const MemoryRequest& request) const override {
     const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
+    const int64_t largest = PrecisionFor(rows, cols) == Precision::kFloat64
                                 ? LargestStage<double>(rows, cols, request)
                                 : LargestStage<float>(rows, cols, request);
     return largest + MaskLossBytes(rows, cols) + saliency + masks;

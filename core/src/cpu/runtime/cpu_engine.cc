@@ -9,11 +9,6 @@
 
 namespace sparsefw::cpu {
 
-Precision PrecisionFor(int64_t rows, int64_t cols) {
-  return rows * cols < (int64_t{1} << 20) && cols <= 2048 ? Precision::kFloat64
-                                                          : Precision::kFloat32;
-}
-
 CpuEngine::CpuEngine(const EngineOptions& options)
     : precision_(options.precision), context_(options.threads, options.stop) {}
 

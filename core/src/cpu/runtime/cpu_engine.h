@@ -15,9 +15,6 @@
 
 namespace sparsefw::cpu {
 
-// kAuto's choice: float64 below 2^20 weights and up to 2048 columns.
-Precision PrecisionFor(int64_t rows, int64_t cols);
-
 // Memory: Load keeps the views; the first Step copies W and G and allocates
 // what the iteration needs, so that a caller who only asks for losses (the
 // one-shot methods) pays for none of it. The copies stay for the next Load where
@@ -55,7 +52,7 @@ class CpuEngine final : public Engine {
   EngineProblem problem_;
   Scale scale_;
   std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
-  std::unique_ptr<Iteration> iteration_;                       // null before the first Step
+  std::unique_ptr<IncrementalFrankWolfe> iteration_;           // null before the first Step
 };
 
 }  // namespace sparsefw::cpu

@@ -44,12 +44,12 @@ class WholeRowSelector final : public RowSelector<Real> {
     // Nothing positive lies below a window that begins at 0.
     const bool all = guess.low() == 0 && above + inside <= free;
     if (above > free || (above + inside < free && !all)) {
-      guess.Update(SelectAnew(operands, free, scratch, vertex), false);
+      guess.Move(SelectAnew(operands, free, scratch, vertex), false);
       return VertexInner(operands, vertex, scratch.bits.data());
     }
     const int64_t count = std::min(free - above, inside);
     const Real last = KeepTop(count, scratch.candidates);
-    guess.Update(all ? 0 : (count > 0 ? last : guess.high()), true);
+    guess.Move(all ? 0 : (count > 0 ? last : guess.high()), true);
     for (const Candidate<Real>& candidate : scratch.candidates) {
       SetBit(vertex, candidate.col);
       inner -= static_cast<double>(operands.weights[candidate.col]) *

@@ -113,7 +113,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::nth_element(merged_.begin(), position, merged_.end(), Better);
       last = *position;
     }
-    window_.Update(all ? 0 : last.score, true);
+    window_.Move(all ? 0 : last.score, true);
     double inner = 0;
     for (const BlockScan& scan : scans_) {
       inner += scan.inner;
@@ -150,7 +150,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       return absl::OkStatus();
     }));
     constexpr Real kAboveAll = std::numeric_limits<Real>::max();
-    window_.Update(free_ == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
+    window_.Move(free_ == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
     return InnerOfAll();
   }
 

@@ -17,16 +17,6 @@ namespace {
 
 constexpr int64_t kRowsOfTask = 4;
 
-BitRows BitsOf(const Mask& mask) {
-  BitRows bits(mask.rows(), mask.cols());
-  for (int64_t row = 0; row < mask.rows(); ++row) {
-    for (int64_t col = 0; col < mask.cols(); ++col) {
-      if (mask.Get(row, col)) bits.Set(row, col);
-    }
-  }
-  return bits;
-}
-
 Mask MaskOf(const BitRows& bits, int64_t rows, int64_t cols) {
   Mask mask(rows, cols);
   for (int64_t row = 0; row < rows; ++row) {
@@ -88,8 +78,8 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
   for (int64_t col = 0; col < cols; ++col) {
     state.columns[static_cast<size_t>(col >> 6)] |= uint64_t{1} << (col & 63);
   }
-  state.kept = BitsOf(start);
-  state.locked = keep_fixed ? BitsOf(*problem.fixed) : BitRows(rows, cols);
+  state.kept = BitRows(start);
+  state.locked = keep_fixed ? BitRows(*problem.fixed) : BitRows(rows, cols);
   SPARSEFW_RETURN_IF_ERROR(FillDiagonalAndReach(state, context));
 
   state.product = Matrix<double>(rows, state.layer.stride());

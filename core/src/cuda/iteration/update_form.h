@@ -23,7 +23,7 @@ struct FormOptions {
 inline UpdateForm ChooseForm(double share, const FormOptions& options) {
   double tiled = 0.006;
   double dense = options.tiles ? 0.2 : 0.05;
-  if (options.precision == ProductPrecision::kTf32) dense = options.tiles ? 0.03 : 0.006;
+  if (options.precision == ProductPrecision::kTf32) dense = options.tiles ? 0.015 : 0.006;
   if (options.precision == ProductPrecision::kBf16) dense = options.tiles ? 0.02 : 0.003;
   if (options.tiled_share >= 0) tiled = options.tiled_share;
   if (options.dense_share >= 0) dense = options.dense_share;

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
-#include "core/src/cuda/runtime/cuda_engine.h"
 #include "core/src/cuda/runtime/device_gram.h"
 #include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 
 namespace sparsefw::cuda {
@@ -39,7 +38,7 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
 
 int64_t WorkspaceBytes(int64_t rows, int64_t cols) {
   const bool small = rows * cols < (int64_t{1} << 20);
-  return small ? DenseProduct::kSmallWorkspace : DenseProduct::kWorkspace;
+  return small ? kSmallWorkspaceBytes : kWorkspaceBytes;
 }
 
 int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
