@@ -144,11 +144,15 @@ absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
   Engine* const engine = warm.engine.get();
   Json answer = {{"load_seconds", warm.load_seconds}, {"runs", Json::array()}};
   const int64_t repetitions = request.value("repetitions", int64_t{1});
+  int64_t capture_failures = 0;
   for (int64_t i = 0; i < repetitions; ++i) {
     SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
     SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
     answer["runs"].push_back(std::move(run));
+    SPARSEFW_ASSIGN_OR_RETURN(const StepStats last, engine->Step({.rule = steps.rule}));
+    capture_failures += last.capture_failures;
   }
+  answer["capture_failures"] = capture_failures;
   SPARSEFW_ASSIGN_OR_RETURN(answer["step_call_seconds"], MedianSeconds([&] {
                               return engine->Step({.rule = steps.rule}).status();
                             }));

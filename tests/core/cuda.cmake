@@ -50,14 +50,35 @@ sparsefw_test(cuda_select_test SOURCES cuda/cuda_select_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
 
+sparsefw_test(cuda_runtime_test SOURCES cuda/cuda_runtime_test.cc
+  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
+
+# The same programs for a real device, <name>_gpu, where there is the toolkit.
+if(TARGET sparsefw::cuda_engine)
+  foreach(name cuda_select_test cuda_device_bytes_test cuda_staged_upload_test)
+    add_executable(${name}_gpu cuda/${name}.cc cuda/real_device.cc)
+    set_target_properties(${name}_gpu PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+    target_link_libraries(${name}_gpu PRIVATE
+      sparsefw::options sparsefw::testing sparsefw::cuda_engine sparsefw::core
+      GTest::gtest GTest::gmock GTest::gtest_main)
+    sparsefw_bundled(${name}_gpu)
+    add_test(NAME ${name}_gpu COMMAND ${name}_gpu)
+    set_tests_properties(${name}_gpu PROPERTIES
+      LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+      FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
+  endforeach()
+endif()
+
 core_test(cuda/cuda_arithmetic_test unit)
 core_test(cuda/cuda_arithmetic_reconstruct_test unit)
 core_test(cuda/cuda_arithmetic_swap_test unit)
 target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
 core_test(engines/refine_shapes_test unit)
+core_test(engines/round_ties_test unit)
 core_test(cuda/update_forms_test conformance)
 core_test(cuda/device_gram_test unit)
 foreach(name conformance_test cpu_engine_test device_gram_test gram_accumulator_test
-        refine_shapes_test refine_test reconstruct_test update_forms_test)
+        refine_shapes_test refine_test reconstruct_test round_ties_test update_forms_test)
   cuda_engine_test(${name})
 endforeach()

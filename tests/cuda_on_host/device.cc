@@ -71,6 +71,8 @@ cudaError_t DeviceState() {
 
 void SetMemoryPoolsSupported(bool supported) { memory_pools_supported = supported; }
 
+bool Emulated() { return true; }
+
 int64_t PropertyQueries() { return property_queries; }
 
 void SetFault(cudaError_t error, int64_t calls) {

@@ -2,12 +2,14 @@
 // or for an event means nothing; what remains is capture and its rules.
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "sparsefw/mutex.h"
+#include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/runtime.h"
 
 namespace {
@@ -29,6 +31,8 @@ struct Capture {
 
 // The captures that this thread began and that allow it nothing unsafe.
 thread_local std::vector<Capture*> strict_captures;
+
+std::atomic<int64_t> captures_to_fail = 0;
 
 }  // namespace
 
@@ -70,6 +74,8 @@ cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
   on->capture->operations.push_back(std::move(operation));
   return cudaSuccess;
 }
+
+void FailCaptures(int64_t captures) { captures_to_fail = captures; }
 
 cudaError_t RefuseInCapture() {
   if (strict_captures.empty()) return cudaSuccess;
@@ -197,6 +203,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     member->capture = nullptr;
   }
   if (capture->is_void) return Report(cudaErrorStreamCaptureInvalidated);
+  if (captures_to_fail.load() > 0) {
+    --captures_to_fail;
+    return Report(cudaErrorStreamCaptureInvalidated);
+  }
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   *graph = new CUgraph_st{std::make_shared<const Operations>(std::move(capture->operations))};
   return cudaSuccess;

@@ -78,13 +78,15 @@ SPARSEFW_HOST_DEVICE inline void TakeStep(Recurrence& at, double eta) {
 // directly (the reference engine). A step would otherwise be chosen from noise.
 inline constexpr double kGapNoise = 0x1.0p-42;
 
-// The gap and the bound, with a_t of the vertex that was just chosen.
+// The gap and the bound, with a_t of the vertex that was just chosen. The bound
+// takes the difference as it is: it must not be too high.
 SPARSEFW_HOST_DEVICE inline void EvaluateVertex(Recurrence& at, double vertex_inner) {
   at.vertex_inner = vertex_inner;
-  const double gap = 2 * (at.relaxed_loss - vertex_inner);
+  const double difference = 2 * (at.relaxed_loss - vertex_inner);
+  const double gap = difference > 0 ? difference : 0;  // below 0 by rounding only
   const double size = at.relaxed_loss < 0 ? -at.relaxed_loss : at.relaxed_loss;
   at.gap = gap > kGapNoise * size ? gap : 0;
-  const double bound = at.relaxed_loss - at.gap;
+  const double bound = at.relaxed_loss - gap;
   if (bound > at.lower_bound) at.lower_bound = bound;
 }
 

@@ -2,11 +2,9 @@
 #ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
 #define SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
 
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
-#include "sparsefw/dtype.h"
+#include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {
 
@@ -19,19 +17,6 @@ inline constexpr int64_t kReconstructIterations = 500;
 // A reconstructed row replaces the masked one only if it lowers the row's loss by
 // more than this part of it: less is within the rounding of the products.
 inline constexpr double kRowGuard = 1e-6;
-
-// The nearest value of `dtype` (F32, F16 or BF16), ties to even; infinite
-// where it is out of range.
-inline float RoundedTo(DType dtype, double value) {
-  if (std::fabs(value) > static_cast<double>(std::numeric_limits<float>::max())) {
-    return std::copysign(std::numeric_limits<float>::infinity(),
-                         static_cast<float>(value > 0 ? 1 : -1));
-  }
-  const auto single = static_cast<float>(value);
-  if (dtype == DType::kF16) return ToFloat(ToHalf(single));
-  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(single));
-  return single;
-}
 
 }  // namespace sparsefw
 

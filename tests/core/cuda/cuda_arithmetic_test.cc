@@ -237,13 +237,14 @@ TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {
 }
 
 TEST(SelectionTest, KeysOfRoundingCompareTheEntryFirst) {
-  EXPECT_LT(RoundKey(0.25, 9.0F), RoundKey(0.5, -1.0F));
-  EXPECT_LT(RoundKey(0.5, -2.0F), RoundKey(0.5, -1.0F));
-  EXPECT_LT(RoundKey(0.5, -1.0F), RoundKey(0.5, 1.0F));
+  EXPECT_LT(RoundingKey(0.25, 9.0F), RoundingKey(0.5, -1.0F));
+  EXPECT_LT(RoundingKey(0.5, -2.0F), RoundingKey(0.5, -1.0F));
+  EXPECT_LT(RoundingKey(0.5, -1.0F), RoundingKey(0.5, 1.0F));
   // Equal but for rounding: the saliency decides.
-  EXPECT_LT(RoundKey(0.5 + 1e-9, 1.0F), RoundKey(0.5, 2.0F));
-  EXPECT_NE(RoundKey(0, 0), 0U);
-  EXPECT_EQ(RoundKey(1, std::numeric_limits<float>::max()) >> kRoundKeyBits, 0U);
+  EXPECT_LT(RoundingKey(0.5 + 1e-9, 1.0F), RoundingKey(0.5, 2.0F));
+  EXPECT_NE(RoundingKey(0, 0), 0U);
+  EXPECT_EQ(RoundingKey(0.5, -0.0F), RoundingKey(0.5, 0.0F));
+  EXPECT_EQ(RoundingKey(1, std::numeric_limits<float>::max()) >> kRoundingKeyBits, 0U);
 }
 
 TEST(StepStateTest, StopsAtTheGap) {

@@ -1,4 +1,4 @@
-// EstimateDeviceBytes against what an engine holds on the emulated device.
+// EstimateDeviceBytes against what an engine holds on the device.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -148,7 +148,9 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
     request.device_gram = given;
     const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, request) +
                              (given ? backend.DeviceGramBytes(c.cols, c.request.gram) : 0);
-    EXPECT_GE(estimate, peak);
+    // A real pool rounds every allocation up.
+    const int64_t rounding = cuda_on_host::Emulated() ? 0 : 1 << 20;
+    EXPECT_GE(estimate + rounding, peak);
     EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
     // Without the workspace, which would hide an error of a small layer.
     const int64_t workspace = cuda::WorkspaceBytes(c.rows, c.cols);
@@ -167,6 +169,7 @@ TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
 }
 
 TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
+  if (!cuda_on_host::Emulated()) GTEST_SKIP() << "copies are counted by the emulation alone";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
   const Backend& backend = *backends.front();
   const Matrix<float> weights = Weights(64, 512);

@@ -68,7 +68,7 @@ TEST(RecurrenceTest, AGapThatIsRoundingIsNone) {
       Recurrence at = {.relaxed_loss = loss, .vertex_loss = loss};
       EvaluateVertex(at, loss * (1 + off));
       EXPECT_EQ(at.gap, 0);
-      EXPECT_EQ(at.lower_bound, loss);
+      EXPECT_EQ(at.lower_bound, off > 0 ? loss : loss - 2 * (loss - loss * (1 + off)));
       EXPECT_EQ(ChooseStep<double>(at, true), 0);
     }
     Recurrence at = {.relaxed_loss = loss};

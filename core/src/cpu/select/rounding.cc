@@ -6,18 +6,13 @@
 #include <numeric>
 #include <vector>
 
+#include "core/src/frank_wolfe/rounding_key.h"
 #include "core/src/select/group_select.h"
-#include "core/src/select/ordered_key.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
 namespace {
-
-// Open-loop steps give every vertex a weight that is a multiple of
-// 2/(T(T+1)), so entries of different histories are often equal but for
-// rounding. Compared to this many bits they are, and the saliency decides.
-constexpr int kEntryBits = 20;
 
 template <typename Real>
 class Rounding {
@@ -68,12 +63,9 @@ class Rounding {
     }
   }
 
-  // Entry first, rounded to kEntryBits, then saliency.
   uint64_t KeyAt(int64_t row, int64_t col, bool in_vertex) const {
-    constexpr auto kOne = static_cast<double>(1 << kEntryBits);
-    const auto entry = static_cast<double>(relaxed_.Value(row, col, in_vertex));
-    return static_cast<uint64_t>(entry * kOne + 0.5) << 32 |
-           OrderedKey(saliency_.row<float>(row)[col]);
+    return RoundingKey(static_cast<double>(relaxed_.Value(row, col, in_vertex)),
+                       saliency_.row<float>(row)[col]);
   }
 
   absl::Status RoundWhole() {
@@ -84,7 +76,7 @@ class Rounding {
     };
     const auto take = [&](int64_t row, int64_t col) { mask_.Set(row, col, true); };
     return context_.Run([&] {
-      TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed}, visit,
+      TakeTop({iterate_.blocks, kRoundingKeyBits, iterate_.groups.total_kept - fixed}, visit,
               take);
       return absl::OkStatus();
     });

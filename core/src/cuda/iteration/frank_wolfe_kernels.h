@@ -1,5 +1,5 @@
-// What one Frank-Wolfe iteration reads and writes on the device, and the
-// launches that make it up. docs/numerics.md has the mathematics.
+// The kernels of one Frank-Wolfe iteration and the device memory they work on. docs/numerics.md has
+// the mathematics.
 //
 // An iteration, V_t and a_t known:
 //   1. LaunchVertexUpdate   U_t and b_t from the coordinates where V_t differs

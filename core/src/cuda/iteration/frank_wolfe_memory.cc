@@ -1,4 +1,4 @@
-// What an iteration holds on the device, and the estimate of it.
+// Allocates the device memory of an iteration, and estimates its size.
 #include <algorithm>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"

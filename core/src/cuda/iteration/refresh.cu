@@ -1,5 +1,5 @@
-// What dense products of the iteration need around them: their left operand,
-// and the comparison of the recurrences with them. And the ends of a step.
+// Kernels around the dense products of the iteration: the left operand, the
+// comparison of E and L with the product; and the start of a step.
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"

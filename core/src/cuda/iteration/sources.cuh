@@ -1,6 +1,5 @@
-// What a selection selects from. Entries are those of a padded matrix, numbered
-// row-major; the padding is never selected. A source is passed to kernels by
-// value and has
+// The inputs of a selection: scores or relaxed entries. Entries are those of a padded matrix,
+// numbered row-major; the padding is never selected. A source is passed to kernels by value and has
 //
 //   kKeyBits                   the bits of its keys
 //   Kept                       what is known of an entry once it has been read
@@ -105,7 +104,7 @@ struct ScoreSource {
 // Entries of M_t for rounding; the parts add up to ||M_t - round(M_t)||_1.
 template <typename Real>
 struct RoundSource {
-  static constexpr int kKeyBits = kRoundKeyBits;
+  static constexpr int kKeyBits = kRoundingKeyBits;
   using Kept = uint64_t;  // the key
 
   IterateView<Real> it;
@@ -126,7 +125,7 @@ struct RoundSource {
       parts[k] = i < end ? Part(i, kept[k], false) : 0;
     }
   }
-  __device__ Kept At(int64_t i) const { return Free(i) ? RoundKey(Entry(i), saliency[i]) : 0; }
+  __device__ Kept At(int64_t i) const { return Free(i) ? RoundingKey(Entry(i), saliency[i]) : 0; }
   __device__ static uint64_t Key(Kept key) { return key; }
   __device__ double Part(int64_t i, Kept key, bool selected) const {
     if (key == 0) return 0;

@@ -1,4 +1,4 @@
-// What an iteration keeps on the device from step to step beside its matrices.
+// The state of an iteration on the device beside its matrices.
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_STEP_STATE_H_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_STEP_STATE_H_
 

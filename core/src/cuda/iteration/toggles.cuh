@@ -1,4 +1,4 @@
-// What both forms of the vertex update share.
+// Device code shared by both forms of the incremental vertex update.
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 

@@ -32,9 +32,6 @@ absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillCo
 template <typename Real>
 int64_t Float64ProductBytes(int64_t rows, int64_t cols);
 
-// to [count] = from, exactly.
-absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
-
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_FLOAT64_PRODUCT_H_

@@ -1,4 +1,4 @@
-// What an engine holds on the device at its peak.
+// Peak device memory of an engine.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
 

@@ -1,4 +1,4 @@
-// What the stages of an engine run on.
+// The execution context of engine stages: stream, cuBLAS handle, stop signal.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_EXECUTION_CONTEXT_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_EXECUTION_CONTEXT_H_
 

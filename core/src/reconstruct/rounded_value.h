@@ -1,15 +1,15 @@
-// Values rounded to a dtype, on the device: the same bits as rounded_weights.h.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_ROUNDED_VALUE_H_
-#define SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_ROUNDED_VALUE_H_
+// Weights rounded to the dtype they will be stored in, on the host and in kernels.
+#ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_ROUNDED_VALUE_H_
+#define SPARSEFW_CORE_SRC_RECONSTRUCT_ROUNDED_VALUE_H_
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "core/src/base/host_device.h"
-#include "core/src/cuda/linalg/raw_value.h"
 #include "sparsefw/dtype.h"
 
-namespace sparsefw::cuda {
+namespace sparsefw {
 
 // The nearest value, ties to even; infinite from half a unit above 65504 on.
 SPARSEFW_HOST_DEVICE inline float NearestHalf(float value) {
@@ -37,14 +37,19 @@ SPARSEFW_HOST_DEVICE inline float NearestBFloat16(float value) {
   return FloatOfBits(bits & 0xFFFF0000U);
 }
 
-// RoundedTo of rounded_weights.h.
-SPARSEFW_HOST_DEVICE inline float RoundedValue(DType dtype, double value) {
+// The nearest value of `dtype` (F32, F16 or BF16), ties to even; infinite
+// where it is out of range.
+SPARSEFW_HOST_DEVICE inline float RoundedTo(DType dtype, double value) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (value > kMost) return kInfinity;
+  if (value < -kMost) return -kInfinity;
   const auto single = static_cast<float>(value);
   if (dtype == DType::kF16) return NearestHalf(single);
   if (dtype == DType::kBF16) return NearestBFloat16(single);
   return single;
 }
 
-}  // namespace sparsefw::cuda
+}  // namespace sparsefw
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_ROUNDED_VALUE_H_
+#endif  // SPARSEFW_CORE_SRC_RECONSTRUCT_ROUNDED_VALUE_H_
