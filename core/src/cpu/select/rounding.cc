@@ -76,8 +76,7 @@ class Rounding {
     };
     const auto take = [&](int64_t row, int64_t col) { mask_.Set(row, col, true); };
     return context_.Run([&] {
-      TakeTop({iterate_.blocks, kRoundingKeyBits, iterate_.groups.total_kept - fixed}, visit,
-              take);
+      TakeTop({iterate_.blocks, kRoundingKeyBits, iterate_.groups.total_kept - fixed}, visit, take);
       return absl::OkStatus();
     });
   }

@@ -6,7 +6,7 @@
 //
 // As cpu/reconstruct.h does it: conjugate gradients preconditioned with the
 // diagonal of G on all rows of a panel at once, one dense product an iteration,
-// with the limits of reconstruct_limits.h. G_SS singular: the solution found
+// with the limits of reconstruction_rules.h. G_SS singular: the solution found
 // from w_S on. Weights of dead inputs (G_jj = 0) keep their value.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCT_H_
 #define SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCT_H_
