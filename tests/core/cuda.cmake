@@ -56,7 +56,8 @@ sparsefw_test(cuda_runtime_test SOURCES cuda/cuda_runtime_test.cc
 # The same programs for a real device, <name>_gpu, where there is the toolkit.
 if(TARGET sparsefw::cuda_engine)
   foreach(name cuda_select_test cuda_device_bytes_test cuda_staged_upload_test)
-    add_executable(${name}_gpu cuda/${name}.cc cuda/real_device.cc)
+    add_executable(${name}_gpu cuda/${name}.cc
+      ${PROJECT_SOURCE_DIR}/tests/cuda_on_host/real_device.cc)
     set_target_properties(${name}_gpu PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
     target_link_libraries(${name}_gpu PRIVATE
