@@ -1,11 +1,11 @@
-#include "core/benchmarks/blas_ceiling.h"
+#include "core/benchmarks/programs/blas_ceiling.h"
 
 #include <cblas.h>
 
 #include <algorithm>
 #include <random>
 
-#include "core/benchmarks/bench_program.h"
+#include "core/benchmarks/programs/bench_program.h"
 
 // Weak: absent from other libraries with the CBLAS interface.
 extern "C" void openblas_set_num_threads(int count) __attribute__((weak));

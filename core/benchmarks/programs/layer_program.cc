@@ -5,8 +5,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/synthetic_layer.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/synthetic_layer.h"
 
 namespace sparsefw::bench {
 namespace {

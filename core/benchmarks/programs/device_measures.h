@@ -3,15 +3,15 @@
 //
 // Everything else is prepared outside the clock: the layer, its starting
 // points, which are kept, and whatever an engine does only once.
-#ifndef SPARSEFW_CORE_BENCHMARKS_DEVICE_MEASURES_H_
-#define SPARSEFW_CORE_BENCHMARKS_DEVICE_MEASURES_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_DEVICE_MEASURES_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_DEVICE_MEASURES_H_
 
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/benchmarks/layer_file.h"
+#include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {
@@ -67,4 +67,4 @@ class DeviceMeasures {
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_DEVICE_MEASURES_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_DEVICE_MEASURES_H_

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/blas_ceiling.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/blas_ceiling.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"

@@ -1,9 +1,9 @@
-#include "core/benchmarks/layer_file.h"
+#include "core/benchmarks/programs/layer_file.h"
 
 #include <cstdint>
 #include <vector>
 
-#include "core/benchmarks/bench_program.h"
+#include "core/benchmarks/programs/bench_program.h"
 #include "sparsefw/saliency.h"
 
 namespace sparsefw::bench {

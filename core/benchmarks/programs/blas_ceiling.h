@@ -1,7 +1,7 @@
 // What the BLAS library reaches when it is simply called, with its own
 // threads: the ceilings that the engine's products are measured against.
-#ifndef SPARSEFW_CORE_BENCHMARKS_BLAS_CEILING_H_
-#define SPARSEFW_CORE_BENCHMARKS_BLAS_CEILING_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
 
 #include <cstdint>
 #include <string>
@@ -27,4 +27,4 @@ Matrix<float> UniformMatrix(int64_t rows, int64_t cols, uint64_t seed);
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_BLAS_CEILING_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_

@@ -1,9 +1,9 @@
-#include "core/benchmarks/timed_steps.h"
+#include "core/benchmarks/programs/timed_steps.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/benchmarks/bench_program.h"
+#include "core/benchmarks/programs/bench_program.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::bench {

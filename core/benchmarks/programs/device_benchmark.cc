@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/device_measures.h"
-#include "core/benchmarks/layer_file.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/device_measures.h"
+#include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {

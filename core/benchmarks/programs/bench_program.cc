@@ -1,4 +1,4 @@
-#include "core/benchmarks/bench_program.h"
+#include "core/benchmarks/programs/bench_program.h"
 
 #include <cstdlib>
 #include <fstream>

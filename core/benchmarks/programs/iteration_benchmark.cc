@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/layer_file.h"
-#include "core/benchmarks/timed_steps.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {

@@ -1,4 +1,4 @@
-#include "core/benchmarks/device_measures.h"
+#include "core/benchmarks/programs/device_measures.h"
 
 #include <algorithm>
 #include <barrier>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/synthetic_layer.h"
-#include "core/benchmarks/timed_steps.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/blas_ceiling.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/blas_ceiling.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/gram.h"
 

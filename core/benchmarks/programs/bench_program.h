@@ -1,8 +1,8 @@
 // What every benchmark program shares: flags, a clock, memory figures, and one
 // JSON object on standard output. A benchmark that cannot measure stops with a
 // message: a figure of nothing is worse than none.
-#ifndef SPARSEFW_CORE_BENCHMARKS_BENCH_PROGRAM_H_
-#define SPARSEFW_CORE_BENCHMARKS_BENCH_PROGRAM_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
 
 #include <chrono>
 #include <cstdint>
@@ -70,4 +70,4 @@ int64_t PeakResidentBytes();
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_BENCH_PROGRAM_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_

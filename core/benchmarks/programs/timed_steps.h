@@ -1,6 +1,6 @@
 // Frank-Wolfe steps by the clock: what the measuring programs have in common.
-#ifndef SPARSEFW_CORE_BENCHMARKS_TIMED_STEPS_H_
-#define SPARSEFW_CORE_BENCHMARKS_TIMED_STEPS_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_TIMED_STEPS_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_TIMED_STEPS_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -27,4 +27,4 @@ absl::StatusOr<nlohmann::ordered_json> RunTimedSteps(Engine& engine, const Timed
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_TIMED_STEPS_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_TIMED_STEPS_H_

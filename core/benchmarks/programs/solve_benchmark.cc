@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
-#include "core/benchmarks/bench_program.h"
-#include "core/benchmarks/layer_file.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
