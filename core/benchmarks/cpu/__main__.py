@@ -1,31 +1,29 @@
 """Runs the benchmarks of core and holds them against the goals.
 
 Usage: script/bench [--quick] [--only NAME] [--out FILE] [--no-peer] [--no-install]
+                    [--against FILE]
+       script/bench --compare OLD NEW
 
 A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png and the table of
 docs/benchmarks.md. --quick (small layers, under two minutes), --only and --out leave docs alone
-and write build/bench/PLAN.json (or FILE) and a plot beside it.
+and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares the run with an
+older results file, cell by cell; --compare two files that are there, without a run. Both end with
+status 1 when a cell is slower by more than noise.
 """
 import argparse
 import datetime
-import json
-import subprocess
 import sys
+import time
 from pathlib import Path
 
-SUITE = Path(__file__).resolve().parent
-sys.path.insert(0, str(SUITE))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import goals  # noqa: E402
-import machine  # noqa: E402
-import measure  # noqa: E402
-import peer_python  # noqa: E402
-import programs  # noqa: E402
-import report  # noqa: E402
-import schema  # noqa: E402
-from plans import PLANS  # noqa: E402
+from cpu import compare, goals, measure, report, schema  # noqa: E402
+from cpu.plans import PLANS  # noqa: E402
+from harness import machine, places, store  # noqa: E402
+from harness.process import ProgramError, run  # noqa: E402
 
-ROOT = SUITE.parents[2]
+ROOT = places.ROOT
 SECTIONS = ("ceilings", "iteration", "gram", "time-to-loss", "memory")
 
 
@@ -41,11 +39,20 @@ def parse(arguments):
     parser.add_argument("--plan", choices=sorted(PLANS), default="full", help=argparse.SUPPRESS)
     parser.add_argument("--only", choices=SECTIONS, help="this measurement alone")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with this older run")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"),
+                        help="compare two runs and measure nothing")
     parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
     parser.add_argument("--no-install", action="store_true",
                         help="use PyTorch and Matplotlib only where they are installed")
     parser.add_argument("--bin", type=Path, default=ROOT / "build/bin", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
+
+
+def read_results(path):
+    results = store.read(path)
+    schema.check(results)
+    return results
 
 
 def run_sections(options, plan, peer):
@@ -74,61 +81,79 @@ def run_sections(options, plan, peer):
 
 
 def find_peer(options):
+    if options.only not in (None, "iteration"):
+        return None, "not asked for"
     if options.no_peer:
         return None, "--no-peer"
-    return peer_python.find(ROOT, "torch", not options.no_install, log)
+    return places.find_python("torch", log, install=not options.no_install)
 
 
 def draw(results_path, picture, install):
     """The plot, by a Python that can; says so when there is none."""
-    python, reason = peer_python.find(ROOT, "matplotlib", install, log)
+    python, reason = places.find_python("matplotlib", log, install)
     if python is None:
         log(f"plot SKIPPED: {reason}")
         return
-    done = subprocess.run([str(python), str(SUITE / "plot.py"), str(results_path), str(picture)],
-                          capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        log(f"plot FAILED: {done.stderr.strip().splitlines()[-1]}")
-    else:
+    try:
+        run([python, Path(__file__).resolve().parent / "plot.py", results_path, picture], 300)
         log(f"wrote {picture}")
+    except ProgramError as error:
+        log(f"plot FAILED: {str(error).splitlines()[-1]}")
 
 
-def main(arguments=None):
-    options = parse(arguments)
-    plan = PLANS[options.plan or "full"]
+def measure_all(options, plan):
     started = datetime.datetime.now(datetime.timezone.utc)
-    needs_peer = options.only in (None, "iteration")
-    peer = find_peer(options) if needs_peer else (None, "not asked for")
+    begin = time.monotonic()
     results = {"schema": schema.VERSION, "date": started.date().isoformat(),
                "commit": machine.commit(ROOT), "plan": plan.name,
                "machine": machine.describe(options.bin.parent)}
-    results.update(run_sections(options, plan, peer))
+    results.update(run_sections(options, plan, find_peer(options)))
     results["machine"]["busy_at_end"] = round(machine.busy_share(), 3)
-    results["seconds"] = round(
-        (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds())
+    results["seconds"] = round(time.monotonic() - begin)
     results["goals"] = goals.all_goals(results, plan.goal_shapes)
     schema.check(results)
+    return results
 
+
+def keep(options, plan, results):
+    """Writes the JSON, prints the tables; a full run also goes into the documentation."""
     kept = plan.name == "full" and options.only is None and options.out is None
     name = f"{results['date']}-cpu-{machine.cores()}core.json"
     out = (ROOT / "docs/benchmarks" / name if kept
            else options.out or ROOT / f"build/bench/{plan.name}.json")
     picture = ROOT / "docs/benchmarks/cpu.png" if kept else out.with_suffix(".png")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    store.write(out, results)
     print(report.text(results), flush=True)
     log(f"wrote {out} after {results['seconds']} s")
     draw(out, picture, install=not options.no_install and not options.no_peer)
     if kept:
         page = ROOT / "docs/benchmarks.md"
-        links = f"[{name}](benchmarks/{name})\n\n![engine, PyTorch and floor; the goals](benchmarks/cpu.png)"
+        links = (f"[{name}](benchmarks/{name})\n\n"
+                 "![engine, PyTorch and floor; the goals](benchmarks/cpu.png)")
         page.write_text(report.paste(page.read_text(encoding="utf-8"), results, links),
                         encoding="utf-8")
         log(f"wrote the table of {page}")
 
 
+def main(arguments=None):
+    options = parse(arguments)
+    if options.compare:
+        words, slower = compare.text(*map(read_results, options.compare))
+        print(words)
+        return 1 if slower else 0
+    older = read_results(options.against) if options.against else None  # before the long run
+    plan = PLANS[options.plan or "full"]
+    results = measure_all(options, plan)
+    keep(options, plan, results)
+    if older is None:
+        return 0
+    words, slower = compare.text(older, results)
+    print(f"\n{words}")
+    return 1 if slower else 0
+
+
 if __name__ == "__main__":
     try:
-        main()
-    except programs.ProgramError as error:
+        sys.exit(main())
+    except (ProgramError, store.SchemaError, OSError) as error:
         sys.exit(f"script/bench: {error}")

@@ -10,26 +10,25 @@ the same for less.
 """
 import argparse
 import datetime
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import layers  # noqa: E402
-import machine  # noqa: E402
-import programs  # noqa: E402
-from plans import ALPHAS, PATTERNS  # noqa: E402
+from cpu import layers  # noqa: E402
+from cpu.plans import ALPHAS, PATTERNS  # noqa: E402
+from harness import machine, store  # noqa: E402
+from harness.places import ROOT  # noqa: E402
+from harness.process import ProgramError, run_json  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 MARKS = (10, 50, 100, 200, 500, 1000)
 LIMIT_SECONDS = 86400  # none: every iteration is run
 
 
 def losses(bin_folder, layer, pattern, alpha, iterations, device):
-    done = programs.run(bin_folder, "sparsefw-bench-iteration", {
+    done = run_json(bin_folder, "sparsefw-bench-iteration", {
         "layer": layer, "pattern": pattern, "alpha": alpha, "device": device,
         "threads": os.cpu_count(), "iterations": iterations, "seconds": LIMIT_SECONDS,
         "marks": ",".join(map(str, MARKS))})
@@ -72,11 +71,11 @@ def main():
         for setting in compare(options.bin, layer, options.iterations, options.patterns):
             result["settings"].append(setting)
             if options.out:
-                options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                store.write(options.out, result)
 
 
 if __name__ == "__main__":
     try:
         main()
-    except programs.ProgramError as error:
+    except ProgramError as error:
         sys.exit(f"accuracy.py: {error}")

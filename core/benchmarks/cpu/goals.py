@@ -1,9 +1,10 @@
 """From measurements to goals: pure arithmetic, no clock, no files.
 
-A goal is a dict: what, where, against, wanted (text), value (None when it could not be formed),
-met (None likewise, and where a row is for comparison only), note.
+A goal is what harness.tables.goal makes.
 """
 from statistics import median
+
+from harness import tables
 
 GOAL_ALPHA = 0.9
 NOISE = 1.05  # "not slower" allows what two runs of the same thing differ by
@@ -85,8 +86,7 @@ def floor_factor(cell, ceiling, bandwidth_key):
 # --- the table ------------------------------------------------------------------------------
 
 def goal(what, where, against, wanted, value, met, note=""):
-    return {"what": what, "where": where, "against": against, "wanted": wanted, "value": value,
-            "met": None if value is None or met is None else bool(met), "note": note}
+    return tables.goal(what, where, wanted, value, met, note, against)
 
 
 def missing(what, where, against, wanted, note):

@@ -3,12 +3,13 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-import layers
-import programs
-from machine import thread_counts
-from plans import ALPHAS, PATTERNS
+from cpu import layers
+from cpu.plans import ALPHAS, PATTERNS
+from harness.machine import thread_counts
+from harness.places import PEERS
+from harness.process import LineProgram, run_json
 
-PEER = Path(__file__).resolve().parent.parent / "peers" / "pytorch_peer.py"
+PEER_SECONDS = 3600  # of one answer, and of its start: it keeps the limits of a case itself
 EARLY_MARKS = (10, 25, 50, 100, 150)
 GOAL_ALPHA = 0.9
 # What a user would set to be done soon: steps until the gap is a small part of the loss.
@@ -39,7 +40,7 @@ class Layers:
 
 def ceilings(bin_folder, plan, log):
     log("ceilings")
-    return [programs.run(bin_folder, "sparsefw-bench-ceilings",
+    return [run_json(bin_folder, "sparsefw-bench-ceilings",
                          {"threads": threads, **plan.ceilings}) for threads in thread_counts()]
 
 
@@ -54,7 +55,9 @@ def iterations(bin_folder, plan, layer_files, peer_python, log):
             with contextlib.ExitStack() as stack:
                 peer = None
                 if peer_python:
-                    peer = stack.enter_context(programs.Peer(peer_python, PEER, path, threads))
+                    peer = stack.enter_context(LineProgram(
+                        [peer_python, PEERS / "pytorch_peer.py", "--layer", path, "--threads",
+                         threads], PEER_SECONDS))
                     description = peer.description
                 for pattern in PATTERNS:
                     for alpha in ALPHAS:
@@ -85,12 +88,13 @@ def _peer_limit(plan, cell):
 
 
 def _run_peer(peer, plan, cell):
-    return peer.run(pattern=PATTERNS[cell["pattern"]], alpha=cell["alpha"],
-                    iterations=plan.iterations, seconds=_peer_limit(plan, cell))
+    return peer.ask({"pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
+                     "iterations": plan.iterations, "seconds": _peer_limit(plan, cell)},
+                    PEER_SECONDS)
 
 
 def _run_engine(bin_folder, plan, path, cell, marks):
-    result = programs.run(bin_folder, "sparsefw-bench-iteration", {
+    result = run_json(bin_folder, "sparsefw-bench-iteration", {
         "layer": path, "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
         "threads": cell["threads"], "iterations": plan.iterations,
         "marks": sorted({*EARLY_MARKS, *marks}), "seconds": _engine_limit(plan, cell),
@@ -100,7 +104,7 @@ def _run_engine(bin_folder, plan, path, cell, marks):
 
 def gram(bin_folder, plan, log):
     log("gram")
-    return [programs.run(bin_folder, "sparsefw-bench-gram", {"threads": threads, **plan.gram})
+    return [run_json(bin_folder, "sparsefw-bench-gram", {"threads": threads, **plan.gram})
             for threads in thread_counts()]
 
 
@@ -113,12 +117,12 @@ def time_to_loss(bin_folder, plan, layer_files, log):
                   "alpha": GOAL_ALPHA, "threads": thread_counts()[-1],
                   "iterations": plan.loss_iterations}
         log(f"time to loss {pattern}: open loop")
-        paper = programs.run(bin_folder, "sparsefw-bench-solve",
+        paper = run_json(bin_folder, "sparsefw-bench-solve",
                              {**common, "rule": "open-loop", "report-every": plan.loss_iterations})
         fast = {}
         for name, swaps in (("fast", True), ("fast_without_swaps", False)):
             log(f"time to loss {pattern}: {name}")
-            fast[name] = programs.run(bin_folder, "sparsefw-bench-solve",
+            fast[name] = run_json(bin_folder, "sparsefw-bench-solve",
                                       {**common, **FAST, "rel-gap": FAST_REL_GAP[swaps],
                                        "swaps": int(swaps), "target": paper["final_loss"]})
         results.append({"rows": rows, "cols": cols, "pattern": pattern, "alpha": GOAL_ALPHA,
@@ -132,7 +136,7 @@ def memory(bin_folder, plan, layer_files, log):
     for rows, cols in plan.goal_shapes:
         for swaps in (0, 1):
             log(f"memory {rows}x{cols} swaps {swaps}")
-            solve = programs.run(bin_folder, "sparsefw-bench-solve", {
+            solve = run_json(bin_folder, "sparsefw-bench-solve", {
                 "layer": layer_files.path(rows, cols), "pattern": PATTERNS["unstructured"],
                 "alpha": GOAL_ALPHA, "threads": thread_counts()[-1],
                 "iterations": plan.memory_iterations, "swaps": swaps})

@@ -1,9 +1,12 @@
 """Draws a results file: plot.py RESULTS.json OUT.png. Needs Matplotlib."""
 import json
 import sys
+from pathlib import Path
 
-import matplotlib
-import goals
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import matplotlib  # noqa: E402
+from cpu import goals  # noqa: E402
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of the backend)

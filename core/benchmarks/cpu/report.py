@@ -1,35 +1,9 @@
 """The results as text: for the terminal and for docs/benchmarks.md."""
-import goals as arithmetic
+from cpu import goals as arithmetic
+from harness import tables
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 QUIET_SHARE = 0.1  # of all cores in use by others, above which figures are marked as disturbed
-
-
-def _verdict(goal):
-    return {None: "–", True: "met", False: "not met"}[goal["met"]]
-
-
-def _number(value):
-    if value is None:
-        return "–"
-    return f"{value:.1e}" if 0 < abs(value) < 0.001 else f"{value:.3g}"
-
-
-def markdown(head, rows):
-    """A pipe table whose columns are aligned, so that it reads well as text too."""
-    table = [head, *rows]
-    widths = [max(len(str(row[i])) for row in table) for i in range(len(head))]
-    lines = ["| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)) + " |"
-             for row in table]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
-
-
-def goal_table(results):
-    head = ["what", "where", "against", "goal", "value", "", "note"]
-    return markdown(head, [[goal["what"], goal["where"], goal["against"], goal["wanted"],
-                            _number(goal["value"]), _verdict(goal), goal["note"]]
-                           for goal in results["goals"]])
 
 
 def iteration_table(results):
@@ -50,7 +24,7 @@ def iteration_table(results):
                      f"{mark['toggled_per_iteration'] / (cell['rows'] * cell['cols']):.2%}",
                      _ms(_floor(results, cell)), _ms(slow),
                      "–" if ratio is None else f"{ratio:.1f}x"])
-    return markdown(head, rows)
+    return tables.table(head, rows, markdown=True)
 
 
 def _key(cell):
@@ -97,7 +71,7 @@ def heading(results):
 
 
 def text(results):
-    parts = [heading(results), goal_table(results)]
+    parts = [heading(results), tables.goal_table(results["goals"], markdown=True)]
     if results.get("iterations"):
         parts.append("Milliseconds for one iteration:\n\n" + iteration_table(results))
     return "\n\n".join(parts)

@@ -1,4 +1,6 @@
 """The form of the results file: what every reader of docs/benchmarks/*.json may rely on."""
+from harness.store import SchemaError, require
+
 VERSION = 1
 NUMBER = (int, float)
 
@@ -24,37 +26,24 @@ MACHINE = {"processor": str, "cores": int, "load_average_at_start": list,
            "busy_at_start": NUMBER, "compiler": str}
 
 
-class SchemaError(ValueError):
-    pass
-
-
-def _check(value, keys, where):
-    for key, kinds in keys.items():
-        if key not in value:
-            raise SchemaError(f"{where} has no {key}")
-        wrong_bool = isinstance(value[key], bool) and kinds is not bool
-        if wrong_bool or not isinstance(value[key], kinds):
-            raise SchemaError(f"{where}.{key} has the wrong type: {value[key]!r}")
-
-
 def check(results):
     """Raises SchemaError, which names the first thing that is wrong."""
-    _check(results, TOP, "results")
+    require(results, TOP, "results")
     if results["schema"] != VERSION:
         raise SchemaError(f"schema must be {VERSION}; got {results['schema']}")
-    _check(results["machine"], MACHINE, "machine")
+    require(results["machine"], MACHINE, "machine")
     for section, keys in SECTIONS.items():
         for index, entry in enumerate(results.get(section, [])):
-            _check(entry, keys, f"{section}[{index}]")
+            require(entry, keys, f"{section}[{index}]")
     for index, cell in enumerate(results.get("iterations", [])):
         for run in cell["runs"]:
             for mark in run:
-                _check(mark, MARK, f"iterations[{index}] mark")
+                require(mark, MARK, f"iterations[{index}] mark")
     for entry in results.get("memory", []):
         if "unimplemented" not in entry:
-            _check(entry, SOLVE, "memory")
+            require(entry, SOLVE, "memory")
     for entry in results.get("time_to_loss", []):
-        _check(entry["paper"], SOLVE, "paper")
+        require(entry["paper"], SOLVE, "paper")
     for index, goal in enumerate(results["goals"]):
         if goal["value"] is None and goal["met"] is not None:
             raise SchemaError(f"goals[{index}] has a verdict without a value")

@@ -1,2 +1,2 @@
-"""The benchmarks of a GPU: what script/bench-gpu and script/gpu-check run. Standard library
+"""The engine of a GPU beside PyTorch on the same card: what script/bench-gpu runs. Standard library
 alone."""

@@ -12,7 +12,6 @@ that is not met is not a failure: the goals are those of one H200.
 """
 import argparse
 import datetime
-import json
 import platform
 import sys
 import time
@@ -20,9 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpu_suite import cases, goals, report, tools  # noqa: E402
-from gpu_suite.line_program import LineProgram, ProgramError  # noqa: E402
-from gpu_suite.measure import Bench, OutOfTime  # noqa: E402
+from gpu import cases, goals, report  # noqa: E402
+from gpu.measure import Bench, OutOfTime  # noqa: E402
+from harness import places, store  # noqa: E402
+from harness.process import LineProgram, ProgramError  # noqa: E402
 
 SCHEMA = 1
 NO_DEVICE = 3
@@ -44,12 +44,12 @@ def parse(arguments):
                         help="nothing but the model's 224 layers through a server")
     parser.add_argument("--streams", type=int, default=cases.STREAMS, metavar="N",
                         help="of the model: jobs at once on every device (%(default)s)")
-    parser.add_argument("--out", type=Path, default=tools.ROOT / "build/bench/gpu.json",
+    parser.add_argument("--out", type=Path, default=places.ROOT / "build/bench/gpu.json",
                         metavar="FILE", help="where the JSON goes")
     parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
     parser.add_argument("--seconds", type=float, default=3600, help="what does not fit is left out")
     parser.add_argument("--device", default="cuda", help="a backend, or a device such as cuda:1")
-    parser.add_argument("--bin", type=Path, default=tools.ROOT / "build/bin",
+    parser.add_argument("--bin", type=Path, default=places.ROOT / "build/bin",
                         help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not 1 <= options.streams <= 64:
@@ -69,7 +69,7 @@ def cases_of(options):
 def describe_device(options):
     """What the backend says that it is. Raises ProgramError where there is none."""
     program = LineProgram([options.bin / "sparsefw-bench-device", "--device", options.device], 60,
-                          tools.programs_environment())
+                          places.programs_environment())
     program.close()
     return program.description
 
@@ -77,26 +77,31 @@ def describe_device(options):
 def find_peer(options):
     if options.no_peer:
         return None, "--no-peer"
-    python, reason = tools.find_torch("cuda" if options.device.startswith("cuda") else "cpu")
+    python, reason = places.find_python("torch", log, cuda=options.device.startswith("cuda"))
     if reason:
         log(f"PyTorch SKIPPED: {reason}")
     return python, reason
 
 
-def measure(options, plan, python, seconds):
+def measure(options, plan, python, seconds, known):
+    """known(results): called whenever a case is done."""
     results = {"cases": [], "left_out": []}
     to_do = cases_of(options)
     with Bench(options.bin, options.device, seconds, log, python) as bench:
         try:
             if python and not options.model:
                 results["ceilings"] = bench.ceilings(plan)
+        except OutOfTime:
+            pass  # then there is none for a case, too
+        except ProgramError as error:
+            results["cases"].append({"measure": "ceilings", "error": str(error)})
+        try:
             while to_do:
                 results["cases"].append(bench.case(plan, *to_do[0]))
                 to_do.pop(0)
+                known(results)
         except OutOfTime:
             log(f"the time is over; {len(to_do)} cases are left out")
-        except ProgramError as error:
-            results["cases"].append({"measure": "ceilings", "error": str(error)})
         results["left_out"] = [cases.describe(*case) for case in to_do]
         results["engine"], results["peer"] = bench.engine, bench.peer
     return results
@@ -122,15 +127,19 @@ def main(arguments=None):
                "only_model": options.model,
                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                "system": platform.platform(), "peer_skipped": skipped}
-    results.update(measure(options, plan, python, options.seconds - (time.monotonic() - begin)))
-    results["engine"] = results["engine"] or engine
-    results["seconds"] = round(time.monotonic() - begin, 1)
-    results["goals"] = goals.all_goals(results, plan)
-    if not results["gpu_result"]:  # figures, but none that a GPU's goals are about
-        results["goals"] = [{**goal, "met": None} for goal in results["goals"]]
-    results["failures"] = goals.failures(results)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+    def known(found):
+        """Writes what there is so far: a run that is cut short has measured all of it."""
+        results.update(found)
+        results["engine"] = results.get("engine") or engine
+        results["seconds"] = round(time.monotonic() - begin, 1)
+        results["goals"] = goals.all_goals(results, plan)
+        if not results["gpu_result"]:  # figures, but none that a GPU's goals are about
+            results["goals"] = [{**goal, "met": None} for goal in results["goals"]]
+        results["failures"] = goals.failures(results)
+        store.write(options.out, results)
+
+    known(measure(options, plan, python, options.seconds - (time.monotonic() - begin), known))
     print(report.text(results), flush=True)
     log(f"wrote {options.out} after {results['seconds']} s")
     return 1 if results["failures"] else 0

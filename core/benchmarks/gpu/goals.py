@@ -1,7 +1,8 @@
 """What was measured, held against the goals of a GPU. Goals are those of one H200."""
 import statistics
 
-from gpu_suite import cases, model_figures
+from gpu import cases, model_figures
+from harness.tables import goal
 
 GOAL = {"pattern": "unstructured:0.6", "alpha": 0.9, "rule": "open-loop"}
 LOSS_TOLERANCE = 1e-4  # a goal
@@ -49,11 +50,6 @@ def against_peer(case, which):
 def select(results, **wanted):
     return [case for case in results["cases"] if "error" not in case
             and all(case.get(key) == value for key, value in wanted.items())]
-
-
-def goal(what, where, wanted, value, met, note=""):
-    return {"what": what, "where": where, "wanted": wanted, "value": value,
-            "met": met if value is not None else None, "note": note}
 
 
 def _headline(results, shape):

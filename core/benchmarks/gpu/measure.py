@@ -1,20 +1,20 @@
 """Runs the cases: layers in files, the engine's program and the PyTorch programs beside it."""
 import json
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from gpu_suite import cases
-from gpu_suite.line_program import LineProgram, ProgramError
-from gpu_suite.model_run import ModelRun
-from gpu_suite.tools import PEERS, programs_environment
+from gpu import cases
+from gpu.model_run import ModelRun
+from harness.places import PEERS, programs_environment
+from harness.process import LineProgram, ProgramError, TimedOut, run
 
-START_SECONDS = 120  # a program opens a layer of up to 1 GB, and the device
-LAYER_SECONDS = 120
-CEILINGS_SECONDS = 120
-SLACK_SECONDS = 60  # of a case, beyond the limit that its program keeps itself
+START_SECONDS = 60  # a program opens a layer of up to 1 GB, and the device
+LAYER_SECONDS = 60
+CEILINGS_SECONDS = 60
+SLACK_SECONDS = 15  # of a case, beyond the limit that its program keeps itself
+HANGS = 2  # cases without an answer, after which no more is asked of that program
 
 
 class OutOfTime(Exception):
@@ -29,8 +29,9 @@ class Bench:
         self._python = python
         self._deadline = time.monotonic() + budget_seconds
         self._folder = tempfile.TemporaryDirectory(prefix="sparsefw-bench-", dir=folder)
-        self._layers = {}  # shape -> path, or the error that there is none
+        self._layers = {}  # shape -> path
         self._running = {}  # (shape, which) -> LineProgram: of one shape at a time
+        self._hangs = {"engine": 0, "peer": 0}
         self._model = None  # ModelRun, or the error that there is none
         self.engine = self.peer = None  # what they said that they are
 
@@ -47,25 +48,14 @@ class Bench:
             self._layers.clear()
             path = Path(self._folder.name) / f"{shape[0]}x{shape[1]}.safetensors"
             self._log(f"layer {shape[0]}x{shape[1]}")
-            command = [self._bin / "sparsefw-bench-layer", "--rows", shape[0], "--cols", shape[1],
-                       "--out", path]
-            self._run(command, self._left(LAYER_SECONDS))
+            self._run([self._bin / "sparsefw-bench-layer", "--rows", shape[0], "--cols", shape[1],
+                       "--out", path], self._left(LAYER_SECONDS))
             self._layers[shape] = path
         return self._layers[shape]
 
-    def _run(self, command, seconds):
-        words = [str(word) for word in command]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=seconds,
-                                  env=programs_environment(), check=False)
-        except subprocess.TimeoutExpired:
-            raise ProgramError(f"{words[0]} took longer than {seconds:.0f} s") from None
-        except OSError as error:
-            raise ProgramError(str(error)) from None
-        if done.returncode != 0:
-            raise ProgramError(f"{words[0]} ended with status {done.returncode}: "
-                               f"{done.stderr.strip()[-2000:]}")
-        return done.stdout
+    @staticmethod
+    def _run(command, seconds):
+        return run(command, seconds, programs_environment()).out
 
     def _program(self, shape, which):
         """`which`: "engine" or "peer"."""
@@ -83,22 +73,21 @@ class Bench:
                        len(os.sched_getaffinity(0)), "--device", self._torch_device()]
             environment = None
         self._running[key] = LineProgram(command, self._left(START_SECONDS), environment)
-        if which == "engine":
-            self.engine = self._running[key].description
-        else:
-            self.peer = self._running[key].description
+        setattr(self, which, self._running[key].description)
         return self._running[key]
 
     def _torch_device(self):
         return "cuda" if self._device.startswith("cuda") else "cpu"
 
     def _ask(self, shape, which, request, limit):
-        """The answer; a program that failed is started anew by the next case."""
-        program = self._program(shape, which)
+        """The answer. A program that gave an error, or none, is started anew by the next case."""
+        if self._hangs[which] >= HANGS:
+            raise ProgramError(f"not run: {HANGS} cases of this program hung")
         try:
-            return program.ask(request, self._left(limit))
-        except ProgramError:
+            return self._program(shape, which).ask(request, self._left(limit))
+        except ProgramError as error:
             self._running.pop((shape, which), None)
+            self._hangs[which] += isinstance(error, TimedOut)
             raise
 
     def ceilings(self, plan):
@@ -118,13 +107,13 @@ class Bench:
         if self._python and request.get("peers"):
             result["peer"] = {precision: self._peer_case(plan, shape, request, precision)
                               for precision in request["peers"]}
+        asked = {key: value for key, value in request.items()
+                 if key not in ("peers", "schedule", "layers")}
+        if request["measure"] == "iterations":
+            asked["marks"] = self._marks(result)
+        limit = (request.get("seconds", plan.seconds) * (1 + request.get("repetitions", 1))
+                 + SLACK_SECONDS)
         try:
-            asked = {key: value for key, value in request.items()
-                     if key not in ("peers", "schedule", "layers")}
-            if request["measure"] == "iterations":
-                asked["marks"] = self._marks(result)
-            limit = (request.get("seconds", plan.seconds) * 2 * request.get("repetitions", 1)
-                     + SLACK_SECONDS)
             result.update(self._ask(shape, "engine", asked, limit))
         except ProgramError as error:
             result.update(self._error(error))

@@ -11,8 +11,8 @@ import re
 import time
 from pathlib import Path
 
-from gpu_suite.line_program import ProgramError
-from gpu_suite.server_program import PeakMemory, ServerProgram
+from harness.process import ProgramError
+from harness.server_program import PeakMemory, ServerProgram
 
 START_SECONDS = 60
 CALL_SECONDS = 120  # of one call of sparsefw-cli, an upload of up to 1 GB included

@@ -1,30 +1,7 @@
 """Tables for people."""
-from gpu_suite import goals, model_figures
-
-
-def table(head, rows, indent=""):
-    cells = [[str(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-             for row in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(indent + line for line in lines)
-
-
-def number(value):
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def verdict(goal):
-    return {True: "met", False: "not met", None: "-"}[goal["met"]]
-
-
-def goal_table(results):
-    return table(["what", "where", "goal", "value", "", "note"],
-                 [[goal["what"], goal["where"], goal["wanted"], number(goal["value"]),
-                   verdict(goal), goal["note"][:100]] for goal in results["goals"]])
+from gpu import goals, model_figures
+from harness import tables
+from harness.tables import table
 
 
 def iteration_table(results):
@@ -131,7 +108,7 @@ def text(results):
     if results.get("ceilings"):
         parts.append("\n".join(ceiling_lines(results["ceilings"])))
     parts.append("PyTorch: " + (results.get("peer_skipped") or str(results.get("peer"))))
-    parts += ["", goal_table(results)]
+    parts += ["", tables.goal_table(results["goals"])]
     if not results.get("only_model"):
         parts += ["", iteration_table(results), "", form_table(results), "", stage_table(results)]
     for case in goals.select(results, measure="model"):

@@ -2,14 +2,13 @@
 import datetime
 import json
 import re
-import signal
 import subprocess
 import threading
 import urllib.request
 from pathlib import Path
 
-from gpu_suite.line_program import ProgramError
-from gpu_suite.tools import programs_environment
+from harness.places import programs_environment
+from harness.process import ProgramError, kill, run, start
 
 READY = re.compile(r"^listening on (\S+:\d+) metrics on (\S+:\d+) device (\S+)")
 SERIES = re.compile(r"^sparsefw_(\w+)(?:\{(.*)\})? (\S+)$", re.M)
@@ -28,7 +27,7 @@ def metrics_in(text):
 
 class ServerProgram:
     """On loopback, on ports that the system chooses, with everything that it keeps under `folder`.
-    Close it: SIGTERM, and the process is waited for."""
+    Close it: SIGTERM, then SIGKILL."""
 
     def __init__(self, bin_folder, device, streams, folder, seconds):
         self._bin, self._environment = Path(bin_folder), programs_environment()
@@ -42,12 +41,11 @@ class ServerProgram:
                    "--fetch-grace", "0s", "--gpu-metrics-period", GPU_METRICS_PERIOD,
                    "--log-format", "json"]
         try:
-            self._process = subprocess.Popen([str(word) for word in command], text=True,
-                                             stdout=subprocess.PIPE, stderr=self._log,
-                                             env=self._environment)
-        except OSError as error:
+            self._process = start(command, text=True, stdout=subprocess.PIPE, stderr=self._log,
+                                  env=self._environment)
+        except ProgramError:
             self._log.close()
-            raise ProgramError(str(error)) from None
+            raise
         ready = self._ready(seconds)
         if not ready:
             said = self._said()
@@ -85,20 +83,13 @@ class ServerProgram:
     def cli(self, command, *arguments, seconds):
         """(standard output, standard error) of sparsefw-cli."""
         self.check()
-        words = [str(word) for word in (self._bin / "sparsefw-cli", command, "--server",
-                                        self.address, "--retry-for", "5s", *arguments)]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, check=False,
-                                  timeout=max(0.1, seconds), env=self._environment)
-        except subprocess.TimeoutExpired:
-            raise ProgramError(f"sparsefw-cli {command} took longer than {seconds:.0f} s") from None
-        except OSError as error:
-            raise ProgramError(str(error)) from None
-        if done.returncode != 0:
+            done = run([self._bin / "sparsefw-cli", command, "--server", self.address,
+                        "--retry-for", "5s", *arguments], seconds, self._environment)
+        except ProgramError:
             self.check()
-            raise ProgramError(f"sparsefw-cli {command} ended with status {done.returncode}: "
-                               f"{done.stderr.strip()[-800:]}")
-        return done.stdout, done.stderr
+            raise
+        return done.out, done.err
 
     def events(self):
         """What the log says since the last call: [{"event", "job", "seconds" (Unix), ...}]. The
@@ -137,15 +128,10 @@ class ServerProgram:
             pass
 
     def close(self):
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(DRAIN_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        """Its exit status: 0 where SIGTERM drained it."""
+        kill(self._process, grace=DRAIN_SECONDS)
         self._log.close()
+        return self._process.returncode
 
 
 class PeakMemory:
