@@ -44,6 +44,8 @@ def parse(arguments):
                         help="nothing but the model's 224 layers through a server")
     parser.add_argument("--streams", type=int, default=cases.STREAMS, metavar="N",
                         help="of the model: jobs at once on every device (%(default)s)")
+    parser.add_argument("--part", choices=("goal", "rest"),
+                        help="the goal's shape and the ways to update U alone, or the others")
     parser.add_argument("--out", type=Path, default=places.ROOT / "build/bench/gpu.json",
                         metavar="FILE", help="where the JSON goes")
     parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
@@ -63,7 +65,7 @@ def cases_of(options):
     plan = cases.PLANS[options.plan]
     if options.model:
         return cases.model_cases(plan, True, options.streams)
-    return cases.all_cases(plan, options.all, options.streams)
+    return cases.part_of(cases.all_cases(plan, options.all, options.streams), options.part)
 
 
 def describe_device(options):
@@ -102,6 +104,7 @@ def measure(options, plan, python, seconds, known):
                 known(results)
         except OutOfTime:
             log(f"the time is over; {len(to_do)} cases are left out")
+        results["part"] = options.part
         results["left_out"] = [cases.describe(*case) for case in to_do]
         results["engine"], results["peer"] = bench.engine, bench.peer
     return results

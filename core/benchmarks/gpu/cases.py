@@ -167,6 +167,13 @@ def all_cases(plan, every_layer=False, streams=STREAMS):
     return cases
 
 
+def part_of(found, part):
+    """Of all_cases: "goal", the goal's shape and the ways to update U in three precisions, or the
+    "rest"; None: all."""
+    count = len(PRECISIONS) + 3 * len(FORMS)
+    return {None: found, "goal": found[:count], "rest": found[count:]}[part]
+
+
 def describe(shape, request):
     """One line for people."""
     size = f"{shape[0]}x{shape[1]}" if shape else "no layer"

@@ -203,6 +203,9 @@ def failures(results):
             wrong.append(f"Gram sum of {case['dtype']} is {case['relative_error']:.2g} off")
     wrong += [f"model {case['schedule']}: no job ended in {case['seconds']:.0f} s"
               for case in select(results, measure="model") if not case["jobs"]]
+    wrong += [f"{case['capture_failures']} captures of the iteration failed: {case['measure']} "
+              f"{case.get('pattern', '')}"
+              for case in results["cases"] if case.get("capture_failures")]
     if not results.get("only_model") and not select(results, measure="iterations"):
         wrong.append("no iteration was measured")
     return wrong

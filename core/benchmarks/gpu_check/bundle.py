@@ -1,19 +1,20 @@
 """Packs everything that a machine with a GPU needs into one file."""
 import datetime
-import json
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
 from gpu_check import layout, libraries
 from gpu_check.layout import ROOT, Problem
+from harness import store
+from harness.process import run
 
 NAME = "sparsefw-gpu-check"
 LIMIT_BYTES = 64 << 20
 DEFAULT = ROOT / f"build/{NAME}.tar.gz"
-PLAIN = ["script/gpu-check", "script/gpu_check", "script/bench-gpu", "core/benchmarks/gpu_suite",
-         "core/benchmarks/peers", "docs/gpu-check.md", "LICENSE", str(layout.FIXTURE)]
+PLAIN = ["script/gpu-check", "script/bench-gpu", "core/benchmarks/gpu", "core/benchmarks/gpu_check",
+         "core/benchmarks/harness", "core/benchmarks/peers", "docs/gpu-check.md", "LICENSE",
+         str(layout.FIXTURE)]
 
 
 def _programs(without_cuda):
@@ -46,7 +47,7 @@ def _copy(files, folder):
 def _strip(files):
     """Only what no one reads from a trace of calls: names of functions stay."""
     for file in files:
-        subprocess.run(["strip", "--strip-debug", str(file)], check=False, capture_output=True)
+        run(["strip", "--strip-debug", file], 60, check=False)
 
 
 def stage(folder, without_cuda):
@@ -74,7 +75,7 @@ def stage(folder, without_cuda):
                 "glibc": libraries.glibc_needed(everything),
                 "cuda": (folder / "build/bin" / layout.MODULE).exists(),
                 "libraries": sorted(path.name for path in lib.iterdir())}
-    (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    store.write(folder / layout.MANIFEST, manifest)
     return manifest
 
 

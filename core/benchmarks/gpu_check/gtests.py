@@ -1,26 +1,42 @@
-"""The test programs: their cases on a device, plainly and under compute-sanitizer."""
-import concurrent.futures
+"""The test programs: their cases on a device, plainly and under compute-sanitizer. What is found
+is reported by item(name, ok, detail)."""
 import itertools
-import json
 import math
 import os
 import re
-import subprocess
-import tempfile
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
-from gpu_check.steps import StepFailed
+from harness.process import ProgramError, TimedOut, run
 
 SHARD_CASES = 50  # a program with more runs in several processes
+STALL_SECONDS = 25  # a test that says nothing for so long hangs
+ALONE_SECONDS = 10  # of a case that is run again
+FIRST_SHARE = 0.6  # of the time, for the first run of all of them
 SHAPE = re.compile(r"(?<!\d)(\d+)x(\d+)(?!\d)")
 SMALL = 4096  # weights of a layer that a sanitizer is through with in seconds
 SLOW = re.compile(r"Iterations|Thread|Stress|Large|Random|Memory|AtTheGap", re.IGNORECASE)
 CHUNK = 3  # cases of one process under a sanitizer
-CHUNK_SECONDS = 30
+CHUNK_SECONDS = 20
+HANGS = 2  # chunks that may hang under a sanitizer
 MOST_CASES = 36
 SANITIZER_ERROR = 97
 SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+EVENT = re.compile(r"^\[( RUN      |       OK |  FAILED  |  SKIPPED )\] (\S+?)(?:,| |$)", re.M)
+
+
+def outcomes(said):
+    """{case: ("passed", "failed", "skipped" or "unfinished", its output)} of a test's output."""
+    found, events = {}, list(EVENT.finditer(said))
+    for event, following in itertools.zip_longest(events, events[1:]):
+        kind, name = event[1].strip(), event[2]
+        if kind == "RUN":
+            text = said[event.end():following.start() if following else None]
+            found[name] = ("unfinished", " ".join(text.split())[:400])
+        elif name in found and found[name][0] == "unfinished":
+            state = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[kind]
+            found[name] = (state, found[name][1])
+    return found
 
 
 class Tests:
@@ -33,19 +49,13 @@ class Tests:
             self._tests = [{**test, "arguments": [f"--gtest_filter=*{device}*"]} for test in tests]
 
     def _command(self, test, *flags):
-        return [str(self._root / test["program"]), *test["arguments"], *flags]
+        return [self._root / test["program"], *test["arguments"], *flags]
 
     def cases(self, test):
-        try:
-            listed = subprocess.run(self._command(test, "--gtest_list_tests"), timeout=60,
-                                    capture_output=True, text=True, env=self._environment,
-                                    check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise StepFailed(f"{test['name']} does not start: {error}") from None
-        if listed.returncode != 0:
-            raise StepFailed(f"{test['name']} does not start: {listed.stderr.strip()[-500:]}")
+        """Names; ProgramError where the program does not start."""
+        listed = run(self._command(test, "--gtest_list_tests"), 20, self._environment).out
         names, suite = [], ""
-        for line in listed.stdout.splitlines():
+        for line in listed.splitlines():
             word = line.split("#")[0].strip()
             if line.startswith("  "):
                 names.append(suite + word)
@@ -53,76 +63,93 @@ class Tests:
                 suite = word
         return names
 
-    def run_all(self, seconds, workers):
-        """(how many passed, how many were skipped). Raises StepFailed with what went wrong."""
-        end = time.monotonic() + seconds
-        jobs = []
+    def _listed(self, item):
+        """[(test, cases)] of the programs that start."""
+        found = []
         for test in self._tests:
-            shards = max(1, min(workers, -(-len(self.cases(test)) // SHARD_CASES)))
-            jobs += [(test, shard, shards) for shard in range(shards)]
-        if not jobs:
-            raise StepFailed("no test has the label gpu")
-        with tempfile.TemporaryDirectory() as folder, \
-                concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            outcomes = list(pool.map(lambda job: self._shard(*job, Path(folder), end), jobs))
-        passed = sum(outcome["passed"] for outcome in outcomes)
-        skipped = sum(outcome["skipped"] for outcome in outcomes)
-        wrong = [line for outcome in outcomes for line in outcome["wrong"]]
-        facts = {"passed_tests": passed, "skipped_tests": skipped, "wrong": wrong,
-                 "programs": [test["name"] for test in self._tests]}
-        if wrong:
-            raise StepFailed(f"{passed} tests passed, {len(wrong)} went wrong: {wrong[0]}", **facts)
-        if passed == 0:
-            raise StepFailed("no test ran", **facts)
-        return facts
+            try:
+                found.append((test, self.cases(test)))
+            except ProgramError as error:
+                item(test["name"], False, str(error))
+        if not self._tests:
+            item("tests", False, "no test has the label gpu")
+        return found
 
-    def _shard(self, test, shard, shards, folder, end):
-        report = folder / f"{test['name']}-{shard}.json"
+    def run_all(self, seconds, workers, item):
+        """Every case; what failed, hung, or was not run since another one did, again and alone."""
+        end, begin = time.monotonic() + seconds, time.monotonic()
+        listed, jobs = self._listed(item), []
+        for test, names in listed:
+            shards = max(1, min(workers, -(-len(names) // SHARD_CASES)))
+            jobs += [(test, shard, shards, begin + FIRST_SHARE * seconds)
+                     for shard in range(shards)]
+        again = []
+        with ThreadPoolExecutor(workers) as pool:
+            said = list(pool.map(lambda job: self._shard(*job), jobs))
+        for test, names in listed:
+            mine = [one for job, one in zip(jobs, said) if job[0] is test]
+            found = {name: what for text, _ in mine for name, what in outcomes(text).items()}
+            states = [found.get(name, ("not run", ""))[0] for name in names]
+            counts = {state: states.count(state) for state in dict.fromkeys(states)}
+            again += [(test, name, *found.get(name, ("not run", "")))
+                      for name, state in zip(names, states) if state in ("failed", "unfinished",
+                                                                         "not run")]
+            ended = "; ".join(error for _, error in mine if error)
+            good = names and set(counts) <= {"passed"} and not ended
+            words = ", ".join(f"{count} {state}" for state, count in counts.items())
+            item(test["name"], bool(good), f"{words or 'no test ran'}{'; ' if ended else ''}{ended}")
+        self._alone(again, end, workers, item)
+
+    def _shard(self, test, shard, shards, end):
+        """(output, how it ended if not well)"""
         environment = {**self._environment, "GTEST_TOTAL_SHARDS": str(shards),
                        "GTEST_SHARD_INDEX": str(shard)}
-        outcome = {"passed": 0, "skipped": 0, "wrong": []}
         seconds = min(test["seconds"], end - time.monotonic())
         if seconds < 1:
-            outcome["wrong"].append(f"{test['name']}: no time was left for it")
-            return outcome
+            return "", "no time was left"
         try:
-            done = subprocess.run(self._command(test, f"--gtest_output=json:{report}"),
-                                  capture_output=True, text=True, timeout=seconds,
-                                  env=environment, errors="replace", check=False)
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode(errors="replace")
-            outcome["passed"] = said.count("[       OK ]")
-            running = said.rpartition("[ RUN      ]")[2].split()
-            outcome["wrong"].append(f"{test['name']} took longer than {seconds:.0f} s, in "
-                                    f"{running[0] if running else 'its start'}")
-            return outcome
-        if report.exists():
-            self._count(json.loads(report.read_text(encoding="utf-8")), test, outcome)
-        if done.returncode != 0 and not outcome["wrong"]:
-            end_of_output = " ".join((done.stdout + done.stderr).split()[-60:])
-            outcome["wrong"].append(f"{test['name']} ended with status {done.returncode}: "
-                                    f"{end_of_output}")
-        return outcome
+            done = run(self._command(test), seconds, environment, check=False,
+                       stall=STALL_SECONDS)
+        except TimedOut as late:
+            return late.said, "hung, or took too long"
+        except ProgramError as error:
+            return "", str(error)
+        # 1: cases failed, which their lines say.
+        return done.out, "" if done.code in (0, 1) else \
+            f"status {done.code}: {' '.join(done.err.split())[-300:]}"
 
-    @staticmethod
-    def _count(report, test, outcome):
-        for suite in report.get("testsuites", []):
-            for case in suite.get("testsuite", []):
-                name = f"{test['name']}: {suite['name']}.{case['name']}"
-                if case.get("failures"):
-                    said = " ".join(case["failures"][0].get("failure", "").split())[:300]
-                    outcome["wrong"].append(f"{name}: {said}")
-                elif case.get("result") == "SKIPPED":
-                    outcome["skipped"] += 1
-                elif case.get("status") == "RUN":
-                    outcome["passed"] += 1
+    def _alone(self, again, end, workers, item):
+        def once(one):
+            test, name, state, said = one
+            title = f"{test['name']}: {name}"
+            seconds = min(ALONE_SECONDS, end - time.monotonic())
+            if seconds < 1:
+                return title, state == "passed", f"{state}; no time to run it alone. {said}"
+            try:
+                done = run([self._root / test["program"], f"--gtest_filter={name}"], seconds,
+                           self._environment, check=False)
+                state_alone, said_alone = outcomes(done.out).get(name, ("not run", done.err[-300:]))
+            except TimedOut:
+                state_alone, said_alone = f"hangs for {seconds:.0f} s", ""
+            except ProgramError as error:
+                state_alone, said_alone = "not run", str(error)
+            # Not its fault that another one ended the program.
+            good = state == "not run" and state_alone == "passed"
+            return title, good, f"{state} with others, {state_alone} alone: {said_alone or said}"
+        # What failed by itself tells the most.
+        order = {"failed": 0, "unfinished": 1, "not run": 2}
+        again = sorted(again, key=lambda one: order[one[2]])
+        with ThreadPoolExecutor(workers) as pool:
+            for answer in pool.map(once, again):
+                item(*answer)
 
-    def small_cases(self):
+    def small_cases(self, item):
         """[(test, names)]: of every kind of case in turn one that a sanitizer is soon through
         with, so that whatever the time allows is spread over all of them."""
         kinds = {}
-        for number, test in enumerate(self._tests):
-            for name in self.cases(test):
+        listed = self._listed(item)
+        for number, (_, names) in enumerate(listed):
+            for name in names:
                 shape = SHAPE.search(name)
                 rows, cols = map(int, shape.groups()) if shape else (0, 0)
                 if rows * cols > SMALL or SLOW.search(name):
@@ -142,49 +169,52 @@ class Tests:
         for number, name in in_turn[:MOST_CASES]:
             if len(open_chunks.get(number, [])) in (0, CHUNK):
                 open_chunks[number] = []
-                chunks.append((self._tests[number], open_chunks[number]))
+                chunks.append((listed[number][0], open_chunks[number]))
             open_chunks[number].append(name)
-        by_program = [[chunk for chunk in chunks if chunk[0] is test] for test in self._tests]
+        by_program = [[chunk for chunk in chunks if chunk[0] is test] for test, _ in listed]
         return [chunk for row in itertools.zip_longest(*by_program) for chunk in row if chunk]
 
-    def sanitize(self, sanitizer, tool, seconds):
-        """Runs small cases until the time is over. Raises StepFailed with what the tool says; a
-        case that is too slow under it says nothing, and is only counted as not run."""
-        end = time.monotonic() + seconds
-        chunks = self.small_cases()
-        through = 0
+    def sanitize(self, sanitizer, tool, seconds, item):
+        """Small cases until the time is over. One that is too slow under the tool says nothing,
+        and is only counted as not run. Of cuBLAS neither the kernels are looked at, nor the calls
+        that it tries."""
+        end, through, hangs = time.monotonic() + seconds, 0, 0
+        chunks = self.small_cases(item)
         for test, names in chunks:
             left = end - time.monotonic()
-            if left < 1:
+            if left < 1 or hangs >= HANGS:
                 break
-            command = [sanitizer, "--tool", tool, "--error-exitcode", str(SANITIZER_ERROR),
-                       *self._command(test, "--gtest_filter=" + ":".join(names))]
+            command = [sanitizer, "--tool", tool, "--error-exitcode", SANITIZER_ERROR,
+                       "--kernel-name", "kns=sparsefw",
+                       *(["--report-api-errors", "no"] if tool == "memcheck" else []),
+                       self._root / test["program"], "--gtest_filter=" + ":".join(names)]
             try:
-                done = subprocess.run(command, capture_output=True, text=True,
-                                      timeout=min(left, CHUNK_SECONDS), env=self._environment,
-                                      errors="replace", check=False)
-            except subprocess.TimeoutExpired:
+                done = run(command, min(left, CHUNK_SECONDS), self._environment, check=False)
+            except TimedOut:
+                hangs += 1
                 continue
-            self._judge(tool, test, names, done)
+            except ProgramError as error:
+                item(f"{tool} {test['name']}", False, str(error))
+                break
+            wrong = self._wrong(done)
+            if wrong:
+                item(f"{tool} {test['name']} {':'.join(names)}", False, wrong)
             through += len(names)
         wanted = sum(len(names) for _, names in chunks)
-        if through == 0:
-            raise StepFailed(f"{tool} was through with none of {wanted} cases within "
-                             f"{seconds:.0f} s")
-        return {"cases": through, "cases_wanted": wanted}
+        item(tool, through > 0, f"through with {through} of {wanted} cases"
+             + (f", {hangs} chunks hung" if hangs else ""))
 
     @staticmethod
-    def _judge(tool, test, names, done):
-        output = done.stdout + done.stderr
+    def _wrong(done):
+        """None, or what the tool found."""
+        output = done.out + done.err
         found = SUMMARY.findall(output)
         errors = sum(int(number) for entry in found for number in entry[1:] if number)
-        if found and errors == 0 and done.returncode == 0:
-            return
+        if found and errors == 0 and done.code == 0:
+            return None
         lines = [line for line in output.splitlines() if line.startswith("=========")]
         said = " ".join(" ".join(lines or output.splitlines()[-10:]).split())[:1500]
-        what = f"{errors} errors" if errors else f"status {done.returncode}"
-        raise StepFailed(f"{tool}, {test['name']} {':'.join(names)}: {what}: {said}",
-                         output=output[-8000:])
+        return f"{f'{errors} errors' if errors else f'status {done.code}'}: {said}"
 
 
 def workers():

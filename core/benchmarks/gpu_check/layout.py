@@ -1,10 +1,12 @@
 """Where things are: the same in a built checkout and in an unpacked bundle, which is a checkout
 without sources and with the libraries in build/lib."""
 import json
-import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness import machine
+from harness.places import ROOT
+from harness.process import ProgramError, run
+
 MANIFEST = "gpu-check-bundle.json"
 MODULE = "libsparsefw_cuda.so"
 FIXTURE = Path("tests/fixtures/minilm")
@@ -30,12 +32,11 @@ def gpu_tests(root=ROOT):
     if known:
         return known["tests"]
     try:
-        listed = subprocess.run(["ctest", "--test-dir", str(root / "build"),
-                                 "--show-only=json-v1"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+        listed = run(["ctest", "--test-dir", root / "build", "--show-only=json-v1"], 60).out
+    except ProgramError as error:
         raise Problem(f"the tests of {root / 'build'} cannot be listed: {error}") from None
     tests = []
-    for test in json.loads(listed.stdout)["tests"]:
+    for test in json.loads(listed)["tests"]:
         properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
         if "gpu" not in properties.get("LABELS", []) or "command" not in test:
             continue
@@ -49,14 +50,4 @@ def gpu_tests(root=ROOT):
 
 def commit(root=ROOT):
     known = manifest(root)
-    if known:
-        return known["commit"]
-    try:
-        name = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, check=True,
-                              capture_output=True, text=True).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain"], cwd=root, check=True,
-                                 capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return name + ("+changes" if changed else "")
-
+    return known["commit"] if known else machine.commit(root)

@@ -1,9 +1,9 @@
 """Which shared libraries a program needs, and which of them a bundle brings along."""
 import re
-import subprocess
 from pathlib import Path
 
 from gpu_check.layout import Problem
+from harness.process import ProgramError, run
 
 # The target has its own glibc: it belongs to its loader and its kernel.
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|dl|rt|pthread|resolv|util|anl|nsl|nss_\w+|"
@@ -17,8 +17,8 @@ VERSION = re.compile(r"\bGLIBC_(\d+)\.(\d+)")
 
 def _output(command):
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
+        return run(command, 60).out
+    except ProgramError as error:
         raise Problem(f"{command[0]} failed: {error}") from None
 
 

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 GROUP = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+POLL_SECONDS = 0.2
 KILLED_SECONDS = 5  # what a killed process may take to end
 TEXT_LIMIT = 2000
 
@@ -43,7 +45,8 @@ def start(command, **options):
     """Popen, as the leader of a new process group. Raises ProgramError where it does not start."""
     words = [str(word) for word in command]
     try:
-        return subprocess.Popen(words, **GROUP, **options)
+        return subprocess.Popen(words, **({} if options.get("start_new_session") else GROUP),
+                                **options)
     except OSError as error:
         raise ProgramError(f"{words[0]} does not start: {error}") from None
 
@@ -83,21 +86,36 @@ def _text(file):
     return file.read().decode(errors="replace")
 
 
-def run(command, seconds, environment=None, check=True):
-    """Done. `check`: ProgramError unless it ends with status 0. Raises TimedOut."""
+def _await(process, seconds, out, stall):
+    """False when it is over time, or has written nothing for `stall` seconds."""
+    end = time.monotonic() + max(0.0, seconds)
+    size, changed = 0, time.monotonic()
+    while True:
+        now = time.monotonic()
+        try:
+            process.wait(max(0.0, min(end - now, POLL_SECONDS if stall else end - now)))
+            return True
+        except subprocess.TimeoutExpired:
+            now, found = time.monotonic(), os.fstat(out.fileno()).st_size
+            if found != size:
+                size, changed = found, now
+            if now >= end or (stall and now - changed >= stall):
+                return False
+
+
+def run(command, seconds, environment=None, check=True, stall=None):
+    """Done. `check`: ProgramError unless it ends with status 0. Raises TimedOut, also where the
+    program has written nothing for `stall` seconds."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = start(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                         env=environment)
         try:
-            process.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            kill(process)
-            raise TimedOut(f"{command[0]} took longer than {seconds:.0f} s",
-                           _text(out) + _text(err)) from None
-        except BaseException:
-            kill(process)
-            raise
-        kill(process)  # what it left behind
+            in_time = _await(process, seconds, out, stall)
+        finally:
+            kill(process)  # and what it left behind
+        if not in_time:
+            raise TimedOut(f"{command[0]} took longer than {seconds:.0f} s, or hung",
+                           _text(out) + _text(err))
         done = Done(process.returncode, _text(out), _text(err))
     if check and done.code != 0:
         said = done.err.strip() or done.out.strip() or "no message"
@@ -112,6 +130,49 @@ def run_json(bin_folder, name, flags, seconds=86400.0, environment=None):
         text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
         command += [f"--{flag}", text]
     return json.loads(run(command, seconds, environment).out)
+
+
+def json_lines(command, seconds, environment=None):
+    """Yields every object that a program prints, as soon as it is there. The program leads a
+    session of its own, which ends with it. Afterwards raises TimedOut, or ProgramError unless it
+    ended with status 0. A line that is no JSON is {"text": line}."""
+    end, lines = time.monotonic() + seconds, queue.Queue()
+    with tempfile.TemporaryFile() as errors:
+        process = start(command, start_new_session=True, stdin=subprocess.DEVNULL, text=True,
+                        stdout=subprocess.PIPE, stderr=errors, env=environment, errors="replace")
+        try:
+            threading.Thread(target=_read_lines, args=(process, lines), daemon=True).start()
+            while True:
+                try:
+                    line = lines.get(timeout=POLL_SECONDS)
+                except queue.Empty:
+                    if process.poll() is not None:
+                        break  # whoever still has the pipe is none of ours
+                    if time.monotonic() > end:
+                        raise TimedOut(f"took longer than {seconds:.0f} s") from None
+                    continue
+                if line is None:
+                    break
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    yield {"text": line.rstrip()}
+            try:
+                process.wait(max(KILLED_SECONDS, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise TimedOut(f"took longer than {seconds:.0f} s") from None
+        finally:
+            kill_session(process.pid)
+            kill(process)
+        if process.returncode != 0:
+            said = " ".join(_text(errors).split())[-TEXT_LIMIT:] or "no message"
+            raise ProgramError(f"ended with status {process.returncode}: {said}")
+
+
+def _read_lines(process, lines):
+    for line in process.stdout:
+        lines.put(line)
+    lines.put(None)
 
 
 class LineProgram:
@@ -129,7 +190,8 @@ class LineProgram:
             self._errors.close()
             raise
         self._lines = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=_read_lines, args=(self._process, self._lines),
+                         daemon=True).start()
         self.description = self._next(seconds)
 
     def ask(self, request, seconds):
@@ -143,11 +205,6 @@ class LineProgram:
             self.close()
             raise ProgramError(answer["error"])
         return answer
-
-    def _read(self):
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
 
     def _next(self, seconds):
         try:
