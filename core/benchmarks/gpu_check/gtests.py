@@ -22,14 +22,14 @@ HANGS = 2  # chunks that may hang under a sanitizer
 MOST_CASES = 36
 SANITIZER_ERROR = 97
 SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
-EVENT = re.compile(r"^\[( RUN      |       OK |  FAILED  |  SKIPPED )\] (\S+?)(?:,| |$)", re.M)
+EVENT = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?)(?:,| |$)", re.M)
 
 
 def outcomes(said):
     """{case: ("passed", "failed", "skipped" or "unfinished", its output)} of a test's output."""
     found, events = {}, list(EVENT.finditer(said))
     for event, following in itertools.zip_longest(events, events[1:]):
-        kind, name = event[1].strip(), event[2]
+        kind, name = event[1], event[2]
         if kind == "RUN":
             text = said[event.end():following.start() if following else None]
             found[name] = ("unfinished", " ".join(text.split())[:400])

@@ -1,4 +1,5 @@
 """The benchmarks of a GPU on a backend that needs none: the same programs, cases and arithmetic."""
+import dataclasses
 import json
 import subprocess
 import sys
@@ -6,13 +7,13 @@ import sys
 import pytest
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "core/benchmarks"))
-from gpu_suite import cases, goals, report  # noqa: E402
-from gpu_suite.line_program import LineProgram, ProgramError  # noqa: E402
+from gpu import cases, goals, report
+from gpu.measure import SLACK_SECONDS, Bench
+from harness.process import LineProgram, ProgramError
 
 
 def suite(bin_folder, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / "core/benchmarks/gpu_suite"), "--bin",
+    return subprocess.run([sys.executable, str(ROOT / "core/benchmarks/gpu"), "--bin",
                            str(bin_folder), *map(str, arguments)],
                           capture_output=True, text=True, check=False)
 
@@ -103,10 +104,33 @@ def program(bin_folder):
     ({"measure": "gram", "cols": "many"}, "type must be number"),
     ({}, "measure"),
     ([], "must be a JSON object")])
-def test_a_wrong_case_is_answered_and_ends_nothing(program, request_, words):
-    assert words in program.ask(request_, 30)["error"]
-    fine = program.ask({"measure": "gram", "cols": 8, "tokens": 16, "repetitions": 1}, 30)
-    assert fine["seconds"] > 0
+def test_a_wrong_case_is_answered(program, request_, words):
+    with pytest.raises(ProgramError, match=words):
+        program.ask(request_, 30)
+    assert program.ended  # an error may be one that spoils all later answers of the process
+
+
+def test_a_program_is_started_anew_after_an_error(bin_folder):
+    """As after a sticky error of CUDA: the next case must not be asked of the same process."""
+    with Bench(bin_folder, "cpu", 60, lambda line: None) as bench:
+        gram = {"measure": "gram", "cols": 8, "tokens": 16, "repetitions": 1, "dtype": "bf16"}
+        assert "dtype must be" in bench.case(cases.SMOKE, None, {**gram, "dtype": "int8"})["error"]
+        first = bench.engine
+        assert bench.case(cases.SMOKE, None, gram)["seconds"] > 0
+        assert bench.engine is not first
+
+
+def test_cases_that_hang_do_not_eat_the_time(tmp_path):
+    program = tmp_path / "sparsefw-bench-device"
+    program.write_text(f"#!/bin/sh\necho x >> {tmp_path}/starts\necho '{{}}'; exec sleep 60\n")
+    program.chmod(0o755)
+    case = {"measure": "gram", "dtype": "bf16"}
+    with Bench(tmp_path, "cpu", 60, lambda line: None) as bench:
+        errors = [bench.case(dataclasses.replace(cases.SMOKE, seconds=0.1 - SLACK_SECONDS / 2),
+                             None, case)["error"] for _ in range(4)]
+    assert ["did not answer" in error for error in errors] == [True, True, False, False]
+    assert "2 cases of this program hung" in errors[3]
+    assert (tmp_path / "starts").read_text() == "x\nx\n"
 
 
 def test_a_program_that_does_not_answer_is_ended():
@@ -193,3 +217,17 @@ def test_report_has_every_table():
     text = report.text(results)
     assert "ms/iteration" in text and "Left out for lack of time" in text and "FAILED" in text
     assert "NOT A GPU RESULT" not in text
+
+
+def test_parts_of_a_plan_are_the_whole():
+    every = cases.all_cases(cases.CHECK)
+    goal, rest = cases.part_of(every, "goal"), cases.part_of(every, "rest")
+    assert goal + rest == every and {shape for shape, _ in goal} == {cases.CHECK.goal_shape}
+    assert {request["measure"] for _, request in goal} == {"iterations", "forms"}
+    assert len(goal) == 3 + 15
+
+
+def test_captures_that_failed_are_failures():
+    results = results_of(case({10: 0.01}, capture_failures=2))
+    assert goals.failures(results) == ["2 captures of the iteration failed: iterations "
+                                       "unstructured:0.6"]

@@ -7,17 +7,17 @@ import sys
 
 import numpy as np
 import pytest
-import report
-import schema
 from conftest import ROOT
-from layers import write_layer, write_safetensors
-from plans import SMOKE
-from programs import ProgramError, run
+from cpu import schema
+from cpu.layers import write_layer, write_safetensors
+from cpu.plans import SMOKE
+from harness import tables
+from harness.process import ProgramError, run_json
 
 
 def suite(bin_folder, *arguments):
     return subprocess.run(
-        [sys.executable, str(ROOT / "core/benchmarks/suite"), "--bin", str(bin_folder),
+        [sys.executable, str(ROOT / "core/benchmarks/cpu"), "--bin", str(bin_folder),
          "--plan", "smoke", "--no-peer", "--no-install", *map(str, arguments)],
         capture_output=True, text=True, check=False)
 
@@ -47,7 +47,7 @@ def test_everything_is_measured_and_reported(bin_folder, tmp_path):
 def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, capsys):
     """Everything that a full run does, on the layers of the smallest one, in a folder of its own."""
     spec = importlib.util.spec_from_file_location(
-        "bench_main", ROOT / "core/benchmarks/suite/__main__.py")
+        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     monkeypatch.setattr(program, "ROOT", tmp_path)
@@ -60,8 +60,8 @@ def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, caps
     results = json.loads(written.read_text())
     schema.check(results)
     text = page.read_text()
-    assert f"(benchmarks/{written.name})" in text and report.goal_table(results) in text
-    assert report.goal_table(results) in capsys.readouterr().out
+    assert f"(benchmarks/{written.name})" in text and tables.goal_table(results["goals"], markdown=True) in text
+    assert tables.goal_table(results["goals"], markdown=True) in capsys.readouterr().out
 
 
 def test_one_measurement_alone(bin_folder, tmp_path):
@@ -78,14 +78,14 @@ def test_marks_limits_and_toggles_of_the_iteration_program(bin_folder, tmp_path)
     layer = tmp_path / "layer.safetensors"
     write_layer(layer, 32, 40)
     flags = {"layer": layer, "pattern": "per_row:0.5", "alpha": 0.5, "threads": 1}
-    result = run(bin_folder, "sparsefw-bench-iteration",
+    result = run_json(bin_folder, "sparsefw-bench-iteration",
                  {**flags, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2})
     assert [[mark["iterations"] for mark in marks] for marks in result["runs"]] == [[7, 20, 30]] * 2
     first, second = result["runs"]
     for a, b in zip(first, second):  # the same steps, whatever the clock did
         assert a["relaxed_loss"] == b["relaxed_loss"]
         assert a["toggled_per_iteration"] == b["toggled_per_iteration"]
-    limited = run(bin_folder, "sparsefw-bench-iteration",
+    limited = run_json(bin_folder, "sparsefw-bench-iteration",
                   {**flags, "iterations": 10**9, "seconds": 0.1})
     assert 1 <= limited["runs"][0][-1]["iterations"] < 10**9
 
@@ -94,12 +94,12 @@ def test_solve_program_reports_target_and_memory(bin_folder, tmp_path):
     layer = tmp_path / "layer.safetensors"
     write_layer(layer, 32, 40)
     flags = {"layer": layer, "pattern": "unstructured:0.6", "iterations": 40, "threads": 1}
-    free = run(bin_folder, "sparsefw-bench-solve", flags)
+    free = run_json(bin_folder, "sparsefw-bench-solve", flags)
     assert free["final_loss"] < free["warm_start_loss"] and free["seconds_to_target"] is None
     assert free["peak_resident_bytes"] >= free["resident_before_bytes"] > 0
-    reached = run(bin_folder, "sparsefw-bench-solve", {**flags, "target": free["final_loss"]})
+    reached = run_json(bin_folder, "sparsefw-bench-solve", {**flags, "target": free["final_loss"]})
     assert 0 < reached["seconds_to_target"] <= reached["seconds"]
-    never = run(bin_folder, "sparsefw-bench-solve", {**flags, "target": 0})
+    never = run_json(bin_folder, "sparsefw-bench-solve", {**flags, "target": 0})
     assert never["seconds_to_target"] is None
 
 
@@ -114,13 +114,13 @@ def test_programs_refuse_what_they_cannot_measure(bin_folder, tmp_path, flags, m
     write_safetensors(layer, {"weight": np.ones((4, 8)), "gram": np.eye(8)})
     flags = {key: layer if value == "LAYER" else value for key, value in flags.items()}
     with pytest.raises(ProgramError, match=message):
-        run(bin_folder, "sparsefw-bench-iteration", flags)
+        run_json(bin_folder, "sparsefw-bench-iteration", flags)
 
 
 def test_accuracy_compares_with_the_reference(bin_folder, tmp_path):
     out = tmp_path / "accuracy.json"
     done = subprocess.run(
-        [sys.executable, str(ROOT / "core/benchmarks/suite/accuracy.py"), "--bin", str(bin_folder),
+        [sys.executable, str(ROOT / "core/benchmarks/cpu/accuracy.py"), "--bin", str(bin_folder),
          "--rows", "64", "--cols", "48", "--iterations", "60", "--out", str(out)],
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
