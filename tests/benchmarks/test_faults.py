@@ -1,5 +1,5 @@
-"""Faults in a run of script/gpu-check on the emulated device: each still yields a full report that
-names it. The programs are the real ones; one of them is wrapped by a script that puts the fault in."""
+"""Faults in a run of script/gpu-check on the emulated device: each still yields a full report
+that names it. The programs are the real ones; a script around one of them puts the fault in."""
 import json
 import os
 import re
@@ -110,7 +110,7 @@ def test_a_hang_costs_its_own_limit_and_is_named(programs, bin_folder):
     status, result, _ = check(programs, bin_folder, "--only", "smoke", "--scale", 0.5)
     (item, detail), *more = failed(result, "smoke").items()
     assert status == 1 and not more
-    assert item == "iteration-2:4: 2:4 float32 vertex loss" and "took longer than" in detail
+    assert item == "iteration-2:4: 2:4 float32 pruned" and "took longer than" in detail
     after = [one["item"] for one in step(result, "smoke")["items"]]
     assert any(name.startswith("engine-2:4") for name in after)
 
@@ -156,7 +156,7 @@ def test_a_wrong_result_is_named(programs, bin_folder):
     status, result, end = check(programs, bin_folder, "--only", "smoke")
     assert status == 1
     (item, detail), *more = failed(result, "smoke").items()
-    assert not more and re.search("iteration-per_row:0.6: .* vertex loss", item)
+    assert not more and re.search("iteration-per_row:0.6: .* pruned", item)
     assert "off by" in detail and item in end
 
 

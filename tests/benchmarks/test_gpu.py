@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from conftest import ROOT
-
 from gpu import cases, goals, report
 from gpu.measure import SLACK_SECONDS, Bench
 from harness.process import LineProgram, ProgramError

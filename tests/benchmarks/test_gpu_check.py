@@ -288,8 +288,8 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
 @pytest.mark.parametrize("arguments", [["walk"], ["run", "--fast"], ["bundle", "a", "b"],
                                        ["run", "--only", "smoke,none"]])
 def test_usage(arguments, monkeypatch):
-    if arguments[0] == "bundle":
-        command = [sys.executable, str(ROOT / "core/benchmarks/gpu_check"), *arguments]  # builds nothing
+    if arguments[0] == "bundle":  # the script would build first
+        command = [sys.executable, str(ROOT / "core/benchmarks/gpu_check"), *arguments]
     else:
         command = [str(ROOT / "script/gpu-check"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

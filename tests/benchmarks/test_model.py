@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from conftest import ROOT
-
 from gpu import cases, goals, model_figures, report
 from gpu.model_run import ModelRun, job_flags
 from harness.process import ProgramError

@@ -1,4 +1,4 @@
-"""The engine's relaxed loss against the reference engine's (dense, float64), iteration by iteration.
+"""The relaxed loss of the engine against the reference engine's (dense, float64), by iteration.
 
 Usage: accuracy.py [--bin DIR] [--rows N] [--cols N] [--iterations N] [--patterns A,B] [--out FILE]
 

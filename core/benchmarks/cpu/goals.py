@@ -204,7 +204,8 @@ def gram_goals(results):
     rows = []
     for entry in results.get("gram") or []:
         threads = entry["threads"]
-        where = f"{entry['tokens']} tokens of {entry['cols']}, {threads} thread" + "s" * (threads > 1)
+        where = (f"{entry['tokens']} tokens of {entry['cols']}, {threads} thread"
+                 + "s" * (threads > 1))
         rate = entry["ssyrk_seconds"] / entry["f32_seconds"]
         speed = entry["flops"] / entry["f32_seconds"] / 1e9
         rows.append(goal("Gram sum of fp32", where, "ssyrk", wanted, rate, rate >= GRAM_RATE,

@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import matplotlib  # noqa: E402
+
 from cpu import goals  # noqa: E402
 
 matplotlib.use("Agg")

@@ -65,7 +65,8 @@ QUICK = Plan("quick", (2048, 2048), (), (512, 2048), goal_iterations=500, repeti
                     ("o", (2048, 2048))), model_blocks=1, model_seconds=20)
 # The least that goes through every part: for tests and for backends that are no GPU.
 SMOKE = Plan("smoke", (64, 48), ((48, 64),), (16, 48), goal_iterations=60, iterations=40,
-             peer_iterations=20, form_iterations=20, seconds=1, repetitions=1, gram_cols=(48,), gram_tokens=128,
+             peer_iterations=20, form_iterations=20, seconds=1, repetitions=1, gram_cols=(48,),
+             gram_tokens=128,
              ceilings=("--size", "64", "--copy-mib", "8", "--cols", "48", "--tokens", "128"),
              block=(("q", (64, 48)), ("gate", (64, 48)), ("down", (48, 64))), model_seconds=30)
 PLANS = {plan.name: plan for plan in (FULL, CHECK, QUICK, SMOKE)}

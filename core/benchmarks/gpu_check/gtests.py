@@ -97,7 +97,8 @@ class Tests:
             ended = "; ".join(error for _, error in mine if error)
             good = names and set(counts) <= {"passed"} and not ended
             words = ", ".join(f"{count} {state}" for state, count in counts.items())
-            item(test["name"], bool(good), f"{words or 'no test ran'}{'; ' if ended else ''}{ended}")
+            item(test["name"], bool(good),
+                 f"{words or 'no test ran'}{'; ' if ended else ''}{ended}")
         self._alone(again, end, workers, item)
 
     def _shard(self, test, shard, shards, end):

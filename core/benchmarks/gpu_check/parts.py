@@ -9,9 +9,9 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from gpu_check import gtests, layout, service
 from harness import places

@@ -12,6 +12,7 @@ from harness.server_program import ServerProgram
 
 START_SECONDS = 30
 CASE_SECONDS = 20
+DRAIN_SECONDS = 10
 SMALL = "encoder.layer.5.attention.output.dense"  # 384x384: its loss is formed again here
 WIDE = "activations/encoder.layer.2.output.dense"  # its Gram matrix is summed by the server
 LINE_SEARCH = ("--step-rule", "line-search", "--iterations", "200")
@@ -141,5 +142,5 @@ def run(bin_folder, fixture, device, seconds, item, cases=CASES, compare=True, s
         except (ProgramError, OSError) as error:
             item("server", False, str(error))
         finally:
-            code = server.close()
+            code = server.close(min(DRAIN_SECONDS, left()))
             item("drain", code == 0, f"the server ended with status {code}")

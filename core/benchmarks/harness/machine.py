@@ -56,7 +56,8 @@ def _cache_sizes():
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind = (index / "type").read_text().strip()
         if kind != "Instruction":
-            sizes["L" + (index / "level").read_text().strip()] = (index / "size").read_text().strip()
+            level = (index / "level").read_text().strip()
+            sizes[f"L{level}"] = (index / "size").read_text().strip()
     return sizes
 
 

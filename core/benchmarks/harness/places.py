@@ -74,7 +74,7 @@ def _package_folders():
     return [f"{packages}/nvidia/cu13/lib", f"{packages}/nvidia/cublas/lib"]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def cuda_folders():
     """Of the driver and of cuBLAS, as far as the loader does not look there by itself."""
     toolkit = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib"]

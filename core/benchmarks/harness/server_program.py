@@ -127,9 +127,9 @@ class ServerProgram:
         except OSError:
             pass
 
-    def close(self):
+    def close(self, seconds=DRAIN_SECONDS):
         """Its exit status: 0 where SIGTERM drained it."""
-        kill(self._process, grace=DRAIN_SECONDS)
+        kill(self._process, grace=seconds)
         self._log.close()
         return self._process.returncode
 
