@@ -38,6 +38,16 @@ target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
 target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
+# The kernels one by one, as script/gpu-check runs them on a device.
+if(TARGET sparsefw_bench_support)
+  include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke.cmake)
+  add_executable(sparsefw-bench-smoke-on-host ${SPARSEFW_SMOKE_SOURCES})
+  set_target_properties(sparsefw-bench-smoke-on-host PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(sparsefw-bench-smoke-on-host PRIVATE
+    sparsefw::options sparsefw_bench_support sparsefw::cuda_engine_on_host sparsefw::core)
+endif()
+
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
 sparsefw_test(cuda_staged_upload_test SOURCES cuda/cuda_staged_upload_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
