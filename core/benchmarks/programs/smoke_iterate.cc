@@ -40,8 +40,8 @@ std::vector<BitWord> Bits(int64_t rows, int64_t cols, int64_t stride, const Choo
 }
 
 template <typename Real>
-cuda::Iterate<Real> ShapeOf(const Pattern& pattern, int64_t rows, int64_t cols) {
-  cuda::Iterate<Real> it;
+cuda::IterateView<Real> ShapeOf(const Pattern& pattern, int64_t rows, int64_t cols) {
+  cuda::IterateView<Real> it;
   it.rows = rows;
   it.cols = cols;
   it.stride = cuda::StrideOf(cols);
@@ -110,10 +110,10 @@ SmokeIterate<Real>::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t c
                  d_window_.data(), d_inside_.data()};
   it_.partial = d_partial_.data();
   it_.row_sums = d_row_sums_.data();
-  start_.iteration = 3;
-  start_.relaxed_loss = 100;
-  start_.vertex_sum = 0.25;
-  start_.step_size = 0.125;
+  start_.recurrence.iteration = 3;
+  start_.recurrence.relaxed_loss = 100;
+  start_.scale.vertex_sum = 0.25;
+  start_.recurrence.step_size = 0.125;
   d_weights_.Set(weights_);
   d_gram_.Set(gram_);
   d_fixed_.Set(fixed_);
@@ -128,7 +128,7 @@ void SmokeIterate<Real>::Reset() {
   d_previous_.Set(previous_);
   d_vertex_.Set(vertex_);
   d_state_.Set({start_});
-  d_window_.Set({cuda::ScoreWindow{}});
+  d_window_.Set({cuda::WindowPass{}});
 }
 
 template <typename Real>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/benchmarks/programs/smoke.h"
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "sparsefw/pattern.h"
 
 namespace sparsefw::bench {
@@ -23,7 +23,7 @@ class SmokeIterate {
   // Everything as it was made, the state that of iteration 3.
   void Reset();
 
-  const cuda::Iterate<Real>& it() const { return it_; }
+  const cuda::IterateView<Real>& it() const { return it_; }
   int64_t stride() const { return it_.stride; }
   // D(vertex), padded, by the words of a vertex.
   std::vector<double> Pruned(const std::vector<cuda::BitWord>& vertex) const;
@@ -40,18 +40,18 @@ class SmokeIterate {
   std::vector<Real> weights_, gram_, product_, vertex_product_;
   std::vector<cuda::BitWord> fixed_, previous_, vertex_;
   std::vector<float> saliency_;
-  cuda::IterationState start_;
+  cuda::StepState start_;
   DeviceValues<Real> d_weights_, d_gram_, d_product_, d_vertex_product_, d_entries_, d_out_;
   DeviceValues<cuda::BitWord> d_fixed_, d_previous_, d_vertex_, d_inside_, d_mask_;
   DeviceValues<float> d_saliency_;
-  DeviceValues<cuda::IterationState> d_state_;
-  DeviceValues<cuda::ScoreWindow> d_window_;
+  DeviceValues<cuda::StepState> d_state_;
+  DeviceValues<cuda::WindowPass> d_window_;
   DeviceValues<cuda::Selection> d_selection_;
   DeviceValues<unsigned> d_histogram_;
   DeviceValues<double> d_partial_, d_row_sums_;
 
  private:
-  cuda::Iterate<Real> it_;
+  cuda::IterateView<Real> it_;
 };
 
 }  // namespace sparsefw::bench

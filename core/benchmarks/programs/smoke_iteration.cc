@@ -14,7 +14,7 @@ namespace sparsefw::bench {
 namespace {
 
 using cuda::BitWord;
-using cuda::IterationState;
+using cuda::StepState;
 
 constexpr int64_t kBatch = 4;
 constexpr int kReplays = 20;
@@ -58,7 +58,7 @@ class Kernels {
     const std::vector<double> product = at_.Product(pruned);
     std::transform(product.begin(), product.end(), at_.vertex_product_.begin(),
                    [](double value) { return static_cast<Real>(value); });
-    at_.start_.vertex_loss = at_.Inner(pruned, at_.vertex_product_);
+    at_.start_.recurrence.vertex_loss = at_.Inner(pruned, at_.vertex_product_);
     at_.Reset();
   }
 
@@ -72,7 +72,7 @@ class Kernels {
             const double expected = at_.Bit(at_.previous_, i) ? 1 : 0;
             off += std::abs(static_cast<double>(entries[static_cast<size_t>(i)]) - expected);
           }
-          return Verdict{off + std::abs(at_.d_state_.Front().decay - 1), 0};
+          return Verdict{off + std::abs(at_.d_state_.Front().scale.decay - 1), 0};
         });
     Run(
         "pruned",
@@ -103,13 +103,15 @@ class Kernels {
     Run(
         "take step", [this](auto stream) { return cuda::LaunchTakeStep(it(), stream); },
         [this] {
-          IterationState expected = at_.start_;
+          StepState expected = at_.start_;
           const double eta = cuda::ChooseStep<Real>(expected);
-          cuda::MoveLoss(expected, eta);
-          const IterationState state = at_.d_state_.Front();
-          return Compare(
-              {state.step_size, state.relaxed_loss, static_cast<double>(state.iteration)},
-              {eta, expected.relaxed_loss, static_cast<double>(expected.iteration)}, 1e-14);
+          TakeStep(expected.recurrence, eta);
+          const StepState state = at_.d_state_.Front();
+          return Compare({state.recurrence.step_size, state.recurrence.relaxed_loss,
+                          static_cast<double>(state.recurrence.iteration)},
+                         {eta, expected.recurrence.relaxed_loss,
+                          static_cast<double>(expected.recurrence.iteration)},
+                         1e-14);
         });
     Run(
         "move", [this](auto stream) { return cuda::LaunchMove(it(), stream); },
@@ -139,8 +141,8 @@ class Kernels {
         [this](auto stream) { return cuda::LaunchFinishStep(it(), stream); },
         [this] {
           const std::vector<double> pruned = at_.Pruned(at_.d_vertex_.Get());
-          return Compare({at_.d_state_.Front().vertex_inner}, {at_.Inner(pruned, at_.product_)},
-                         1e-9);
+          return Compare({at_.d_state_.Front().recurrence.vertex_inner},
+                         {at_.Inner(pruned, at_.product_)}, 1e-9);
         });
     smoke_.Kernel(
         name_ + "round",
@@ -168,7 +170,8 @@ class Kernels {
           return cuda::LaunchFinishCompare(it(), true, stream);
         },
         [this] {
-          return Compare({at_.d_state_.Front().relaxed_loss}, {at_.start_.vertex_loss}, 1e-10);
+          return Compare({at_.d_state_.Front().recurrence.relaxed_loss},
+                         {at_.start_.recurrence.vertex_loss}, 1e-10);
         });
   }
 
@@ -176,7 +179,7 @@ class Kernels {
   void Batch() {
     if (!cuda::CanBatchRows(it())) return;
     std::vector<Real> expected;
-    IterationState state;
+    StepState state;
     const auto begin = [this] {
       at_.Reset();
       OrDie(cuda::LaunchBeginIteration(it(), nullptr));
@@ -193,10 +196,11 @@ class Kernels {
         name_ + "batch of rows", begin,
         [this](auto stream) { return cuda::LaunchRowBatch(it(), kBatch, stream); },
         [&] {
-          const IterationState actual = at_.d_state_.Front();
-          return Worst({Compare(AsDoubles(at_.d_product_.Get()), AsDoubles(expected), 1e-4),
-                        Compare({actual.relaxed_loss}, {state.relaxed_loss}, 1e-4),
-                        Exactly(actual.iteration - state.iteration)});
+          const StepState actual = at_.d_state_.Front();
+          return Worst(
+              {Compare(AsDoubles(at_.d_product_.Get()), AsDoubles(expected), 1e-4),
+               Compare({actual.recurrence.relaxed_loss}, {state.recurrence.relaxed_loss}, 1e-4),
+               Exactly(actual.recurrence.iteration - state.recurrence.iteration)});
         });
   }
 
@@ -219,11 +223,11 @@ class Kernels {
           }
           return absl::OkStatus();
         },
-        [this] { return Exactly(at_.d_state_.Front().iteration - kReplays); });
+        [this] { return Exactly(at_.d_state_.Front().recurrence.iteration - kReplays); });
   }
 
  private:
-  const cuda::Iterate<Real>& it() const { return at_.it(); }
+  const cuda::IterateView<Real>& it() const { return at_.it(); }
 
   void Run(const std::string& name, const Smoke::Launch& launch,
            const std::function<Verdict()>& check) {
@@ -240,8 +244,8 @@ class Kernels {
   int64_t Toggled() const { return Different(at_.previous_, at_.vertex_); }
 
   Verdict Loss(const std::vector<BitWord>& vertex, const std::vector<Real>& product, double limit) {
-    return Compare({at_.d_state_.Front().vertex_loss}, {at_.Inner(at_.Pruned(vertex), product)},
-                   limit);
+    return Compare({at_.d_state_.Front().recurrence.vertex_loss},
+                   {at_.Inner(at_.Pruned(vertex), product)}, limit);
   }
 
   Verdict TookVertex() {
@@ -262,7 +266,7 @@ class Kernels {
     std::vector<double> expected = AsDoubles(at_.product_);
     for (size_t i = 0; i < expected.size(); ++i) {
       const double to = static_cast<double>(at_.vertex_product_[i]);
-      expected[i] += at_.start_.step_size * (to - expected[i]);
+      expected[i] += at_.start_.recurrence.step_size * (to - expected[i]);
     }
     return Compare(AsDoubles(at_.d_product_.Get()), expected, kRounding<Real>);
   }

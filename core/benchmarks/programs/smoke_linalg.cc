@@ -66,19 +66,29 @@ template <typename Real>
 void DenseOf(Smoke& smoke, const std::string& name, int64_t rows, int64_t cols,
              ProductPrecision precision, double limit) {
   const std::vector<double> a = RandomValues(rows * cols, 1);
-  const std::vector<double> b = RandomValues(cols * cols, 2);
+  std::vector<double> b = RandomValues(cols * cols, 2);
+  for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      b[static_cast<size_t>(i * cols + j)] = b[static_cast<size_t>(j * cols + i)];
+    }
+  }
+  if (cuda::StrideOf(cols) != cols) Die("the products need rows without padding");
   DeviceValues<Real> on_a(As<Real>(a));
   DeviceValues<Real> on_b(As<Real>(b));
   DeviceValues<Real> on_c(rows * cols);
   smoke.Begin(name);
-  const cuda::DenseProduct product = OrDie(cuda::DenseProduct::Create(nullptr));
+  const cuda::CublasLibrary* library = OrDie(cuda::CublasLibrary::Open());
+  cublasHandle_t handle = nullptr;
+  OrDie(cuda::ToStatus(library->create(&handle), "cublasCreate"));
+  const cuda::DenseProduct product(*library, handle);
   smoke.Kernel(
       name, nullptr,
       [&](cudaStream_t) {
-        return product.Multiply<Real>(rows, cols, cols, on_a.data(), cols, on_b.data(), cols,
-                                      on_c.data(), cols, precision);
+        return product.MultiplyBySymmetric<Real>(rows, cols, cols, on_a.data(), on_b.data(),
+                                                 on_c.data(), precision);
       },
       [&] { return Compare(AsDoubles(on_c.Get()), HostProduct(a, b, rows, cols, cols), limit); });
+  OrDie(cuda::ToStatus(library->destroy(handle), "cublasDestroy"));
 }
 
 template <typename T>
