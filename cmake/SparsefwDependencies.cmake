@@ -1,4 +1,5 @@
 # Everything comes from Debian's packages; script/bootstrap installs them.
+find_package(Threads REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(TBB CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)

@@ -56,6 +56,7 @@ if(SPARSEFW_BUILD_SERVER)
     # Where the programs look for it: core/src/backends/cuda_module.cc.
     install(TARGETS sparsefw_cuda LIBRARY DESTINATION lib/sparsefw COMPONENT runtime)
   endif()
+  install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/sparsefw COMPONENT runtime)
   set(_completion ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/sparsefw-cli.bash)
   if(EXISTS ${_completion})
     install(FILES ${_completion} RENAME sparsefw-cli COMPONENT runtime

@@ -16,10 +16,9 @@ endif()
 add_library(sparsefw_options INTERFACE)
 add_library(sparsefw::options ALIAS sparsefw_options)
 target_compile_features(sparsefw_options INTERFACE cxx_std_20)
-# The same options for all: a precompiled header is good for no others.
-set(THREADS_PREFER_PTHREAD_FLAG ON)
-find_package(Threads REQUIRED)
-target_link_libraries(sparsefw_options INTERFACE Threads::Threads)
+# Some of the libraries used ask for -pthread, some do not. All sources get it: a precompiled header
+# fits only those that are compiled with the same options.
+target_compile_options(sparsefw_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-pthread>)
 set(CMAKE_CXX_EXTENSIONS OFF)
 target_include_directories(sparsefw_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(sparsefw_options INTERFACE

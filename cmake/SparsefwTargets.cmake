@@ -19,6 +19,7 @@ function(sparsefw_library name)
   add_library(sparsefw_${name} STATIC ${arg_SOURCES})
   add_library(sparsefw::${name} ALIAS sparsefw_${name})
   set_target_properties(sparsefw_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(sparsefw_${name} PUBLIC cxx_std_20)  # of those who install it too
   target_link_libraries(sparsefw_${name} PUBLIC ${arg_LIBRARIES}
                         PRIVATE $<BUILD_INTERFACE:sparsefw::options> ${arg_PRIVATE_LIBRARIES})
   if(SPARSEFW_GRPC_SOURCES)
@@ -82,6 +83,9 @@ function(sparsefw_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_TIMEOUT GREATER 300)
+    set_tests_properties(${name} PROPERTIES COST 90)  # the long ones start first
+  endif()
   if(tsan IN_LIST arg_LABELS)
     add_dependencies(sparsefw_tsan_tests ${name})
   endif()

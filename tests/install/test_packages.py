@@ -60,9 +60,16 @@ def owner(library):
 
 
 def provided(package):
-    """The package and what it provides, such as libblas.so.3 for libopenblas0-pthread."""
+    """The package and its other names: libspdlog1.10 is also libspdlog1.10-fmt9."""
     field = run("dpkg-query", "-W", "-f", "${Provides}", package)
-    return {package} | {re.sub(r"[ (].*", "", part.strip()) for part in field.split(",")}
+    return {package} | {re.sub(r"[ (].*", "", part.strip()) for part in field.split(",")} - {""}
+
+
+def alternatives(package):
+    """Packages of which it needs one: libopenblas0 stands for libopenblas0-pthread, -openmp, ..."""
+    field = run("dpkg-query", "-W", "-f", "${Depends}", package)
+    return {re.sub(r"[ (:].*", "", part.strip())
+            for choice in field.split(",") if "|" in choice for part in choice.split("|")}
 
 
 def test_files(packages, root):
@@ -82,6 +89,8 @@ def test_files(packages, root):
 
 def test_depends_names_every_library(packages, root):
     named = depends(packages["sparsefw"])
+    for package in list(named):
+        named |= alternatives(package)
     for program in ("sparsefw-server", "sparsefw-cli"):
         for library in libraries(root / "usr/bin" / program):
             package = owner(library)
