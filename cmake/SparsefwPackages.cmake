@@ -4,6 +4,7 @@ if(NOT SPARSEFW_BUILD_SERVER)
 endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME sparsefw)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "sparse masks for linear layers, over gRPC")
 set(CPACK_PACKAGE_VENDOR "SparseFW maintainers")
 set(CPACK_PACKAGE_CONTACT "SparseFW maintainers <maintainers@sparsefw.invalid>")
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
@@ -24,11 +25,11 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME sparsefw)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "pruning server for linear layers and its command line
- sparsefw-server takes the weights and the Gram matrix (or activations) of a
- linear layer over gRPC and answers with a sparse mask that loses little and a
- lower bound of what any mask must lose. sparsefw-cli submits and watches jobs.
- Jobs run on the CPU, or on an NVIDIA GPU where there is a driver.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
+"sparsefw-server takes the weights and the Gram matrix (or activations) of a
+linear layer over gRPC and answers with a sparse mask that loses little and a
+lower bound of what any mask must lose. sparsefw-cli submits and watches jobs.
+Jobs run on the CPU, or on an NVIDIA GPU where there is a driver.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA
     ${PROJECT_SOURCE_DIR}/deploy/debian/postinst ${PROJECT_SOURCE_DIR}/deploy/debian/prerm
     ${PROJECT_SOURCE_DIR}/deploy/debian/postrm ${PROJECT_SOURCE_DIR}/deploy/debian/conffiles)
@@ -38,9 +39,9 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 # What SparseFWConfig.cmake looks for.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libabsl-dev, libgrpc++-dev, libhwy-dev, libisal-dev, libopenblas-dev, libprotobuf-dev, libtbb-dev, pkg-config, protobuf-compiler, protobuf-compiler-grpc")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "pruning of linear layers: C++ headers and libraries
- Static libraries and headers of the SparseFW solver (sparsefw::core) and of
- the client of its server (sparsefw::client), with the CMake package SparseFW.")
+set(CPACK_COMPONENT_DEV_DESCRIPTION
+"Static libraries and headers of the SparseFW solver (sparsefw::core) and of
+the client of its server (sparsefw::client), with the CMake package SparseFW.")
 
 # What only packages hold: changelog and copyright in Debian's format.
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/PackageDocs.cmake)
