@@ -57,11 +57,11 @@ if(SPARSEFW_BUILD_SERVER)
     install(TARGETS sparsefw_cuda LIBRARY DESTINATION lib/sparsefw COMPONENT runtime)
   endif()
   install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/sparsefw COMPONENT runtime)
-  set(_completion ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/sparsefw-cli.bash)
-  if(EXISTS ${_completion})
-    install(FILES ${_completion} RENAME sparsefw-cli COMPONENT runtime
+  foreach(_program IN ITEMS sparsefw-cli sparsefw-server)
+    install(FILES ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/${_program}.bash
+            RENAME ${_program} COMPONENT runtime
             DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  endif()
+  endforeach()
   # The unit holds paths, which depend on the prefix of `cmake --install --prefix`.
   install(CODE "set(SPARSEFW_DEPLOY_DIR \"${PROJECT_SOURCE_DIR}/deploy\")
 set(SPARSEFW_BINDIR \"${CMAKE_INSTALL_BINDIR}\")" COMPONENT runtime)

@@ -76,6 +76,7 @@ def test_files(packages, root):
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     assert files >= {"usr/bin/sparsefw-server", "usr/bin/sparsefw-cli",
                      "usr/lib/systemd/system/sparsefw-server.service", "etc/sparsefw/server.conf",
+                     "usr/share/bash-completion/completions/sparsefw-cli",
                      "usr/share/doc/sparsefw/copyright", "usr/share/doc/sparsefw/changelog.gz"}
     assert ("usr/lib/sparsefw/libsparsefw_cuda.so" in files) == \
         (BUILD_DIR / "bin/libsparsefw_cuda.so").exists()
