@@ -6,8 +6,6 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/tensor_spec.h"
 #include "sparsefw/mask.h"
@@ -103,16 +101,10 @@ TEST_F(CommandsTest, SubmitAsksForTheOptionsBeforeItUploads) {
 }
 
 TEST_F(CommandsTest, SubmitNamesTheFileThatACheckRefuses) {
-  google::rpc::Status details;
-  details.set_code(grpc::INVALID_ARGUMENT);
-  details.set_message("no good");
-  google::rpc::ErrorInfo info;
-  info.set_reason("SHAPE_MISMATCH");
-  (*info.mutable_metadata())["field"] = "gram";
-  details.add_details()->PackFrom(info);
   server_.jobs.check_status =
-      grpc::Status(grpc::INVALID_ARGUMENT, "no good", details.SerializeAsString());
-  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", "g: "));
+      Error(grpc::INVALID_ARGUMENT, "no good", "SHAPE_MISMATCH", {{"field", "gram"}});
+  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+                                 Path("g") + ": no good"));
 }
 
 TEST_F(CommandsTest, SubmitGoesOnWhereAnOldServerCannotCheck) {
@@ -154,9 +146,10 @@ TEST_F(CommandsTest, KeepTensorsKeepsThem) {
   EXPECT_THAT(out_.str(), HasSubstr("jobs/1, SUCCEEDED"));
 }
 
-TEST_F(CommandsTest, OptionsThatTheServerRefusesCostNoUpload) {
-  server_.jobs.create_faults = {
-      Error(grpc::UNIMPLEMENTED, "swap refinement is not in this version", "UNIMPLEMENTED")};
+// Unlike an old server's answer, which has no reason, this is a refusal.
+TEST_F(CommandsTest, AnOptionThatTheServerLacksCostsNoUpload) {
+  server_.jobs.check_status =
+      Error(grpc::UNIMPLEMENTED, "swap refinement is not in this version", "UNIMPLEMENTED");
   const absl::Status status = Submit();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, "UNIMPLEMENTED", "swap"));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kServer);
@@ -164,12 +157,11 @@ TEST_F(CommandsTest, OptionsThatTheServerRefusesCostNoUpload) {
 }
 
 TEST_F(CommandsTest, ARefusedTensorIsNamedByItsFile) {
-  server_.jobs.create_faults = {
-      Error(grpc::INVALID_ARGUMENT, "weight must name a tensor; got none", "SPEC_INVALID"),
-      Error(grpc::INVALID_ARGUMENT, "weight must be finite; got weight[0, 1]=nan", "NON_FINITE")};
+  server_.jobs.create_faults = {Error(grpc::INVALID_ARGUMENT, "must be finite; got [0, 1]=nan",
+                                      "NON_FINITE", {{"field", "weight"}})};
   const absl::Status status = Submit();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, "NON_FINITE",
-                               Path("w") + ": weight must be finite"));
+                               Path("w") + ": must be finite"));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kServer);
   EXPECT_EQ(server_.tensors.deleted.size(), 2u);
 }

@@ -38,6 +38,16 @@ target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
 target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
+# The kernels one by one, as script/gpu-check runs them on a device.
+if(TARGET sparsefw_bench_support)
+  include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke.cmake)
+  add_executable(sparsefw-bench-smoke-on-host ${SPARSEFW_SMOKE_SOURCES})
+  set_target_properties(sparsefw-bench-smoke-on-host PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(sparsefw-bench-smoke-on-host PRIVATE
+    sparsefw::options sparsefw_bench_support sparsefw::cuda_engine_on_host sparsefw::core)
+endif()
+
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
 sparsefw_test(cuda_staged_upload_test SOURCES cuda/cuda_staged_upload_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
@@ -56,7 +66,8 @@ sparsefw_test(cuda_runtime_test SOURCES cuda/cuda_runtime_test.cc
 # The same programs for a real device, <name>_gpu, where there is the toolkit.
 if(TARGET sparsefw::cuda_engine)
   foreach(name cuda_select_test cuda_device_bytes_test cuda_staged_upload_test)
-    add_executable(${name}_gpu cuda/${name}.cc cuda/real_device.cc)
+    add_executable(${name}_gpu cuda/${name}.cc
+      ${PROJECT_SOURCE_DIR}/tests/cuda_on_host/real_device.cc)
     set_target_properties(${name}_gpu PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
     target_link_libraries(${name}_gpu PRIVATE

@@ -1,5 +1,5 @@
 // What tests can do to the emulated device beside the environment variables of
-// cuda_runtime.h. tests/core/cuda/real_device.cc has some of it for tests that are
+// cuda_runtime.h. tests/cuda_on_host/real_device.cc has some of it for tests that are
 // built for a real device as well.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -43,6 +44,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   std::shared_ptr<Capture> capture;  // the one it was recorded in, if it was
+  std::chrono::steady_clock::time_point recorded;
 };
 
 struct CUgraph_st {
@@ -149,6 +151,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   CUstream_st* const on = cuda_on_host::StreamOf(stream);
   sparsefw::MutexLock lock(on->mutex);
   event->capture = on->capture;
+  event->recorded = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
 
@@ -161,6 +164,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (milliseconds == nullptr || begin == nullptr || end == nullptr) {
+    return Report(cudaErrorInvalidResourceHandle);
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
+  return cudaSuccess;
+}
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (event == nullptr) return Report(cudaErrorInvalidResourceHandle);

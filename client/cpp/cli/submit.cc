@@ -178,7 +178,8 @@ class Submission {
     return absl::OkStatus();
   }
 
-  // Before hours of upload. An old server finds out after them.
+  // Before hours of upload. A server without this call answers UNIMPLEMENTED
+  // with no reason and refuses the job after them.
   absl::Status CheckOptions() {
     v1::CheckJobOptionsRequest request;
     v1::JobSpec& spec = *request.mutable_spec() = options_.spec;
@@ -199,7 +200,8 @@ class Submission {
           client::SaliencySpec(inputs_.saliency->rows, inputs_.saliency->cols);
     }
     const absl::Status status = client_.CheckJobOptions(request, cancellation_.call());
-    return absl::IsUnimplemented(status) ? absl::OkStatus() : NameTheFile(status);
+    const bool old_server = absl::IsUnimplemented(status) && ReasonOf(status).empty();
+    return old_server ? absl::OkStatus() : NameTheFile(status);
   }
 
   absl::StatusOr<v1::Job> Create() {

@@ -88,7 +88,7 @@ absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallba
       // A server may end a watch at any time. That is no error, yet waiting
       // keeps one that does so at once from making this a busy loop.
       status = Refuse(absl::StatusCode::kUnavailable, "PROTOCOL",
-                      "the watch of " + name + " ended before the job did");
+                      "the watch of %s ended before the job did", name);
     }
     SPARSEFW_RETURN_IF_ERROR(rpc_->WaitToRetry(status, backoff, call));
   }

@@ -16,14 +16,16 @@
 
 namespace sparsefw {
 
+inline constexpr double kNoBound = -std::numeric_limits<double>::infinity();
+
 struct Recurrence {
-  int64_t iteration = 0;                                          // t: steps taken
-  double relaxed_loss = 0;                                        // L_t
-  double gap = 0;                                                 // g_t >= 0
-  double step_size = 0;                                           // of the last step
-  double lower_bound = -std::numeric_limits<double>::infinity();  // max L_s - g_s
-  double vertex_loss = 0;   // b_{t-1}; b_t once V_t has been applied to U
-  double vertex_inner = 0;  // a_t
+  int64_t iteration = 0;          // t: steps taken
+  double relaxed_loss = 0;        // L_t
+  double gap = 0;                 // g_t >= 0
+  double step_size = 0;           // of the last step
+  double lower_bound = kNoBound;  // max L_s - g_s
+  double vertex_loss = 0;         // b_{t-1}; b_t once V_t has been applied to U
+  double vertex_inner = 0;        // a_t
 };
 
 // E, U, L and b are computed anew by dense products once in so many iterations,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/src/reconstruct/rounded_value.h"
+
 namespace sparsefw {
 
 // Conjugate gradients: a row is done when the steps of the window lowered its loss

@@ -37,13 +37,15 @@ SPARSEFW_HOST_DEVICE inline float NearestBFloat16(float value) {
   return FloatOfBits(bits & 0xFFFF0000U);
 }
 
+// Kernels can use constants, not the functions of numeric_limits.
+inline constexpr double kMostFloat = std::numeric_limits<float>::max();
+inline constexpr float kInfiniteFloat = std::numeric_limits<float>::infinity();
+
 // The nearest value of `dtype` (F32, F16 or BF16), ties to even; infinite
 // where it is out of range.
 SPARSEFW_HOST_DEVICE inline float RoundedTo(DType dtype, double value) {
-  constexpr double kMost = std::numeric_limits<float>::max();
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (value > kMost) return kInfinity;
-  if (value < -kMost) return -kInfinity;
+  if (value > kMostFloat) return kInfiniteFloat;
+  if (value < -kMostFloat) return -kInfiniteFloat;
   const auto single = static_cast<float>(value);
   if (dtype == DType::kF16) return NearestHalf(single);
   if (dtype == DType::kBF16) return NearestBFloat16(single);
