@@ -19,8 +19,6 @@
 namespace sparsefw::bench {
 namespace {
 
-using Panels;
-using PanelView;
 using cpu::SparseRows;
 
 void SetFlops(benchmark::State& state, double flops) {

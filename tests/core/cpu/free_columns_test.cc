@@ -8,6 +8,7 @@
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/select/row_selector.h"
+#include "core/src/frank_wolfe/recurrence.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
