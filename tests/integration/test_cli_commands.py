@@ -217,7 +217,9 @@ def test_the_deadline_is_that_of_the_whole_sweep(cli, big_layer):
                                        "--deadline", "2s")).expect(0).json()
     assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
     first, second = result["sweep"]
-    assert first["result"]["stop_reason"] == "DEADLINE" and "deadline" in second["error"]
+    assert first["result"]["stop_reason"] == "DEADLINE"
+    # The first point may leave a moment, in which the second finds its warm start.
+    assert "deadline" in (second["error"] or "") or second["result"]["stop_reason"] == "DEADLINE"
 
 
 def test_cancel(cli, big_layer, folder):
@@ -274,7 +276,6 @@ def test_options_are_refused_before_anything_is_uploaded(cli, layer):
     weight = re.search(r"^kept (tensors/\S+)", first.err, re.M)[1]
     # Only the server knows the shape of the weight: 32 inputs.
     for flags, words in ((["--weights", weight, "--pattern", "2:5"], ["32", "5"]),
-                         (["--alpha", "2"], ["alpha", "[0, 1]"]),
                          (["--device", "cuda:99"], ["cuda:99"])):
         done = cli.run(*layer.submit("--method", "sparsefw", *flags,
                                      pattern="2:5" if "2:5" in flags else "per-row"))
