@@ -36,8 +36,8 @@ void Configure(grpc::ServerBuilder& builder) {
   }
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  // Jobs can be silent for long: pings of either side keep a connection open,
-  // and a client that sends many is not sent away.
+  // Calls can be silent for a long time: pings of either side keep the connection
+  // open, and frequent pings of a client are tolerated.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -28,9 +28,10 @@ class Listener {
   const std::string& address() const { return address_; }
   grpc::Server& server() { return *server_; }
 
-  // Health: NOT_SERVING from now on. RPCs go on.
+  // Health reports NOT_SERVING from now on; RPCs continue.
   void StopServing();
-  // Every reactor must have been finished. What is not ours is cancelled after `timeout`.
+  // Every reactor must have finished. Calls of gRPC's own services are cancelled after
+  // `timeout`.
   void Shutdown(absl::Duration timeout);
 
  private:

@@ -14,7 +14,7 @@
 namespace sparsefw::server {
 namespace {
 
-// A result outlives its job's record by a little, never the other way round.
+// Tensors expire shortly after the job's record, never before it.
 constexpr absl::Duration kResultMargin = absl::Minutes(1);
 
 TensorSpec MaskSpec(int64_t rows, int64_t cols) {

@@ -103,8 +103,8 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   return most;
 }
 
-// Likewise on the device, of one whose pool it is, beside the Gram: the engine of
-// a sweep works in the precision of its first point.
+// The same for device memory, without the Gram. The engine of a sweep uses the
+// precision of the first point.
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
                     DType gram) {
   const std::vector<SweepPoint> points = PointsOf(spec);
@@ -282,7 +282,7 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
   return CheckFinite(kWarmSaliency, *inputs->saliency);
 }
 
-// What is cheap to know comes before what reads every value.
+// Cheap checks come before those that read every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
@@ -293,9 +293,9 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   inputs->working_bytes = needs.working_bytes;
   inputs->device_need = std::move(needs.device);
   if (inputs->device_need.gram_bytes > 0) {
-    inputs->device_need.gram = inputs->gram->info().name;  // never used again
+    inputs->device_need.gram = inputs->gram->info().name;  // never reused
   }
-  // Held from acceptance on: a job that has run for an hour finds room for its mask.
+  // Reserved from acceptance on, so that a finished job has room for its result.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.result_bytes));
   SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
   return inputs;
@@ -350,7 +350,7 @@ void SolverRunner::Discard(const Job& job) {
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
   for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
   for (const std::string& name : names) {
-    // Gone already, or read by someone just now: then it expires by itself.
+    // A tensor that is being read stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
   }
 }

@@ -1,4 +1,4 @@
-// Runs jobs: the solver over tensors of the store.
+// Runs jobs with the solver on tensors of the store.
 #ifndef SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 #define SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 

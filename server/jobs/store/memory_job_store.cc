@@ -13,8 +13,8 @@
 namespace sparsefw::server {
 namespace {
 
-// Jobs by order of insertion: numbers are never used again, so a page token
-// that names the last number listed stays good whatever comes or goes.
+// Jobs are numbered in order of insertion and numbers are never reused, so a page
+// token, the last number listed, stays valid while jobs are added and deleted.
 class MemoryJobStore final : public JobStore {
  public:
   absl::Status Insert(const Job& job, std::string_view request_id,
@@ -141,8 +141,7 @@ class MemoryJobStore final : public JobStore {
     return number;
   }
 
-  // A token of a server that has since been started anew would skip or repeat
-  // jobs; the prefix makes it an error.
+  // Makes tokens of an earlier process an error: they would skip or repeat jobs.
   const std::string token_prefix_ = absl::StrFormat("%08x-", std::random_device()());
 
   mutable Mutex mutex_;
