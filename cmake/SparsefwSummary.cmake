@@ -8,5 +8,6 @@ message(STATUS "  CUDA engine       ${SPARSEFW_CUDA_MODULE} (${SPARSEFW_CUDA_REA
 message(STATUS "  server and CLI    ${SPARSEFW_BUILD_SERVER}")
 message(STATUS "  tests             ${BUILD_TESTING}")
 message(STATUS "  benchmarks        ${SPARSEFW_BUILD_BENCHMARKS}")
+message(STATUS "  precompiled       ${SPARSEFW_PCH}")
 message(STATUS "  ccache            ${SPARSEFW_CCACHE}")
 message(STATUS "")

@@ -1,5 +1,7 @@
 # sparsefw_library(name SOURCES ... [LIBRARIES ...] [PRIVATE_LIBRARIES ...])
 #   static library sparsefw_<name> with the alias sparsefw::<name>
+# sparsefw_public_headers(name FOLDER)
+#   FOLDER is an include folder of the library's users; installed as include/
 # sparsefw_program(name SOURCES ... LIBRARIES ...)
 #   program <name> in <build>/bin
 # sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds])
@@ -10,14 +12,27 @@
 #   a test program that machines with a GPU run (label gpu): script/gpu-check takes it along
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
 #   Google Benchmark program in <build>/bin
+# A folder whose sources include gRPC sets SPARSEFW_GRPC_SOURCES: it changes what is precompiled.
 
 function(sparsefw_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;PRIVATE_LIBRARIES")
   add_library(sparsefw_${name} STATIC ${arg_SOURCES})
   add_library(sparsefw::${name} ALIAS sparsefw_${name})
   set_target_properties(sparsefw_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(sparsefw_${name} PUBLIC cxx_std_20)  # of those who install it too
   target_link_libraries(sparsefw_${name} PUBLIC ${arg_LIBRARIES}
-                        PRIVATE sparsefw::options ${arg_PRIVATE_LIBRARIES})
+                        PRIVATE $<BUILD_INTERFACE:sparsefw::options> ${arg_PRIVATE_LIBRARIES})
+  if(SPARSEFW_GRPC_SOURCES)
+    sparsefw_precompile(sparsefw_${name} grpc)
+  else()
+    sparsefw_precompile(sparsefw_${name} std)
+  endif()
+endfunction()
+
+function(sparsefw_public_headers name folder)
+  target_include_directories(sparsefw_${name} PUBLIC
+    $<BUILD_INTERFACE:${folder}> $<INSTALL_INTERFACE:include>)
+  set_property(TARGET sparsefw_${name} PROPERTY SPARSEFW_PUBLIC_HEADERS ${folder})
 endfunction()
 
 # What script/gpu-check bundles: all programs, the CUDA module, and the tests that
@@ -53,8 +68,13 @@ function(sparsefw_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES}
+  target_link_libraries(${name} PRIVATE sparsefw::options sparsefw::test_options ${arg_LIBRARIES}
                         GTest::gtest GTest::gmock GTest::gtest_main)
+  if(SPARSEFW_GRPC_SOURCES)
+    sparsefw_precompile(${name} test_grpc)
+  else()
+    sparsefw_precompile(${name} test)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -63,6 +83,9 @@ function(sparsefw_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_TIMEOUT GREATER 300)
+    set_tests_properties(${name} PROPERTIES COST 90)  # the long ones start first
+  endif()
   if(tsan IN_LIST arg_LABELS)
     add_dependencies(sparsefw_tsan_tests ${name})
   endif()

@@ -1,6 +1,8 @@
 sparsefw_library(base
-  SOURCES base/crc32c.cc base/dtype.cc base/mask.cc base/matrix.cc base/status_reason.cc
+  SOURCES base/crc32c.cc base/dtype.cc base/mask.cc base/matrix.cc base/names.cc
+          base/status_reason.cc
   LIBRARIES absl::status absl::statusor absl::strings absl::str_format absl::cord
   PRIVATE_LIBRARIES PkgConfig::isal)
-target_include_directories(sparsefw_base PUBLIC ${PROJECT_SOURCE_DIR}/core/include)
-target_compile_definitions(sparsefw_base PUBLIC SPARSEFW_VERSION="${PROJECT_VERSION}")
+sparsefw_public_headers(base ${PROJECT_SOURCE_DIR}/core/include)
+target_compile_definitions(sparsefw_base PUBLIC
+  $<BUILD_INTERFACE:SPARSEFW_VERSION="${PROJECT_VERSION}">)

@@ -3,10 +3,10 @@ find_package(hwy CONFIG REQUIRED)
 
 sparsefw_library(core
   SOURCES
-    parallel/host_info.cc parallel/parallel.cc parallel/workers.cc
-    linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/scaled_layer.cc
-    linalg/striped_gemm.cc linalg/weights_loss.cc linalg/widen.cc
-    select/group_select.cc select/lowest_scores.cc select/selection.cc
+    parallel/host_info.cc parallel/parallel_context.cc
+    linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/mask_loss.cc
+    linalg/scaled_layer.cc linalg/widen.cc
+    select/group_select.cc select/selection.cc
     layer/pattern.cc layer/problem.cc layer/saliency.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
     reference/reference_reconstruct.cc reference/reference_refine.cc
@@ -14,7 +14,7 @@ sparsefw_library(core
     cpu/iteration/frank_wolfe.cc cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc
     cpu/iteration/row_wise.cc cpu/iteration/vertex_update.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
-    cpu/linalg/mask_loss.cc cpu/linalg/panel_kernels.cc
+    cpu/linalg/panel_kernels.cc
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
@@ -27,9 +27,9 @@ sparsefw_library(core
   LIBRARIES sparsefw::base absl::time absl::function_ref
   PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb hwy::hwy ${CMAKE_DL_LIBS})
 
-# parallel.h says why.
+# parallel_context.h says why.
 if(SPARSEFW_SANITIZER STREQUAL "thread")
-  set_source_files_properties(parallel/parallel.cc PROPERTIES
+  set_source_files_properties(parallel/parallel_context.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=thread
     COMPILE_DEFINITIONS SPARSEFW_THREAD_SANITIZER)
 endif()

@@ -11,14 +11,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "server/app/devices.h"
+#include "server/net/listen_sockets.h"
 
 namespace sparsefw::server {
 namespace {
 
-// A stream holds one message beyond the budget; with less than a few of them
-// uploads would crawl.
+// Each stream holds one message beyond the budget; a budget of fewer than a few
+// messages would make uploads slow.
 constexpr int64_t kMinStagingBytes = int64_t{4} << 20;
-// More often would keep the driver busy; the sensors are no faster.
+// The sensors are not updated more often.
 constexpr absl::Duration kMinGpuMetricsPeriod = absl::Milliseconds(100);
 
 std::string EnvironmentName(std::string_view flag) {
@@ -101,7 +103,7 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration*
       ->type_name("DURATION");
 }
 
-// Beside what AddDuration says of it.
+// The rules beyond those of AddDuration.
 std::string CheckGpuMetricsPeriod(const std::string& text) {
   absl::Duration period;
   if (!absl::ParseDuration(text, &period) || period == absl::ZeroDuration() ||
@@ -117,12 +119,8 @@ std::string CheckHostPort(const std::string& text) {
 }
 
 std::string CheckDevice(const std::string& text) {
-  const std::string kind = text.substr(0, text.find(':'));
   if (text == "auto" || text == "cpu" || text == "reference" || text == "cuda") return "";
-  if (kind == "cuda" && text.size() > 5 &&
-      text.find_first_not_of("0123456789,", 5) == std::string::npos) {
-    return "";
-  }
+  if (text.starts_with("cuda:")) return std::string(CheckDeviceList(text).message());
   return "must be auto, cpu, reference, cuda or cuda:N[,N]; got " + text;
 }
 
@@ -142,7 +140,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->type_name("HOST:PORT");
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
-  app.add_option("--device", config->device, "auto, cpu, reference, cuda or cuda:N[,N]")
+  app.add_option("--device", config->device,
+                 "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
       ->check(CheckDevice);
   app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
       ->check(CLI::Range(1, 1024));
@@ -209,21 +208,6 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
     return number * factor;
   }
   return std::nullopt;
-}
-
-std::optional<HostPort> ParseHostPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-  HostPort result;
-  result.host = text.substr(0, colon);
-  const bool bracketed = result.host.front() == '[' && result.host.back() == ']';
-  if (!bracketed && result.host.find(':') != std::string::npos) return std::nullopt;
-  const std::string port(text.substr(colon + 1));
-  if (port.empty() || port.find_first_not_of("0123456789") != std::string::npos) {
-    return std::nullopt;
-  }
-  if (!absl::SimpleAtoi(port, &result.port) || result.port > 65535) return std::nullopt;
-  return result;
 }
 
 Arguments ParseArguments(const std::vector<std::string>& arguments,

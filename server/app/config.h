@@ -1,4 +1,4 @@
-// What the server is told: flags, environment, file.
+// The configuration of the server: flags, environment, file.
 #ifndef SPARSEFW_SERVER_APP_CONFIG_H_
 #define SPARSEFW_SERVER_APP_CONFIG_H_
 
@@ -18,7 +18,7 @@ struct ServerConfig {
   std::string metrics_listen = "127.0.0.1:9464";  // likewise
   std::string state_dir;
   std::string spool_dir;        // <state_dir>/spool unless set
-  std::string device = "auto";  // or a backend's name, "cuda:<n>[,<n>]"
+  std::string device = "auto";  // or as in --device
   int workers = 1;
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
@@ -55,13 +55,6 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
 
 // "8GiB", "512MiB", "1000000", "2GB"; at least 1.
 std::optional<int64_t> ParseBytes(std::string_view text);
-
-// "127.0.0.1:50051", "[::1]:0", "localhost:80".
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-std::optional<HostPort> ParseHostPort(std::string_view text);
 
 }  // namespace sparsefw::server
 

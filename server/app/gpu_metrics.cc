@@ -12,9 +12,9 @@
 namespace sparsefw::server {
 namespace {
 
-std::vector<GpuDevice> CardsOfCuda() {
+std::vector<GpuDevice> CardsOf(const std::vector<const Backend*>& usable) {
   std::vector<GpuDevice> cards;
-  for (DeviceDescription& device : DescribeDevices()) {
+  for (DeviceDescription& device : DescribeDevices(usable)) {
     if (device.pci_bus_id.empty()) continue;
     cards.push_back({std::move(device.name), std::move(device.pci_bus_id)});
   }
@@ -28,9 +28,10 @@ absl::StatusOr<GpuSampler> Open(const std::vector<GpuDevice>& cards) {
 
 }  // namespace
 
-std::unique_ptr<GpuMonitor> StartGpuMonitor(absl::Duration period, Logger* logger) {
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
+                                            absl::Duration period, Logger* logger) {
   if (period <= absl::ZeroDuration()) return nullptr;
-  std::vector<GpuDevice> cards = CardsOfCuda();
+  std::vector<GpuDevice> cards = CardsOf(usable);
   if (cards.empty()) return nullptr;
   GpuMonitorOptions options;
   options.open = [cards = std::move(cards)] { return Open(cards); };

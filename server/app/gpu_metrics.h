@@ -3,16 +3,19 @@
 #define SPARSEFW_SERVER_APP_GPU_METRICS_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "server/app/logging.h"
 #include "server/metrics/gpu_monitor.h"
+#include "sparsefw/backend.h"
 
 namespace sparsefw::server {
 
-// Null where nothing is to be measured: no CUDA device, or no period (0). That
-// there are devices and no NVML is logged once. The logger outlives the monitor.
-std::unique_ptr<GpuMonitor> StartGpuMonitor(absl::Duration period, Logger* logger);
+// Null where there is nothing to measure: no CUDA device among `usable`, or period
+// 0. Devices without NVML are logged once. The logger outlives the monitor.
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
+                                            absl::Duration period, Logger* logger);
 
 }  // namespace sparsefw::server
 

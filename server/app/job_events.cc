@@ -2,23 +2,15 @@
 
 #include <string>
 
+#include "absl/strings/ascii.h"
+
 namespace sparsefw::server {
 namespace {
 
-const char* StateName(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "QUEUED";
-    case JobState::kRunning:
-      return "RUNNING";
-    case JobState::kSucceeded:
-      return "SUCCEEDED";
-    case JobState::kFailed:
-      return "FAILED";
-    case JobState::kCancelled:
-      return "CANCELLED";
-  }
-  return "UNKNOWN";
+std::string StateName(const Job& job) {
+  std::string name(NameOf(job.state));
+  absl::AsciiStrToUpper(&name);
+  return name;
 }
 
 }  // namespace
@@ -44,15 +36,13 @@ void JobEvents::OnEnded(const Job& job) {
   metrics_->JobEnded(job);
   if (!job.error.ok()) {
     logger_->Log(LogLevel::kWarning, "job_ended",
-                 {{"job", job.name},
-                  {"state", std::string(StateName(job.state))},
-                  {"error", job.error.ToString()}});
+                 {{"job", job.name}, {"state", StateName(job)}, {"error", job.error.ToString()}});
     return;
   }
   const SolveSummary solve = job.result.has_value() ? job.result->solve : SolveSummary();
   logger_->Log(LogLevel::kInfo, "job_ended",
                {{"job", job.name},
-                {"state", std::string(StateName(job.state))},
+                {"state", StateName(job)},
                 {"iterations", solve.iterations},
                 {"final_loss", solve.final_loss},
                 {"relative_reduction", solve.relative_reduction},

@@ -1,9 +1,9 @@
-// What happens to jobs, told to the metrics and the log.
+// Counts and logs the life of jobs.
 #ifndef SPARSEFW_SERVER_APP_JOB_EVENTS_H_
 #define SPARSEFW_SERVER_APP_JOB_EVENTS_H_
 
 #include "server/app/logging.h"
-#include "server/jobs/job_manager.h"
+#include "server/jobs/job_listener.h"
 #include "server/metrics/metrics.h"
 
 namespace sparsefw::server {
@@ -11,7 +11,7 @@ namespace sparsefw::server {
 // Thread-safe.
 class JobEvents final : public JobListener {
  public:
-  // device_lost: called after it was logged.
+  // `device_lost` is called after the loss was logged.
   JobEvents(Metrics* metrics, Logger* logger, std::function<void()> device_lost = {})
       : metrics_(metrics), logger_(logger), device_lost_(std::move(device_lost)) {}
   void OnAccepted(const Job& job) override;

@@ -2,39 +2,47 @@
 #ifndef SPARSEFW_SERVER_APP_LISTENER_H_
 #define SPARSEFW_SERVER_APP_LISTENER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
-#include "server/rpc/prune_service.h"
-#include "server/rpc/rpc_context.h"
-#include "server/rpc/tensor_service.h"
+#include "server/net/connection_acceptor.h"
+#include "server/rpc/calls/prune_service.h"
+#include "server/rpc/calls/tensor_service.h"
+#include "server/rpc/runtime/rpc_context.h"
 
 namespace sparsefw::server {
 
 class Listener {
  public:
-  // `address` is HOST:PORT. The context outlives the listener.
+  // `address` is HOST:PORT. The context outlives the listener. refused: called
+  // on an own thread when a connection is closed for want of file descriptors.
   // Errors: Unavailable (ADDRESS_UNAVAILABLE)
   static absl::StatusOr<std::unique_ptr<Listener>> Start(const std::string& address,
-                                                         RpcContext& context);
+                                                         RpcContext& context,
+                                                         std::function<void()> refused);
 
   const std::string& address() const { return address_; }
   grpc::Server& server() { return *server_; }
 
-  // Health: NOT_SERVING from now on. RPCs go on.
+  // Health reports NOT_SERVING from now on; RPCs continue.
   void StopServing();
-  // Every reactor must have been finished. What is not ours is cancelled after `timeout`.
+  // Every reactor must have finished. Calls of gRPC's own services are cancelled after
+  // `timeout`.
   void Shutdown(absl::Duration timeout);
 
  private:
   explicit Listener(RpcContext& context) : tensor_service_(context), prune_service_(context) {}
+  absl::Status Serve(ListenSockets sockets, std::function<void()> refused);
 
   TensorServiceImpl tensor_service_;
   PruneServiceImpl prune_service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // ends before what it hands connections to
   std::string address_;
 };
 

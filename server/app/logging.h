@@ -1,4 +1,4 @@
-// The server's log: one line an event, on standard error.
+// The server's log on standard error, one line per event.
 #ifndef SPARSEFW_SERVER_APP_LOGGING_H_
 #define SPARSEFW_SERVER_APP_LOGGING_H_
 

@@ -16,9 +16,8 @@ absl::StatusOr<std::vector<std::byte>> Zeros(int64_t rows, int64_t cols, size_t 
   try {
     return std::vector<std::byte>(static_cast<size_t>(rows) * static_cast<size_t>(cols) * element);
   } catch (const std::bad_alloc&) {
-    return WithReason(absl::ResourceExhaustedError(
-                          absl::StrFormat("no memory for a pruned weight of [%d, %d]", rows, cols)),
-                      "HOST_MEMORY");
+    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                  "no memory for a pruned weight of [%d, %d]", rows, cols);
   }
 }
 

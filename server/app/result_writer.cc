@@ -14,7 +14,7 @@
 namespace sparsefw::server {
 namespace {
 
-// A result outlives its job's record by a little, never the other way round.
+// Tensors expire shortly after the job's record, never before it.
 constexpr absl::Duration kResultMargin = absl::Minutes(1);
 
 TensorSpec MaskSpec(int64_t rows, int64_t cols) {
@@ -39,9 +39,10 @@ int64_t MasksKept(const JobSpec& spec) {
 
 }  // namespace
 
-int64_t ResultBytes(const JobSpec& spec, const TensorSpec& weight) {
+int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight) {
   const int64_t masks = MasksKept(spec) * ByteSize(MaskSpec(weight.rows, weight.cols));
-  return masks + (spec.return_pruned_weight ? ByteSize(PrunedWeightSpec(weight)) : 0);
+  const int64_t weights = weight.rows * weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));
+  return masks + (spec.return_pruned_weight ? weights : 0);
 }
 
 ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight,

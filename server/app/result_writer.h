@@ -1,4 +1,4 @@
-// What jobs have found, as tensors of the store.
+// Stores the results of jobs as tensors.
 #ifndef SPARSEFW_SERVER_APP_RESULT_WRITER_H_
 #define SPARSEFW_SERVER_APP_RESULT_WRITER_H_
 
@@ -16,9 +16,9 @@ namespace sparsefw::server {
 
 // Bytes that the results of a job will take in the store: the masks that a
 // sweep keeps, at most, and the pruned weight where it is asked for.
-int64_t ResultBytes(const JobSpec& spec, const TensorSpec& weight);
+int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight);
 
-// Lives for the end of one job; what it is given must outlive it.
+// Used for one job. Its arguments must outlive it.
 class ResultWriter {
  public:
   ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight,
@@ -27,8 +27,8 @@ class ResultWriter {
   // The tensor's name.
   absl::StatusOr<std::string> PutMask(const Mask& mask);
   // Writes result->pruned_weight where the job asks for it: the new weights, or
-  // W with the removed ones set to zero. The mask is the work of the job: where
-  // only this fails, result->incomplete says so.
+  // W with the removed weights set to zero. A failure is recorded in
+  // result->incomplete, since the mask is worth keeping.
   void PutWeights(const SolveResult& solved, JobResult* result);
 
  private:

@@ -19,21 +19,22 @@
 #include "server/app/config.h"
 #include "server/app/logging.h"
 #include "server/app/server.h"
+#include "server/net/descriptor_limit.h"
 
 namespace sparsefw::server {
 namespace {
 
-// Beyond the grace, before a stuck exit is cut short.
+// Time beyond the graces after which a drain that hangs is aborted.
 constexpr absl::Duration kWatchdogMargin = absl::Seconds(10);
 
-// glibc gives the memory of every chunk back to the system and asks for it
-// again: uploads then run at half their speed.
+// Otherwise glibc returns the memory of every chunk to the system and requests it
+// again, which halves the speed of uploads.
 void TuneAllocator() {
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
 }
 
-// gRPC's own messages: what matters comes to us as a status as well.
+// gRPC's own messages: relevant errors also arrive as statuses.
 std::atomic<Logger*> g_grpc_logger{nullptr};
 void LogOfGrpc(gpr_log_func_args* args) {
   Logger* logger = g_grpc_logger.load();
@@ -72,8 +73,8 @@ void WaitForSignal() {
   while (read(g_signal_pipe[0], &byte, 1) < 0 && errno == EINTR) continue;
 }
 
-// Leaves at once, whatever the rest of the process is stuck in, when the drain
-// takes longer than it may.
+// Exits at once when the drain takes longer than it may, whatever the process is
+// stuck in.
 void StartWatchdog(absl::Duration limit, Logger* logger) {
   std::thread([limit, logger] {
     absl::SleepFor(limit);
@@ -102,8 +103,9 @@ int RunServer(int argc, char** argv) {
   }
   const ServerConfig& config = *arguments.config;
   TuneAllocator();
+  RaiseDescriptorLimit();
   if (const absl::Status status = InstallSignalHandlers(); !status.ok()) return Fail(status);
-  // Lives until the process ends: the watchdog and gRPC may log to the last.
+  // Lives until the process ends, since the watchdog and gRPC may log until then.
   auto* logger = new Logger(config.log_level, config.log_format);
   g_grpc_logger.store(logger);
   gpr_set_log_function(LogOfGrpc);

@@ -9,30 +9,34 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/app/connection_events.h"
 #include "server/app/devices.h"
 #include "server/app/gpu_metrics.h"
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/solver_runner.h"
+#include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
-#include "server/rpc/prune_service.h"
-#include "server/rpc/status_converter.h"
-#include "server/rpc/tensor_service.h"
+#include "server/net/descriptor_limit.h"
+#include "server/rpc/calls/prune_service.h"
+#include "server/rpc/calls/tensor_service.h"
+#include "server/rpc/convert/status_converter.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
 
 constexpr int kControlThreads = 4;
-// For what is not ours and never ends by itself: watches of health, reflection.
+// For calls of gRPC's own services, which do not end by themselves: health watches,
+// reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
 int ThreadsPerJob(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
 }
 
-// Of a machine that does not tell its memory nothing is kept free.
+// A machine whose memory is unknown has no limit.
 int64_t SolveMemory(const ServerConfig& config) {
   if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
   const int64_t there = HostMemoryBytes();
@@ -41,7 +45,7 @@ int64_t SolveMemory(const ServerConfig& config) {
 
 std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
   std::vector<DeviceInfo> infos;
-  for (DeviceDescription& device : DescribeDevices()) {
+  for (DeviceDescription& device : DescribeDevices(chosen.usable)) {
     const bool is_default = device.name == chosen.device.name;
     infos.push_back({std::move(device.name), std::move(device.description), is_default,
                      is_default ? chosen.reason : ""});
@@ -80,17 +84,18 @@ class ServerImpl final : public Server {
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
   void AwaitFetches(absl::Duration grace);
 
-  // In the order in which each needs those above it.
+  // Each may use those above it.
   const ServerConfig config_;
   Logger& logger_;
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
-  ResultFetches fetches_;
+  ResultFetches fetches_{config_.fetch_grace, RealClock()};
   PruneStreams prune_streams_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
+  std::unique_ptr<ConnectionEvents> connections_;
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobStore> job_store_;
@@ -104,7 +109,8 @@ class ServerImpl final : public Server {
   std::string address_;
   std::string metrics_address_;
   int64_t solve_memory_bytes_ = 0;
-  std::set<std::string> default_devices_;  // of the pool; empty when the default is not in it
+  // Device memory of the default's pool; empty when the default is a host backend.
+  std::set<std::string> default_devices_;
 
   // A job may lose its device before the port is open.
   Mutex health_mutex_;
@@ -119,17 +125,20 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
+  connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
-  gpu_monitor_ = StartGpuMonitor(config_.gpu_metrics_period, &logger_);
+  gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
   if (gpu_monitor_ != nullptr) {
     metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
   }
   SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
-                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get()));
+                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get(),
+                                                   [this] { connections_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
-  SPARSEFW_ASSIGN_OR_RETURN(listener_, Listener::Start(config_.listen, context_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      listener_, Listener::Start(config_.listen, context_, [this] { connections_->OnRefused(); }));
   {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
@@ -165,9 +174,10 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
 
 void ServerImpl::OpenJobs(const DefaultDevice& device) {
   SolverRunnerOptions runner;
+  runner.backends = device.usable;
   runner.default_backends = device.pool;
   for (const Backend* backend : device.pool) {
-    if (InPool(*backend)) default_devices_.insert(backend->Describe().name);
+    if (backend->has_device_memory()) default_devices_.insert(backend->Describe().name);
   }
   runner.threads_per_job = ThreadsPerJob(config_.workers);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
@@ -177,9 +187,9 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
   options.working_memory_bytes = runner.solve_memory_bytes;
-  options.devices = PoolDevices({.memory_bytes = config_.device_memory_bytes,
-                                 .memory_share = config_.device_memory_share,
-                                 .streams = config_.streams_per_device});
+  options.devices = PoolDevices(device.usable, {.memory_bytes = config_.device_memory_bytes,
+                                                .memory_share = config_.device_memory_share,
+                                                .streams = config_.streams_per_device});
   for (const PoolDevice& one : options.devices) {
     logger_.Log(
         LogLevel::kInfo, "device",
@@ -222,7 +232,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   facts.max_queued_jobs = config_.max_queued_jobs;
   facts.max_tensor_bytes = std::min(config_.max_tensor_bytes, config_.host_memory_bytes);
   facts.start_time = absl::Now();
-  facts.devices = DescribeDevices;
+  facts.devices = [usable = device.usable] { return DescribeDevices(usable); };
 }
 
 Gauges ServerImpl::ComputeGauges() {
@@ -248,6 +258,8 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
   gauges.draining = registry_.draining();
+  gauges.open_descriptors = OpenDescriptors();
+  gauges.max_descriptors = DescriptorLimit();
   gauges.devices = jobs_->devices();
   return gauges;
 }
@@ -281,13 +293,13 @@ void ServerImpl::ScheduleGarbageCollection() {
   });
 }
 
-// Watches end once their last event is out; what they told of is then fetched
-// by calls that may begin a moment later; and these may take a while.
+// Watches end once their last event is sent, then the calls that read the results
+// begin, then those calls end.
 void ServerImpl::AwaitFetches(absl::Duration grace) {
   const absl::Time end = absl::Now() + grace;
   const auto left = [end] { return std::max(end - absl::Now(), absl::ZeroDuration()); };
   registry_.WaitUntilEmpty(left());
-  fetches_.WaitUntilFetched(left());
+  fetches_.WaitUntilFetched(end);
   registry_.WaitUntilEmpty(left());
 }
 
@@ -301,7 +313,6 @@ void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
   listener_->StopServing();
   jobs_->StopAccepting();
   registry_.BeginDrain();
-  fetches_.BeginDrain();
   jobs_->Drain(grace);
   AwaitFetches(fetch_grace);
   registry_.CloseAll();

@@ -12,7 +12,7 @@
 #include "server/app/config.h"
 #include "server/app/logging.h"
 #include "server/jobs/job_manager.h"
-#include "server/rpc/rpc_context.h"
+#include "server/rpc/runtime/rpc_context.h"
 #include "server/tensors/staging_budget.h"
 #include "server/tensors/tensor_store.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "server/app/result_writer.h"
 #include "server/app/sweep_results.h"
 #include "server/jobs/job_spec.h"
+#include "server/rpc/convert/convert.h"
+#include "server/tensors/spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sparsegpt.h"
@@ -19,31 +22,64 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr size_t kMaxChecked = 65536;
+// The field of the spec that names a tensor, in messages and, for programs, as
+// metadata "field" of every error about that tensor.
+constexpr std::string_view kWeight = "weight";
+constexpr std::string_view kGram = "gram";
+constexpr std::string_view kWarmMask = "warm_start.mask";
+constexpr std::string_view kWarmSaliency = "warm_start.saliency";
 
-const char* KindName(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kWeight:
-      return "WEIGHT";
-    case TensorKind::kGram:
-      return "GRAM";
-    case TensorKind::kSaliency:
-      return "SALIENCY";
-    case TensorKind::kMask:
-      return "MASK";
-    case TensorKind::kPrunedWeight:
-      return "PRUNED_WEIGHT";
-  }
-  return "UNKNOWN";
+absl::Status About(std::string_view field, absl::Status status) {
+  return WithMetadata(std::move(status), "field", field);
 }
 
-absl::Status CheckShape(std::string_view field, const TensorSpec& spec, int64_t rows,
+absl::Status CheckShape(std::string_view field, const std::optional<MatrixSpec>& spec, int64_t rows,
                         int64_t cols) {
-  if (spec.rows == rows && spec.cols == cols) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(
-                        absl::StrFormat("%s must be [%d, %d] to fit the weight; got [%d, %d]",
-                                        field, rows, cols, spec.rows, spec.cols)),
-                    "SHAPE_MISMATCH");
+  if (!spec.has_value() || (spec->rows == rows && spec->cols == cols)) return absl::OkStatus();
+  return About(
+      field, Invalid("SHAPE_MISMATCH", "%s must be [%d, %d] to fit the weight; got [%d, %d]", field,
+                     rows, cols, spec->rows, spec->cols));
+}
+
+absl::Status CheckKind(std::string_view field, const TensorInfo& tensor, TensorKind kind) {
+  if (tensor.spec.kind == kind) return absl::OkStatus();
+  return About(field, Invalid("WRONG_TENSOR_KIND", "%s must be a %s; got %s, a %s", field,
+                              NameOf(kind), tensor.name, NameOf(tensor.spec.kind)));
+}
+
+// NotFound is for names in requests that ask for the tensor itself.
+absl::Status AsInput(std::string_view field, const std::string& name, const absl::Status& status) {
+  if (!absl::IsNotFound(status)) return status;
+  return WithReason(absl::FailedPreconditionError(absl::StrFormat(
+                        "%s must name a tensor that the server has; got %s", field, name)),
+                    "TENSOR_NOT_FOUND", {{"field", std::string(field)}, {"tensor", name}});
+}
+
+absl::Status CheckFinite(std::string_view field, const TensorHandle& tensor) {
+  return tensor.CheckValues([&] { return About(field, ValidateFinite(tensor.matrix(), field)); });
+}
+
+bool IsSparseGpt(const SweepPoint& point) { return point.options.method == Method::kSparseGpt; }
+
+// The backends that may run the job. SparseGPT is CPU code: it must not hold a
+// stream and memory of a CUDA device, nor its job say that it ran there.
+absl::StatusOr<std::vector<const Backend*>> Place(const JobSpec& spec,
+                                                  const std::vector<const Backend*>& usable,
+                                                  const std::vector<const Backend*>& otherwise) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
+                            ResolveDevices(spec.device, usable, otherwise));
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  const auto sparsegpt = std::count_if(points.begin(), points.end(), IsSparseGpt);
+  if (sparsegpt == 0 || !backends.front()->has_device_memory()) return backends;
+  if (!spec.device.empty() && spec.device != "auto") {
+    return Invalid("OPTION_INVALID",
+                   "device must be cpu for SPARSEGPT, which runs on the CPU; got %s", spec.device);
+  }
+  if (sparsegpt == std::ssize(points)) return ResolveDevices("cpu", usable, otherwise);
+  return Invalid("OPTION_INVALID",
+                 "a sweep must not mix SPARSEGPT, which runs on the CPU, with methods that run on "
+                 "%s; set device to cpu, or submit them apart",
+                 backends.front()->Describe().name);
 }
 
 // What the point that needs most needs. In a sweep an engine still holds its
@@ -57,59 +93,55 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     const bool sparsegpt = options.method == Method::kSparseGpt;
     const int64_t own =
         sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0;
-    const WorkAsked asked = {
+    const MemoryRequest request = {
         .swaps = options.swaps, .reconstruct = options.reconstruct, .sweep = sweep};
     const bool iterates = !sparsegpt || options.reconstruct;
     const int64_t engine =
-        iterates || sweep ? backend.EstimateHostBytes(rows, cols, asked) : int64_t{0};
+        iterates || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
     most = std::max(most, sweep ? own + engine : std::max(own, engine));
   }
   return most;
 }
 
-// Likewise on the device, of one whose pool it is, beside the Gram: the engine of
-// a sweep works in the precision of its first point.
-int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, ConstMatrixView weights,
-                    ConstMatrixView gram) {
+// The same for device memory, without the Gram. The engine of a sweep uses the
+// precision of the first point.
+int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
+                    DType gram) {
   const std::vector<SweepPoint> points = PointsOf(spec);
   int64_t most = 0;
   for (const SweepPoint& point : points) {
-    const WorkAsked asked = {.swaps = point.options.swaps,
-                             .reconstruct = point.options.reconstruct,
-                             .sweep = points.size() > 1,
-                             .iterates = point.options.method == Method::kSparseFw,
-                             .device_gram = true,
-                             .weights = weights.dtype(),
-                             .gram = gram.dtype(),
-                             .product_precision = points.front().options.product_precision};
-    most = std::max(most, backend.EstimateDeviceBytes(weights.rows(), weights.cols(), asked));
+    const MemoryRequest request = {.swaps = point.options.swaps,
+                                   .reconstruct = point.options.reconstruct,
+                                   .sweep = points.size() > 1,
+                                   .iterates = point.options.method == Method::kSparseFw,
+                                   .device_gram = true,
+                                   .weights = weights.dtype,
+                                   .gram = gram,
+                                   .product_precision = points.front().options.product_precision};
+    most = std::max(most, backend.EstimateDeviceBytes(weights.rows, weights.cols, request));
   }
   return most;
 }
 
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrFormat(
-            "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
-            "together",
-            rows, cols, needed, limit)),
-        "DEVICE_MEMORY");
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+        "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
+        "together",
+        rows, cols, needed, limit);
   }
   const int64_t there = HostMemoryBytes();
   if (there <= 0 || needed <= there) return absl::OkStatus();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d", rows,
-          cols, needed, there)),
-      "DEVICE_MEMORY");
+  return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
+                rows, cols, needed, there);
 }
 
 }  // namespace
 
 struct SolverRunner::SolverInputs final : JobRunner::Inputs {
-  // Where the manager placed it.
-  const Backend& backend() const {
+  const Backend& BackendOf(const std::string& device) const {
     for (const Backend* one : backends) {
       if (!device.empty() && one->Describe().name == device) return *one;
     }
@@ -124,6 +156,14 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
       handle->reset();
     }
     for (const std::string& name : names) transient->Release(name);
+  }
+
+  InputSpecs Specs() const {
+    const auto spec_of = [](const Handle& handle) -> std::optional<MatrixSpec> {
+      if (handle == nullptr) return std::nullopt;
+      return MatrixSpecOf(handle->info().spec);
+    };
+    return {spec_of(weight), spec_of(gram), spec_of(warm_mask_tensor), spec_of(saliency)};
   }
 
   TransientTensors* const transient;
@@ -145,134 +185,152 @@ absl::StatusOr<SolverRunner::Handle> SolverRunner::Acquire(std::string_view fiel
                                                            const std::string& name,
                                                            TensorKind kind) {
   if (name.empty()) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat("%s must name a tensor; got none", field)),
-        "SPEC_INVALID");
+    return About(field, Invalid("SPEC_INVALID", "%s must name a tensor; got none", field));
   }
   absl::StatusOr<Handle> handle = store_->Acquire(name);
-  if (absl::IsNotFound(handle.status())) {
-    return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                          "%s must name a tensor that the server has; got %s", field, name)),
-                      "TENSOR_NOT_FOUND", {{"field", std::string(field)}, {"tensor", name}});
-  }
-  SPARSEFW_RETURN_IF_ERROR(handle.status());
-  const TensorKind got = (*handle)->info().spec.kind;
-  if (got == kind) return handle;
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrFormat("%s must be a %s; got %s, a %s", field,
-                                                 KindName(kind), name, KindName(got))),
-      "WRONG_TENSOR_KIND");
+  SPARSEFW_RETURN_IF_ERROR(AsInput(field, name, handle.status()));
+  SPARSEFW_RETURN_IF_ERROR(CheckKind(field, (*handle)->info(), kind));
+  return handle;
 }
 
-absl::Status SolverRunner::CheckOnce(const TensorHandle& tensor,
-                                     const std::function<absl::Status()>& check) {
-  const std::string& name = tensor.info().name;
-  {
-    MutexLock lock(mutex_);
-    if (checked_.contains(name)) return absl::OkStatus();
+absl::Status SolverRunner::Describe(std::string_view field, const std::string& name,
+                                    TensorKind kind, std::optional<MatrixSpec>* spec) {
+  if (name.empty()) return absl::OkStatus();
+  const absl::StatusOr<TensorInfo> tensor = store_->GetTensor(name);
+  SPARSEFW_RETURN_IF_ERROR(AsInput(field, name, tensor.status()));
+  SPARSEFW_RETURN_IF_ERROR(CheckKind(field, *tensor, kind));
+  *spec = MatrixSpecOf(tensor->spec);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<const Backend*>> SolverRunner::CheckOptions(const JobSpec& spec) const {
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
+  return Place(spec, options_.backends, options_.default_backends);
+}
+
+absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
+    const JobSpec& spec, const InputSpecs& inputs,
+    const std::vector<const Backend*>& backends) const {
+  const Backend& backend = *backends.front();
+  Needs needs;
+  if (backend.has_device_memory()) {
+    for (const Backend* one : backends) needs.device.devices.push_back(one->Describe().name);
   }
-  SPARSEFW_RETURN_IF_ERROR(check());
-  MutexLock lock(mutex_);
-  if (checked_.insert(name).second) checked_order_.push_back(name);
-  if (checked_order_.size() > kMaxChecked) {
-    checked_.erase(checked_order_.front());
-    checked_order_.pop_front();
+  if (!inputs.weight.has_value()) return needs;
+  const int64_t rows = inputs.weight->rows;
+  const int64_t cols = inputs.weight->cols;
+  SPARSEFW_RETURN_IF_ERROR(CheckPoints(
+      spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
+  SPARSEFW_RETURN_IF_ERROR(CheckShape(kGram, inputs.gram, cols, cols));
+  SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmSaliency, inputs.warm_saliency, rows, cols));
+  SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmMask, inputs.warm_mask, rows, cols));
+  needs.working_bytes = WorkingBytes(backend, spec, rows, cols);
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
+  needs.result_bytes = ResultBytes(spec, *inputs.weight);
+  if (backend.has_device_memory()) {
+    const DType gram = inputs.gram.value_or(MatrixSpec()).dtype;
+    needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram);
+    needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
+  }
+  return needs;
+}
+
+absl::StatusOr<DeviceNeed> SolverRunner::Check(const JobSpec& spec, const InputSpecs& inputs) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto backends, CheckOptions(spec));
+  InputSpecs known = inputs;
+  SPARSEFW_RETURN_IF_ERROR(Describe(kWeight, spec.weight, TensorKind::kWeight, &known.weight));
+  SPARSEFW_RETURN_IF_ERROR(Describe(kGram, spec.gram, TensorKind::kGram, &known.gram));
+  SPARSEFW_RETURN_IF_ERROR(
+      Describe(kWarmSaliency, spec.warm_saliency, TensorKind::kSaliency, &known.warm_saliency));
+  SPARSEFW_RETURN_IF_ERROR(
+      Describe(kWarmMask, spec.warm_mask, TensorKind::kMask, &known.warm_mask));
+  SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, known, backends));
+  if (needs.result_bytes > store_->usage().budget_bytes) {
+    SPARSEFW_RETURN_IF_ERROR(store_->ReserveRoom(needs.result_bytes).status());
+  }
+  return std::move(needs.device);
+}
+
+absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, SolverInputs* inputs) {
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->weight, Acquire(kWeight, spec.weight, TensorKind::kWeight));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire(kGram, spec.gram, TensorKind::kGram));
+  if (!spec.warm_saliency.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency,
+                              Acquire(kWarmSaliency, spec.warm_saliency, TensorKind::kSaliency));
+  }
+  if (!spec.warm_mask.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
+                              Acquire(kWarmMask, spec.warm_mask, TensorKind::kMask));
   }
   return absl::OkStatus();
 }
 
-absl::Status SolverRunner::PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs) {
-  if (!spec.warm_saliency.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency, Acquire("warm_start.saliency", spec.warm_saliency,
-                                                        TensorKind::kSaliency));
-    SPARSEFW_RETURN_IF_ERROR(CheckShape("warm_start.saliency", inputs->saliency->info().spec,
-                                        inputs->rows, inputs->cols));
+absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs) {
+  if (inputs->warm_mask_tensor != nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
+    SPARSEFW_RETURN_IF_ERROR(About(kWarmMask, CheckPoints(spec, [&](const SweepPoint& point) {
+                                     return ValidateMaskCounts(*inputs->warm_mask, point.pattern,
+                                                               kWarmMask);
+                                   })));
   }
-  if (spec.warm_mask.empty()) return absl::OkStatus();
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
-                            Acquire("warm_start.mask", spec.warm_mask, TensorKind::kMask));
-  SPARSEFW_RETURN_IF_ERROR(CheckShape("warm_start.mask", inputs->warm_mask_tensor->info().spec,
-                                      inputs->rows, inputs->cols));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
-  return CheckPoints(spec, [&](const SweepPoint& point) {
-    return ValidateMaskCounts(*inputs->warm_mask, point.pattern, "warm_start.mask");
-  });
+  SPARSEFW_RETURN_IF_ERROR(CheckFinite(kWeight, *inputs->weight));
+  SPARSEFW_RETURN_IF_ERROR(inputs->gram->CheckValues(
+      [&inputs] { return About(kGram, ValidateGram(inputs->gram->matrix())); }));
+  if (inputs->saliency == nullptr) return absl::OkStatus();
+  return CheckFinite(kWarmSaliency, *inputs->saliency);
 }
 
-// What is cheap to know comes before what reads every value.
+// Cheap checks come before those that read every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
   auto inputs = std::make_shared<SolverInputs>(transient_);
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->backends,
-                            ResolveDevices(spec.device, options_.default_backends));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->weight, Acquire("weight", spec.weight, TensorKind::kWeight));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire("gram", spec.gram, TensorKind::kGram));
-  const int64_t rows = inputs->rows = inputs->weight->info().spec.rows;
-  const int64_t cols = inputs->cols = inputs->weight->info().spec.cols;
-  SPARSEFW_RETURN_IF_ERROR(CheckPoints(
-      spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
-  SPARSEFW_RETURN_IF_ERROR(CheckShape("gram", inputs->gram->info().spec, cols, cols));
-  const Backend& backend = *inputs->backends.front();
-  inputs->working_bytes = WorkingBytes(backend, spec, rows, cols);
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckMemory(rows, cols, inputs->working_bytes, options_.solve_memory_bytes));
-  if (InPool(backend)) {
-    DeviceNeed& need = inputs->device_need;
-    for (const Backend* one : inputs->backends) need.devices.push_back(one->Describe().name);
-    const ConstMatrixView gram = inputs->gram->matrix();
-    need.bytes = DeviceBytes(backend, spec, inputs->weight->matrix(), gram);
-    need.gram_bytes = backend.DeviceGramBytes(cols, gram.dtype());
-    if (need.gram_bytes > 0) need.gram = inputs->gram->info().name;  // never used again
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
+  SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
+  inputs->rows = inputs->weight->info().spec.rows;
+  inputs->cols = inputs->weight->info().spec.cols;
+  inputs->working_bytes = needs.working_bytes;
+  inputs->device_need = std::move(needs.device);
+  if (inputs->device_need.gram_bytes > 0) {
+    inputs->device_need.gram = inputs->gram->info().name;  // never reused
   }
-  // Held from acceptance on: a job that has run for an hour finds room for its mask.
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room,
-                            store_->ReserveRoom(ResultBytes(spec, inputs->weight->info().spec)));
-
-  SPARSEFW_RETURN_IF_ERROR(PrepareWarmStart(spec, inputs.get()));
-
-  const auto finite = [](const TensorHandle& tensor, std::string_view field) {
-    return [&tensor, field] { return ValidateFinite(tensor.matrix(), field); };
-  };
-  SPARSEFW_RETURN_IF_ERROR(CheckOnce(*inputs->weight, finite(*inputs->weight, "weight")));
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckOnce(*inputs->gram, [&inputs] { return ValidateGram(inputs->gram->matrix()); }));
-  if (inputs->saliency != nullptr) {
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckOnce(*inputs->saliency, finite(*inputs->saliency, "warm_start.saliency")));
-  }
+  // Reserved from acceptance on, so that a finished job has room for its result.
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.result_bytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
   return inputs;
 }
 
 absl::StatusOr<JobResult> SolverRunner::Run(
-    const Job& job, Inputs& inputs, const StopSignal& stop,
+    const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
     const std::function<void(const ProgressReport&)>& report) {
   auto& in = static_cast<SolverInputs&>(inputs);
-  // Of a sweep whose device was lost some masks may have used it.
+  // A sweep whose device was lost may have used some of it for its first masks.
   if (std::exchange(in.ran, true)) {
     in.result_room = ByteBudget::Reservation();
     SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
-                              store_->ReserveRoom(ResultBytes(job.spec, in.weight->info().spec)));
+                              store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight)));
   }
-  const Backend& backend = in.backend();
+  const Backend& backend = in.BackendOf(placement.device);
   Problem problem;
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
   problem.pattern = job.spec.pattern;
+  problem.values_checked = true;  // by Prepare
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 
   std::shared_ptr<const DeviceGram> device_gram;  // outlives the solve's engines
-  if (in.shared_gram != nullptr) {
+  if (placement.gram != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(
         device_gram,
-        in.shared_gram->Get([&] { return backend.UploadGram(problem.gram, &stop); }, stop));
+        placement.gram->Get([&] { return backend.UploadGram(problem.gram, &stop); }, stop));
     problem.device_gram = device_gram.get();
   }
 
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {
-    point.options.deadline = job.create_time + job.spec.deadline;
+    point.options.deadline = job.deadline;
     point.options.threads = options_.threads_per_job;
   }
   ResultWriter writer(store_, job, *in.weight, &in.result_room);
@@ -284,7 +342,6 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
   if (job.spec.sweep.empty()) result.sweep.clear();
   result.device = backend.Describe().name;
-  result.queue_time = job.start_time - job.create_time;
   return result;
 }
 
@@ -293,7 +350,7 @@ void SolverRunner::Discard(const Job& job) {
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
   for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
   for (const std::string& name : names) {
-    // Gone already, or read by someone just now: then it expires by itself.
+    // A tensor that is being read stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
   }
 }

@@ -1,48 +1,56 @@
-// Runs jobs: the solver over tensors of the store.
+// Runs jobs with the solver on tensors of the store.
 #ifndef SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 #define SPARSEFW_SERVER_APP_SOLVER_RUNNER_H_
 
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "server/jobs/job_manager.h"
-#include "server/rpc/transient_tensors.h"
+#include "server/jobs/job_runner.h"
+#include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
-#include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
 struct SolverRunnerOptions {
+  std::vector<const Backend*> backends;          // required: DefaultDevice::usable
   std::vector<const Backend*> default_backends;  // required: DefaultDevice::pool
   int threads_per_job = 1;
   // Host memory of all running jobs together.
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Thread-safe. Store and transient outlive it.
+// Thread-safe. Store and transient outlive it. The values of a tensor are
+// checked by the first Prepare that names it, and never again.
 //
-// Errors of Prepare, each naming field and value:
+// SparseGPT runs on the CPU: a job with that method and no device of its own is
+// placed there, wherever others go.
+//
+// Errors of Prepare, each naming field and value; those about a tensor carry
+// the metadata "field", the field of the spec that names it:
 //   InvalidArgument     options (OPTION_INVALID), pattern (PATTERN_INVALID), a
 //                       tensor of another kind (WRONG_TENSOR_KIND) or shape
 //                       (SHAPE_MISMATCH), values (NON_FINITE, GRAM_ASYMMETRIC,
-//                       GRAM_NEGATIVE_DIAGONAL, WARM_MASK_COUNT)
+//                       GRAM_NEGATIVE_DIAGONAL, GRAM_NOT_POSITIVE_DEFINITE,
+//                       WARM_MASK_COUNT); SparseGPT on a CUDA device
+//                       (OPTION_INVALID)
 //   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
 //                       that is not there (DEVICE_UNAVAILABLE)
-//   ResourceExhausted   the layer needs more memory than the device has or
-//                       running jobs may use (DEVICE_MEMORY); there is no room
+//   ResourceExhausted   the layer needs more host memory than the machine has or
+//                       running jobs may use (HOST_MEMORY); there is no room
 //                       for its result (HOST_MEMORY, TENSOR_TOO_LARGE)
 class SolverRunner final : public JobRunner {
  public:
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
 
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override;
-  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
+  absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override;
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
+                                const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override;
   void Discard(const Job& job) override;
 
@@ -51,19 +59,26 @@ class SolverRunner final : public JobRunner {
   struct SolverInputs;
 
   absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind);
-  absl::Status PrepareWarmStart(const JobSpec& spec, SolverInputs* inputs);
-  // Runs `check` unless the tensor has passed it before.
-  absl::Status CheckOnce(const TensorHandle& tensor, const std::function<absl::Status()>& check);
+  // Fills `spec` from the tensor, where there is a name.
+  absl::Status Describe(std::string_view field, const std::string& name, TensorKind kind,
+                        std::optional<MatrixSpec>* spec);
+
+  struct Needs {
+    int64_t working_bytes = 0;
+    int64_t result_bytes = 0;
+    DeviceNeed device;
+  };
+  // Options and device; returns the backends that may run it.
+  absl::StatusOr<std::vector<const Backend*>> CheckOptions(const JobSpec& spec) const;
+  // Pattern, shapes and memory, as far as the inputs are known.
+  absl::StatusOr<Needs> CheckLayer(const JobSpec& spec, const InputSpecs& inputs,
+                                   const std::vector<const Backend*>& backends) const;
+  absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
+  absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
 
   TensorStore* const store_;
   TransientTensors* const transient_;
   const SolverRunnerOptions options_;
-
-  // Names of tensors whose values are known to be good; names are never used
-  // again. The oldest go when there are many.
-  Mutex mutex_;
-  std::set<std::string> checked_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> checked_order_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

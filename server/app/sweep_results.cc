@@ -9,12 +9,12 @@
 namespace sparsefw::server {
 namespace {
 
-// The loss of what is returned.
+// The loss of the result that is returned.
 double ReturnedLoss(const SolveResult& solved) {
   return solved.weights.size() > 0 ? solved.reconstructed_loss : solved.final_loss;
 }
 
-// How the job as a whole ended: as the point that was cut short.
+// The stop cause of the whole job: that of a point that was cut short, if any.
 StopCause StopOf(const std::vector<SweepOutcome>& outcomes, StopCause of_best) {
   StopCause cause = of_best;
   for (const SweepOutcome& outcome : outcomes) {
@@ -43,7 +43,7 @@ SweepResults::Best* SweepResults::BestOf(const Pattern& pattern) {
 absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> result) {
   SweepOutcome& outcome = outcomes_.emplace_back();
   if (!result.ok()) {
-    // The other points need the device as well.
+    // The other points need the device too.
     if (ReasonOf(result.status()) == "DEVICE_LOST") return result.status();
     outcome.error = std::move(result).status();
     return absl::OkStatus();

@@ -1,5 +1,4 @@
-// The results of a job's points as they end: a table of numbers, and the masks
-// that are kept.
+// Collects the results of a job's points and stores the masks that are kept.
 #ifndef SPARSEFW_SERVER_APP_SWEEP_RESULTS_H_
 #define SPARSEFW_SERVER_APP_SWEEP_RESULTS_H_
 
@@ -17,9 +16,9 @@
 
 namespace sparsefw::server {
 
-// A job without a sweep is one of a single point.
+// A job without a sweep has a single point.
 //
-// Memory: of every pattern the best mask, and new weights where it has them.
+// Memory: the best mask of every pattern, and its new weights if there are any.
 class SweepResults final : public SweepObserver {
  public:
   using ReportFunction = std::function<void(const ProgressReport&)>;
@@ -29,14 +28,14 @@ class SweepResults final : public SweepObserver {
   void OnReport(const ProgressReport& report) override { report_(report); }
   absl::Status OnResult(size_t point, absl::StatusOr<SolveResult> result) override;
 
-  // Once all points have ended: stores what is still to be stored. An error
-  // when no point has a result: the first point's.
+  // To be called once all points have ended: stores the remaining results.
+  // Errors: that of the first point when no point has a result.
   absl::StatusOr<JobResult> Finish();
-  // So far: of SweepKeep::kAll.
+  // Masks stored so far; none before Finish unless SweepKeep::kAll.
   std::vector<std::string> StoredMasks() const;
 
  private:
-  // Of all points with one pattern.
+  // The best point of one pattern.
   struct Best {
     size_t point = 0;
     SolveResult solved;

@@ -7,7 +7,7 @@
 namespace sparsefw::server {
 namespace {
 
-// The wall clock can be set while somebody waits: look at it again now and then.
+// The wall clock can be set during a wait, so a long wait checks it again.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 
 class WallClock final : public Clock {

@@ -1,4 +1,4 @@
-// Time as the job manager sees it, so that tests can move it.
+// A clock that tests can replace.
 #ifndef SPARSEFW_SERVER_JOBS_CLOCK_H_
 #define SPARSEFW_SERVER_JOBS_CLOCK_H_
 

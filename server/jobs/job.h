@@ -1,4 +1,4 @@
-// A job: what was asked for, how far it is, what came of it. Plain data.
+// A job: its specification, state, progress and result. Plain data.
 #ifndef SPARSEFW_SERVER_JOBS_JOB_H_
 #define SPARSEFW_SERVER_JOBS_JOB_H_
 
@@ -6,10 +6,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "sparsefw/dtype.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sweep.h"
@@ -18,7 +20,7 @@ namespace sparsefw::server {
 
 // Which masks of a sweep are kept as tensors.
 enum class SweepKeep {
-  kBest,  // of every pattern the one with the least loss
+  kBest,  // the one with the least loss of every pattern
   kAll,
 };
 
@@ -28,9 +30,9 @@ struct JobSpec {
   std::string warm_mask;      // may be empty
   std::string warm_saliency;  // may be empty
   Pattern pattern;
-  SolveOptions options;                                // its deadline is not used: see below
+  SolveOptions options;                                // without a deadline: see Job::deadline
   int priority = 0;                                    // [-100, 100], higher first
-  absl::Duration deadline = absl::InfiniteDuration();  // from acceptance
+  absl::Duration deadline = absl::InfiniteDuration();  // counted from acceptance
   absl::Duration result_ttl = absl::Hours(24);
   std::map<std::string, std::string> labels;
   std::string device;  // "", "auto", "cpu", ...
@@ -39,12 +41,42 @@ struct JobSpec {
   SweepKeep sweep_keep = SweepKeep::kBest;
 };
 
+// Shape and dtype of a matrix.
+struct MatrixSpec {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kF32;
+};
+
+// What is known of a job's inputs. Empty: nothing.
+struct InputSpecs {
+  std::optional<MatrixSpec> weight;
+  std::optional<MatrixSpec> gram;
+  std::optional<MatrixSpec> warm_mask;  // its dtype has no meaning
+  std::optional<MatrixSpec> warm_saliency;
+};
+
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
+constexpr std::string_view NameOf(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kSucceeded:
+      return "succeeded";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "other";
+}
 constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }
 
-// A state and the revision with which the job came into it.
+// A state and the revision of the change into it.
 struct StateChange {
   JobState state = JobState::kQueued;
   int64_t revision = 0;
@@ -52,19 +84,19 @@ struct StateChange {
 
 struct SweepOutcome;
 
-// Of a sweep: that of the point with the least loss among those with the
+// Of a sweep: the result of the point with the least loss among those with the
 // first point's pattern.
 struct JobResult {
   std::string mask;           // tensor names
   std::string pruned_weight;  // may be empty
   SolveSummary solve;
-  bool weights_updated = false;  // solve.reconstructed_loss has a meaning
+  bool weights_updated = false;  // solve.reconstructed_loss is valid
   std::string device;
   absl::Duration queue_time;
   std::vector<SweepOutcome> sweep;  // by point; empty without a sweep
   int best_point = 0;
-  // Not OK: the mask is stored, something else that was asked for is not. The
-  // job then fails with this error and keeps the result.
+  // Not OK: the mask is stored, but another requested output is not. The job then
+  // fails with this error and keeps the result.
   absl::Status incomplete;
 };
 
@@ -83,8 +115,11 @@ struct Job {
   int64_t revision = 0;  // 1 on creation; grows with every change
   // The revision of the newest state change (not mere progress).
   int64_t state_revision = 0;
-  std::vector<StateChange> states;  // all it has had, oldest first: at most three
+  std::vector<StateChange> states;  // oldest first, at most three
   absl::Time create_time;
+  // create_time + spec.deadline. A queued job fails then; a running one ends with
+  // its best mask. The one deadline of all points of a sweep.
+  absl::Time deadline = absl::InfiniteFuture();
   absl::Time start_time = absl::InfinitePast();
   absl::Time end_time = absl::InfinitePast();
   absl::Time expire_time = absl::InfiniteFuture();

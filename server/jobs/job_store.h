@@ -1,5 +1,5 @@
-// Where job metadata lives. In memory in this version; a durable store
-// implements the same interface.
+// The interface of the store of job metadata. This version keeps it in memory; a
+// durable store implements the same interface.
 #ifndef SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 #define SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 
@@ -22,7 +22,7 @@ struct JobFilter {
   std::map<std::string, std::string> labels;  // all must match
 };
 
-// Thread-safe. Keeps what it is told; knows nothing of queueing.
+// Thread-safe. Knows nothing of queueing.
 class JobStore {
  public:
   struct RequestRecord {
@@ -42,19 +42,19 @@ class JobStore {
   virtual absl::Status Update(const Job& job) = 0;                   // NotFound JOB_NOT_FOUND
   virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;  // NotFound JOB_NOT_FOUND
   virtual std::optional<RequestRecord> FindRequest(std::string_view request_id) const = 0;
-  // A page token stays good while jobs come and go: what was not listed yet and
-  // is still there when its turn comes is listed once, newer jobs are not.
-  // Errors: InvalidArgument  page_size below 1 (PAGE_SIZE_INVALID), a token that
-  //         this store did not give (PAGE_TOKEN_INVALID)
+  // A page token stays valid while jobs are added and deleted: jobs that existed at
+  // the first page and still exist are listed exactly once, newer jobs are not.
+  // Errors: InvalidArgument  page_size below 1 (PAGE_SIZE_INVALID), a token
+  //         of another store (PAGE_TOKEN_INVALID)
   virtual absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
                                     std::string_view page_token) const = 0;
-  // With its request id. NotFound JOB_NOT_FOUND.
+  // Also forgets its request id. NotFound JOB_NOT_FOUND.
   virtual absl::Status Delete(std::string_view name) = 0;
   // Jobs by state, for metrics.
   virtual std::map<JobState, int64_t> CountByState() const = 0;
 };
 
-// Forgets everything when it is destroyed.
+// Not durable.
 std::unique_ptr<JobStore> NewMemoryJobStore();
 
 }  // namespace sparsefw::server

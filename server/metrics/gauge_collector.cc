@@ -27,7 +27,7 @@ prometheus::MetricFamily JobsByState(const Gauges& gauges) {
                                      std::pair(JobState::kFailed, gauges.jobs_failed),
                                      std::pair(JobState::kCancelled, gauges.jobs_cancelled)}) {
     prometheus::ClientMetric metric = Value(count);
-    metric.label.push_back({"state", std::string(StateLabel(state))});
+    metric.label.push_back({"state", std::string(NameOf(state))});
     family.metric.push_back(std::move(metric));
   }
   return family;
@@ -115,6 +115,9 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Gauge("sparsefw_uploads", "Uploads begun and not finished.", now.uploads),
       Gauge("sparsefw_watchers", "Watches open.", now.watchers),
       Gauge("sparsefw_draining", "1 while the server shuts down.", now.draining ? 1 : 0),
+      Gauge("sparsefw_open_descriptors", "File descriptors that are open.", now.open_descriptors),
+      Gauge("sparsefw_max_descriptors", "File descriptors that the process may open.",
+            now.max_descriptors),
   };
   AddDevices(now, &families);
   return families;

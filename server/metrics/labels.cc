@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sparsefw/names.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
@@ -54,72 +55,20 @@ constexpr std::array<std::string_view, 37> kReasons = {
     kOther,
 };
 
-std::string_view StopLabel(StopCause cause) {
-  switch (cause) {
-    case StopCause::kIterations:
-      return "ITERATIONS";
-    case StopCause::kGap:
-      return "GAP";
-    case StopCause::kDeadline:
-      return "DEADLINE";
-    case StopCause::kCancelled:
-      return "CANCELLED";
-  }
-  return kOther;
-}
-
 }  // namespace
 
 size_t RpcMethodIndex(std::string_view method) { return IndexOrLast(kRpcMethods, method); }
 
 size_t CodeIndex(std::string_view code) { return IndexOrLast(kCodes, code); }
 
+std::string_view CodeName(absl::StatusCode code) {
+  const auto index = static_cast<size_t>(code);
+  return kCodes[index + 1 < kCodes.size() ? index
+                                          : static_cast<size_t>(absl::StatusCode::kUnknown)];
+}
+
 std::string_view ChunkReasonLabel(std::string_view reason) {
   return kReasons[IndexOrLast(kReasons, reason)];
-}
-
-std::string_view MethodLabel(Method method) {
-  switch (method) {
-    case Method::kMagnitude:
-      return "magnitude";
-    case Method::kWanda:
-      return "wanda";
-    case Method::kRia:
-      return "ria";
-    case Method::kSparseGpt:
-      return "sparsegpt";
-    case Method::kSparseFw:
-      return "sparsefw";
-  }
-  return kOther;
-}
-
-std::string_view PatternLabel(Pattern::Kind kind) {
-  switch (kind) {
-    case Pattern::Kind::kUnstructured:
-      return "unstructured";
-    case Pattern::Kind::kPerRow:
-      return "per_row";
-    case Pattern::Kind::kKeepOfGroup:
-      return "nm";
-  }
-  return kOther;
-}
-
-std::string_view StateLabel(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "queued";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kSucceeded:
-      return "succeeded";
-    case JobState::kFailed:
-      return "failed";
-    case JobState::kCancelled:
-      return "cancelled";
-  }
-  return kOther;
 }
 
 std::string_view DeviceLabel(std::string_view device) {
@@ -131,12 +80,11 @@ std::string_view DeviceLabel(std::string_view device) {
 std::string_view EndReasonLabel(const Job& job) {
   if (job.state == JobState::kCancelled) return "CANCELLED";
   if (job.state == JobState::kSucceeded) {
-    return job.result ? StopLabel(job.result->solve.stop_cause) : kOther;
+    return job.result ? NameOf(job.result->solve.stop_cause) : kOther;
   }
   const size_t reason = IndexOrLast(kReasons, ReasonOf(job.error));
   if (reason + 1 < kReasons.size()) return kReasons[reason];
-  const auto code = static_cast<size_t>(job.error.code());
-  return kCodes[std::min(code, kCodes.size() - 1)];
+  return CodeName(job.error.code());
 }
 
 }  // namespace sparsefw::server

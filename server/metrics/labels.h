@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "server/jobs/job.h"
 
 namespace sparsefw::server {
@@ -15,13 +16,26 @@ namespace sparsefw::server {
 inline constexpr std::string_view kOther = "other";
 
 // Every RPC of sparsefw.v1, then kOther.
-inline constexpr std::array<std::string_view, 18> kRpcMethods = {
-    "TensorService/CreateUpload", "TensorService/WriteTensor",  "TensorService/AccumulateGram",
-    "TensorService/GetUpload",    "TensorService/DeleteUpload", "TensorService/GetTensor",
-    "TensorService/ListTensors",  "TensorService/DeleteTensor", "TensorService/ReadTensor",
-    "PruneService/CreateJob",     "PruneService/GetJob",        "PruneService/ListJobs",
-    "PruneService/DeleteJob",     "PruneService/WatchJob",      "PruneService/CancelJob",
-    "PruneService/Prune",         "PruneService/GetServerInfo", kOther,
+inline constexpr std::array<std::string_view, 19> kRpcMethods = {
+    "TensorService/CreateUpload",
+    "TensorService/WriteTensor",
+    "TensorService/AccumulateGram",
+    "TensorService/GetUpload",
+    "TensorService/DeleteUpload",
+    "TensorService/GetTensor",
+    "TensorService/ListTensors",
+    "TensorService/DeleteTensor",
+    "TensorService/ReadTensor",
+    "PruneService/CreateJob",
+    "PruneService/GetJob",
+    "PruneService/ListJobs",
+    "PruneService/DeleteJob",
+    "PruneService/WatchJob",
+    "PruneService/CancelJob",
+    "PruneService/Prune",
+    "PruneService/GetServerInfo",
+    "PruneService/CheckJobOptions",
+    kOther,
 };
 size_t RpcMethodIndex(std::string_view method);
 
@@ -47,12 +61,11 @@ inline constexpr std::array<std::string_view, 18> kCodes = {
     kOther,
 };
 size_t CodeIndex(std::string_view code);
+// "INVALID_ARGUMENT"; "UNKNOWN" for a code that gRPC does not have.
+std::string_view CodeName(absl::StatusCode code);
 
 std::string_view ChunkReasonLabel(std::string_view reason);
 
-std::string_view MethodLabel(Method method);
-std::string_view PatternLabel(Pattern::Kind kind);
-std::string_view StateLabel(JobState state);
 // "cpu", "cuda", ...: without the number of the device.
 std::string_view DeviceLabel(std::string_view device);
 // Why an ended job ended: how its solve stopped ("ITERATIONS"), "CANCELLED",

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/jobs/device_pool.h"
+#include "server/jobs/devices.h"
 #include "server/jobs/job.h"
 
 namespace sparsefw::server {
@@ -30,6 +30,8 @@ struct Gauges {
   int64_t uploads = 0;
   int64_t watchers = 0;
   bool draining = false;
+  int64_t open_descriptors = 0;
+  int64_t max_descriptors = 0;
   std::vector<DeviceUsage> devices = {};  // of the pool
 };
 
@@ -44,6 +46,8 @@ class Metrics {
   virtual void BytesReceived(std::string_view method, int64_t bytes) = 0;
   virtual void BytesSent(std::string_view method, int64_t bytes) = 0;
   virtual void ChunkRejected(std::string_view reason) = 0;
+  // For want of file descriptors.
+  virtual void ConnectionRefused() = 0;
   virtual void JobAccepted(const Job& job) = 0;
   virtual void JobStarted(const Job& job) = 0;
   virtual void JobEnded(const Job& job) = 0;

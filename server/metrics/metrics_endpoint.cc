@@ -1,144 +1,128 @@
 #include "server/metrics/metrics_endpoint.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <microhttpd.h>
 
-#include <cerrno>
-#include <charconv>
-#include <chrono>
-#include <exception>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "prometheus/exposer.h"
-#include "sparsefw/mutex.h"
+#include "prometheus/collectable.h"
+#include "prometheus/text_serializer.h"
+#include "server/net/connection_acceptor.h"
+#include "server/net/descriptor_limit.h"
+#include "server/net/listen_sockets.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
 
-struct HostPort {
-  std::string host;
-  std::string port;
-};
+// libmicrohttpd, not the exposer of prometheus-cpp: its civetweb gives each
+// thread a fixed stack of 100 KiB, of which OpenBLAS' thread-local storage
+// takes 60, and any error page overflows the rest.
+constexpr unsigned kIdleSeconds = 10;
 
-// What more the HTTP library would take, several ports or options behind
-// them, is not ours; and Debian's has no IPv6.
-std::optional<HostPort> Parse(std::string_view address) {
-  const size_t colon = address.find(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-  const std::string_view host = address.substr(0, colon);
-  const std::string_view port = address.substr(colon + 1);
-  unsigned number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (error != std::errc() || end != port.data() + port.size() || number > 65535 ||
-      host.find_first_of(",+") != std::string_view::npos) {
-    return std::nullopt;
+using Collectables = std::vector<std::shared_ptr<prometheus::Collectable>>;
+
+std::string Text(const Collectables& collectables) {
+  std::vector<prometheus::MetricFamily> families;
+  for (const auto& collectable : collectables) {
+    for (prometheus::MetricFamily& family : collectable->Collect()) {
+      families.push_back(std::move(family));
+    }
   }
-  return HostPort{std::string(host), std::string(port)};
+  return prometheus::TextSerializer().Serialize(families);
 }
 
-// A socket for the address, as `use` (bind or connect) leaves it: OK or the system's error.
-template <typename Use>
-absl::Status Try(const HostPort& address, const std::string& message, const Use& use) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
-  if (error != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: %s", message, gai_strerror(error)));
-  }
-  const absl::Cleanup free_addresses = [found] { freeaddrinfo(found); };
-  const int probe = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
-  if (probe < 0) return absl::ErrnoToStatus(errno, message);
-  const absl::Cleanup close_probe = [probe] { close(probe); };
-  if (use(probe, found->ai_addr, found->ai_addrlen) != 0) {
-    return absl::ErrnoToStatus(errno, message);
-  }
-  return absl::OkStatus();
+// Takes effect at once: what a request has for a body is not read.
+MHD_Result Respond(MHD_Connection* connection, unsigned code, const std::string& body,
+                   const char* allow = nullptr) {
+  MHD_Response* response = MHD_create_response_from_buffer(
+      body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;  // out of memory: closes the connection
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
+  if (allow != nullptr) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+  const MHD_Result result = MHD_queue_response(connection, code, response);
+  MHD_destroy_response(response);
+  return result;
 }
 
-// The HTTP library says only that it failed: try the same and ask the system why.
-absl::Status WhyNot(const HostPort& parsed, std::string_view address) {
-  const std::string message = absl::StrFormat("cannot serve metrics on %s", address);
-  const absl::Status error = Try(parsed, message, [](int probe, const sockaddr* at, socklen_t n) {
-    const int yes = 1;
-    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    return bind(probe, at, n) != 0 ? -1 : listen(probe, 1);
-  });
-  return error.ok() ? absl::UnavailableError(message) : error;
+MHD_Result Answer(void* collectables, MHD_Connection* connection, const char* path,
+                  const char* method, const char* /*version*/, const char* /*body*/,
+                  size_t* /*body_size*/, void** /*state*/) {
+  if (std::string_view(path) != "/metrics") {
+    return Respond(connection, MHD_HTTP_NOT_FOUND, "only /metrics is here\n");
+  }
+  const std::string_view verb = method;
+  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
+    return Respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n",
+                   "GET, HEAD");
+  }
+  return Respond(connection, MHD_HTTP_OK, Text(*static_cast<const Collectables*>(collectables)));
 }
 
-class ExposerEndpoint final : public MetricsEndpoint {
+class HttpEndpoint final : public MetricsEndpoint {
  public:
-  ExposerEndpoint(const HostPort& wanted, std::unique_ptr<prometheus::Exposer> exposer,
-                  std::vector<std::shared_ptr<prometheus::Collectable>> collectables)
+  HttpEndpoint(const HostPort& wanted, int port, Collectables collectables)
       : collectables_(std::move(collectables)),
-        exposer_(std::move(exposer)),
-        port_(exposer_->GetListeningPorts().at(0)),
-        bound_{wanted.host, std::to_string(port_)},
-        address_(absl::StrFormat("%s:%d", wanted.host, port_)) {
-    for (const auto& collectable : collectables_) exposer_->RegisterCollectable(collectable);
+        port_(port),
+        address_(absl::StrFormat("%s:%d", wanted.host, port)) {}
+  ~HttpEndpoint() override {
+    acceptor_.reset();
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
-  ~ExposerEndpoint() override;
+
+  absl::Status Serve(ListenSockets sockets, std::function<void()> refused);
+
   const std::string& address() const override { return address_; }
   int port() const override { return port_; }
 
  private:
-  // The exposer holds them weakly.
-  const std::vector<std::shared_ptr<prometheus::Collectable>> collectables_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  const Collectables collectables_;
   const int port_;
-  const HostPort bound_;
   const std::string address_;
+  MHD_Daemon* daemon_ = nullptr;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
-// The HTTP library's listening thread looks every two seconds whether it
-// should end, and whenever somebody connects: connect until it has ended.
-ExposerEndpoint::~ExposerEndpoint() {
-  Mutex mutex;
-  CondVar condition;
-  bool ended = false;
-  std::thread stop([&] {
-    exposer_.reset();
-    MutexLock lock(mutex);
-    ended = true;
-    condition.NotifyAll();
-  });
-  mutex.Lock();
-  while (!ended) {
-    mutex.Unlock();
-    // Refused once it has ended, which is as well.
-    Try(bound_, "", connect).IgnoreError();
-    mutex.Lock();
-    if (!ended) condition.WaitFor(mutex, std::chrono::milliseconds(10));
-  }
-  mutex.Unlock();
-  stop.join();
+absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> refused) {
+  // Half of what connections of gRPC leave: each port serves while the other has
+  // too many.
+  const int64_t share = ReservedDescriptors() / 2;
+  daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+      &Answer, const_cast<Collectables*>(&collectables_), MHD_OPTION_CONNECTION_LIMIT,
+      static_cast<unsigned>(share), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_END);
+  if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
+  ConnectionAcceptor::Options options = {
+      .reserved_descriptors = share, .accepted = {}, .refused = std::move(refused)};
+  options.accepted = [daemon = daemon_](Descriptor connection) {
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof(peer);
+    getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &size);
+    // Closes it when there are too many.
+    MHD_add_connection(daemon, connection.Release(), reinterpret_cast<sockaddr*>(&peer), size);
+  };
+  SPARSEFW_ASSIGN_OR_RETURN(acceptor_,
+                            ConnectionAcceptor::Start(std::move(sockets), std::move(options)));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    std::string_view address, const PrometheusMetrics* metrics) {
-  const std::optional<HostPort> parsed = Parse(address);
-  if (!parsed) {
+    std::string_view address, const PrometheusMetrics* metrics, std::function<void()> refused) {
+  const std::optional<HostPort> wanted = ParseHostPort(address);
+  if (!wanted) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "the metrics address must be host:port, not IPv6, with a port in [0, 65535]; got \"%s\"",
-        address));
+        "the metrics address must be host:port with a port in [0, 65535]; got \"%s\"", address));
   }
-  try {
-    auto exposer = std::make_unique<prometheus::Exposer>(
-        std::vector<std::string>{"listening_ports", std::string(address), "num_threads", "2"});
-    return std::make_unique<ExposerEndpoint>(*parsed, std::move(exposer), metrics->collectables());
-  } catch (const std::exception&) {
-    return WhyNot(*parsed, address);
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(
+      ListenSockets sockets,
+      Listen(*wanted, absl::StrFormat("cannot serve metrics on %s", address)));
+  auto endpoint = std::make_unique<HttpEndpoint>(*wanted, sockets.port, metrics->collectables());
+  SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));
+  return endpoint;
 }
 
 }  // namespace sparsefw::server

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 #define SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,16 +13,22 @@
 namespace sparsefw::server {
 
 // Serves until it is destroyed, on threads of its own. No authentication: bind
-// it to loopback or to a network of your own.
+// it to loopback or to a private network.
+//
+// One thread serves all connections without blocking on any. They are closed
+// after 10 s of silence, and at once where there are more than half of
+// ReservedDescriptors() or too few descriptors are left. GET and HEAD of /metrics: 200;
+// another method: 405; another path: 404; what is not HTTP: 400.
 class MetricsEndpoint {
  public:
-  // address: "host:port"; port 0 takes a free one. No IPv6: Debian's HTTP
-  // library is built without.
+  // address: "host:port"; port 0 takes a free one. refused: called on an own
+  // thread when a connection is closed for want of file descriptors.
   // Errors: InvalidArgument  the address has no such form
   //         what the system says of listening there: FailedPrecondition for a
   //         port in use, PermissionDenied, ...
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
-                                                                const PrometheusMetrics* metrics);
+                                                                const PrometheusMetrics* metrics,
+                                                                std::function<void()> refused);
   virtual ~MetricsEndpoint() = default;
 
   virtual const std::string& address() const = 0;  // with the port it really has

@@ -14,6 +14,7 @@
 #include "server/metrics/gauge_collector.h"
 #include "server/metrics/gpu_collector.h"
 #include "server/metrics/labels.h"
+#include "sparsefw/names.h"
 
 namespace sparsefw::server {
 namespace {
@@ -68,6 +69,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   void ChunkRejected(std::string_view reason) override {
     chunks_rejected_.Add(Label("reason", ChunkReasonLabel(reason))).Increment();
   }
+  void ConnectionRefused() override { connections_refused_.Increment(); }
   void JobAccepted(const Job& job) override;
   void JobStarted(const Job& job) override {
     // The wall clock may have been set back in between.
@@ -104,6 +106,10 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
   Family<Counter>& chunks_rejected_ = CounterFamily(
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
+  Counter& connections_refused_ =
+      CounterFamily("sparsefw_connections_refused_total",
+                    "Connections closed at once for want of file descriptors.")
+          .Add({});
   Family<Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
   Family<Counter>& jobs_finished_ =
@@ -173,16 +179,16 @@ Histogram& PrometheusMetricsImpl::DurationOf(size_t method, size_t code) {
 
 void PrometheusMetricsImpl::JobAccepted(const Job& job) {
   jobs_submitted_
-      .Add({{"method", std::string(MethodLabel(job.spec.options.method))},
-            {"pattern", std::string(PatternLabel(job.spec.pattern.kind))}})
+      .Add({{"method", std::string(NameOf(job.spec.options.method))},
+            {"pattern", std::string(NameOf(job.spec.pattern.kind))}})
       .Increment();
 }
 
 void PrometheusMetricsImpl::JobEnded(const Job& job) {
-  const std::string method(MethodLabel(job.spec.options.method));
+  const std::string method(NameOf(job.spec.options.method));
   jobs_finished_
       .Add({{"method", method},
-            {"state", std::string(StateLabel(job.state))},
+            {"state", std::string(NameOf(job.state))},
             {"reason", std::string(EndReasonLabel(job))}})
       .Increment();
   if (!job.result) return;

@@ -6,6 +6,7 @@
 //   rpc_received_bytes_total{method}         counter    of tensor data
 //   rpc_sent_bytes_total{method}             counter    of tensor data
 //   chunks_rejected_total{reason}            counter    chunks that were not taken
+//   connections_refused_total                counter    for want of file descriptors
 //   jobs_submitted_total{method,pattern}     counter    jobs accepted
 //   jobs_finished_total{method,state,reason} counter    jobs ended; reason: why it stopped, or
 //                                                       the error's reason or code
@@ -19,6 +20,7 @@
 //   staging_budget_bytes, staging_used_bytes gauge      room for chunks on their way to disk
 //   tensors, uploads, watchers               gauge      how many there are
 //   draining                                 gauge      1 while the server shuts down
+//   open_descriptors, max_descriptors        gauge      of files, of the process
 //   build_info{version,compiler,build_type}  gauge      always 1
 //   device_info{device,description,default,  gauge      always 1, for every device there is;
 //               reason}                                 reason: of the default one, why it is
@@ -39,7 +41,7 @@
 //
 // `method` of an RPC is "Service/Method"; every label has a fixed set of
 // values, and what is not in it counts as "other". The gauges from jobs to
-// draining are computed at each scrape and absent before SetGauges; those of
+// max_descriptors are computed at each scrape and absent before SetGauges; those of
 // GPUs are what SetGpus' function says at each scrape.
 #ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_

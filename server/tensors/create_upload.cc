@@ -10,7 +10,6 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr size_t kMaxTextBytes = 128;
 // What frees memory here is a job or an upload that ends: seconds, not minutes.
 constexpr char kRetryDelayMs[] = "1000";
 
@@ -20,14 +19,6 @@ absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view lim
       absl::ResourceExhaustedError(absl::StrFormat(
           "%s must be at most %s of %d bytes; got %d bytes", what, limit_name, limit, bytes)),
       "TENSOR_TOO_LARGE", {{"max_bytes", absl::StrFormat("%d", limit)}});
-}
-
-// Kept as long as the tensor: a client must not fill the memory with them.
-absl::Status CheckLength(std::string_view what, std::string_view text, std::string_view reason) {
-  if (text.size() <= kMaxTextBytes) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                        "%s must be at most %d bytes; got %d", what, kMaxTextBytes, text.size())),
-                    reason);
 }
 
 }  // namespace
@@ -43,10 +34,9 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
     const TensorSpec& spec, std::string_view request_id, std::string_view owner) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   if (spec.kind == TensorKind::kPrunedWeight) {
-    return WithReason(
-        absl::InvalidArgumentError("kind of an upload must be WEIGHT, GRAM, SALIENCY or MASK; got "
-                                   "PRUNED_WEIGHT, which only the server makes"),
-        "SPEC_INVALID");
+    return Invalid("SPEC_INVALID",
+                   "kind of an upload must be WEIGHT, GRAM, SALIENCY or MASK; got "
+                   "PRUNED_WEIGHT, which only the server makes");
   }
   const int64_t bytes = ByteSize(spec);
   return CreateAny(Request{request_id, {spec, std::string(owner)}, bytes, bytes});
@@ -62,8 +52,6 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateGramUpload
 }
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const Request& request) {
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("request_id", request.id, "REQUEST_ID_INVALID"));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("owner", request.body.owner, "OWNER_INVALID"));
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(auto found, FindOrAdd(request));
     if (auto* tensor = std::get_if<TensorInfo>(&found)) return *std::move(tensor);
@@ -83,10 +71,9 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
   const RequestIndex::Entry* entry = request.id.empty() ? nullptr : requests_.Find(request.id);
   if (entry != nullptr) {
     if (entry->body != request.body) {
-      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                            "request_id must be new for a new spec or owner; got \"%s\" again",
-                            Printable(request.id))),
-                        "REQUEST_ID_REUSED");
+      return Invalid("REQUEST_ID_REUSED",
+                     "request_id must be new for a new spec or owner; got \"%s\" again",
+                     Printable(request.id));
     }
     if (const auto upload = uploads_.find(entry->id); upload != uploads_.end()) {
       return upload->second;

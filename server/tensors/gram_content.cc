@@ -63,11 +63,10 @@ class ResultWriter {
         std::ranges::find_if_not(block, [limit](double value) { return std::abs(value) <= limit; });
     if (beyond == block.end()) return absl::OkStatus();
     const int64_t at = beyond - block.begin();
-    return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                          "a Gram matrix must be finite in its gram_dtype; got %g at [%d, %d], at "
-                          "most %g fits",
-                          *beyond, first_row + at / cols, at % cols, limit)),
-                      "NON_FINITE");
+    return Invalid("NON_FINITE",
+                   "a Gram matrix must be finite in its gram_dtype; got %g at [%d, %d], at "
+                   "most %g fits",
+                   *beyond, first_row + at / cols, at % cols, limit);
   }
 
   absl::Status Append(std::span<const std::byte> bytes) {
@@ -121,10 +120,9 @@ class GramContent final : public UploadContent {
   absl::StatusOr<int64_t> Append(int64_t offset, std::span<const std::byte> data) override {
     const auto size = static_cast<int64_t>(data.size());
     if (size % token_bytes_ != 0) {
-      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                            "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes",
-                            token_bytes_, spec_.d_in, size)),
-                        "PARTIAL_TOKEN");
+      return Invalid("PARTIAL_TOKEN",
+                     "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes",
+                     token_bytes_, spec_.d_in, size);
     }
     SPARSEFW_ASSIGN_OR_RETURN(const AppendRange range,
                               PlanAppend(offset, size / token_bytes_, committed_,
@@ -139,10 +137,9 @@ class GramContent final : public UploadContent {
 
   absl::StatusOr<CompleteTensor> Finish(std::optional<uint32_t> total_crc32c) override {
     if (committed_ == 0) {
-      return WithReason(absl::FailedPreconditionError(
-                            "at least one token must be summed before a Gram matrix is finished; "
-                            "0 are"),
-                        "INCOMPLETE");
+      return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
+                    "at least one token must be summed before a Gram matrix is finished; "
+                    "0 are");
     }
     ResultWriter writer(*file_, spec_.gram_dtype);
     try {
@@ -151,11 +148,10 @@ class GramContent final : public UploadContent {
       return OutOfMemory("the result of a Gram accumulation");
     }
     if (total_crc32c && *total_crc32c != writer.crc32c()) {
-      return WithReason(absl::DataLossError(absl::StrFormat(
-                            "total_crc32c must be the checksum of the Gram matrix, 0x%08x; got "
-                            "0x%08x",
-                            writer.crc32c(), *total_crc32c)),
-                        "CHECKSUM_MISMATCH");
+      return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                    "total_crc32c must be the checksum of the Gram matrix, 0x%08x; got "
+                    "0x%08x",
+                    writer.crc32c(), *total_crc32c);
     }
     sum_.reset();
     const TensorSpec result = ResultSpec(spec_, committed_);

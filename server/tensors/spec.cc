@@ -14,40 +14,9 @@
 namespace sparsefw::server {
 namespace {
 
-absl::Status Invalid(std::string_view message) {
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat("%s", message)), "SPEC_INVALID");
-}
-
-std::string_view KindName(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kWeight:
-      return "WEIGHT";
-    case TensorKind::kGram:
-      return "GRAM";
-    case TensorKind::kSaliency:
-      return "SALIENCY";
-    case TensorKind::kMask:
-      return "MASK";
-    case TensorKind::kPrunedWeight:
-      return "PRUNED_WEIGHT";
-  }
-  return "?";
-}
-
-std::string_view DTypeText(TensorDType dtype) {
-  switch (dtype) {
-    case TensorDType::kF32:
-      return "F32";
-    case TensorDType::kF16:
-      return "F16";
-    case TensorDType::kBF16:
-      return "BF16";
-    case TensorDType::kF64:
-      return "F64";
-    case TensorDType::kU1:
-      return "U1";
-  }
-  return "?";
+std::string_view NameOf(TensorDType dtype) {
+  const std::optional<DType> matrix_dtype = MatrixDType(dtype);
+  return matrix_dtype ? DTypeName(*matrix_dtype) : "U1";
 }
 
 absl::Status CheckDType(std::string_view what, TensorDType dtype,
@@ -55,13 +24,13 @@ absl::Status CheckDType(std::string_view what, TensorDType dtype,
   if (std::find(allowed.begin(), allowed.end(), dtype) != allowed.end()) return absl::OkStatus();
   std::string list;
   for (const TensorDType one : allowed) {
-    list += (list.empty() ? "" : " or ") + std::string(DTypeText(one));
+    list += (list.empty() ? "" : " or ") + std::string(NameOf(one));
   }
-  return Invalid(absl::StrFormat("%s must be %s; got %s", what, list, DTypeText(dtype)));
+  return Invalid("SPEC_INVALID", "%s must be %s; got %s", what, list, NameOf(dtype));
 }
 
 absl::Status CheckKind(const TensorSpec& spec) {
-  const std::string what = absl::StrFormat("dtype of a %s", KindName(spec.kind));
+  const std::string what = absl::StrFormat("dtype of a %s", NameOf(spec.kind));
   switch (spec.kind) {
     case TensorKind::kWeight:
     case TensorKind::kPrunedWeight:
@@ -74,12 +43,12 @@ absl::Status CheckKind(const TensorSpec& spec) {
     case TensorKind::kMask:
       return CheckDType(what, spec.dtype, {TensorDType::kU1});
   }
-  return Invalid(absl::StrFormat("kind must be a known kind; got %d", static_cast<int>(spec.kind)));
+  return Invalid("SPEC_INVALID", "kind must be a known kind; got %d", static_cast<int>(spec.kind));
 }
 
 absl::Status CheckDimension(std::string_view name, int64_t value) {
   if (value >= 1) return absl::OkStatus();
-  return Invalid(absl::StrFormat("%s must be at least 1; got %d", name, value));
+  return Invalid("SPEC_INVALID", "%s must be at least 1; got %d", name, value);
 }
 
 // Nothing beyond int64.
@@ -96,6 +65,22 @@ std::optional<int64_t> CheckedByteSize(const TensorSpec& spec) {
 }
 
 }  // namespace
+
+std::string_view NameOf(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kWeight:
+      return "WEIGHT";
+    case TensorKind::kGram:
+      return "GRAM";
+    case TensorKind::kSaliency:
+      return "SALIENCY";
+    case TensorKind::kMask:
+      return "MASK";
+    case TensorKind::kPrunedWeight:
+      return "PRUNED_WEIGHT";
+  }
+  return "UNKNOWN";
+}
 
 int64_t ElementBytes(TensorDType dtype) {
   const std::optional<DType> matrix_dtype = MatrixDType(dtype);
@@ -123,15 +108,15 @@ absl::Status ValidateSpec(const TensorSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(CheckDimension("dims[0]", spec.rows));
   SPARSEFW_RETURN_IF_ERROR(CheckDimension("dims[1]", spec.cols));
   if (spec.token_count < 0) {
-    return Invalid(absl::StrFormat("token_count must be at least 0; got %d", spec.token_count));
+    return Invalid("SPEC_INVALID", "token_count must be at least 0; got %d", spec.token_count);
   }
   if (spec.kind == TensorKind::kGram && spec.rows != spec.cols) {
-    return Invalid(
-        absl::StrFormat("a GRAM must be square; got dims [%d, %d]", spec.rows, spec.cols));
+    return Invalid("SPEC_INVALID", "a GRAM must be square; got dims [%d, %d]", spec.rows,
+                   spec.cols);
   }
   if (!CheckedByteSize(spec)) {
-    return Invalid(absl::StrFormat("a tensor must be below 2^63 bytes; got dims [%d, %d] of %s",
-                                   spec.rows, spec.cols, DTypeText(spec.dtype)));
+    return Invalid("SPEC_INVALID", "a tensor must be below 2^63 bytes; got dims [%d, %d] of %s",
+                   spec.rows, spec.cols, NameOf(spec.dtype));
   }
   return absl::OkStatus();
 }
@@ -143,8 +128,8 @@ absl::Status ValidateSpec(const GramSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(
       CheckDType("gram_dtype", spec.gram_dtype, {TensorDType::kF32, TensorDType::kF64}));
   if (!GramHostBytes(spec)) {
-    return Invalid(
-        absl::StrFormat("a Gram matrix must be below 2^63 bytes; got d_in=%d", spec.d_in));
+    return Invalid("SPEC_INVALID", "a Gram matrix must be below 2^63 bytes; got d_in=%d",
+                   spec.d_in);
   }
   return absl::OkStatus();
 }

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/dtype.h"
 
 namespace sparsefw::server {
+
+std::string_view NameOf(TensorKind kind);  // "WEIGHT"
 
 // Nothing for U1, which is no dtype of a matrix view.
 std::optional<DType> MatrixDType(TensorDType dtype);

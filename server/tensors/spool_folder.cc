@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/net/descriptor.h"
 #include "server/tensors/random_id.h"
 #include "server/tensors/spool.h"
 #include "sparsefw/status_macros.h"
@@ -22,24 +23,6 @@ namespace {
 
 constexpr char kLockName[] = "lock";
 constexpr std::string_view kSuffix = ".tensor";
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 absl::Status SpoolError(std::string_view what, std::string_view action, int error) {
   const std::string message =
@@ -103,10 +86,9 @@ class FolderFile final : public SpoolFile {
     if (fstat(fd.get(), &info) != 0) return FileError("examined", errno);
     if (info.st_size != size_) {
       // Reading beyond the end of a mapped file is a SIGBUS.
-      return WithReason(
-          absl::InternalError(absl::StrFormat(
-              "a file of the spool must be %d bytes; somebody made it %d", size_, info.st_size)),
-          "SPOOL_FAILED");
+      return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED",
+                    "a file of the spool must be %d bytes; somebody made it %d", size_,
+                    info.st_size);
     }
     const auto size = static_cast<size_t>(size_);
     void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -181,10 +163,9 @@ absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
   if (!lock.ok()) return SpoolError(path, "locked", errno);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return SpoolError(path, "locked", errno);
-    return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                          "%s: a spool folder must belong to one server; %s is using it", path,
-                          HolderOf(lock.get()))),
-                      "SPOOL_IN_USE");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE",
+                  "%s: a spool folder must belong to one server; %s is using it", path,
+                  HolderOf(lock.get()));
   }
   // For the message above only: on a full disk the lock holds without it.
   const std::string pid = absl::StrFormat("%d\n", getpid());
@@ -220,8 +201,7 @@ absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty()) {
-    return WithReason(absl::InvalidArgumentError("the spool folder must have a name; got none"),
-                      "OPTION_INVALID");
+    return Invalid("OPTION_INVALID", "the spool folder must have a name; got none");
   }
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor fd, OpenFolder(path));
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));

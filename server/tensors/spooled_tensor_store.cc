@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::string_view kUploadPrefix = "uploads/";
 constexpr std::string_view kTensorPrefix = "tensors/";
-constexpr int kDefaultPageSize = 100;
-constexpr int kMaxPageSize = 1000;
 
 // Empty, which no id is, for the name of anything else.
 std::string_view IdOf(std::string_view name, std::string_view prefix) {
@@ -27,13 +25,12 @@ std::string_view IdOf(std::string_view name, std::string_view prefix) {
 }
 
 absl::Status TensorNotFound(std::string_view name) {
-  return WithReason(absl::NotFoundError(absl::StrFormat(
-                        "a tensor must exist to be used; got \"%s\"", Printable(name))),
-                    "TENSOR_NOT_FOUND");
+  return Refuse(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND",
+                "a tensor must exist to be used; got \"%s\"", Printable(name));
 }
 
 absl::Status InvalidOption(std::string_view message) {
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat("%s", message)), "OPTION_INVALID");
+  return Invalid("OPTION_INVALID", "%s", message);
 }
 
 }  // namespace
@@ -154,10 +151,8 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
-    return WithReason(absl::InvalidArgumentError(
-                          absl::StrFormat("a tensor of dims [%d, %d] must be %d bytes; got %d",
-                                          spec.rows, spec.cols, size, bytes.size())),
-                      "SPEC_INVALID");
+    return Invalid("SPEC_INVALID", "a tensor of dims [%d, %d] must be %d bytes; got %d", spec.rows,
+                   spec.cols, size, bytes.size());
   }
   {
     MutexLock lock(mutex_);
@@ -222,30 +217,25 @@ absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
 
 absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
                                                                   std::string_view page_token) {
-  if (page_size < 0) {
-    return WithReason(absl::InvalidArgumentError(
-                          absl::StrFormat("page_size must be at least 0; got %d", page_size)),
-                      "PAGE_SIZE_INVALID");
+  if (page_size < 1) {
+    return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 1; got %d", page_size);
   }
   uint64_t before = std::numeric_limits<uint64_t>::max();
   if (!page_token.empty()) {
     const auto position = DecodePageToken(page_token, token_salt_);
     if (!position) {
-      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                            "page_token must be empty or the next_page_token of a page of this "
-                            "server; got \"%s\"",
-                            Printable(page_token))),
-                        "PAGE_TOKEN_INVALID");
+      return Invalid("PAGE_TOKEN_INVALID",
+                     "page_token must be empty or the next_page_token of a page of this "
+                     "server; got \"%s\"",
+                     Printable(page_token));
     }
     before = *position;
   }
-  const auto count =
-      static_cast<size_t>(page_size == 0 ? kDefaultPageSize : std::min(page_size, kMaxPageSize));
   TensorTable::Page found;  // may hold the last reference to a tensor: gone after the lock
   Page page;
   {
     MutexLock lock(mutex_);
-    found = tensors_.List(count, before);
+    found = tensors_.List(static_cast<size_t>(page_size), before);
   }
   for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
   if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);

@@ -1,7 +1,5 @@
 #include "server/tensors/stored_tensor.h"
 
-#include <optional>
-
 #include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
 
@@ -42,6 +40,10 @@ class Handle final : public TensorHandle {
     return Mask::FromBytes(info_.spec.rows, info_.spec.cols, bytes());
   }
 
+  absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const override {
+    return reference_.tensor().CheckValues(check);
+  }
+
  private:
   const Reference reference_;  // released last: after the bytes are unmapped
   const TensorInfo info_;
@@ -73,6 +75,12 @@ TensorInfo StoredTensor::Info() const {
   TensorInfo info = info_;
   info.reference_count = references();
   return info;
+}
+
+absl::Status StoredTensor::CheckValues(absl::FunctionRef<absl::Status()> check) const {
+  MutexLock lock(check_mutex_);
+  if (!checked_.has_value()) checked_ = check();
+  return *checked_;
 }
 
 absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Hold(

@@ -5,13 +5,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "server/tensors/byte_budget.h"
 #include "server/tensors/spool.h"
 #include "server/tensors/tensor_store.h"
+#include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
@@ -32,7 +35,8 @@ struct Origin {
   bool from_upload = false;  // false: made by the server
 };
 
-// Immutable but for the count of references. Thread-safe. Its file and its
+// Immutable but for the count of references and the result of the check of its
+// values. Thread-safe. Its file and its
 // bytes of the budget go when the last shared_ptr does.
 class StoredTensor {
  public:
@@ -49,6 +53,9 @@ class StoredTensor {
   void AddReference() { references_.fetch_add(1, std::memory_order_relaxed); }
   void DropReference() { references_.fetch_sub(1, std::memory_order_release); }
 
+  // See TensorHandle.
+  absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const;
+
   // Takes over a reference that was added before, also when it fails.
   static absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(
       std::shared_ptr<StoredTensor> tensor);
@@ -58,6 +65,8 @@ class StoredTensor {
   const TensorInfo info_;  // but for reference_count
   const CompleteTensor content_;
   std::atomic<int> references_{0};
+  mutable Mutex check_mutex_;
+  mutable std::optional<absl::Status> checked_ ABSL_GUARDED_BY(check_mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -49,18 +49,16 @@ class TensorContent final : public UploadContent {
 
   absl::StatusOr<CompleteTensor> Finish(std::optional<uint32_t> total_crc32c) override {
     if (committed_ != size_) {
-      return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                            "all %d bytes of the tensor must be committed before it is finished; "
-                            "%d are",
-                            size_, committed_)),
-                        "INCOMPLETE");
+      return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
+                    "all %d bytes of the tensor must be committed before it is finished; "
+                    "%d are",
+                    size_, committed_);
     }
     if (total_crc32c && *total_crc32c != crc32c_) {
-      return WithReason(absl::DataLossError(absl::StrFormat(
-                            "total_crc32c must be the checksum of the %d bytes received, "
-                            "0x%08x; got 0x%08x",
-                            size_, crc32c_, *total_crc32c)),
-                        "CHECKSUM_MISMATCH");
+      return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                    "total_crc32c must be the checksum of the %d bytes received, "
+                    "0x%08x; got 0x%08x",
+                    size_, crc32c_, *total_crc32c);
     }
     return CompleteTensor{spec_, crc32c_, std::move(file_), std::move(reservation_)};
   }

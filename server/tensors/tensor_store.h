@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -83,6 +84,10 @@ class TensorHandle {
   virtual ConstMatrixView matrix() const = 0;
   // For U1. Errors: InvalidArgument when a padding bit is set.
   virtual absl::StatusOr<Mask> mask() const = 0;
+  // The result of the first `check` of this tensor, on whatever handle: later
+  // calls do not run theirs, calls meanwhile wait for it. It says whether the
+  // values are good, and depends on nothing but the tensor.
+  virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
 struct TensorStoreOptions {
@@ -125,9 +130,9 @@ class TensorStore {
   // Idempotent by request_id when it is not empty: the same id and spec give
   // the same upload, or the tensor that it became; forgotten with either. An
   // accumulation reserves 8 * d_in^2 bytes for its sums besides the result.
+  // request_id and owner are kept as long as the tensor: the caller bounds them.
   // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
-  //                             another owner), REQUEST_ID_INVALID and
-  //                             OWNER_INVALID (over 128 bytes)
+  //                             another owner)
   //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
   //                             HOST_MEMORY (does not fit now; metadata
   //                             retry_delay_ms), TOO_MANY_TENSORS (likewise),
@@ -193,9 +198,8 @@ class TensorStore {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
-  // page_size 0 means 100, more than 1000 means 1000. A walk over the pages
-  // meets every tensor once that is there all the time.
-  // Errors: InvalidArgument (PAGE_TOKEN_INVALID, PAGE_SIZE_INVALID)
+  // A walk over the pages meets every tensor once that is there all the time.
+  // Errors: InvalidArgument (PAGE_TOKEN_INVALID; PAGE_SIZE_INVALID below 1)
   virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token) = 0;
 
   // Drops idle uploads and expired tensors that nobody holds.

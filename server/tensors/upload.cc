@@ -15,11 +15,9 @@ std::string_view CallFor(UploadKind kind) {
 }
 
 absl::Status WrongKind(const std::string& name, UploadKind kind) {
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrFormat(
-          "%s must be written to by %s; got a chunk of %s", name, CallFor(kind),
-          CallFor(kind == UploadKind::kTensor ? UploadKind::kGram : UploadKind::kTensor))),
-      "WRONG_UPLOAD_KIND");
+  return Invalid("WRONG_UPLOAD_KIND", "%s must be written to by %s; got a chunk of %s", name,
+                 CallFor(kind),
+                 CallFor(kind == UploadKind::kTensor ? UploadKind::kGram : UploadKind::kTensor));
 }
 
 }  // namespace
@@ -31,10 +29,8 @@ std::string Printable(std::string_view text) {
 }
 
 absl::Status UploadNotFound(std::string_view name) {
-  return WithReason(
-      absl::NotFoundError(absl::StrFormat(
-          "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name))),
-      "UPLOAD_NOT_FOUND");
+  return Refuse(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND",
+                "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
 }
 
 Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Duration idle_ttl,
@@ -101,11 +97,10 @@ absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());
   if (content_->kind() != kind) return WithProgress(WrongKind(name(), content_->kind()));
   if (actual != crc32c) {
-    return WithProgress(WithReason(
-        absl::DataLossError(absl::StrFormat(
-            "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
-            data.size(), offset, actual, crc32c)),
-        "CHECKSUM_MISMATCH"));
+    return WithProgress(Refuse(
+        absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+        "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
+        data.size(), offset, actual, crc32c));
   }
   absl::StatusOr<int64_t> committed = content_->Append(offset, data);
   if (!committed.ok()) return WithProgress(std::move(committed).status());

@@ -1,4 +1,4 @@
-"""The suite's modules are its own folder's; the programs come from the build folder."""
+"""The packages are core/benchmarks' own; the programs come from the build folder."""
 import os
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "core/benchmarks/suite"))
+sys.path.insert(0, str(ROOT / "core/benchmarks"))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,7 @@
 """The arithmetic of the goals, on numbers worked by hand."""
-import goals
 import pytest
-import report
-import schema
+from cpu import goals, report, schema
+from harness.store import SchemaError
 
 CEILING = {"threads": 2, "blas": "test", "sgemm_flops_per_second": 1e11,
            "triad_bytes_per_second": 1e10, "l2_triad_bytes_per_second": 1e11}
@@ -172,7 +171,7 @@ def test_schema_accepts_and_refuses():
     verdict = next(goal for goal in results["goals"] if goal["met"] is not None)
     for breaking in ({"commit": None}, {"schema": 99}, {"ceilings": [{"threads": 2}]},
                      {"goals": [{**verdict, "value": None}]}, {"goals": None}):
-        with pytest.raises(schema.SchemaError):
+        with pytest.raises(SchemaError):
             schema.check({**results, **breaking})
 
 

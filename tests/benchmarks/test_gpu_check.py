@@ -1,15 +1,13 @@
 """script/gpu-check's parts where there is no GPU: what it makes of programs that fail, of
 sanitizers, of machines that lack something."""
-import json
 import stat
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
-
-sys.path[:0] = [str(ROOT / "script"), str(ROOT / "core/benchmarks")]
-from gpu_check import check, gtests, libraries, machine, report, service, steps  # noqa: E402
+from gpu_check import gtests, libraries, parts, runner, service, summary
+from harness import machine
 
 LISTING = """Suite/Shapes.
   Case/cuda_float64_4x8_2_4_F32  # GetParam() = (3, 16-byte object)
@@ -41,110 +39,166 @@ def fake_tests(folder, body, **options):
     return gtests.Tests(folder, [fake_test(folder, body, **options)], "cuda", {"PATH": "/bin"})
 
 
-def gtest_report(*cases):
-    return json.dumps({"testsuites": [{"name": "Suite", "testsuite": list(cases)}]})
+class Items(list):
+    """What is reported: [(name, ok, detail)]."""
+
+    def __call__(self, name, ok, detail="", **_):
+        self.append((name, ok, detail))
+
+    def wrong(self):
+        return [f"{name}: {detail}" for name, ok, detail in self if ok is False]
 
 
-RAN = {"name": "a", "status": "RUN", "result": "COMPLETED"}
+@pytest.fixture
+def items():
+    return Items()
 
 
-def test_cases_and_arguments(tmp_path):
+SHAPES = [f"Suite/Shapes.Case/cuda_float64_{shape}" for shape in ("4x8_2_4_F32", "4096x4096_F32")]
+CASES = [*SHAPES, "Manners.Stops/cuda_float32"]
+
+
+def events(*cases):
+    """A shell command that prints what GoogleTest prints of cases (name, how it ends, output)."""
+    lines = []
+    for name, state, said in cases:
+        lines.append(f"[ RUN      ] {name}")
+        lines += [said] if said else []
+        lines += [f"[{state:>9} ] {name} (0 ms)"] if state else []
+    return "\n".join(f"echo '{line}'" for line in lines)
+
+
+def test_cases_and_arguments(tmp_path, items):
     tests = fake_tests(tmp_path, "exit 1")
     (test,) = tests._tests
     assert tests.cases(test) == ["Suite/Shapes.Case/cuda_float64_4x8_2_4_F32",
                                  "Suite/Shapes.Case/cuda_float64_4096x4096_F32",
                                  "Manners.Stops/cuda_float32"]
-    small = {name for _, names in tests.small_cases() for name in names}
+    small = {name for _, names in tests.small_cases(items) for name in names}
     assert small == {"Suite/Shapes.Case/cuda_float64_4x8_2_4_F32", "Manners.Stops/cuda_float32"}
     other = gtests.Tests(tmp_path, [test], "cpu", {})
     assert other._tests[0]["arguments"] == ["--gtest_filter=*cpu*"]
 
 
-def test_small_cases_are_of_every_kind_in_turn(tmp_path, monkeypatch):
+def test_small_cases_are_of_every_kind_in_turn(tmp_path, monkeypatch, items):
     shapes = [f"Shapes.Case/cuda_{rows}x{cols}_{pattern}_F32" for rows, cols in ((1, 1), (5, 64))
               for pattern in ("2_4", "per_row")]
     monkeypatch.setattr(gtests.Tests, "cases", lambda self, test: {
         "a": shapes, "b": ["Manners.One/cuda", "Manners.Two/cuda", "Slow.OfManyThreads/cuda"]}[
             test["name"]])
     tests = gtests.Tests(tmp_path, [{"name": "a"}, {"name": "b"}], "cuda", {})
-    chunks = [(test["name"], names) for test, names in tests.small_cases()]
+    chunks = [(test["name"], names) for test, names in tests.small_cases(items)]
     assert [name for name, _ in chunks][:2] == ["a", "b"]
     # both patterns, first on a layer whose columns groups divide, then the other shape
     assert chunks[0][1][:2] == [shapes[2], shapes[1]] or chunks[0][1][:2] == [shapes[2], shapes[3]]
     assert chunks[1][1] == ["Manners.One/cuda", "Manners.Two/cuda"]
 
 
-def test_passed_and_skipped_tests_are_counted(tmp_path):
-    skipped = {**RAN, "name": "b", "result": "SKIPPED"}
-    body = f"echo '{gtest_report(RAN, skipped)}' > $report"
-    facts = fake_tests(tmp_path, body).run_all(30, 1)
-    assert (facts["passed_tests"], facts["skipped_tests"], facts["wrong"]) == (1, 1, [])
+def run_all(folder, body, items, seconds=30, **options):
+    fake_tests(folder, body, **options).run_all(seconds, 1, items)
+    return items
 
 
-@pytest.mark.parametrize("body, words", [
-    ("echo '" + gtest_report({**RAN, "failures": [{"failure": "2 is not 3"}]})
-     + "' > $report; exit 1", "fake_test_gpu: Suite.a: 2 is not 3"),
-    ("echo out of order >&2; exit 139", "status 139: out of order"),
-    ("echo '" + gtest_report() + "' > $report", "no test ran")])
-def test_what_fails_is_named(tmp_path, body, words):
-    with pytest.raises(steps.StepFailed, match=words):
-        fake_tests(tmp_path, body).run_all(30, 1)
+ALL_OK = events(*((name, "OK", "") for name in CASES))
 
 
-def test_a_test_that_hangs_is_ended(tmp_path):
-    body = "echo '[       OK ] Suite.a'; echo '[ RUN      ] Suite.b'; exec sleep 60"
-    with pytest.raises(steps.StepFailed, match="1 tests passed, .* than 1 s, in Suite.b"):
-        fake_tests(tmp_path, body, seconds=1).run_all(30, 1)
+def test_passed_and_skipped_tests_are_counted(tmp_path, items):
+    assert run_all(tmp_path, ALL_OK, items) == [("fake_test_gpu", True, "3 passed")]
+    items.clear()
+    skipped = events(*((name, "OK", "") for name in SHAPES), (CASES[2], "SKIPPED", ""))
+    run_all(tmp_path, skipped, items)
+    assert items == [("fake_test_gpu", False, "2 passed, 1 skipped")]
 
 
-def sanitize(folder, said, code=0, seconds=20):
-    sanitizer = program(folder / "compute-sanitizer", f"cat <<'END'\n{said}\nEND\nexit {code}\n")
-    return fake_tests(folder, "").sanitize(str(sanitizer), "memcheck", seconds)
+def test_outcomes_of_an_output():
+    said = ("[ RUN      ] A.b\nwhy\n[  FAILED  ] A.b, where GetParam() = 3 (0 ms)\n"
+            "[ RUN      ] A.c\n[       OK ] A.c (1 ms)\n[ RUN      ] A.d\nhalf\n")
+    assert gtests.outcomes(said) == {"A.b": ("failed", "why"), "A.c": ("passed", ""),
+                                     "A.d": ("unfinished", "half")}
 
 
-def test_sanitizer_without_errors(tmp_path):
-    facts = sanitize(tmp_path, "========= ERROR SUMMARY: 0 errors")
-    assert facts == {"cases": 2, "cases_wanted": 2}
-    sanitize(tmp_path, "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)")
+def test_what_fails_runs_again_alone_and_is_named(tmp_path, items):
+    body = events((CASES[0], "FAILED", "2 is not 3"), (CASES[1], "OK", ""),
+                  (CASES[2], "OK", "")) + "\nexit 1"
+    run_all(tmp_path, body, items)
+    assert items[0] == ("fake_test_gpu", False, "1 failed, 2 passed")
+    assert items[1][:2] == (f"fake_test_gpu: {CASES[0]}", False)
+    assert "failed with others, failed alone: 2 is not 3" in items[1][2]
+
+
+def test_a_crash_does_not_hide_the_cases_behind_it(tmp_path, items):
+    """The first case ends the program, except when it runs alone; the others then run alone."""
+    alone = "".join(f'case "$*" in "--gtest_filter={name}") {events((name, "OK", ""))}\n'
+                    "exit;; esac\n" for name in CASES)
+    run_all(tmp_path, alone + events((CASES[0], "", "about to crash")) + "\nkill -SEGV $$", items)
+    assert items[0][1] is False and "1 unfinished, 2 not run; status -11" in items[0][2]
+    again = {name: (ok, detail) for name, ok, detail in items[1:]}
+    assert again[f"fake_test_gpu: {CASES[0]}"][0] is False
+    for name in CASES[1:]:
+        assert again[f"fake_test_gpu: {name}"][0] is True
+
+
+def test_a_program_that_does_not_start_ends_nothing(tmp_path, items):
+    good = fake_test(tmp_path, ALL_OK)
+    bad = {**good, "name": "bad", "program": "none"}
+    gtests.Tests(tmp_path, [bad, good], "cuda", {"PATH": "/bin"}).run_all(30, 1, items)
+    assert [(name, ok) for name, ok, _ in items] == [("bad", False), ("fake_test_gpu", True)]
+
+
+def test_tests_that_hang_are_ended_and_named(tmp_path, items, monkeypatch):
+    monkeypatch.setattr(gtests, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(gtests, "ALONE_SECONDS", 1.1)
+    body = events((CASES[0], "OK", ""), (CASES[1], "", "")) + "\nexec sleep 600"
+    run_all(tmp_path, body, items)
+    assert "1 passed, 1 unfinished, 1 not run; hung" in items[0][2]
+    assert any(CASES[1] in line and "hangs for 1 s alone" in line for line in items.wrong())
+
+
+def sanitize(folder, said, items, code=0, seconds=20):
+    sanitizer = program(folder / "compute-sanitizer",
+                        f"echo \"$*\" > {folder}/flags\ncat <<'END'\n{said}\nEND\nexit {code}\n")
+    fake_tests(folder, "").sanitize(str(sanitizer), "memcheck", seconds, items)
+    return items
+
+
+def test_sanitizer_without_errors(tmp_path, items):
+    sanitize(tmp_path, "========= ERROR SUMMARY: 0 errors", items)
+    assert items == [("memcheck", True, "through with 2 of 2 cases")]
+    flags = (tmp_path / "flags").read_text()
+    assert "--kernel-name kns=sparsefw" in flags and "--report-api-errors no" in flags
+    items.clear()
+    sanitize(tmp_path, "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)",
+             items)
+    assert not items.wrong()
 
 
 @pytest.mark.parametrize("said, code, words", [
-    ("========= Invalid write\n========= ERROR SUMMARY: 2 errors", 97, "2 errors: .*Invalid write"),
+    ("========= Invalid write\n========= ERROR SUMMARY: 2 errors", 97, "2 errors: "),
     ("========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)", 0, "1 errors"),
-    ("========= Error: Device not supported", 1, "status 1: .*Device not supported"),
+    ("========= Error: Device not supported", 1, "Device not supported"),
     ("nothing at all", 0, "status 0: nothing at all")])  # it checked nothing
-def test_sanitizer_with_errors(tmp_path, said, code, words):
-    with pytest.raises(steps.StepFailed, match=words):
-        sanitize(tmp_path, said, code)
+def test_sanitizer_with_errors(tmp_path, items, said, code, words):
+    sanitize(tmp_path, said, items, code)
+    assert words in items.wrong()[0]
+    assert items[-1] == ("memcheck", True, "through with 2 of 2 cases")  # the others ran
 
 
-def test_sanitizer_that_is_through_with_nothing(tmp_path):
-    slow = program(tmp_path / "compute-sanitizer", "exec sleep 60\n")
-    with pytest.raises(steps.StepFailed, match="none of 2 cases"):
-        fake_tests(tmp_path, "").sanitize(str(slow), "racecheck", 2)
+def test_sanitizer_that_hangs(tmp_path, items):
+    slow = program(tmp_path / "compute-sanitizer", "exec sleep 600\n")
+    fake_tests(tmp_path, "").sanitize(str(slow), "racecheck", 2, items)
+    assert items == [("racecheck", False, "through with 0 of 2 cases, 1 chunks hung")]
 
 
-def test_steps_keep_their_limits_and_go_on_after_a_failure():
-    said = []
-    running = steps.Steps(100, said.append)
-    assert running.run("good", 5, lambda seconds: (f"{seconds:.0f} s", {"found": 1}))
-    assert not running.run("bad", 5, lambda seconds: 1 / 0)
-
-    def skip(seconds):
-        raise steps.StepSkipped("--no-sanitizer")
-    assert running.run("left out", 5, skip)
-    assert [step["outcome"] for step in running.done] == ["passed", "failed", "skipped"]
-    assert running.done[0]["detail"] == "5 s" and running.done[0]["found"] == 1
-    assert "ZeroDivisionError" in running.done[1]["detail"]
-    assert not running.passed()
-    late = steps.Steps(0, said.append)
-    assert not late.run("late", 5, lambda seconds: ("never", {}))
-    assert late.done[0]["detail"] == "no time was left for it"
+def test_all_parts_fit_the_total():
+    assert sum(part.seconds for part in parts.PARTS) <= runner.TOTAL_SECONDS <= 540
+    assert all(part.quick_seconds <= part.seconds for part in parts.PARTS)
+    assert [part.name for part in parts.PARTS][:4] == ["smoke", "goal", "ncu", "tests"]
 
 
-def test_all_steps_fit_the_total():
-    for limits in (check.LIMITS, check.QUICK_LIMITS):
-        assert sum(limits.values()) <= check.TOTAL_SECONDS < 600
+def test_a_bug_in_a_part_is_an_item(monkeypatch, capsys):
+    monkeypatch.setitem(parts.BY_NAME, "ncu", parts.Part("ncu", 1, 1, lambda context: 1 / 0, ""))
+    parts.run_part("ncu", None)
+    assert "ZeroDivisionError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name, along", [
@@ -160,17 +214,6 @@ def test_which_libraries_come_along(name, along):
 def test_glibc(monkeypatch):
     assert machine.glibc_too_old("2.4") is None  # by number: 2.36 is newer than 2.4
     assert "needs glibc 9.9" in machine.glibc_too_old("9.9")
-
-
-def test_gpu_metrics_of_the_service_step():
-    text = ('# TYPE sparsefw_gpu_power_watts gauge\n'
-            'sparsefw_gpu_power_watts{device="cuda:0"} 102.5\n'
-            'sparsefw_gpu_memory_bytes{device="cuda:0",kind="used"} 1.5e+09\n'
-            'sparsefw_tensors 3\n')
-    assert service.gpu_metrics_in(text) == {
-        'power_watts{device="cuda:0"}': 102.5,
-        'memory_bytes{device="cuda:0",kind="used"}': 1.5e9}
-    assert service.gpu_metrics_in("sparsefw_tensors 3\n") == {}
 
 
 def test_loss_and_counts_of_the_service_step():
@@ -204,26 +247,35 @@ def result_of(**changes):
     ({"device": "cpu"}, "ran on cpu, not on cuda:0"),
     ({"losses": {"lower_bound": 5.0, "final": 2.0, "warm_start": 3.0}}, "bound <= loss")])
 def test_results_that_break_a_promise(changes, words):
-    class server:
-        device = "cuda:0"
-    with pytest.raises(steps.StepFailed, match=words):
-        service.check(result_of(**changes), [[1, 1, 0, 0]], {}, ("x", "2:4", ()), server)
-    assert service.check(result_of(), [[1, 1, 0, 0]], {}, ("x", "2:4", ()), server) is False
+    case = ("x", "2:4", ())
+    wrong = service.wrong_with(result_of(**changes), [[1, 1, 0, 0]], {}, case, "cuda:0")
+    assert words in wrong
+    assert service.wrong_with(result_of(), [[1, 1, 0, 0]], {}, case, "cuda:0") is None
 
 
-def test_report_says_what_failed_and_on_what():
-    host = {"processor": "P", "cores": 2, "system": "S", "glibc": "2.36"}
-    gpu = {"devices": [{"name": "G", "memory_bytes": 2**33, "capability": "9.0"}], "driver": "580",
-           "cuda": "13.0", "toolkit": "T"}
-    assert "G, 8 GiB, compute capability 9.0" in report.machine_lines({"host": host, "gpu": gpu})[0]
-    step = {"name": "tests", "outcome": "failed", "seconds": 1.0, "detail": "because"}
-    text = report.text({"gpu_result": False, "device": "cpu", "figures": None, "steps": [step],
-                        "passed": False, "seconds": 1.0, "commit": "c"})
-    assert text.startswith("NOT A GPU RESULT") and "FAILED" in text and "because" in text
+def test_the_service_on_the_cpu(bin_folder, items):
+    service.run(bin_folder, ROOT / "tests/fixtures/minilm", "cpu", 120, items,
+                cases=service.CASES[2:3])
+    assert not items.wrong() and [name for name, *_ in items][-1] == "drain", items
+
+
+def test_a_server_that_does_not_start_is_named(tmp_path, items):
+    service.run(tmp_path, ROOT / "tests/fixtures/minilm", "cpu", 20, items)
+    assert "does not start" in items.wrong()[0]
+
+
+def test_the_summary_is_short_whatever_failed():
+    wrong = [{"item": f"case {index}", "ok": False, "detail": "x" * 5000} for index in range(400)]
+    step = {"name": "tests", "outcome": "failed", "seconds": 1.0, "items": wrong}
+    text = summary.text({"gpu_result": False, "device": "cpu", "steps": [step], "passed": False,
+                         "seconds": 1.0, "commit": "c", "machine": {}}, {})
+    assert len(text.encode()) <= summary.LIMIT_BYTES
+    assert text.startswith("==== gpu-check FAILED") and "NOT A GPU RESULT" in text
+    assert "tests: case 0: x" in text and "more, in gpu-check.json" in text
 
 
 def test_without_a_gpu_nothing_is_measured(tmp_path):
-    if "error" not in machine.probe():
+    if machine.line_of(["nvidia-smi", "-L"]):
         pytest.skip("there is a GPU here")
     done = subprocess.run([str(ROOT / "script/gpu-check"), "run", "--out", str(tmp_path / "out")],
                           capture_output=True, text=True, check=False)
@@ -233,10 +285,11 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("arguments", [["walk"], ["run", "--fast"], ["bundle", "a", "b"]])
+@pytest.mark.parametrize("arguments", [["walk"], ["run", "--fast"], ["bundle", "a", "b"],
+                                       ["run", "--only", "smoke,none"]])
 def test_usage(arguments, monkeypatch):
-    if arguments[0] == "bundle":
-        command = [sys.executable, str(ROOT / "script/gpu_check"), *arguments]  # builds nothing
+    if arguments[0] == "bundle":  # the script would build first
+        command = [sys.executable, str(ROOT / "core/benchmarks/gpu_check"), *arguments]
     else:
         command = [str(ROOT / "script/gpu-check"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -7,18 +7,16 @@ import sys
 
 import pytest
 from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "core/benchmarks"))
-from gpu_suite import cases, goals, model_figures, report  # noqa: E402
-from gpu_suite.line_program import ProgramError  # noqa: E402
-from gpu_suite.model_run import ModelRun, job_flags  # noqa: E402
-from gpu_suite.server_program import PeakMemory, metrics_in  # noqa: E402
+from gpu import cases, goals, model_figures, report
+from gpu.model_run import ModelRun, job_flags
+from harness.process import ProgramError
+from harness.server_program import PeakMemory, metrics_in
 
 (_, REQUEST), = cases.model_cases(cases.SMOKE, streams=2)
 
 
 def suite(bin_folder, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / "core/benchmarks/gpu_suite"), "--bin",
+    return subprocess.run([sys.executable, str(ROOT / "core/benchmarks/gpu"), "--bin",
                            str(bin_folder), *map(str, arguments)],
                           capture_output=True, text=True, check=False)
 

@@ -1,12 +1,11 @@
 """The PyTorch peer against the same algorithm in NumPy float64, written independently: groups
 as lists of indices, one loop over them. Skipped, visibly, where there is no PyTorch."""
 import numpy as np
-import peer_python
 import pytest
-from conftest import ROOT
-from layers import make_gram, make_weight, write_safetensors
-from plans import PATTERNS
-from programs import Peer
+from cpu.layers import make_gram, make_weight, write_safetensors
+from cpu.plans import PATTERNS
+from harness.places import PEERS, find_python
+from harness.process import LineProgram
 
 ROWS, COLS, STEPS = 24, 40, 20
 
@@ -19,12 +18,13 @@ def layer():
 
 @pytest.fixture(scope="module")
 def peer(layer, tmp_path_factory):
-    python, reason = peer_python.find(ROOT, "torch", install=False, log=print)
+    python, reason = find_python("torch", print)
     if python is None:
         pytest.skip(reason)
     path = tmp_path_factory.mktemp("peer") / "layer.safetensors"
     write_safetensors(path, {"weight": layer[0], "gram": layer[1]})
-    with Peer(python, ROOT / "core/benchmarks/peers/pytorch_peer.py", path, 1) as running:
+    with LineProgram([python, PEERS / "pytorch_peer.py", "--layer", path, "--threads", 1],
+                     60) as running:
         yield running
 
 
@@ -70,7 +70,8 @@ def frank_wolfe(weight, gram, pattern, alpha, steps):
 @pytest.mark.parametrize("alpha", [0.9, 0.5, 0.0])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
-    answer = peer.run(pattern=PATTERNS[pattern], alpha=alpha, iterations=STEPS, seconds=60)
+    answer = peer.ask({"pattern": PATTERNS[pattern], "alpha": alpha, "iterations": STEPS,
+                       "seconds": 60}, 120)
     assert answer["iterations"] == STEPS == len(answer["seconds_after"])
     assert answer["seconds_after"] == sorted(answer["seconds_after"])
     expected = frank_wolfe(*layer, pattern, alpha, STEPS)
@@ -78,5 +79,5 @@ def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
 
 
 def test_peer_keeps_its_time_limit(peer):
-    answer = peer.run(pattern="2:4", alpha=0.9, iterations=10**7, seconds=0.2)
+    answer = peer.ask({"pattern": "2:4", "alpha": 0.9, "iterations": 10**7, "seconds": 0.2}, 60)
     assert 1 <= answer["iterations"] < 10**7

@@ -75,7 +75,7 @@ class CommandsTest : public ::testing::Test {
     job.mutable_result()->set_kept_count(6);
   }
 
-  absl::Status Submit() { return cli::Run(options_, Console{out_, err_, false, 80}); }
+  absl::Status Submit() { return cli::Run(options_, Console{out_, err_}); }
 
   client::testing::FakeServer server_;
   std::filesystem::path folder_;
@@ -85,6 +85,34 @@ class CommandsTest : public ::testing::Test {
   std::ostringstream out_;
   std::ostringstream err_;
 };
+
+TEST_F(CommandsTest, SubmitAsksForTheOptionsBeforeItUploads) {
+  server_.jobs.check_status =
+      Error(grpc::INVALID_ARGUMENT, "alpha must be in [0, 1]; got alpha=2", "OPTION_INVALID");
+  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha=2"));
+  EXPECT_TRUE(server_.tensors.create_request_ids.empty()) << "nothing was uploaded";
+  EXPECT_TRUE(server_.jobs.created.empty());
+  ASSERT_EQ(server_.jobs.checked.size(), 1u);
+  const v1::CheckJobOptionsRequest& asked = server_.jobs.checked[0];
+  EXPECT_EQ(asked.spec().method(), v1::WANDA);
+  EXPECT_THAT(asked.weight().dims(), ElementsAre(kRows, kCols));
+  EXPECT_THAT(asked.gram().dims(), ElementsAre(kCols, kCols));
+  EXPECT_FALSE(asked.has_activations());
+}
+
+TEST_F(CommandsTest, SubmitNamesTheFileThatACheckRefuses) {
+  server_.jobs.check_status =
+      Error(grpc::INVALID_ARGUMENT, "no good", "SHAPE_MISMATCH", {{"field", "gram"}});
+  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+                                 Path("g") + ": no good"));
+}
+
+TEST_F(CommandsTest, SubmitGoesOnWhereAnOldServerCannotCheck) {
+  server_.jobs.check_status = grpc::Status(grpc::UNIMPLEMENTED, "");
+  GiveMask(WillEnd(v1::SUCCEEDED));
+  SPARSEFW_EXPECT_OK(Submit());
+  EXPECT_EQ(server_.jobs.created.size(), 1u);
+}
 
 TEST_F(CommandsTest, SubmitWritesTheMaskAndCleansUp) {
   GiveMask(WillEnd(v1::SUCCEEDED));
@@ -115,12 +143,13 @@ TEST_F(CommandsTest, KeepTensorsKeepsThem) {
   SPARSEFW_ASSERT_OK(Submit());
   EXPECT_TRUE(server_.tensors.deleted.empty());
   EXPECT_THAT(err_.str(), HasSubstr("kept tensors/"));
-  EXPECT_THAT(out_.str(), HasSubstr("state"));
+  EXPECT_THAT(out_.str(), HasSubstr("jobs/1, SUCCEEDED"));
 }
 
-TEST_F(CommandsTest, OptionsThatTheServerRefusesCostNoUpload) {
-  server_.jobs.create_faults = {
-      Error(grpc::UNIMPLEMENTED, "swap refinement is not in this version", "UNIMPLEMENTED")};
+// Unlike an old server's answer, which has no reason, this is a refusal.
+TEST_F(CommandsTest, AnOptionThatTheServerLacksCostsNoUpload) {
+  server_.jobs.check_status =
+      Error(grpc::UNIMPLEMENTED, "swap refinement is not in this version", "UNIMPLEMENTED");
   const absl::Status status = Submit();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, "UNIMPLEMENTED", "swap"));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kServer);
@@ -128,12 +157,11 @@ TEST_F(CommandsTest, OptionsThatTheServerRefusesCostNoUpload) {
 }
 
 TEST_F(CommandsTest, ARefusedTensorIsNamedByItsFile) {
-  server_.jobs.create_faults = {
-      Error(grpc::INVALID_ARGUMENT, "weight must name a tensor; got none", "SPEC_INVALID"),
-      Error(grpc::INVALID_ARGUMENT, "weight must be finite; got weight[0, 1]=nan", "NON_FINITE")};
+  server_.jobs.create_faults = {Error(grpc::INVALID_ARGUMENT, "must be finite; got [0, 1]=nan",
+                                      "NON_FINITE", {{"field", "weight"}})};
   const absl::Status status = Submit();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, "NON_FINITE",
-                               Path("w") + ": weight must be finite"));
+                               Path("w") + ": must be finite"));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kServer);
   EXPECT_EQ(server_.tensors.deleted.size(), 2u);
 }
@@ -213,7 +241,7 @@ TEST_F(CommandsTest, FetchLeavesTensorsThatWereThereBefore) {
   fetch.common = options_.common;
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
-  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_, false, 80}));
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
   EXPECT_THAT(server_.tensors.deleted, ElementsAre(options_.spec.gram()));
 }
 
@@ -233,7 +261,7 @@ TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
   fetch.output.out_weights = Path("pruned");
-  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_, false, 80}));
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
   const auto file = SafetensorsFile::Open(Path("pruned"));
   SPARSEFW_ASSERT_OK(file);
   // Under its own name and dtype.
@@ -254,7 +282,7 @@ TEST_F(CommandsTest, FetchSaysWhenThereIsNoPrunedWeight) {
   fetch.job = "jobs/1";
   fetch.output.out = Path("mask");
   fetch.output.out_weights = Path("pruned");
-  const absl::Status status = cli::Run(fetch, Console{out_, err_, false, 80});
+  const absl::Status status = cli::Run(fetch, Console{out_, err_});
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
   EXPECT_THAT(std::string(status.message()), HasSubstr("--out-weights"));
 }
@@ -263,7 +291,7 @@ TEST_F(CommandsTest, AnUnknownJobIsTheServersRefusal) {
   StatusOptions status;
   status.common = options_.common;
   status.job = "jobs/none";
-  EXPECT_EQ(ExitCodeOf(cli::Run(status, Console{out_, err_, false, 80})), ExitCode::kServer);
+  EXPECT_EQ(ExitCodeOf(cli::Run(status, Console{out_, err_})), ExitCode::kServer);
 }
 
 }  // namespace

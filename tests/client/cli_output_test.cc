@@ -1,4 +1,4 @@
-// What the program prints: progress, the result for people and for programs.
+// The output of the program: progress, the result as text and as JSON.
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -8,6 +8,8 @@
 #include "client/cpp/cli/format.h"
 #include "client/cpp/cli/progress.h"
 #include "client/cpp/cli/result.h"
+#include "client/cpp/cli/result_text.h"
+#include "client/cpp/cli/time_left.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/matchers.h"
 
@@ -100,27 +102,89 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   EXPECT_TRUE(ResultJson(infinite, {})["losses"]["lower_bound"].is_null());
 }
 
-TEST(ResultTest, TextIsAlignedAndComplete) {
-  const std::string text = ResultText(SucceededJob(), ClientTimes{absl::Seconds(2), std::nullopt});
-  EXPECT_THAT(text, HasSubstr("kept              80 weights (40.0 %)\n"));
-  EXPECT_THAT(text, HasSubstr("loss, final       150.5"));
-  EXPECT_THAT(text, HasSubstr("15.050 % of full"));
-  EXPECT_THAT(text, HasSubstr("24.8 % below the warm start (best: ROUNDED)"));
-  EXPECT_THAT(text, HasSubstr("2000, stopped by the deadline"));
-  EXPECT_THAT(text, HasSubstr("upload 2.0 s  queue 0.25 s  solve 3.0 s  total 4.0 s"));
+TEST(ResultTest, TextBeginsWithTheLossInPerCent) {
+  v1::Job job = SucceededJob();
+  job.mutable_spec()->mutable_sparsefw()->set_alpha(0.9);
+  OutputOptions output;
+  output.out = "m.safetensors";
+  EXPECT_EQ(ResultText(job, ClientTimes{absl::Seconds(2), std::nullopt}, output),
+            "loss         15.050 %  |WX - (M*W)X|^2 / |WX|^2; output energy kept: 84.950 %\n"
+            "reduction    24.750 %  below the warm start (wanda, 20.000 %); "
+            "best mask: a rounded iterate\n"
+            "gap           6.977 %  at most; a mask with the same fixed weights loses 14.000 % or "
+            "more\n"
+            "removed      60.000 %  120 of 200 weights; 80 kept\n"
+            "\n"
+            "job        jobs/7, SUCCEEDED\n"
+            "layer      [10, 20], per-row, 60.0 % to remove\n"
+            "method     sparsefw, alpha 0.9, 2000 iterations (stopped by the deadline), "
+            "drift 0.0e+00\n"
+            "losses     full 1000, warm start 200, relaxed 150\n"
+            "           rounded 155, final 150.5, lower bound 140\n"
+            "device     cpu\n"
+            "time       4.0 s: upload 2.0 s, queue 0.25 s, solve 3.0 s\n"
+            "mask       m.safetensors\n");
+}
+
+TEST(ResultTest, TextSaysWhatTheMethodHas) {
   // A one-shot method has no iterations and no warm start to beat.
   v1::Job wanda = SucceededJob();
   wanda.mutable_spec()->set_method(v1::WANDA);
-  EXPECT_THAT(ResultText(wanda, {}), Not(HasSubstr("iterations")));
-  EXPECT_THAT(ResultText(wanda, {}), Not(HasSubstr("warm start")));
-  // With swaps it has one, and SparseGPT is compared with one.
+  EXPECT_THAT(ResultText(wanda, {}, {}), Not(HasSubstr("iterations")));
+  EXPECT_THAT(ResultText(wanda, {}, {}), Not(HasSubstr("warm start")));
+  EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("sparsefw-cli fetch jobs/7 --out FILE\n"));
+  // With swaps it has one: its own mask. SparseGPT is compared with one.
   wanda.mutable_spec()->mutable_refine()->set_swaps(true);
-  EXPECT_THAT(ResultText(wanda, {}), HasSubstr("loss, warm start"));
+  wanda.mutable_result()->set_swaps(12);
+  wanda.mutable_result()->set_candidate(v1::CANDIDATE_REFINED);
+  EXPECT_THAT(ResultText(wanda, {}, {}),
+              HasSubstr("below the warm start (wanda, 20.000 %); best mask: refined by swaps\n"));
+  EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("swaps      12\n"));
   v1::Job sparsegpt = SucceededJob();
   sparsegpt.mutable_spec()->set_method(v1::SPARSEGPT);
-  EXPECT_THAT(ResultText(sparsegpt, {}), HasSubstr("loss, warm start"));
-  EXPECT_THAT(ResultText(sparsegpt, {}),
-              HasSubstr("24.8 % below the warm start (with the updated"));
+  sparsegpt.mutable_spec()->mutable_warm_start()->set_method(v1::RIA);
+  sparsegpt.mutable_result()->mutable_losses()->set_reconstructed(90);
+  EXPECT_THAT(ResultText(sparsegpt, {}, {}),
+              HasSubstr("loss          9.000 %  |WX - W'X|^2 / |WX|^2 with the updated weights W'; "
+                        "mask alone 15.050 %\n"));
+  EXPECT_THAT(ResultText(sparsegpt, {}, {}),
+              HasSubstr("below the warm start (ria, 20.000 %); with the updated weights\n"));
+}
+
+TEST(ResultTest, TextWithoutACertificateOrOfAZeroLayer) {
+  v1::Job job = SucceededJob();
+  job.mutable_result()->mutable_losses()->set_lower_bound(0);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("gap        no certificate"));
+  *job.mutable_result()->mutable_losses() = v1::Losses();
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("loss       0; |WX|^2 is 0\n"));
+  EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("nan")));
+}
+
+TEST(ResultTest, ASweepIsATable) {
+  v1::Job job = SucceededJob();
+  for (const double alpha : {0.0, 0.75}) {
+    v1::SweepOutcome& outcome = *job.mutable_result()->add_sweep();
+    outcome.mutable_point()->set_method(v1::SPARSEFW);
+    outcome.mutable_point()->set_alpha(alpha);
+    outcome.mutable_point()->mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
+    outcome.mutable_result()->mutable_losses()->set_full(1000);
+    outcome.mutable_result()->mutable_losses()->set_final(alpha > 0 ? 150.5 : 90);
+    outcome.mutable_result()->set_relative_reduction(0.25);
+  }
+  v1::SweepOutcome& failed = *job.mutable_result()->add_sweep();
+  failed.mutable_point()->set_method(v1::SPARSEGPT);
+  failed.mutable_point()->mutable_pattern()->mutable_nm()->set_keep(2);
+  failed.mutable_point()->mutable_pattern()->mutable_nm()->set_group(4);
+  failed.mutable_error()->set_message("G is not positive definite");
+  EXPECT_THAT(ResultText(job, {}, {}),
+              HasSubstr("\n point  method     pattern  removed  alpha  then      loss  bound  "
+                        "reduction\n"
+                        "*0      sparsefw   per-row   60.0 %      0  -      9.000 %      -     "
+                        "25.0 %\n"
+                        " 1      sparsefw   per-row   60.0 %   0.75  -     15.050 %      -     "
+                        "25.0 %\n"
+                        " 2      sparsegpt  2:4       50.0 %      -  -     failed: G is not "
+                        "positive definite\n"));
 }
 
 TEST(ResultTest, MetadataIsStrings) {
@@ -178,31 +242,46 @@ v1::JobEvent Report(int64_t iteration) {
   progress.set_iteration(iteration);
   progress.set_iterations_total(2000);
   progress.set_relaxed_loss(12345.67);
-  progress.set_gap(3.25);
+  progress.set_gap(123.4567);
   progress.set_best_loss(13000);
-  progress.mutable_remaining_estimate()->set_seconds(61);
+  progress.set_warm_start_loss(20000);
+  progress.mutable_elapsed()->set_seconds(iteration / 100);  // 10 ms each
+  progress.mutable_elapsed()->set_nanos(static_cast<int32_t>(iteration % 100) * 10'000'000);
+  return event;
+}
+
+v1::JobEvent Queued(int ahead) {
+  v1::JobEvent event;
+  event.mutable_job()->set_name("jobs/7");
+  event.mutable_job()->set_state(v1::QUEUED);
+  event.mutable_job()->set_queue_position(ahead);
   return event;
 }
 
 class ProgressTest : public ::testing::Test {
  protected:
-  ProgressDisplay Display(bool terminal, int columns = 200) {
-    return ProgressDisplay(Console{out_, err_, terminal, columns}, [this] { return now_; });
+  ProgressDisplay Display(bool terminal, bool color = false, bool quiet = false) {
+    return ProgressDisplay(
+        Console{out_, err_, terminal, color, [this] { return columns_; }}, [this] { return now_; },
+        quiet);
+  }
+  // What is painted since the last call.
+  std::string Painted() {
+    std::string text = err_.str();
+    err_.str("");
+    return text;
   }
   std::ostringstream out_;
   std::ostringstream err_;
+  int columns_ = 120;
   absl::Time now_ = absl::UnixEpoch();
 };
 
 TEST_F(ProgressTest, APipeGetsOneLineAReport) {
   {
     ProgressDisplay display = Display(false);
-    v1::JobEvent queued;
-    queued.mutable_job()->set_name("jobs/7");
-    queued.mutable_job()->set_state(v1::QUEUED);
-    queued.mutable_job()->set_queue_position(2);
-    display.OnJob(queued);
-    display.OnJob(queued);  // a heartbeat
+    display.OnJob(Queued(2));
+    display.OnJob(Queued(2));  // a heartbeat
     display.OnJob(Report(100));
     display.OnJob(Report(100));
     display.OnJob(Report(200));
@@ -210,25 +289,125 @@ TEST_F(ProgressTest, APipeGetsOneLineAReport) {
   EXPECT_EQ(err_.str(),
             "jobs/7 queued, 2 ahead\n"
             "jobs/7 running\n"
-            "iteration 100/2000  relaxed 12346  gap 3.25  best 13000  61.0 s left\n"
-            "iteration 200/2000  relaxed 12346  gap 3.25  best 13000  61.0 s left\n");
+            "iteration 100/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
+            "start)  19 s left\n"
+            "iteration 200/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
+            "start)  18 s left\n");
   EXPECT_EQ(out_.str(), "");
 }
 
 TEST_F(ProgressTest, ATerminalGetsOneLiveLine) {
   {
-    ProgressDisplay display = Display(true, 40);
-    display.OnJob(Report(100));
+    ProgressDisplay display = Display(true);
+    display.OnJob(Queued(2));
+    display.OnJob(Queued(1));
+    EXPECT_EQ(Painted(), "\r\033[Kjobs/7 queued, 2 ahead\r\033[Kjobs/7 queued, 1 ahead");
+    now_ += absl::Seconds(1);
+    display.OnJob(Report(500));
+    EXPECT_EQ(Painted(),
+              "\r\033[Kjobs/7 running\n"
+              "\r\033[K[======>                       ]   25 %  500/2000  loss 35.0 % below warm "
+              "start  gap 1 %  15 s left");
     now_ += absl::Milliseconds(20);  // too soon to paint again
-    display.OnJob(Report(101));
-    now_ += absl::Milliseconds(200);
-    display.OnJob(Report(300));
+    display.OnJob(Report(501));
+    EXPECT_EQ(Painted(), "");
+    now_ += absl::Seconds(3);  // a heartbeat: the time goes on
+    display.OnJob(Report(501));
+    EXPECT_THAT(Painted(), HasSubstr("12 s left"));
   }
-  EXPECT_EQ(err_.str(),
-            "jobs/7 running\n"
-            "\r\033[Kiteration 100/2000  relaxed 12346  gap "
-            "\r\033[Kiteration 300/2000  relaxed 12346  gap "
-            "\r\033[K");
+  EXPECT_EQ(err_.str(), "\r\033[K");
+}
+
+TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
+  ProgressDisplay display = Display(true);
+  display.OnJob(Report(499));
+  const auto painted = [&](int columns) {
+    columns_ = columns;
+    now_ += absl::Seconds(1);
+    Painted();
+    display.OnJob(Report(500));
+    now_ += absl::Seconds(1);
+    std::string text = Painted();
+    return text.substr(text.rfind('K') + 1);
+  };
+  EXPECT_EQ(painted(80),
+            "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
+  for (int columns = 79; columns > 0; --columns) {
+    EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
+  }
+  EXPECT_THAT(painted(60), HasSubstr("below warm start"));
+  EXPECT_THAT(painted(30), ::testing::AllOf(HasSubstr("25 %"), HasSubstr("s left")));
+  EXPECT_EQ(painted(10), " 25 %");
+}
+
+TEST_F(ProgressTest, ColorIsOfTheBarAlone) {
+  ProgressDisplay display = Display(true, true);
+  display.OnJob(Report(1000));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("[\033[32m==============>\033[0m               ]   50 %  1000/2000"));
+}
+
+TEST_F(ProgressTest, AfterTheIterationTheRefinementIsNamed) {
+  ProgressDisplay display = Display(true);
+  v1::JobEvent last = Report(2000);
+  last.mutable_job()->mutable_spec()->mutable_refine()->set_swaps(true);
+  last.mutable_job()->mutable_spec()->set_reconstruct(true);
+  display.OnJob(last);
+  EXPECT_THAT(Painted(), HasSubstr("swapping, then reconstruction"));
+  last.mutable_job()->mutable_progress()->set_swaps(12);
+  display.OnJob(last);
+  EXPECT_THAT(Painted(), HasSubstr("12 swaps, reconstructing"));
+}
+
+TEST_F(ProgressTest, ASweepCountsItsPoints) {
+  v1::JobEvent event = Report(1000);
+  for (int point = 0; point < 4; ++point)
+    event.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
+  event.mutable_job()->mutable_progress()->set_sweep_point(2);
+  ProgressDisplay terminal = Display(true);
+  terminal.OnJob(event);
+  EXPECT_THAT(Painted(), ::testing::AllOf(HasSubstr(" 62 %"), HasSubstr("point 3/4  1000/2000"),
+                                          HasSubstr("30 s left")));
+  // The same iteration of the next point is a report of its own.
+  ProgressDisplay pipe = Display(false);
+  pipe.OnJob(event);
+  event.mutable_job()->mutable_progress()->set_sweep_point(3);
+  pipe.OnJob(event);
+  EXPECT_THAT(Painted(), ::testing::AllOf(HasSubstr("\npoint 3/4  iteration 1000/2000"),
+                                          HasSubstr("\npoint 4/4  iteration 1000/2000")));
+}
+
+TEST_F(ProgressTest, QuietLeavesOnlyNotes) {
+  ProgressDisplay display = Display(true, false, true);
+  display.StartTransfer("uploading", "w");
+  display.OnTransfer({1, 1});
+  display.EndTransfer();
+  display.OnJob(Report(100));
+  EXPECT_EQ(err_.str(), "");
+  display.Note("kept tensors/1");
+  EXPECT_EQ(err_.str(), "\r\033[Kkept tensors/1\n");
+}
+
+TEST(TimeLeftTest, OneSlowReportDoesNotMoveTheEstimate) {
+  TimeLeft left;
+  int64_t seconds = 0;
+  for (int64_t iteration = 100; iteration <= 1000; iteration += 100) {
+    seconds += iteration == 600 ? 50 : 1;
+    v1::Job job = Report(iteration).job();
+    job.mutable_progress()->mutable_elapsed()->set_seconds(seconds);
+    left.Add(job);
+  }
+  EXPECT_EQ(left.estimate(), absl::Seconds(10));
+}
+
+TEST(TimeLeftTest, NotBeyondTheDeadline) {
+  v1::Job job = Report(500).job();  // 15 s by its pace
+  job.mutable_create_time()->set_seconds(100);
+  job.mutable_start_time()->set_seconds(103);
+  job.mutable_spec()->mutable_deadline()->set_seconds(10);
+  TimeLeft left;
+  left.Add(job);
+  EXPECT_EQ(left.estimate(), absl::Seconds(10 - 3 - 5));
 }
 
 TEST_F(ProgressTest, TransfersShowSizeAndRate) {
@@ -237,7 +416,8 @@ TEST_F(ProgressTest, TransfersShowSizeAndRate) {
   now_ += absl::Seconds(2);
   display.OnTransfer({int64_t{20} << 20, int64_t{80} << 20});
   EXPECT_EQ(err_.str(),
-            "\r\033[Kuploading w.safetensors  20.0 MiB of 80.0 MiB (25.0 %)  10.0 MiB/s");
+            "\r\033[Kuploading w.safetensors  [======>                       ]   25 %  20.0 MiB of "
+            "80.0 MiB  10.0 MiB/s  6 s left");
   now_ += absl::Seconds(2);
   display.OnTransfer({int64_t{80} << 20, int64_t{80} << 20});
   err_.str("");

@@ -4,9 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "client/cpp/cli/exit_code.h"
-#include "client/cpp/cli/file_ref.h"
+#include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/names.h"
 #include "client/cpp/cli/options.h"
 #include "tests/testing/matchers.h"
@@ -208,6 +209,25 @@ TEST_F(CliParseTest, ListAndGram) {
   const auto gram = ParseArgs({"gram", "--activations", "x", "--out", "g", "--dtype", "F64"});
   SPARSEFW_ASSERT_OK(gram);
   EXPECT_EQ(std::get<GramOptions>(*gram).dtype, DType::kF64);
+}
+
+TEST_F(CliParseTest, HelpHasGroupsExamplesAndShortLines) {
+  const std::string submit = std::get<PrintText>(*ParseArgs({"submit", "--help"})).text;
+  size_t at = 0;
+  for (const char* group : {"\nInputs", "\nMethod:", "\nFrank-Wolfe", "\nRefinement:", "\nSweep:",
+                            "\nJob:", "\nOutput:", "\nConnection:", "\nExamples:"}) {
+    const size_t found = submit.find(group);
+    ASSERT_NE(found, std::string::npos) << group;
+    EXPECT_GT(found, at) << group;
+    at = found;
+  }
+  for (const char* command : {"submit", "status", "watch", "fetch", "cancel", "delete", "list",
+                              "gram", "info", "--help"}) {
+    std::vector<std::string> args = {command};
+    if (args[0] != "--help") args.emplace_back("--help");
+    std::istringstream lines(std::get<PrintText>(*ParseArgs(args)).text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
 }
 
 TEST_F(CliParseTest, HelpAndVersionAreNoErrors) {

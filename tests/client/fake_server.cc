@@ -67,6 +67,13 @@ grpc::Status FakePruneService::CreateJob(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
+grpc::Status FakePruneService::CheckJobOptions(grpc::ServerContext*,
+                                               const v1::CheckJobOptionsRequest* request,
+                                               v1::CheckJobOptionsResponse*) {
+  checked.push_back(*request);
+  return check_status;
+}
+
 grpc::Status FakePruneService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                                       v1::Job* job) {
   const auto found = jobs.find(request->name());

@@ -132,9 +132,12 @@ class FakePruneService final : public v1::PruneService::Service {
   std::vector<v1::PruneResponse> prune_responses;
   grpc::Status prune_status;
 
+  grpc::Status check_status;  // what CheckJobOptions answers
+
   std::vector<v1::CreateJobRequest> created;  // every attempt
-  std::vector<int64_t> watched_after;         // after_revision of every WatchJob
-  std::vector<int64_t> heartbeats_ms;         // and the interval it asked for
+  std::vector<v1::CheckJobOptionsRequest> checked;
+  std::vector<int64_t> watched_after;  // after_revision of every WatchJob
+  std::vector<int64_t> heartbeats_ms;  // and the interval it asked for
   std::vector<std::string> cancelled;
   std::vector<v1::PruneRequest> pruned;
   std::vector<int32_t> page_sizes;
@@ -142,6 +145,8 @@ class FakePruneService final : public v1::PruneService::Service {
 
   grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
                          v1::Job* job) override;
+  grpc::Status CheckJobOptions(grpc::ServerContext*, const v1::CheckJobOptionsRequest* request,
+                               v1::CheckJobOptionsResponse*) override;
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* job) override;
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,

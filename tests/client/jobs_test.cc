@@ -79,6 +79,19 @@ TEST_F(JobsTest, ValidateQueuesNothing) {
   EXPECT_TRUE(server_.jobs.jobs.empty());
 }
 
+TEST_F(JobsTest, CheckSendsTheDescriptionsAndCreatesNothing) {
+  v1::CheckJobOptionsRequest request;
+  request.mutable_weight()->add_dims(7);
+  SPARSEFW_EXPECT_OK(client_->CheckJobOptions(request));
+  ASSERT_EQ(server_.jobs.checked.size(), 1u);
+  EXPECT_EQ(server_.jobs.checked[0].weight().dims(0), 7);
+  EXPECT_TRUE(server_.jobs.created.empty());
+  server_.jobs.check_status = Error(grpc::INVALID_ARGUMENT, "alpha=2", "OPTION_INVALID");
+  EXPECT_THAT(client_->CheckJobOptions(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha=2"));
+  EXPECT_EQ(server_.jobs.checked.size(), 2u) << "a refusal is not retried";
+}
+
 TEST_F(JobsTest, ListFollowsThePages) {
   for (int i = 0; i < 5; ++i) SPARSEFW_ASSERT_OK(client_->CreateJob(v1::JobSpec()));
   const auto all = client_->ListJobs();

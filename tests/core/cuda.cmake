@@ -38,6 +38,16 @@ target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
 target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
+# The kernels one by one, as script/gpu-check runs them on a device.
+if(TARGET sparsefw_bench_support)
+  include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke.cmake)
+  add_executable(sparsefw-bench-smoke-on-host ${SPARSEFW_SMOKE_SOURCES})
+  set_target_properties(sparsefw-bench-smoke-on-host PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(sparsefw-bench-smoke-on-host PRIVATE
+    sparsefw::options sparsefw_bench_support sparsefw::cuda_engine_on_host sparsefw::core)
+endif()
+
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
 sparsefw_test(cuda_staged_upload_test SOURCES cuda/cuda_staged_upload_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
@@ -50,14 +60,36 @@ sparsefw_test(cuda_select_test SOURCES cuda/cuda_select_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
 
+sparsefw_test(cuda_runtime_test SOURCES cuda/cuda_runtime_test.cc
+  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
+
+# The same programs for a real device, <name>_gpu, where there is the toolkit.
+if(TARGET sparsefw::cuda_engine)
+  foreach(name cuda_select_test cuda_device_bytes_test cuda_staged_upload_test)
+    add_executable(${name}_gpu cuda/${name}.cc
+      ${PROJECT_SOURCE_DIR}/tests/cuda_on_host/real_device.cc)
+    set_target_properties(${name}_gpu PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+    target_link_libraries(${name}_gpu PRIVATE
+      sparsefw::options sparsefw::testing sparsefw::cuda_engine sparsefw::core
+      GTest::gtest GTest::gmock GTest::gtest_main)
+    sparsefw_bundled(${name}_gpu)
+    add_test(NAME ${name}_gpu COMMAND ${name}_gpu)
+    set_tests_properties(${name}_gpu PROPERTIES
+      LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+      FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
+  endforeach()
+endif()
+
 core_test(cuda/cuda_arithmetic_test unit)
 core_test(cuda/cuda_arithmetic_reconstruct_test unit)
 core_test(cuda/cuda_arithmetic_swap_test unit)
 target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
 core_test(engines/refine_shapes_test unit)
+core_test(engines/round_ties_test unit)
 core_test(cuda/update_forms_test conformance)
 core_test(cuda/device_gram_test unit)
 foreach(name conformance_test cpu_engine_test device_gram_test gram_accumulator_test
-        refine_shapes_test refine_test reconstruct_test update_forms_test)
+        refine_shapes_test refine_test reconstruct_test round_ties_test update_forms_test)
   cuda_engine_test(${name})
 endforeach()

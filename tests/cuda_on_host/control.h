@@ -1,5 +1,6 @@
 // What tests can do to the emulated device beside the environment variables of
-// cuda_runtime.h.
+// cuda_runtime.h. tests/cuda_on_host/real_device.cc has some of it for tests that are
+// built for a real device as well.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_
 
@@ -9,6 +10,9 @@
 #include <cstdint>
 
 namespace cuda_on_host {
+
+// False in programs that are built for a real device.
+bool Emulated();
 
 // From the `calls`-th call on, counted from 1, every call of the runtime but the
 // releasing ones returns `error`, as after a fault of the device. cudaSuccess
@@ -21,6 +25,21 @@ size_t AllocatedBytes();
 // allocated now.
 size_t PeakBytes();
 void ResetPeak();
+
+// From now on every cudaMallocAsync of more than `bytes` fails for want of memory
+// until the pool is trimmed, as where all that is free is kept in small pieces.
+void FailUntilTrimmed(size_t bytes);
+
+// The next `captures` captures end with an error, as where another thread spoils
+// them.
+void FailCaptures(int64_t captures);
+
+// Whether devices have memory pools; true at first.
+void SetMemoryPoolsSupported(bool supported);
+
+// Calls of cudaGetDeviceProperties and of cublasCreate so far.
+int64_t PropertyQueries();
+int64_t CublasHandlesMade();
 
 // Bytes copied from the host to the device so far, by all threads.
 int64_t CopiedToDevice();

@@ -3,6 +3,7 @@
 #include <cublas_v2.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +11,7 @@
 
 #include "core/src/cuda/runtime/cublas_library.h"
 #include "sparsefw/dtype.h"
+#include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/runtime.h"
 
 struct cublasContext {
@@ -136,10 +138,15 @@ bool OnDevice(const char* name, const void* data, int rows, int cols, int stride
   return false;
 }
 
+std::atomic<int64_t> handles_made = 0;
+
 }  // namespace
+
+int64_t cuda_on_host::CublasHandlesMade() { return handles_made; }
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (cuda_on_host::DeviceState() != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+  ++handles_made;
   *handle = new cublasContext;
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -16,6 +16,10 @@ namespace {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
 
+std::atomic<bool> memory_pools_supported = true;
+std::atomic<int64_t> property_queries = 0;
+std::atomic<unsigned> device_flags[8] = {};  // of the first devices
+
 std::atomic<cudaError_t> fault = cudaSuccess;
 std::atomic<int64_t> calls_to_fault = 0;
 
@@ -64,6 +68,12 @@ cudaError_t DeviceState() {
   if (const cudaError_t error = FaultOfEnvironment(); error != cudaSuccess) return error;
   return Fault();
 }
+
+void SetMemoryPoolsSupported(bool supported) { memory_pools_supported = supported; }
+
+bool Emulated() { return true; }
+
+int64_t PropertyQueries() { return property_queries; }
 
 void SetFault(cudaError_t error, int64_t calls) {
   calls_to_fault = calls;
@@ -128,6 +138,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
+  ++cuda_on_host::property_queries;
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "%s",
                 "CUDA emulated on the host (for tests)");
@@ -144,6 +155,32 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->sharedMemPerMultiprocessor = 228 * 1024;
   properties->sharedMemPerBlockOptin = cuda_on_host::kMaxDynamicShared;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(cuda_on_host::kMaxDynamicShared);
+      return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = cuda_on_host::memory_pools_supported ? 1 : 0;
+      return cudaSuccess;
+  }
+  return Report(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  cuda_on_host::device_flags[cuda_on_host::current_device % 8] = flags;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  *flags = cuda_on_host::device_flags[cuda_on_host::current_device % 8];
   return cudaSuccess;
 }
 

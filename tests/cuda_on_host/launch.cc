@@ -1,7 +1,9 @@
 // Kernel launches: limits of the device, then block_runner.h.
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -17,6 +19,21 @@ namespace {
 constexpr size_t kDynamicSharedUnasked = 48 * 1024;
 
 std::atomic<int64_t> launches = 0;
+
+// SPARSEFW_CUDA_ON_HOST_HANG and _SKIP; 0: no launch.
+struct LaunchFaults {
+  int64_t hangs = Number("SPARSEFW_CUDA_ON_HOST_HANG");
+  int64_t skipped = Number("SPARSEFW_CUDA_ON_HOST_SKIP");
+
+  static int64_t Number(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoll(text);
+  }
+  static const LaunchFaults& OfEnvironment() {
+    static const LaunchFaults faults;
+    return faults;
+  }
+};
 
 // The dynamic shared memory that kernels were allowed by cudaFuncSetAttribute.
 struct Allowed {
@@ -63,7 +80,10 @@ cudaError_t LaunchKernel(const cudaLaunchConfig_t& config, const void* kernel,
   }
   const LaunchShape shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};
   return Report(Enqueue(config.stream, [shape, body = std::move(thread)] {
-    launches.fetch_add(1, std::memory_order_relaxed);
+    const int64_t number = launches.fetch_add(1, std::memory_order_relaxed) + 1;
+    const LaunchFaults& faults = LaunchFaults::OfEnvironment();
+    while (number == faults.hangs) pause();
+    if (number == faults.skipped) return;
     BlockRunner::OfThisThread().Run(shape, body);
   }));
 }

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kAlignment = 256;
 
 std::atomic<int64_t> copied_to_device = 0;
+std::atomic<size_t> largest_until_trimmed = SIZE_MAX;
 
 struct Allocations {
   sparsefw::Mutex mutex;
@@ -117,6 +118,8 @@ size_t PeakBytes() {
 
 int64_t CopiedToDevice() { return copied_to_device; }
 
+void FailUntilTrimmed(size_t bytes) { largest_until_trimmed = bytes; }
+
 void ResetPeak() {
   Allocations& device = Device();
   sparsefw::MutexLock lock(device.mutex);
@@ -159,6 +162,7 @@ cudaError_t cudaFree(void* pointer) {
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
   if (const cudaError_t error = RefuseInCapture(stream); error != cudaSuccess) return Report(error);
   if (bytes == 0) return Report(cudaErrorInvalidValue);
+  if (bytes > cuda_on_host::largest_until_trimmed) return Report(cudaErrorMemoryAllocation);
   return Report(cuda_on_host::Allocate(pointer, bytes));
 }
 
@@ -183,6 +187,14 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
   const bool known = attribute == cudaMemPoolAttrReleaseThreshold;
   return Report(pool == nullptr || !known || value == nullptr ? cudaErrorInvalidValue
                                                               : cudaSuccess);
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*bytes_to_keep*/) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (const cudaError_t error = RefuseInCapture(); error != cudaSuccess) return Report(error);
+  if (pool == nullptr) return Report(cudaErrorInvalidValue);
+  cuda_on_host::largest_until_trimmed = SIZE_MAX;
+  return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned /*flags*/) {

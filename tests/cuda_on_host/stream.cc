@@ -2,12 +2,15 @@
 // or for an event means nothing; what remains is capture and its rules.
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "sparsefw/mutex.h"
+#include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/runtime.h"
 
 namespace {
@@ -30,6 +33,8 @@ struct Capture {
 // The captures that this thread began and that allow it nothing unsafe.
 thread_local std::vector<Capture*> strict_captures;
 
+std::atomic<int64_t> captures_to_fail = 0;
+
 }  // namespace
 
 struct CUstream_st {
@@ -39,6 +44,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   std::shared_ptr<Capture> capture;  // the one it was recorded in, if it was
+  std::chrono::steady_clock::time_point recorded;
 };
 
 struct CUgraph_st {
@@ -70,6 +76,8 @@ cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
   on->capture->operations.push_back(std::move(operation));
   return cudaSuccess;
 }
+
+void FailCaptures(int64_t captures) { captures_to_fail = captures; }
 
 cudaError_t RefuseInCapture() {
   if (strict_captures.empty()) return cudaSuccess;
@@ -143,6 +151,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   CUstream_st* const on = cuda_on_host::StreamOf(stream);
   sparsefw::MutexLock lock(on->mutex);
   event->capture = on->capture;
+  event->recorded = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
 
@@ -155,6 +164,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (milliseconds == nullptr || begin == nullptr || end == nullptr) {
+    return Report(cudaErrorInvalidResourceHandle);
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
+  return cudaSuccess;
+}
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (event == nullptr) return Report(cudaErrorInvalidResourceHandle);
@@ -197,6 +215,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     member->capture = nullptr;
   }
   if (capture->is_void) return Report(cudaErrorStreamCaptureInvalidated);
+  if (captures_to_fail.load() > 0) {
+    --captures_to_fail;
+    return Report(cudaErrorStreamCaptureInvalidated);
+  }
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   *graph = new CUgraph_st{std::make_shared<const Operations>(std::move(capture->operations))};
   return cudaSuccess;

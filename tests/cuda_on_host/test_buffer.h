@@ -1,4 +1,4 @@
-// Device memory for tests of the emulation itself; a failure is the test's.
+// Device memory for tests that call kernels one by one; a failure is the test's.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_TEST_BUFFER_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_TEST_BUFFER_H_
 
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/src/cuda/runtime/launch.cuh"
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace cuda_on_host {

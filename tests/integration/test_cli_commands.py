@@ -1,15 +1,12 @@
 """Every command of sparsefw-cli against a running server: output, files, exit codes."""
-import os
-import pty
 import re
-import subprocess
 
 import numpy as np
 import pytest
 
 from support import reference, safetensors
 from support.layers import ENDLESS
-from support.processes import Cli, clean_environment, finish, wait_until
+from support.processes import Cli, finish, wait_until
 
 JSON_KEYS = {"job", "state", "method", "pattern", "shape", "kept", "losses", "relative_reduction",
              "iterations", "stop_reason", "candidate", "device", "timings"}
@@ -159,31 +156,6 @@ def test_results_on_standard_output_everything_else_on_standard_error(cli, big_l
     assert re.search(r"(?m)^iteration \d+/2000  relaxed .*  gap ", done.err)
 
 
-def test_one_live_line_on_a_terminal(cli, big_layer):
-    main, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [str(a) for a in cli.arguments(*big_layer.submit(
-            "--method", "sparsefw", "--iterations", "4000", "--report-every", "20", "--json"))],
-        stdout=subprocess.PIPE, stderr=terminal, text=True, env=clean_environment())
-    os.close(terminal)
-    shown = b""
-    while True:
-        try:
-            data = os.read(main, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-    os.close(main)
-    done = finish(process).expect(0)
-    assert done.json()["state"] == "SUCCEEDED"
-    text = shown.decode()
-    assert "\r" in text and re.search(r"iteration \d+/4000 .*relaxed .*gap", text)
-    lasting = [line for line in text.replace("\r\n", "\n").split("\n")]
-    assert len(lasting) < 12, "progress must not scroll"
-
-
 def test_detach_watch_status_list_fetch(cli, layer, folder):
     text = cli.run(*layer.submit("--method", "wanda", "--detach", out=False)).expect(0)
     assert re.fullmatch(r"jobs/\S+\n", text.out)
@@ -240,6 +212,16 @@ def test_deadline_returns_the_best_mask_so_far(cli, big_layer):
     reference.check_counts(big_layer.mask(), "per-row", 0.6)
 
 
+def test_the_deadline_is_that_of_the_whole_sweep(cli, big_layer):
+    result = cli.run(*big_layer.submit("--json", *ENDLESS, "--sweep", "alpha=0,0.5",
+                                       "--deadline", "2s")).expect(0).json()
+    assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
+    first, second = result["sweep"]
+    assert first["result"]["stop_reason"] == "DEADLINE"
+    # The first point may leave a moment, in which the second finds its warm start.
+    assert "deadline" in (second["error"] or "") or second["result"]["stop_reason"] == "DEADLINE"
+
+
 def test_cancel(cli, big_layer, folder):
     job = detach(cli, big_layer, *ENDLESS)
     wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")
@@ -287,6 +269,18 @@ def test_a_gram_is_uploaded_once_for_many_layers(cli, layer):
     assert "has no pruned weight" in done.err
     unknown = cli.run("submit", "--weights", "tensors/0", *named[3:], "--out", layer.mask_file)
     assert "tensors/0" in unknown.expect(3).err
+
+
+def test_options_are_refused_before_anything_is_uploaded(cli, layer):
+    first = cli.run(*layer.submit("--method", "wanda", "--keep-tensors")).expect(0)
+    weight = re.search(r"^kept (tensors/\S+)", first.err, re.M)[1]
+    # Only the server knows the shape of the weight: 32 inputs.
+    for flags, words in ((["--weights", weight, "--pattern", "2:5"], ["32", "5"]),
+                         (["--device", "cuda:99"], ["cuda:99"])):
+        done = cli.run(*layer.submit("--method", "sparsefw", *flags,
+                                     pattern="2:5" if "2:5" in flags else "per-row"))
+        done.refused(3, *words)
+        assert "uploading" not in done.err
 
 
 def test_the_server_may_be_named_by_the_environment(shared_server):

@@ -1,4 +1,4 @@
-"""Bad usage, bad files, bad values: one clear sentence and the right exit code, nothing written."""
+"""Bad usage, files and values: a one-line message, the right exit code, nothing written."""
 import json
 import os
 import socket
@@ -212,6 +212,24 @@ def test_unknown_jobs(cli, folder):
         cli.run(command, "jobs/no-such-job").refused(3, "jobs/no-such-job")
     cli.run("fetch", "jobs/no-such-job", "--out", folder / "m").refused(3, "jobs/no-such-job")
     cli.run("status", "nonsense").refused(3, "nonsense")
+
+
+def test_an_indefinite_gram(cli, layer, folder):
+    """Neither is any sum of activations: the loss would be below 0, and the bound 0 above it."""
+    def submit(gram, *flags, weights=layer.weights_file):
+        path = safetensors.write(folder / "indefinite.safetensors", {"gram": gram.astype("<f4")})
+        return cli.run("submit", "--weights", weights, "--gram", path, "--pattern", "per-row",
+                       "--sparsity", "0.5", "--out", folder / "mask", *flags)
+
+    gram = layer.gram.copy()
+    gram[3, 3] = 0
+    for method in ("wanda", "sparsefw"):
+        submit(gram, "--method", method).refused(3, "positive semi-definite", "gram[3, 3]=0")
+    # Every entry could be one of a Gram matrix, all of them together not.
+    gram = 1.5 * np.eye(32) - 0.5
+    weights = safetensors.write(folder / "ones.safetensors", {"weight": np.ones((24, 32), "<f4")})
+    submit(gram, "--iterations", "20", weights=weights).refused(
+        4, "positive semi-definite", "no loss is below 0")
 
 
 def test_sparsegpt_takes_no_swaps(cli, layer):

@@ -100,6 +100,24 @@ def test_activations_are_summed_and_precision_and_sweeps_are_taken(server, layer
     cli.run(*layer.submit("--iterations", "20", "--sweep", "alpha=0,0.5,0.9")).expect(0)
 
 
+def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
+    cli = Cli(server.address)
+    here = cli.run(*layer.submit("--method", "sparsegpt", "--json")).expect(0).json()
+    assert here["device"] == "cpu"
+    there = cli.run(*layer.submit("--method", "sparsegpt", "--json", "--device", "cpu"))
+    assert there.expect(0).json()["losses"] == here["losses"]
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        samples = response.read().decode().splitlines()
+    assert 'sparsefw_job_solve_seconds_count{device="cpu",method="sparsegpt"} 2' in samples
+    assert 'sparsefw_device_gram_uploads_total{device="cuda:0"} 0' in samples
+    for device in ("cuda", "cuda:0"):
+        cli.run(*layer.submit("--method", "sparsegpt", "--device", device)).refused(
+            3, "device must be cpu for SPARSEGPT", f"got {device}")
+    mixed = layer.submit("--iterations", "20", "--sweep", "method=sparsegpt,sparsefw", "--json")
+    cli.run(*mixed).refused(3, "mix SPARSEGPT", "cuda:0", "set device to cpu")
+    assert cli.run(*mixed, "--device", "cpu").expect(0).json()["device"] == "cpu"
+
+
 def test_jobs_beside_each_other_give_what_they_give_alone(server, layer):
     def run(pattern):
         out = layer.mask_file.with_name(pattern.replace(":", "of"))

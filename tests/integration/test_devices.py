@@ -112,6 +112,31 @@ def test_auto_prefers_cuda(start_server, layer):
     assert 'sparsefw_job_solve_seconds_count{device="cuda",method="sparsefw"} 2' in metrics
 
 
+def test_a_list_restricts_the_server_to_its_devices(start_server, layer):
+    server = start_server("--device", "cuda:1,0", env=FAKE)
+    assert server.device == "cuda:1"
+    assert info_of(server)["default_device_reason"] == "--device cuda:1,0"
+    server = start_server("--device", "cuda:1", env=FAKE)
+    assert [device["name"] for device in info_of(server)["devices"]] == ["cuda:1", "cpu", "reference"]
+    assert set(devices_in(metrics_of(server))) == {"cuda:1", "cpu", "reference"}
+    cli = Cli(server.address)
+    for flags in ([], ["--device", "cuda"], ["--device", "cuda:1"]):
+        result = cli.run(*layer.submit("--iterations", "20", "--json", *flags)).expect(0).json()
+        assert result["device"] == "cuda:1"
+    cli.run(*layer.submit("--device", "cuda:0")).refused(
+        3, "started with: cuda:1, cpu, reference", "got cuda:0")
+
+
+@pytest.mark.parametrize("device, code, texts", [
+    ("cuda:0,7", 1, ["got cuda:7"]),
+    ("cuda:1,1", 2, ["names cuda:1 twice", "got cuda:1,1"]),
+    ("cuda:0,", 2, ['which "" is not', "got cuda:0,"]),
+    ("cuda:0,gpu", 2, ['which "gpu" is not', "got cuda:0,gpu"]),
+])
+def test_a_wrong_list_names_the_wrong_entry(folder, device, code, texts):
+    refuses(code, texts, *loopback(folder, "--device", device), env=FAKE)
+
+
 def test_working_memory_is_the_hosts_whatever_the_device(start_server):
     def budget(server):
         return re.search(r"^sparsefw_solve_memory_budget_bytes (\S+)$", metrics_of(server), re.M)[1]

@@ -65,7 +65,7 @@ def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big
 
 
 def test_draining_server_refuses_new_work_and_says_when_to_come_back(start_server, big_layer):
-    server = start_server("--drain-grace", "20s")
+    server = start_server("--drain-grace", "1h")
     cli = Cli(server.address)
     job = detach(cli, big_layer)
     running(cli, job)
@@ -91,10 +91,9 @@ def test_draining_server_refuses_new_work_and_says_when_to_come_back(start_serve
     assert (spec.weight, spec.gram) == (weight, gram)
     # What there is can still be read, and cancelling ends the drain early.
     assert client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest()).draining
-    began = time.monotonic()
+    # The grace is far longer than the wait.
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=job))
-    assert server.wait(15) == 0
-    assert time.monotonic() - began < 15
+    assert server.wait(60) == 0
     client.close()
 
 

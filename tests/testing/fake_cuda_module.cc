@@ -31,6 +31,7 @@ class FakeDevice final : public Backend {
   explicit FakeDevice(int number) : number_(number) {}
 
   std::string_view name() const override { return "cuda"; }
+  bool has_device_memory() const override { return true; }
   DeviceDescription Describe() const override {
     return {.name = absl::StrFormat("cuda:%d", number_),
             .description = absl::StrFormat("Fake GPU %c", 'A' + number_),
@@ -46,8 +47,9 @@ class FakeDevice final : public Backend {
       int64_t d_in, int threads) const override {
     return ReferenceBackend().CreateGramAccumulator(d_in, threads);
   }
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
-    return ReferenceBackend().EstimateHostBytes(rows, cols, work);
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
+    return ReferenceBackend().EstimateHostBytes(rows, cols, request);
   }
 
  private:

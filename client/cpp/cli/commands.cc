@@ -7,8 +7,10 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/format.h"
 #include "client/cpp/cli/inputs.h"
+#include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/names.h"
 #include "client/cpp/cli/result.h"
+#include "client/cpp/cli/result_text.h"
 #include "client/cpp/cli/session.h"
 #include "client/cpp/cli/sweep_result.h"
 #include "nlohmann/json.hpp"
@@ -25,11 +27,20 @@ absl::StatusOr<v1::Job> Follow(client::Client& client, const std::string& name,
   return client.WaitJob(name, [&display](const v1::JobEvent& event) { display.OnJob(event); });
 }
 
-void PrintResult(const v1::Job& job, bool json, const Console& console) {
+// The job goes on without the command that watches it.
+std::function<void(int)> LeaveRunning(const std::string& job, ProgressDisplay& display) {
+  return [&job, &display](int number) {
+    display.Note(absl::StrFormat("sparsefw-cli: no longer watching %s; it goes on", job));
+    EndBySignal(number);
+  };
+}
+
+void PrintResult(const v1::Job& job, bool json, const OutputOptions& output,
+                 const Console& console) {
   if (json) {
     console.out << ResultJson(job, {}).dump() << "\n";
   } else if (job.has_result()) {
-    console.out << ResultText(job, {});
+    console.out << ResultText(job, {}, output);
   }
 }
 
@@ -65,7 +76,7 @@ Json DeviceJson(const v1::Device& device) {
   return json;
 }
 
-// What follows a device's name and size: what its pool says.
+// The state of a device's job pool, printed after its name and size.
 std::string PoolText(const v1::Device& device) {
   if (!HasPool(device)) return "";
   if (device.lost()) return "; LOST until the server restarts";
@@ -148,18 +159,20 @@ std::string ListLine(const v1::Job& job) {
 }  // namespace
 
 absl::Status Run(const StatusOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
   console.out << (options.common.json ? StatusJson(job).dump() + "\n" : StatusText(job));
   return absl::OkStatus();
 }
 
 absl::Status Run(const WatchOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
-  ProgressDisplay display(console, absl::Now);
+  ProgressDisplay display(console, absl::Now, options.common.quiet);
+  const Interrupt interrupt(LeaveRunning(options.job, display));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   const auto job = Follow(*client, options.job, display);
   if (!job.ok()) return job.status();
-  PrintResult(*job, options.common.json, console);
+  PrintResult(*job, options.common.json, {}, console);
   return JobOutcome(*job);
 }
 
@@ -169,7 +182,9 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
   if (!output.out_weights.empty()) {
     SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out-weights", output.out_weights));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now, options.common.quiet);
+  const Interrupt interrupt(LeaveRunning(options.job, display));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job known, client->GetJob(options.job));
   if (!output.out_weights.empty() && !known.spec().return_pruned_weight()) {
     return UsageError(
@@ -177,18 +192,18 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
                         "has no pruned weight",
                         options.job));
   }
-  ProgressDisplay display(console, absl::Now);
   const auto job = Follow(*client, options.job, display);
   if (!job.ok()) return job.status();
   const absl::Status outcome = JobOutcome(*job);
   if (outcome.ok()) SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, output, display));
   if (!output.keep_tensors) DeleteInputs(*client, *job, display);
-  PrintResult(*job, options.common.json, console);
+  PrintResult(*job, options.common.json, outcome.ok() ? output : OutputOptions{}, console);
   return outcome;
 }
 
 absl::Status Run(const CancelOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->CancelJob(options.job));
   const std::string more = client::IsTerminal(job.state()) ? "" : ", asked to stop";
   console.out << (options.common.json ? StatusJson(job).dump() : FormatState(job) + more) << "\n";
@@ -196,10 +211,10 @@ absl::Status Run(const CancelOptions& options, const Console& console) {
 }
 
 absl::Status Run(const DeleteOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
   SPARSEFW_RETURN_IF_ERROR(client->DeleteJob(options.job));
-  ProgressDisplay display(console, absl::Now);
   DeleteInputs(*client, job, display);
   console.out << (options.common.json ? Json{{"deleted", options.job}}.dump()
                                       : options.job + " deleted")
@@ -208,7 +223,8 @@ absl::Status Run(const DeleteOptions& options, const Console& console) {
 }
 
 absl::Status Run(const ListOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(
       const std::vector<v1::Job> jobs,
       client->ListJobs(client::ListJobsOptions{options.states, options.labels, options.limit}));
@@ -223,7 +239,8 @@ absl::Status Run(const ListOptions& options, const Console& console) {
 }
 
 absl::Status Run(const InfoOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
+  ProgressDisplay display(console, absl::Now);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::ServerInfo info, client->GetServerInfo());
   if (options.common.json) {
     console.out << InfoJson(info).dump() << "\n";

@@ -1,5 +1,5 @@
-// One function a command. Results go to console.out, everything else to
-// console.err; the status says how the program ends (exit_code.h).
+// One function for each command. Results go to console.out, everything else to
+// console.err; ExitCodeOf the status is the program's exit code.
 #ifndef SPARSEFW_CLIENT_CLI_COMMANDS_H_
 #define SPARSEFW_CLIENT_CLI_COMMANDS_H_
 

@@ -1,4 +1,4 @@
-// How the program ends, and which error ends it how.
+// Exit codes of the program, and the errors that carry them.
 #ifndef SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
 #define SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
 
@@ -16,10 +16,9 @@ enum class ExitCode {
   kNoMask = 5,  // cancelled or past its deadline without a mask
 };
 
-// `status` remembers how the program is to end because of it. An OK status
-// stays as it is.
+// Marks an error with the exit code of the program. An OK status stays as it is.
 absl::Status WithExitCode(absl::Status status, ExitCode code);
-// kServer for an error that nobody marked: it came from the client library.
+// kServer for an error without a mark: it came from the client library.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // Bad usage: `message` names the flag.

@@ -34,26 +34,34 @@ std::string FormatLoss(double loss) { return absl::StrFormat("%.5g", loss); }
 
 std::string FormatPercent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
 
-std::string FormatTransfer(std::string_view what, const client::TransferProgress& progress,
-                           absl::Duration elapsed) {
-  const auto done = static_cast<double>(progress.done_bytes);
-  const auto total = static_cast<double>(progress.total_bytes);
-  std::string text =
-      absl::StrFormat("%s  %s of %s (%s)", what, FormatBytes(done), FormatBytes(total),
-                      FormatPercent(total > 0 ? done / total : 1));
-  const double seconds = absl::ToDoubleSeconds(elapsed);
-  if (seconds > 0 && done > 0) text += absl::StrFormat("  %s/s", FormatBytes(done / seconds));
-  return text;
+std::string FormatTimeLeft(absl::Duration left) {
+  const auto seconds = static_cast<int64_t>(std::ceil(absl::ToDoubleSeconds(left)));
+  if (seconds < 100) return absl::StrFormat("%d s left", seconds);
+  return FormatSpan(absl::Seconds(seconds)) + " left";
 }
 
-std::string FormatProgress(const v1::Progress& progress) {
-  std::string text =
-      absl::StrFormat("iteration %d/%d  relaxed %s  gap %s  best %s", progress.iteration(),
-                      progress.iterations_total(), FormatLoss(progress.relaxed_loss()),
-                      FormatLoss(progress.gap()), FormatLoss(progress.best_loss()));
-  if (progress.has_remaining_estimate()) {
-    text += absl::StrFormat("  %s left", FormatSpan(FromProto(progress.remaining_estimate())));
+std::optional<double> ReductionSoFar(const v1::Progress& progress) {
+  if (!(progress.warm_start_loss() > 0)) return std::nullopt;
+  return 1 - progress.best_loss() / progress.warm_start_loss();
+}
+
+std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duration>& left) {
+  const v1::Progress& progress = job.progress();
+  std::string text;
+  if (const int points = job.spec().sweep().points_size(); points > 0) {
+    text += absl::StrFormat("point %d/%d  ", progress.sweep_point() + 1, points);
   }
+  if (progress.iterations_total() > 0) {
+    text += absl::StrFormat("iteration %d/%d  relaxed %s  gap %s  ", progress.iteration(),
+                            progress.iterations_total(), FormatLoss(progress.relaxed_loss()),
+                            FormatLoss(progress.gap()));
+  }
+  text += "best " + FormatLoss(progress.best_loss());
+  if (const auto reduction = ReductionSoFar(progress)) {
+    text += absl::StrFormat(" (%s below the warm start)", FormatPercent(*reduction));
+  }
+  if (progress.swaps() > 0) text += absl::StrFormat("  %d swaps", progress.swaps());
+  if (left) text += "  " + FormatTimeLeft(*left);
   return text;
 }
 

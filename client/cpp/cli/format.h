@@ -1,13 +1,11 @@
-// Numbers for people.
+// Formats numbers, job states and progress as text.
 #ifndef SPARSEFW_CLIENT_CLI_FORMAT_H_
 #define SPARSEFW_CLIENT_CLI_FORMAT_H_
 
-#include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/time/time.h"
-#include "sparsefw/client/options.h"
 #include "sparsefw/v1/job.pb.h"
 
 namespace sparsefw::cli {
@@ -17,11 +15,13 @@ std::string FormatSpan(absl::Duration span);  // "0.12 s", "12.3 s", "5 min 03 s
 std::string FormatLoss(double loss);          // five significant digits
 std::string FormatPercent(double share);      // 0.3421 -> "34.2 %"
 
-// "weights.safetensors:q  12.0 MiB of 64.0 MiB (18.8 %)  850.0 MiB/s"
-std::string FormatTransfer(std::string_view what, const client::TransferProgress& progress,
-                           absl::Duration elapsed);
-// "iteration 300/2000  relaxed 12345  gap 12.3  best 13456  12.3 s left"
-std::string FormatProgress(const v1::Progress& progress);
+std::string FormatTimeLeft(absl::Duration left);  // "12 s left", "5 min 03 s left"
+
+// 1 - best / warm start of the losses; unset where the warm start's is unknown.
+std::optional<double> ReductionSoFar(const v1::Progress& progress);
+// "iteration 300/2000  relaxed 12345  gap 12.3  best 13456 (5.1 % below the warm
+// start)  12 s left", behind "point 2/4" where the job is a sweep.
+std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duration>& left);
 // "jobs/x queued, 2 ahead", "jobs/x running", ...
 std::string FormatState(const v1::Job& job);
 

@@ -43,10 +43,10 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   }
   SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out));
   std::stop_source stop;
-  const Interrupt interrupt([&stop] { stop.request_stop(); });
+  const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   const client::CallOptions call{stop.get_token()};
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, console));
-  ProgressDisplay display(console, absl::Now);
+  ProgressDisplay display(console, absl::Now, options.common.quiet);
+  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   const auto on_transfer = [&display](const client::TransferProgress& progress) {
     display.OnTransfer(progress);
   };

@@ -8,20 +8,49 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
-#include "client/cpp/cli/file_ref.h"
 #include "sparsefw/mask.h"
 
 namespace sparsefw::cli {
 namespace {
+
+bool Exists(std::string_view path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::path(path), error);
+}
+
+FileRef Cut(std::string_view text, size_t colon) {
+  return FileRef{std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+}
 
 std::string Shape(const std::vector<int64_t>& shape) {
   return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
 }
 
 }  // namespace
+
+FileRef ParseFileRef(std::string_view text) {
+  if (Exists(text)) return FileRef{std::string(text), ""};
+  for (size_t colon = text.rfind(':'); colon != std::string_view::npos && colon > 0;
+       colon = text.rfind(':', colon - 1)) {
+    if (Exists(text.substr(0, colon))) return Cut(text, colon);
+  }
+  const size_t last = text.rfind(':');
+  if (last == std::string_view::npos || last == 0) return FileRef{std::string(text), ""};
+  return Cut(text, last);
+}
+
+bool IsTensorName(std::string_view text) {
+  constexpr std::string_view kFolder = "tensors/";
+  if (!text.starts_with(kFolder) || Exists(text)) return false;
+  const std::string_view id = text.substr(kFolder.size());
+  return !id.empty() && std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  });
+}
 
 absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> allowed) {
   const FileRef ref = ParseFileRef(text);

@@ -1,4 +1,4 @@
-// Tensors of local files, checked before a byte travels, or on the server already.
+// Input tensors of commands: in local files, checked before an upload, or on the server already.
 #ifndef SPARSEFW_CLIENT_CLI_INPUTS_H_
 #define SPARSEFW_CLIENT_CLI_INPUTS_H_
 
@@ -17,6 +17,22 @@
 #include "sparsefw/safetensors.h"
 
 namespace sparsefw::cli {
+
+// FILE[:TENSOR] of the command line.
+struct FileRef {
+  std::string path;
+  std::string tensor;  // empty: the only one of the file
+  friend bool operator==(const FileRef&, const FileRef&) = default;
+};
+
+// Paths and tensor names may both contain colons. The whole text is the path
+// if such a file exists; else the longest part before a colon that is a file;
+// else the text is cut at its last colon.
+FileRef ParseFileRef(std::string_view text);
+
+// "tensors/<id>", what `--keep-tensors` says that it kept. A file of that name
+// is meant where there is one.
+bool IsTensorName(std::string_view text);
 
 // A two-dimensional tensor in a mapped file, or a tensor on the server, of which
 // only `label` and `name` are known here.

@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "client/cpp/cli/exit_code.h"
 
 namespace sparsefw::cli {
 
-Interrupt::Interrupt(std::function<void()> first)
+Interrupt::Interrupt(std::function<void(int)> first)
     : first_(std::move(first)), quit_(eventfd(0, EFD_CLOEXEC)) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGINT);
@@ -40,13 +41,29 @@ void Interrupt::Run() {
     signalfd_siginfo info;
     if (read(signals, &info, sizeof(info)) != sizeof(info)) continue;
     if (++count == 1) {
-      work = std::thread(first_);
+      work = std::thread(first_, static_cast<int>(info.ssi_signo));
     } else {
+      // Not through ProgressDisplay: its lock may be held by a blocked write.
+      constexpr std::string_view kClearLine = "\r\033[K";
+      if (isatty(STDERR_FILENO) == 1) {
+        [[maybe_unused]] const ssize_t written =
+            write(STDERR_FILENO, kClearLine.data(), kClearLine.size());
+      }
       _exit(static_cast<int>(ExitCode::kNoMask));
     }
   }
   if (work.joinable()) work.join();
   close(signals);
+}
+
+void EndBySignal(int number) {
+  std::signal(number, SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, number);
+  pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  raise(number);
+  _exit(128 + number);
 }
 
 }  // namespace sparsefw::cli

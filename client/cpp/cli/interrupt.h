@@ -1,4 +1,4 @@
-// Ctrl-C: the first asks, the second quits.
+// SIGINT and SIGTERM: the first one asks a command to stop, the second one ends the program.
 #ifndef SPARSEFW_CLIENT_CLI_INTERRUPT_H_
 #define SPARSEFW_CLIENT_CLI_INTERRUPT_H_
 
@@ -8,12 +8,13 @@
 
 namespace sparsefw::cli {
 
-// While it lives, the first SIGINT or SIGTERM calls `first` on a thread of its
-// own and the second ends the program at once. Make it before any other thread
-// starts: threads inherit the blocked signals.
+// While it lives, the first SIGINT or SIGTERM calls `first` with its number on a
+// thread of its own; the second clears the live line of a terminal and ends the
+// program at once. Make it before any other thread starts: threads inherit the
+// blocked signals.
 class Interrupt {
  public:
-  explicit Interrupt(std::function<void()> first);
+  explicit Interrupt(std::function<void(int)> first);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -21,12 +22,16 @@ class Interrupt {
  private:
   void Run();
 
-  const std::function<void()> first_;
+  const std::function<void(int)> first_;
   sigset_t signals_;
   sigset_t before_;
   int quit_ = -1;  // eventfd
   std::thread thread_;
 };
+
+// Ends the program by the signal's default action, as if it were not handled:
+// a shell sees 128 + number. For `first` of commands that only watch.
+[[noreturn]] void EndBySignal(int number);
 
 }  // namespace sparsefw::cli
 

@@ -2,6 +2,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "client/cpp/cli/commands.h"
@@ -16,9 +18,26 @@ int TerminalColumns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// https://no-color.org: set and not empty.
+bool WantsNoColor() {
+  const char* no_color = std::getenv("NO_COLOR");  // NOLINT: no other thread yet
+  return no_color != nullptr && *no_color != '\0';
+}
+
+// A terminal that can clear a line.
+bool HasTerminal() {
+  const char* term = std::getenv("TERM");  // NOLINT: no other thread yet
+  return isatty(STDERR_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+}
+
 int Main(int argc, char** argv) {
   using namespace sparsefw::cli;  // NOLINT: this function is the program
-  const Console console{std::cout, std::cerr, isatty(STDERR_FILENO) == 1, TerminalColumns()};
+  const bool terminal = HasTerminal();
+  const Console console{.out = std::cout,
+                        .err = std::cerr,
+                        .err_is_terminal = terminal,
+                        .color = terminal && !WantsNoColor(),
+                        .columns = TerminalColumns};
   const auto command = ParseCommandLine(argc, argv);
   const absl::Status status = command.ok() ? RunCommand(*command, console) : command.status();
   std::cout << std::flush;

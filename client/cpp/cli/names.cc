@@ -1,53 +1,66 @@
 #include "client/cpp/cli/names.h"
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
+#include "google/protobuf/generated_enum_reflection.h"
 
 namespace sparsefw::cli {
 namespace {
 
-constexpr std::pair<std::string_view, v1::Method> kMethods[] = {
-    {"sparsefw", v1::SPARSEFW},   {"wanda", v1::WANDA},         {"ria", v1::RIA},
-    {"magnitude", v1::MAGNITUDE}, {"sparsegpt", v1::SPARSEGPT},
-};
-constexpr std::pair<std::string_view, v1::StepRule> kStepRules[] = {
-    {"open-loop", v1::OPEN_LOOP},
-    {"line-search", v1::LINE_SEARCH},
-};
-constexpr std::pair<std::string_view, v1::ProductPrecision> kPrecisions[] = {
-    {"fp32", v1::PRODUCT_FP32},
-    {"tf32", v1::PRODUCT_TF32},
-    {"bf16", v1::PRODUCT_BF16},
-};
-constexpr std::pair<std::string_view, v1::JobState> kStates[] = {
-    {"queued", v1::QUEUED}, {"running", v1::RUNNING},     {"succeeded", v1::SUCCEEDED},
-    {"failed", v1::FAILED}, {"cancelled", v1::CANCELLED},
-};
-
-template <typename Value, size_t kCount>
-absl::StatusOr<Value> Parse(const std::pair<std::string_view, Value> (&table)[kCount],
-                            std::string_view flag, std::string_view text) {
-  std::string names;
-  for (const auto& [name, value] : table) {
-    if (text == name) return value;
-    if (!names.empty()) names += ", ";
-    names += name;
-  }
-  return UsageError(absl::StrFormat("%s must be one of %s; got \"%s\"", flag, names, text));
+// The words of the CLI are the names of the protocol's enums without `prefix`, in
+// lower case and with hyphens; number 0 is never a choice.
+std::string WordOf(const google::protobuf::EnumValueDescriptor& value, size_t prefix) {
+  std::string word = absl::AsciiStrToLower(value.name().substr(prefix));
+  std::replace(word.begin(), word.end(), '_', '-');
+  return word;
 }
 
-template <typename Value, size_t kCount>
-std::string Name(const std::pair<std::string_view, Value> (&table)[kCount], Value value) {
-  for (const auto& [name, candidate] : table) {
-    if (candidate == value) return std::string(name);
+template <typename Enum>
+std::vector<std::string> Words(std::string_view prefix = "") {
+  const auto& descriptor = *google::protobuf::GetEnumDescriptor<Enum>();
+  std::vector<std::string> words;
+  for (int i = 0; i < descriptor.value_count(); ++i) {
+    const auto& value = *descriptor.value(i);
+    if (value.number() != 0) words.push_back(WordOf(value, prefix.size()));
   }
-  return "unknown";
+  return words;
 }
+
+template <typename Enum>
+std::string Name(Enum value, std::string_view prefix = "") {
+  const auto* found = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
+  return found == nullptr || value == 0 ? "unknown" : WordOf(*found, prefix.size());
+}
+
+template <typename Enum>
+absl::StatusOr<Enum> Parse(std::string_view flag, std::string_view text,
+                           std::string_view prefix = "") {
+  const auto& descriptor = *google::protobuf::GetEnumDescriptor<Enum>();
+  for (int i = 0; i < descriptor.value_count(); ++i) {
+    const auto& value = *descriptor.value(i);
+    if (value.number() != 0 && WordOf(value, prefix.size()) == text) {
+      return static_cast<Enum>(value.number());
+    }
+  }
+  return UsageError(absl::StrFormat("%s must be one of %s; got \"%s\"", flag,
+                                    absl::StrJoin(Words<Enum>(prefix), ", "), text));
+}
+
+std::string Upper(std::string word) {
+  std::replace(word.begin(), word.end(), '-', '_');
+  absl::AsciiStrToUpper(&word);
+  return word;
+}
+
+constexpr std::string_view kPrecisionPrefix = "PRODUCT_";
+constexpr std::string_view kCandidatePrefix = "CANDIDATE_";
 
 absl::Status PatternError(std::string_view text) {
   return UsageError(absl::StrFormat(
@@ -79,17 +92,25 @@ absl::StatusOr<v1::Pattern> ParseKeepOfGroup(std::string_view text,
 
 }  // namespace
 
-absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text) {
-  return Parse(kMethods, flag, text);
+std::string MethodNames() { return absl::StrJoin(Words<v1::Method>(), "|"); }
+std::string SaliencyNames() { return "wanda|ria|magnitude"; }
+std::string StepRuleNames() { return absl::StrJoin(Words<v1::StepRule>(), "|"); }
+std::string PrecisionNames() {
+  return absl::StrJoin(Words<v1::ProductPrecision>(kPrecisionPrefix), "|");
 }
-std::string MethodName(v1::Method method) { return Name(kMethods, method); }
+std::string JobStateNames() { return absl::StrJoin(Words<v1::JobState>(), "|"); }
+
+absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text) {
+  return Parse<v1::Method>(flag, text);
+}
+std::string MethodName(v1::Method method) { return Name(method); }
 
 absl::StatusOr<v1::StepRule> ParseStepRule(std::string_view flag, std::string_view text) {
-  return Parse(kStepRules, flag, text);
+  return Parse<v1::StepRule>(flag, text);
 }
 
 absl::StatusOr<v1::ProductPrecision> ParsePrecision(std::string_view flag, std::string_view text) {
-  return Parse(kPrecisions, flag, text);
+  return Parse<v1::ProductPrecision>(flag, text, kPrecisionPrefix);
 }
 
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity) {
@@ -141,14 +162,10 @@ double SparsityOf(const v1::Pattern& pattern) {
 absl::StatusOr<v1::JobState> ParseJobState(std::string_view flag, std::string_view text) {
   std::string lower(text);
   absl::AsciiStrToLower(&lower);
-  return Parse(kStates, flag, lower);
+  return Parse<v1::JobState>(flag, lower);
 }
 
-std::string JobStateName(v1::JobState state) {
-  std::string name = Name(kStates, state);
-  absl::AsciiStrToUpper(&name);
-  return name;
-}
+std::string JobStateName(v1::JobState state) { return Upper(Name(state)); }
 
 std::string StopReasonName(v1::StopReason why) {
   switch (why) {
@@ -166,16 +183,7 @@ std::string StopReasonName(v1::StopReason why) {
 }
 
 std::string CandidateName(v1::Candidate candidate) {
-  switch (candidate) {
-    case v1::CANDIDATE_WARM_START:
-      return "WARM_START";
-    case v1::CANDIDATE_ROUNDED:
-      return "ROUNDED";
-    case v1::CANDIDATE_REFINED:
-      return "REFINED";
-    default:
-      return "UNKNOWN";
-  }
+  return Upper(Name(candidate, kCandidatePrefix));
 }
 
 absl::StatusOr<absl::Duration> ParseTimeSpan(std::string_view flag, std::string_view text) {

@@ -1,4 +1,4 @@
-// What methods, patterns and states are called on the command line.
+// The names of methods, patterns, states and time spans on the command line.
 #ifndef SPARSEFW_CLIENT_CLI_NAMES_H_
 #define SPARSEFW_CLIENT_CLI_NAMES_H_
 
@@ -13,6 +13,13 @@
 #include "sparsefw/v1/job.pb.h"
 
 namespace sparsefw::cli {
+
+// The values that the functions below parse, for help texts: "open-loop|line-search".
+std::string MethodNames();
+std::string SaliencyNames();  // the methods that --warm-start takes
+std::string StepRuleNames();
+std::string PrecisionNames();
+std::string JobStateNames();
 
 // "sparsefw", "wanda", "ria", "magnitude", "sparsegpt"
 absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/help.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/names.h"
 #include "client/cpp/cli/submit_flags.h"
@@ -35,58 +36,122 @@ struct Flags {
   int64_t limit = 0;
 };
 
-CLI::App& AddCommand(CLI::App& app, const char* name, const char* description, Flags& flags) {
+constexpr char kExitCodes[] = R"(
+Errors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the
+server refused or is unreachable, 4 the job failed, 5 cancelled or past its
+deadline without a mask.)";
+
+constexpr char kSubmitExamples[] = R"(
+Examples:
+  Prune a layer to 60 % per row with 400 line-search iterations:
+    sparsefw-cli submit --weights layer.safetensors:weight \
+        --gram layer.safetensors:gram --pattern per-row --sparsity 0.6 \
+        --iterations 400 --step-rule line-search --out mask.safetensors
+
+  Find the best alpha for 2:4, with swaps, and write the pruned weight as well:
+    sparsefw-cli submit --weights w.safetensors --activations x.safetensors \
+        --pattern 2:4 --swaps --sweep alpha=0,0.5,0.9 \
+        --out mask.safetensors --out-weights pruned.safetensors)";
+
+CLI::App& AddCommand(CLI::App& app, const char* name, const char* description) {
   CLI::App& command = *app.add_subcommand(name, description);
-  // Not CLI11's envname: it would also be read by the commands that were not given.
-  command.add_option("--server", flags.common.server,
-                     "HOST:PORT of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)");
-  command.add_option("--timeout", flags.common_text.timeout,
-                     "how long to try to connect (default 5s)");
-  command.add_option("--retry-for", flags.common_text.retry_for,
-                     "how long to try again after a connection broke (default 1m)");
-  command.add_flag("--json", flags.common.json, "print one JSON object");
+  command.get_help_ptr()->description("print this help")->group("Connection");
   return command;
+}
+
+// The flags of every command, after its own.
+void AddCommonFlags(CLI::App& command, Flags& flags) {
+  command.add_flag("--json", flags.common.json, "print one JSON object");
+  GroupFlags(command, "Output");
+  // Not CLI11's envname: it would also be read by the commands that were not given.
+  command
+      .add_option("--server", flags.common.server,
+                  "address of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
+      ->type_name("HOST:PORT");
+  command
+      .add_option("--timeout", flags.common_text.timeout, "how long to try to connect (default 5s)")
+      ->type_name("SPAN");
+  command
+      .add_option("--retry-for", flags.common_text.retry_for,
+                  "how long to try again after a connection broke (default 1m)")
+      ->type_name("SPAN");
+  GroupFlags(command, "Connection");
 }
 
 CLI::App& AddJobCommand(CLI::App& app, const char* name, const char* description, Flags& flags) {
-  CLI::App& command = AddCommand(app, name, description, flags);
-  command.add_option("JOB", flags.job, "jobs/<id>")->required();
+  CLI::App& command = AddCommand(app, name, description);
+  command.add_option("JOB", flags.job, "jobs/<id>, or the id alone")->required();
   return command;
 }
 
-void AddOutputFlags(CLI::App& command, OutputOptions& output) {
-  command.add_option("--out", output.out, "FILE for the mask");
-  command.add_option("--out-weights", output.out_weights, "FILE for the pruned weight");
-  command.add_flag("--keep-tensors", output.keep_tensors,
+void AddQuietFlag(CLI::App& command, Flags& flags) {
+  command.add_flag("-q,--quiet", flags.common.quiet, "show no progress");
+}
+
+void AddOutputFlags(CLI::App& command, Flags& flags) {
+  command.add_option("--out", flags.output.out, "the mask (safetensors)")->type_name("FILE");
+  command.add_option("--out-weights", flags.output.out_weights, "the pruned weight (safetensors)")
+      ->type_name("FILE");
+  command.add_flag("--keep-tensors", flags.output.keep_tensors,
                    "leave the uploaded tensors on the server when the job has ended");
+  AddQuietFlag(command, flags);
+}
+
+void AddJobCommands(CLI::App& app, Flags& flags) {
+  AddCommonFlags(AddJobCommand(app, "status", "print the state of a job", flags), flags);
+  CLI::App& watch = AddJobCommand(app, "watch", "follow a job to its end", flags);
+  AddQuietFlag(watch, flags);
+  AddCommonFlags(watch, flags);
+  CLI::App& fetch = AddJobCommand(app, "fetch", "wait for a job and download its mask", flags);
+  AddOutputFlags(fetch, flags);
+  fetch.get_option("--out")->required();
+  AddCommonFlags(fetch, flags);
+  AddCommonFlags(
+      AddJobCommand(app, "cancel", "stop a job; its best mask so far can be fetched", flags),
+      flags);
+  AddCommonFlags(AddJobCommand(app, "delete", "remove a job that has ended, and its mask", flags),
+                 flags);
+}
+
+void AddList(CLI::App& app, Flags& flags) {
+  CLI::App& list = AddCommand(app, "list", "list jobs, newest first");
+  list.add_option("--state", flags.states, "only jobs in this state; may be repeated")
+      ->type_name(JobStateNames())
+      ->allow_extra_args(false);
+  list.add_option("--label", flags.labels, "only jobs with this label; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  list.add_option("--limit", flags.limit, "at most so many (default: all)")->type_name("N");
+  GroupFlags(list, "Filters");
+  AddCommonFlags(list, flags);
+}
+
+void AddGram(CLI::App& app, Flags& flags) {
+  CLI::App& gram = AddCommand(app, "gram", "sum activations into a Gram matrix");
+  gram.add_option("--activations", flags.gram.activations, "activations [tokens, d_in]")
+      ->type_name("FILE[:TENSOR]")
+      ->required();
+  GroupFlags(gram, "Inputs (safetensors; :TENSOR where a file holds several)");
+  gram.add_option("--out", flags.gram.out, "the Gram matrix (safetensors)")
+      ->type_name("FILE")
+      ->required();
+  gram.add_option("--dtype", flags.gram_dtype, "default F32")->type_name("F32|F64");
+  gram.add_flag("--keep-tensors", flags.gram.keep_tensors, "leave the Gram on the server, too");
+  AddQuietFlag(gram, flags);
+  AddCommonFlags(gram, flags);
 }
 
 void AddCommands(CLI::App& app, Flags& flags) {
-  CLI::App& submit = AddCommand(app, "submit", "prune a layer", flags);
+  CLI::App& submit = AddCommand(app, "submit", "prune a layer");
   AddSubmitFlags(submit, flags.submit_text, flags.submit);
-  AddOutputFlags(submit, flags.output);
-  AddJobCommand(app, "status", "print where a job stands", flags);
-  AddJobCommand(app, "watch", "follow a job to its end", flags);
-  AddOutputFlags(AddJobCommand(app, "fetch", "wait for a job and download its mask", flags),
-                 flags.output);
-  AddJobCommand(app, "cancel", "stop a job; its best mask so far stays", flags);
-  AddJobCommand(app, "delete", "remove a job that has ended, with its mask", flags);
-
-  CLI::App& list = AddCommand(app, "list", "list jobs, newest first", flags);
-  list.add_option("--state", flags.states, "only jobs in this state; may be repeated")
-      ->allow_extra_args(false);
-  list.add_option("--label", flags.labels, "KEY=VALUE that must match; may be repeated")
-      ->allow_extra_args(false);
-  list.add_option("--limit", flags.limit, "at most so many (default: all)");
-
-  CLI::App& gram = AddCommand(app, "gram", "sum activations into a Gram matrix", flags);
-  gram.add_option("--activations", flags.gram.activations, "FILE[:TENSOR] [tokens, d_in]")
-      ->required();
-  gram.add_option("--out", flags.gram.out, "FILE for the Gram matrix")->required();
-  gram.add_option("--dtype", flags.gram_dtype, "F32 (default) or F64");
-  gram.add_flag("--keep-tensors", flags.gram.keep_tensors, "leave the Gram on the server, too");
-
-  AddCommand(app, "info", "print what the server is and can", flags);
+  AddOutputFlags(submit, flags);
+  AddCommonFlags(submit, flags);
+  submit.footer(std::string(kSubmitExamples) + "\n" + kExitCodes);
+  AddJobCommands(app, flags);
+  AddList(app, flags);
+  AddGram(app, flags);
+  AddCommonFlags(AddCommand(app, "info", "print the version, devices and limits of a server"),
+                 flags);
 }
 
 absl::Status FinishCommon(Flags& flags) {
@@ -167,13 +232,12 @@ absl::StatusOr<Command> Finish(const std::string& command, Flags& flags) {
   if (command == "delete") return OfJob<DeleteOptions>(flags);
   FetchOptions fetch = OfJob<FetchOptions>(flags);
   fetch.output = flags.output;
-  if (fetch.output.out.empty()) return UsageError("--out is required");
   SPARSEFW_RETURN_IF_ERROR(CheckOutput(fetch.output));
   return fetch;
 }
 
-// One sentence on one line, without the library's full stop.
-std::string Sentence(std::string text) {
+// On one line, without the library's full stop.
+std::string OneLine(std::string text) {
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
@@ -185,8 +249,12 @@ std::string Sentence(std::string text) {
 
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App app("Prunes layers of neural networks on a SparseFW server.", "sparsefw-cli");
+  app.formatter(HelpFormatter());
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("sparsefw-cli ") + SPARSEFW_VERSION);
+  app.get_help_ptr()->description("print this help; behind a command, that of the command");
+  app.set_version_flag("--version", std::string("sparsefw-cli ") + SPARSEFW_VERSION,
+                       "print the version");
+  app.footer(kExitCodes);
   Flags flags;
   AddCommands(app, flags);
   if (argc < 2) return UsageError("a command is required; sparsefw-cli --help lists them");
@@ -205,7 +273,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     return PrintText{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
-    return UsageError(Sentence(error.what()));
+    return UsageError(OneLine(error.what()));
   }
   return Finish(app.get_subcommands().front()->get_name(), flags);
 }

@@ -1,4 +1,4 @@
-// The command line as data.
+// The parsed command line.
 #ifndef SPARSEFW_CLIENT_CLI_OPTIONS_H_
 #define SPARSEFW_CLIENT_CLI_OPTIONS_H_
 
@@ -21,6 +21,7 @@ struct CommonOptions {
   absl::Duration timeout = absl::Seconds(5);    // for the first connection
   absl::Duration retry_for = absl::Minutes(1);  // without progress, once connected
   bool json = false;
+  bool quiet = false;  // no progress
 };
 
 struct OutputOptions {

@@ -8,23 +8,29 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "client/cpp/cli/progress_line.h"
+#include "client/cpp/cli/time_left.h"
 #include "sparsefw/client/options.h"
+#include "sparsefw/mutex.h"
 #include "sparsefw/v1/job.pb.h"
 
 namespace sparsefw::cli {
 
 struct Console {
-  std::ostream& out;  // results
-  std::ostream& err;  // everything else
-  bool err_is_terminal = false;
-  int columns = 80;
+  std::ostream& out;             // results
+  std::ostream& err;             // everything else
+  bool err_is_terminal = false;  // that can clear a line
+  bool color = false;            // on err
+  // Asked before every painting, since a window may be resized.
+  std::function<int()> columns = [] { return 80; };
 };
 
-// Not thread-safe: used from the thread that transfers or watches.
+// Thread-safe: an interrupt may print while another thread watches the job.
 class ProgressDisplay {
  public:
-  ProgressDisplay(const Console& console, std::function<absl::Time()> now);
-  // Leaves the cursor on a line of its own.
+  // `quiet`: notes only.
+  ProgressDisplay(const Console& console, std::function<absl::Time()> now, bool quiet = false);
+  // Leaves the cursor on an empty line.
   ~ProgressDisplay();
 
   // A transfer begins; `verb` is "uploading" or "downloading".
@@ -33,26 +39,32 @@ class ProgressDisplay {
   // The transfer is complete: one line with size, time and rate.
   void EndTransfer();
 
-  // Prints changes of state and new reports.
+  // Shows changes of state and new reports.
   void OnJob(const v1::JobEvent& event);
 
   // A line that stays.
   void Note(std::string_view line);
 
  private:
-  void Live(std::string_view line, bool force);
-  void ClearLive();
+  void PrintLine(std::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Live(const ProgressLine& line, bool force) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ClearLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnState(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Console console_;
   const std::function<absl::Time()> now_;
-  std::string what_;
-  std::string verb_;
-  absl::Time start_;
-  client::TransferProgress transfer_;
-  absl::Time last_live_ = absl::InfinitePast();
-  bool live_ = false;
-  std::string state_;
-  int64_t iteration_ = -1;
+  const bool quiet_;
+  Mutex mutex_;
+  std::string what_ ABSL_GUARDED_BY(mutex_);
+  std::string verb_ ABSL_GUARDED_BY(mutex_);
+  absl::Time start_ ABSL_GUARDED_BY(mutex_);
+  client::TransferProgress transfer_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_live_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool live_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string state_ ABSL_GUARDED_BY(mutex_);
+  std::string report_ ABSL_GUARDED_BY(mutex_);  // the last one, as a key
+  absl::Time report_time_ ABSL_GUARDED_BY(mutex_);
+  TimeLeft time_left_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::cli

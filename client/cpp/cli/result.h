@@ -1,4 +1,4 @@
-// What came of a job: for programs, for people, for the mask's file.
+// The result of a job as JSON, as metadata of the mask's file and as an exit code.
 #ifndef SPARSEFW_CLIENT_CLI_RESULT_H_
 #define SPARSEFW_CLIENT_CLI_RESULT_H_
 
@@ -13,23 +13,22 @@
 
 namespace sparsefw::cli {
 
-// What only this program knows. Unset: null.
+// Times measured by this program. Unset: null.
 struct ClientTimes {
   std::optional<absl::Duration> upload;
   std::optional<absl::Duration> total;  // else from acceptance to end, by the server's clock
 };
 
-// Kept weights, losses, how it ended: what a solve has for itself.
+// times.total, else the server's; unset while the job has not ended.
+std::optional<absl::Duration> TotalTime(const v1::Job& job, const ClientTimes& times);
+
+// Kept weights, losses and stop reason of one solve.
 nlohmann::ordered_json ResultNumbersJson(const v1::JobResult& result);
 
 // The object of --json: always the same keys; null where there is no value.
 nlohmann::ordered_json ResultJson(const v1::Job& job, const ClientTimes& times);
 // As ResultJson, with progress, queue position, error and labels.
 nlohmann::ordered_json StatusJson(const v1::Job& job);
-
-// Several aligned lines.
-std::string ResultText(const v1::Job& job, const ClientTimes& times);
-std::string StatusText(const v1::Job& job);
 
 // The numbers of ResultJson as the strings that a safetensors file can hold.
 std::map<std::string, std::string> ResultMetadata(const v1::Job& job);

@@ -103,14 +103,12 @@ absl::Status WritePruned(const v1::Job& job, const client::TensorData& data,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
-                                                        const Console& console) {
+                                                        ProgressDisplay& display) {
   client::ClientOptions options;
-  options.on_retry = [console](const absl::Status& error, absl::Duration wait) {
-    // A hiccup is nobody's business.
+  options.on_retry = [&display](const absl::Status& error, absl::Duration wait) {
+    // The first, short waits are not worth a message.
     if (wait < absl::Milliseconds(500)) return;
-    if (console.err_is_terminal) console.err << "\r\033[K";
-    console.err << absl::StrFormat("sparsefw-cli: %s; trying again\n", std::string(error.message()))
-                << std::flush;
+    display.Note(absl::StrFormat("sparsefw-cli: %s; trying again", std::string(error.message())));
   };
   options.connect_timeout = common.timeout;
   options.retry.give_up_after = common.retry_for;

@@ -1,5 +1,5 @@
-// What commands share: the connection, messages that name the file at fault,
-// and the files that they write.
+// Shared by the commands: the connection, output files, and the removal of
+// uploaded tensors.
 #ifndef SPARSEFW_CLIENT_CLI_SESSION_H_
 #define SPARSEFW_CLIENT_CLI_SESSION_H_
 
@@ -16,8 +16,9 @@
 
 namespace sparsefw::cli {
 
+// `display` shows what the client tries again, and must outlive the client.
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
-                                                        const Console& console);
+                                                        ProgressDisplay& display);
 
 // `status` with `what` and a colon before the message.
 absl::Status About(std::string_view what, const absl::Status& status);
@@ -29,7 +30,7 @@ inline constexpr char kInputsLabel[] = "sparsefw-cli.inputs";      // "delete": 
 inline constexpr char kUploadedLabel[] = "sparsefw-cli.uploaded";
 
 // Removes the job's input tensors if this program uploaded them for it alone.
-// That it cannot is no reason to fail: a note says so.
+// A failure is only noted.
 void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& display);
 void DeleteTensors(client::Client& client, const std::vector<std::string>& names,
                    ProgressDisplay& display);

@@ -1,5 +1,4 @@
-// `submit`: tensors up, the job, its mask down.
-#include <array>
+// `submit`: uploads the tensors, creates the job, follows it and downloads its mask.
 #include <optional>
 #include <utility>
 
@@ -12,7 +11,9 @@
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/result.h"
+#include "client/cpp/cli/result_text.h"
 #include "client/cpp/cli/session.h"
+#include "client/cpp/cli/submit_inputs.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mutex.h"
@@ -22,82 +23,8 @@
 namespace sparsefw::cli {
 namespace {
 
-constexpr std::array kFloats = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr std::array kGrams = {DType::kF32, DType::kF64};
-constexpr std::array kScores = {DType::kF32};
-constexpr std::array kMasks = {DType::kBool};
 // The server's limit for the value of a label.
 constexpr size_t kMaxLabelBytes = 256;
-
-struct SubmitInputs {
-  Input weight;
-  std::optional<Input> gram;
-  std::optional<Input> activations;
-  std::optional<Input> warm_mask;
-  std::optional<Input> saliency;
-};
-
-absl::StatusOr<std::optional<Input>> LoadOptional(const std::string& text,
-                                                  std::span<const DType> allowed) {
-  if (text.empty()) return std::nullopt;
-  SPARSEFW_ASSIGN_OR_RETURN(Input input, LoadInput(text, allowed));
-  return std::optional<Input>(std::move(input));
-}
-
-absl::Status CheckShapes(const SubmitInputs& inputs) {
-  const Input& weight = inputs.weight;
-  if (!weight.name.empty()) return absl::OkStatus();
-  if (inputs.gram && inputs.gram->name.empty()) {
-    SPARSEFW_RETURN_IF_ERROR(CheckShape(*inputs.gram, weight.cols, weight.cols, weight));
-  }
-  if (inputs.activations) {
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckShape(*inputs.activations, inputs.activations->rows, weight.cols, weight));
-  }
-  for (const auto* start : {&inputs.warm_mask, &inputs.saliency}) {
-    if (*start) SPARSEFW_RETURN_IF_ERROR(CheckShape(**start, weight.rows, weight.cols, weight));
-  }
-  return absl::OkStatus();
-}
-
-// What the server would find out after the upload.
-absl::Status CheckPattern(const v1::Pattern& pattern, const Input& weight) {
-  const int64_t group = pattern.nm().group();
-  if (!pattern.has_nm() || !weight.name.empty() || weight.cols % group == 0)
-    return absl::OkStatus();
-  return UsageError(
-      absl::StrFormat("--pattern %d:%d: the %d inputs (columns) of %s must be divisible by %d",
-                      pattern.nm().keep(), group, weight.cols, weight.label, group));
-}
-
-absl::StatusOr<SubmitInputs> LoadInputs(const SubmitOptions& options) {
-  SubmitInputs inputs;
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.weight, LoadOrName(options.weights, kFloats));
-  if (!options.gram.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOrName(options.gram, kGrams));
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadOptional(options.activations, kFloats));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
-  SPARSEFW_RETURN_IF_ERROR(CheckShapes(inputs));
-  SPARSEFW_RETURN_IF_ERROR(CheckPattern(options.spec.pattern(), inputs.weight));
-  return inputs;
-}
-
-absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& inputs) {
-  for (const auto& [flag, path] : {std::pair<const char*, const std::string&>("--out", output.out),
-                                   {"--out-weights", output.out_weights}}) {
-    if (path.empty()) continue;
-    for (const Input* input : {&inputs.weight, inputs.gram ? &*inputs.gram : nullptr,
-                               inputs.activations ? &*inputs.activations : nullptr}) {
-      if (input != nullptr && input->name.empty() && SameFile(path, input->path)) {
-        return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
-      }
-    }
-    SPARSEFW_RETURN_IF_ERROR(CheckWritable(flag, path));
-  }
-  return absl::OkStatus();
-}
 
 // How many tokens a Gram that `gram` wrote was summed from.
 int64_t TokenCount(const Input& gram) {
@@ -107,7 +34,19 @@ int64_t TokenCount(const Input& gram) {
   return std::max<int64_t>(tokens, 0);
 }
 
-// What an interrupt does depends on how far the submission is.
+v1::TensorSpec WeightSpecOf(const Input& weight) {
+  return client::WeightSpec(weight.dtype, weight.rows, weight.cols);
+}
+
+v1::TensorSpec GramSpecOf(const Input& gram) {
+  return client::GramTensorSpec(gram.dtype, gram.cols, TokenCount(gram));
+}
+
+v1::GramSpec ActivationSpecOf(const Input& activations) {
+  return client::ActivationSpec(activations.dtype, activations.cols);
+}
+
+// An interrupt stops the uploads; once there is a job, it cancels the job.
 class Cancellation {
  public:
   client::CallOptions call() const { return client::CallOptions{stop_.get_token()}; }
@@ -124,8 +63,7 @@ class Cancellation {
     if (late) client->CancelJob(job).IgnoreError();
   }
 
-  void OnInterrupt(const Console& console) {
-    std::ostream& err = console.err;
+  void OnInterrupt(ProgressDisplay& display) {
     client::Client* client = nullptr;
     std::string job;
     {
@@ -138,15 +76,12 @@ class Cancellation {
       stop_.request_stop();
       return;
     }
-    // A terminal has just echoed ^C into the live line.
-    err << (console.err_is_terminal ? "\n" : "") << "sparsefw-cli: cancelling " << job
-        << "; interrupt again to quit at once\n"
-        << std::flush;
+    display.Note(
+        absl::StrFormat("sparsefw-cli: cancelling %s; interrupt again to quit at once", job));
     const auto cancelled = client->CancelJob(job);
     if (!cancelled.ok()) {
-      err << "sparsefw-cli: " << job << " could not be cancelled: " << cancelled.status().message()
-          << "\n"
-          << std::flush;
+      display.Note(absl::StrFormat("sparsefw-cli: %s could not be cancelled: %s", job,
+                                   std::string(cancelled.status().message())));
     }
   }
 
@@ -161,13 +96,13 @@ class Cancellation {
 class Submission {
  public:
   Submission(const SubmitOptions& options, const SubmitInputs& inputs, const Console& console,
-             Cancellation& cancellation, client::Client& client)
+             ProgressDisplay& display, Cancellation& cancellation, client::Client& client)
       : options_(options),
         inputs_(inputs),
         console_(console),
+        display_(display),
         cancellation_(cancellation),
         client_(client),
-        display_(console, absl::Now),
         start_(absl::Now()) {}
 
   absl::Status Run() {
@@ -218,14 +153,12 @@ class Submission {
   absl::StatusOr<std::string> UploadGram() {
     if (inputs_.gram) {
       const Input& gram = *inputs_.gram;
-      return UploadAs(gram, client::GramTensorSpec(gram.dtype, gram.cols, TokenCount(gram)),
-                      gram.bytes);
+      return UploadAs(gram, GramSpecOf(gram), gram.bytes);
     }
     const Input& activations = *inputs_.activations;
     return Upload(activations, [&](const client::TransferCallback& progress) {
-      return client_.UploadGramFromActivations(
-          client::ActivationSpec(activations.dtype, activations.cols), activations.bytes, progress,
-          cancellation_.call());
+      return client_.UploadGramFromActivations(ActivationSpecOf(activations), activations.bytes,
+                                               progress, cancellation_.call());
     });
   }
 
@@ -245,20 +178,38 @@ class Submission {
     return absl::OkStatus();
   }
 
-  // Options that the server will refuse are better refused before hours of
-  // upload. That the tensors are missing is no news.
+  // Before hours of upload. A server without this call answers UNIMPLEMENTED
+  // with no reason and refuses the job after them.
   absl::Status CheckOptions() {
-    const absl::Status status = client_.ValidateJob(options_.spec, cancellation_.call());
-    return ReasonOf(status) == "SPEC_INVALID" ? absl::OkStatus() : status;
+    v1::CheckJobOptionsRequest request;
+    v1::JobSpec& spec = *request.mutable_spec() = options_.spec;
+    spec.set_weight(inputs_.weight.name);
+    if (inputs_.weight.name.empty()) *request.mutable_weight() = WeightSpecOf(inputs_.weight);
+    if (inputs_.activations) {
+      *request.mutable_activations() = ActivationSpecOf(*inputs_.activations);
+    } else if (inputs_.gram->name.empty()) {
+      *request.mutable_gram() = GramSpecOf(*inputs_.gram);
+    } else {
+      spec.set_gram(inputs_.gram->name);
+    }
+    if (inputs_.warm_mask) {
+      *request.mutable_warm_start() =
+          client::MaskSpec(inputs_.warm_mask->rows, inputs_.warm_mask->cols);
+    } else if (inputs_.saliency) {
+      *request.mutable_warm_start() =
+          client::SaliencySpec(inputs_.saliency->rows, inputs_.saliency->cols);
+    }
+    const absl::Status status = client_.CheckJobOptions(request, cancellation_.call());
+    const bool old_server = absl::IsUnimplemented(status) && ReasonOf(status).empty();
+    return old_server ? absl::OkStatus() : NameTheFile(status);
   }
 
   absl::StatusOr<v1::Job> Create() {
     SPARSEFW_RETURN_IF_ERROR(CheckOptions());
     v1::JobSpec spec = options_.spec;
     const Input& weight = inputs_.weight;
-    SPARSEFW_ASSIGN_OR_RETURN(
-        *spec.mutable_weight(),
-        UploadAs(weight, client::WeightSpec(weight.dtype, weight.rows, weight.cols), weight.bytes));
+    SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_weight(),
+                              UploadAs(weight, WeightSpecOf(weight), weight.bytes));
     SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_gram(), UploadGram());
     if (inputs_.warm_mask || inputs_.saliency) {
       SPARSEFW_RETURN_IF_ERROR(UploadStart(*spec.mutable_warm_start()));
@@ -271,7 +222,7 @@ class Submission {
     return job.ok() ? job : NameTheFile(job.status());
   }
 
-  // What a later command cannot know of the job otherwise.
+  // Labels for later commands, which know nothing else of the input files.
   void AddLabels(google::protobuf::Map<std::string, std::string>& labels) const {
     const Input& weight = inputs_.weight;
     if (weight.name.empty() && weight.tensor.size() <= kMaxLabelBytes) {
@@ -287,16 +238,18 @@ class Submission {
 
   // The server speaks of "weight" and "gram"; here these are files.
   absl::Status NameTheFile(const absl::Status& status) const {
-    if (!absl::IsInvalidArgument(status)) return status;
-    const std::string message(status.message());
-    const std::pair<std::string_view, const std::optional<Input>*> roles[] = {
+    const ReasonMetadata metadata = ReasonMetadataOf(status);
+    const auto field = metadata.find("field");
+    if (!absl::IsInvalidArgument(status) || field == metadata.end()) return status;
+    if (field->second == "weight") return About(inputs_.weight.label, status);
+    const std::pair<std::string_view, const std::optional<Input>*> fields[] = {
         {"warm_start.mask", &inputs_.warm_mask},
         {"warm_start.saliency", &inputs_.saliency},
         {"gram", &inputs_.gram},
-        {"gram", &inputs_.activations}};
-    if (message.starts_with("weight")) return About(inputs_.weight.label, status);
-    for (const auto& [role, input] : roles) {
-      if (*input && message.starts_with(role)) return About((*input)->label, status);
+        {"gram", &inputs_.activations},
+        {"activations", &inputs_.activations}};
+    for (const auto& [name, input] : fields) {
+      if (*input && field->second == name) return About((*input)->label, status);
     }
     return status;
   }
@@ -311,7 +264,7 @@ class Submission {
     if (options_.common.json) {
       console_.out << ResultJson(job, times).dump() << "\n";
     } else if (outcome.ok()) {
-      console_.out << ResultText(job, times);
+      console_.out << ResultText(job, times, options_.output);
     }
     return outcome;
   }
@@ -319,9 +272,9 @@ class Submission {
   const SubmitOptions& options_;
   const SubmitInputs& inputs_;
   const Console& console_;
+  ProgressDisplay& display_;
   Cancellation& cancellation_;
   client::Client& client_;
-  ProgressDisplay display_;
   const absl::Time start_;
   absl::Duration upload_time_;
   std::vector<std::string> uploaded_;
@@ -330,15 +283,16 @@ class Submission {
 }  // namespace
 
 absl::Status Run(const SubmitOptions& options, const Console& console) {
-  SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadInputs(options));
+  SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadSubmitInputs(options));
   SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
+  ProgressDisplay display(console, absl::Now, options.common.quiet);
   // An interrupt may be cancelling through the client until `interrupt` is gone,
   // so the client must outlive it; it is made later, when signals are handled.
   std::unique_ptr<client::Client> client;
   Cancellation cancellation;
-  const Interrupt interrupt([&] { cancellation.OnInterrupt(console); });
-  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, console));
-  return Submission(options, inputs, console, cancellation, *client).Run();
+  const Interrupt interrupt([&](int) { cancellation.OnInterrupt(display); });
+  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, display));
+  return Submission(options, inputs, console, display, cancellation, *client).Run();
 }
 
 }  // namespace sparsefw::cli

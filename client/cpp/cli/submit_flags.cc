@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/help.h"
 #include "client/cpp/cli/names.h"
 #include "client/cpp/cli/sweep_flags.h"
 #include "sparsefw/status_macros.h"
@@ -86,7 +87,7 @@ absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) 
   return absl::OkStatus();
 }
 
-// What is done to the mask of any method, and SparseGPT's own options.
+// Refinement of the mask of any method, and SparseGPT's own options.
 void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
   if (flags.swaps) spec.mutable_refine()->set_swaps(true);
   if (flags.no_keep_fixed) spec.mutable_refine()->set_keep_fixed(false);
@@ -109,64 +110,100 @@ absl::Status ApplyPattern(const SubmitFlags& flags, v1::JobSpec& spec) {
   return absl::OkStatus();
 }
 
-void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
-  app.add_option("--warm-start", flags.warm_start,
-                 "where SparseFW starts: wanda (default), ria or magnitude");
-  app.add_option("--ria-exponent", flags.ria_exponent,
-                 "RIA's exponent of the activation norm (default 0.5)");
-  app.add_option("--alpha", flags.alpha,
-                 "share of the kept weights that is fixed from the start, [0, 1] (default 0.9)");
-  app.add_option("--iterations", flags.iterations, "Frank-Wolfe iterations (default 2000)");
-  app.add_option("--step-rule", flags.step_rule, "open-loop (default) or line-search");
-  app.add_option("--rel-gap", flags.rel_gap,
-                 "stop once gap <= REL_GAP * relaxed loss; 0 (default): never");
-  app.add_option("--report-every", flags.report_every, "iterations between reports (default 100)");
+CLI::Option* AddOption(CLI::App& app, const char* name, auto& value, const std::string& type,
+                       const std::string& description) {
+  return app.add_option(name, value, description)->type_name(type);
+}
+
+void AddInputFlags(CLI::App& app, SubmitOptions& options) {
+  const std::string file = "FILE[:TENSOR]";
+  AddOption(app, "--weights", options.weights, file,
+            "the weight [d_out, d_in], or tensors/<id> on the server")
+      ->required();
+  AddOption(app, "--gram", options.gram, file,
+            "the Gram matrix X X^T [d_in, d_in], or tensors/<id> on the server");
+  AddOption(app, "--activations", options.activations, file,
+            "activations [tokens, d_in] in place of --gram; the server sums the Gram matrix");
+  GroupFlags(app, "Inputs (safetensors; :TENSOR where a file holds several)");
+}
+
+void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
+  AddOption(app, "--method", flags.method, MethodNames(), "default sparsefw");
+  AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
+            "A:B keeps A of every B consecutive inputs of a row");
+  AddOption(app, "--sparsity", flags.sparsity, "SHARE", "share of the weights to remove, [0, 1]");
+  AddOption(app, "--ria-exponent", flags.ria_exponent, "A",
+            "RIA's exponent of the activation norm (default 0.5)");
+  AddOption(app, "--damping", flags.damping, "D",
+            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
+  AddOption(app, "--block-size", flags.block_size, "N",
+            "SparseGPT: columns whose mask is chosen together (default 128)");
+  GroupFlags(app, "Method");
+}
+
+void AddSolverFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
+  AddOption(app, "--iterations", flags.iterations, "N", "iterations (default 2000)");
+  AddOption(app, "--step-rule", flags.step_rule, StepRuleNames(), "default open-loop");
+  AddOption(app, "--alpha", flags.alpha, "SHARE",
+            "share of the kept weights that is fixed from the start, [0, 1] (default 0.9)");
+  AddOption(app, "--rel-gap", flags.rel_gap, "R",
+            "stop once gap <= R * relaxed loss (default 0: never)");
+  AddOption(app, "--report-every", flags.report_every, "N",
+            "iterations between reports (default 100)");
+  AddOption(app, "--warm-start", flags.warm_start, SaliencyNames(),
+            "method of the mask to start from (default wanda)");
+  AddOption(app, "--warm-mask", options.warm_mask, "FILE[:TENSOR]",
+            "start from this mask (BOOL) instead");
+  AddOption(app, "--saliency", options.saliency, "FILE[:TENSOR]",
+            "start from the highest of these scores (F32) instead");
+  GroupFlags(app, "Frank-Wolfe (--method sparsefw)");
+}
+
+void AddRefinementFlags(CLI::App& app, SubmitFlags& flags) {
   app.add_flag("--swaps", flags.swaps,
-               "exchange kept and removed weights while that lowers the loss, after any method");
-  app.add_flag("--no-keep-fixed", flags.no_keep_fixed, "swaps may remove fixed weights");
-  app.add_flag("--reconstruct", flags.reconstruct, "least-squares update of the kept weights");
-  app.add_option("--damping", flags.damping,
-                 "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
-  app.add_option("--block-size", flags.block_size,
-                 "SparseGPT: columns whose mask is chosen together (default 128)");
-  app.add_option(
-         "--sweep", flags.sweep,
-         "KEY=VALUE[,VALUE...] with alpha, sparsity, method, pattern, swaps or reconstruct; "
-         "may be repeated: every combination is a point of one job")
+               "exchange kept and removed weights while that lowers the loss; not with sparsegpt");
+  app.add_flag("--no-keep-fixed", flags.no_keep_fixed,
+               "let swaps remove the weights that --alpha has fixed");
+  app.add_flag("--reconstruct", flags.reconstruct,
+               "least-squares update of the kept weights, for --out-weights");
+  GroupFlags(app, "Refinement");
+}
+
+void AddSweepFlags(CLI::App& app, SubmitFlags& flags) {
+  AddOption(app, "--sweep", flags.sweep, "KEY=VALUE[,VALUE...]",
+            "run every value as a point of one job; KEY is alpha, sparsity, method, pattern, "
+            "swaps or reconstruct (on, off); may be repeated for every combination")
       ->allow_extra_args(false);
   app.add_flag("--keep-all", flags.keep_all,
-               "with --sweep: --out holds every point's mask, not only the best");
+               "--out holds the masks of all points, not only the best");
+  GroupFlags(app, "Sweep");
+}
+
+void AddJobFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
+  AddOption(app, "--deadline", flags.deadline, "SPAN",
+            "time from acceptance, such as 60s; then the best mask so far is the result");
+  AddOption(app, "--device", flags.device, "DEVICE",
+            "auto (default), cpu, reference, cuda or cuda:N");
+  AddOption(app, "--precision", flags.precision, PrecisionNames(),
+            "of dense products on a CUDA device (default fp32)");
+  AddOption(app, "--priority", flags.priority, "N", "[-100, 100], higher runs first (default 0)");
+  AddOption(app, "--label", flags.labels, "KEY=VALUE", "kept with the job; may be repeated")
+      ->allow_extra_args(false);
+  app.add_flag("--detach", options.detach, "return as soon as the job is accepted");
+  app.add_flag("--mask-only", flags.mask_only,
+               "with --detach: make no pruned weight for a later fetch");
+  GroupFlags(app, "Job");
 }
 
 }  // namespace
 
 void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
-  app.add_option("--weights", options.weights,
-                 "FILE[:TENSOR] of the weight [d_out, d_in], or tensors/<id> of the server")
-      ->required();
-  app.add_option("--gram", options.gram,
-                 "FILE[:TENSOR] of the Gram matrix [d_in, d_in], or tensors/<id> of the server");
-  app.add_option("--activations", options.activations,
-                 "FILE[:TENSOR] of activations [tokens, d_in]; the server sums the Gram matrix");
-  app.add_option("--method", flags.method,
-                 "sparsefw (default), wanda, ria, magnitude or sparsegpt");
-  app.add_option("--pattern", flags.pattern,
-                 "unstructured, per-row or A:B (A of every B are kept)");
-  app.add_option("--sparsity", flags.sparsity, "share of the weights to remove, [0, 1]");
-  AddSolverFlags(app, flags);
-  app.add_option("--warm-mask", options.warm_mask, "FILE[:TENSOR] of a mask to start from (BOOL)");
-  app.add_option("--saliency", options.saliency, "FILE[:TENSOR] of scores to start from (F32)");
-  app.add_option("--deadline", flags.deadline,
-                 "time span from acceptance, such as 60s; then the best mask so far is the result");
-  app.add_option("--device", flags.device, "auto (default), cpu, reference, cuda or cuda:N");
-  app.add_option("--precision", flags.precision,
-                 "of dense products on a CUDA device: fp32 (default), tf32 or bf16");
-  app.add_option("--priority", flags.priority, "[-100, 100], higher runs first (default 0)");
-  app.add_option("--label", flags.labels, "KEY=VALUE kept with the job; may be repeated")
-      ->allow_extra_args(false);
-  app.add_flag("--detach", options.detach, "return as soon as the job is accepted");
-  app.add_flag("--mask-only", flags.mask_only,
-               "with --detach: the server makes no pruned weight for a later fetch");
+  AddInputFlags(app, options);
+  AddMethodFlags(app, flags);
+  AddSolverFlags(app, flags, options);
+  AddRefinementFlags(app, flags);
+  AddSweepFlags(app, flags);
+  AddJobFlags(app, flags, options);
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(

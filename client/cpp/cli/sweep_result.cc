@@ -17,11 +17,15 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kColumns = 9;
 using Line = std::array<std::string, kColumns>;
 
-// What it does to the mask of its method: "swaps", "swaps, reconstruct", "-".
+// Refinements of the mask: "swaps", "swaps, reconstruct", "-".
 std::string Refinements(const v1::SweepPoint& point) {
   std::string text = point.swaps() ? "swaps" : "";
   if (point.reconstruct()) text += text.empty() ? "reconstruct" : ", reconstruct";
   return text.empty() ? "-" : text;
+}
+
+std::string Share(double part, double whole) {
+  return whole > 0 ? absl::StrFormat("%.3f %%", 100 * part / whole) : FormatLoss(part);
 }
 
 Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
@@ -36,34 +40,24 @@ Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
                "-",
                "-",
                "-"};
-  if (outcome.has_error()) {
-    line[6] = outcome.error().message();
-    return line;
-  }
+  if (outcome.has_error()) return line;
   const v1::Losses& losses = outcome.result().losses();
-  line[6] = FormatLoss(losses.has_reconstructed() ? losses.reconstructed() : losses.final());
-  line[7] = FormatLoss(losses.lower_bound());
+  line[6] =
+      Share(losses.has_reconstructed() ? losses.reconstructed() : losses.final(), losses.full());
+  if (losses.lower_bound() > 0) line[7] = Share(losses.lower_bound(), losses.full());
   line[8] = FormatPercent(outcome.result().relative_reduction());
   return line;
 }
 
-std::string Aligned(const std::vector<Line>& lines) {
-  std::array<size_t, kColumns> widths{};
-  for (const Line& line : lines) {
-    // An error takes the rest of its line.
-    const size_t filled = line[7] == "-" ? 6 : kColumns;
-    for (size_t i = 0; i < filled; ++i) widths[i] = std::max(widths[i], line[i].size());
+// Two spaces between columns; numbers to the right.
+std::string Aligned(const Line& line, const std::array<size_t, kColumns>& widths, size_t columns) {
+  std::string row;
+  for (size_t i = 0; i < columns; ++i) {
+    const std::string padding(widths[i] - line[i].size(), ' ');
+    const bool number = i == 3 || i == 4 || i >= 6;
+    row += (i > 0 ? "  " : "") + (number ? padding + line[i] : line[i] + padding);
   }
-  std::string text;
-  for (const Line& line : lines) {
-    std::string row;
-    for (size_t i = 0; i < kColumns; ++i) {
-      row += absl::StrFormat("%-*s  ", static_cast<int>(widths[i]), line[i]);
-    }
-    row.erase(row.find_last_not_of(' ') + 1);
-    text += row + "\n";
-  }
-  return text;
+  return row;
 }
 
 }  // namespace
@@ -104,14 +98,26 @@ Json SweepJson(const v1::Job& job) {
 }
 
 std::string SweepText(const v1::Job& job) {
+  const v1::JobResult& result = job.result();
   std::vector<Line> lines = {
       {" point", "method", "pattern", "removed", "alpha", "then", "loss", "bound", "reduction"}};
-  int index = 0;
-  for (const v1::SweepOutcome& outcome : job.result().sweep()) {
-    lines.push_back(PointLine(outcome, index, index == job.result().best_point()));
-    ++index;
+  for (int index = 0; index < result.sweep_size(); ++index) {
+    lines.push_back(PointLine(result.sweep(index), index, index == result.best_point()));
   }
-  return Aligned(lines);
+  std::array<size_t, kColumns> widths{};
+  for (const Line& line : lines) {
+    for (size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text = Aligned(lines[0], widths, kColumns) + "\n";
+  for (int index = 0; index < result.sweep_size(); ++index) {
+    const v1::SweepOutcome& outcome = result.sweep(index);
+    const Line& line = lines[static_cast<size_t>(index) + 1];
+    // An error takes the place of the numbers.
+    text += outcome.has_error()
+                ? Aligned(line, widths, 6) + "  failed: " + outcome.error().message() + "\n"
+                : Aligned(line, widths, kColumns) + "\n";
+  }
+  return text + "* the result; loss and bound in per cent of |WX|^2\n";
 }
 
 }  // namespace sparsefw::cli

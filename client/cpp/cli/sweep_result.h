@@ -1,4 +1,4 @@
-// What came of a sweep: the point that the job's numbers are of, and all points.
+// The points of a sweep: the best one, and all as JSON and as a table.
 #ifndef SPARSEFW_CLIENT_CLI_SWEEP_RESULT_H_
 #define SPARSEFW_CLIENT_CLI_SWEEP_RESULT_H_
 
@@ -15,7 +15,8 @@ v1::SweepPoint ResultPoint(const v1::Job& job);
 // An object for every point, in order: its setting, its numbers or its error.
 nlohmann::ordered_json SweepJson(const v1::Job& job);
 
-// The same as an aligned table, the best point marked with a star.
+// The same as an aligned table with losses relative to |WX|^2, the best point
+// marked with a star.
 std::string SweepText(const v1::Job& job);
 
 }  // namespace sparsefw::cli

@@ -13,16 +13,12 @@ namespace {
 
 absl::Status CheckOptions(const ClientOptions& options) {
   if (options.chunk_bytes < 1 || options.chunk_bytes > ClientOptions::kMaxChunkBytes) {
-    return WithReason(absl::InvalidArgumentError(
-                          absl::StrFormat("chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
-                                          ClientOptions::kMaxChunkBytes, options.chunk_bytes)),
-                      "CLIENT_ARGUMENT");
+    return Invalid("CLIENT_ARGUMENT", "chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
+                   ClientOptions::kMaxChunkBytes, options.chunk_bytes);
   }
   if (options.watch_silence < absl::Milliseconds(300)) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat("watch_silence must be at least 300ms; got %s",
-                                                   absl::FormatDuration(options.watch_silence))),
-        "CLIENT_ARGUMENT");
+    return Invalid("CLIENT_ARGUMENT", "watch_silence must be at least 300ms; got %s",
+                   absl::FormatDuration(options.watch_silence));
   }
   return absl::OkStatus();
 }
@@ -82,6 +78,14 @@ absl::Status Client::ValidateJob(const v1::JobSpec& spec, const CallOptions& cal
   v1::Job job;
   return rpc_->Call("CreateJob", call, [&](grpc::ClientContext* context) {
     return rpc_->jobs().CreateJob(context, request, &job);
+  });
+}
+
+absl::Status Client::CheckJobOptions(const v1::CheckJobOptionsRequest& request,
+                                     const CallOptions& call) {
+  v1::CheckJobOptionsResponse response;
+  return rpc_->Call("CheckJobOptions", call, [&](grpc::ClientContext* context) {
+    return rpc_->jobs().CheckJobOptions(context, request, &response);
   });
 }
 

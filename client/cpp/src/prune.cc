@@ -16,16 +16,12 @@
 namespace sparsefw::client {
 namespace {
 
-absl::Status Invalid(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "CLIENT_ARGUMENT");
-}
-
 absl::Status CheckTensor(const char* what, const v1::TensorSpec& spec,
                          std::span<const std::byte> bytes) {
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t size, ByteSize(spec));
   if (size == static_cast<int64_t>(bytes.size())) return absl::OkStatus();
-  return Invalid(absl::StrFormat("dims and dtype of the %s ask for %d bytes; got %d", what, size,
-                                 bytes.size()));
+  return Invalid("CLIENT_ARGUMENT", "dims and dtype of the %s ask for %d bytes; got %d", what, size,
+                 bytes.size());
 }
 
 // Of one token; 0 where the spec is one that the server will refuse.
@@ -43,17 +39,17 @@ absl::Status CheckActivations(const PruneInput& input) {
   if (token_bytes <= 0 || std::ssize(input.activation_bytes) % token_bytes == 0) {
     return absl::OkStatus();
   }
-  return Invalid(absl::StrFormat("activations must be whole tokens of %d bytes; got %d bytes",
-                                 token_bytes, input.activation_bytes.size()));
+  return Invalid("CLIENT_ARGUMENT", "activations must be whole tokens of %d bytes; got %d bytes",
+                 token_bytes, input.activation_bytes.size());
 }
 
 absl::Status Check(const PruneInput& input) {
   if (!input.spec.weight().empty() || !input.spec.gram().empty()) {
-    return Invalid("the tensor names of a one-call spec must be empty");
+    return Invalid("CLIENT_ARGUMENT", "the tensor names of a one-call spec must be empty");
   }
   SPARSEFW_RETURN_IF_ERROR(CheckTensor("weight", input.weight, input.weight_bytes));
   if (input.gram_bytes.empty() == input.activation_bytes.empty()) {
-    return Invalid("either a Gram or activations must be given, not both");
+    return Invalid("CLIENT_ARGUMENT", "either a Gram or activations must be given, not both");
   }
   if (!input.gram_bytes.empty()) return CheckTensor("Gram", input.gram, input.gram_bytes);
   return CheckActivations(input);
@@ -137,17 +133,14 @@ class OneCall {
                              std::vector<std::byte>& bytes) {
     const auto data = std::as_bytes(std::span(chunk.data()));
     if (chunk.offset() != static_cast<int64_t>(bytes.size())) {
-      return WithReason(
-          absl::InternalError(absl::StrFormat("expected byte %d of the %s; got byte %d",
-                                              bytes.size(), what, chunk.offset())),
-          "PROTOCOL");
+      return Refuse(absl::StatusCode::kInternal, "PROTOCOL",
+                    "expected byte %d of the %s; got byte %d", bytes.size(), what, chunk.offset());
     }
     if (Crc32c(data) != chunk.crc32c()) {
-      return WithReason(
-          absl::DataLossError(absl::StrFormat("the chunk at byte %d of the %s does not match its "
-                                              "checksum",
-                                              chunk.offset(), what)),
-          "CHECKSUM_MISMATCH");
+      return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                    "the chunk at byte %d of the %s does not match its "
+                    "checksum",
+                    chunk.offset(), what);
     }
     bytes.insert(bytes.end(), data.begin(), data.end());
     return absl::OkStatus();
@@ -182,7 +175,7 @@ absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCall
   }
   if (status.ok() && one.done()) return std::move(one.output());
   if (status.ok()) {
-    return WithReason(absl::InternalError("Prune ended without the final job"), "PROTOCOL");
+    return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "Prune ended without the final job");
   }
   // The job outlives this stream only if it was told to.
   const bool survives = input.detach && !one.job().empty();

@@ -33,14 +33,12 @@ absl::Status ReadFrom(const internal::Rpc& rpc, const std::string& name,
     const auto data = std::as_bytes(std::span(chunk.data()));
     const auto size = static_cast<int64_t>(data.size());
     if (chunk.offset() != done || size > total - done) {
-      bad = WithReason(
-          absl::InternalError(absl::StrFormat("%s: expected bytes at %d of %d; got %d bytes at %d",
-                                              name, done, total, size, chunk.offset())),
-          "PROTOCOL");
+      bad = Refuse(absl::StatusCode::kInternal, "PROTOCOL",
+                   "%s: expected bytes at %d of %d; got %d bytes at %d", name, done, total, size,
+                   chunk.offset());
     } else if (Crc32c(data) != chunk.crc32c()) {
-      bad = WithReason(absl::DataLossError(absl::StrFormat(
-                           "%s: the chunk at byte %d does not match its checksum", name, done)),
-                       "CHECKSUM_MISMATCH");
+      bad = Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                   "%s: the chunk at byte %d does not match its checksum", name, done);
     } else {
       std::memcpy(bytes.data() + done, data.data(), data.size());
       done += size;
@@ -69,18 +67,16 @@ absl::StatusOr<TensorData> Client::ReadTensor(const std::string& name,
     if (status.ok() && done == result.tensor.byte_size()) break;
     if (status.ok()) {
       status =
-          WithReason(absl::UnavailableError(absl::StrFormat("%s: the stream ended at byte %d of %d",
-                                                            name, done, result.tensor.byte_size())),
-                     "PROTOCOL");
+          Refuse(absl::StatusCode::kUnavailable, "PROTOCOL",
+                 "%s: the stream ended at byte %d of %d", name, done, result.tensor.byte_size());
     }
     if (!IsTransient(status) && !absl::IsDataLoss(status)) return status;
     if (done > before) backoff.Reset(absl::Now());
     SPARSEFW_RETURN_IF_ERROR(rpc_->WaitToRetry(status, backoff, call));
   }
   if (Crc32c(result.bytes) != result.tensor.crc32c()) {
-    return WithReason(
-        absl::DataLossError(absl::StrFormat("%s: the bytes do not match their checksum", name)),
-        "CHECKSUM_MISMATCH");
+    return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                  "%s: the bytes do not match their checksum", name);
   }
   return result;
 }

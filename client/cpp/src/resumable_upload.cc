@@ -87,9 +87,8 @@ class Run {
     for (;;) {
       if (position_.tensor) return *std::move(position_.tensor);
       if (position_.committed < 0 || position_.committed > content_.total()) {
-        return WithReason(absl::InternalError("the server's committed position of " +
-                                              position_.upload + " is beyond the end"),
-                          "PROTOCOL");
+        return Refuse(absl::StatusCode::kInternal, "PROTOCOL",
+                      "the server's committed position of %s is beyond the end", position_.upload);
       }
       const auto sent = content_.SendFrom(position_.upload, position_.committed);
       if (sent.ok()) return *sent;

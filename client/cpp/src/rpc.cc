@@ -86,10 +86,9 @@ absl::Status Rpc::WaitUntilConnected() const {
   v1::ServerInfo info;
   const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
   if (why.ok()) return absl::OkStatus();
-  return WithReason(absl::UnavailableError(absl::StrFormat(
-                        "no server could be reached at %s within %s: %s", address_,
-                        absl::FormatDuration(options_.connect_timeout), why.error_message())),
-                    "UNREACHABLE");
+  return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
+                "no server could be reached at %s within %s: %s", address_,
+                absl::FormatDuration(options_.connect_timeout), why.error_message());
 }
 
 Backoff Rpc::NewBackoff() const {

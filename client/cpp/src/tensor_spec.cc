@@ -16,10 +16,6 @@ v1::TensorSpec Spec(v1::TensorKind kind, v1::DType dtype, int64_t rows, int64_t 
   return spec;
 }
 
-absl::Status Invalid(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "CLIENT_ARGUMENT");
-}
-
 }  // namespace
 
 v1::DType ToProto(DType dtype) {
@@ -79,7 +75,7 @@ v1::GramSpec ActivationSpec(DType activation_dtype, int64_t d_in, DType gram_dty
 
 absl::StatusOr<int64_t> ByteSize(const v1::TensorSpec& spec) {
   if (spec.dims_size() != 2 || spec.dims(0) < 1 || spec.dims(1) < 1) {
-    return Invalid("a tensor must have two dims of at least 1");
+    return Invalid("CLIENT_ARGUMENT", "a tensor must have two dims of at least 1");
   }
   int64_t row = 0;
   bool overflow = false;
@@ -88,12 +84,12 @@ absl::StatusOr<int64_t> ByteSize(const v1::TensorSpec& spec) {
   } else if (const auto dtype = FromProto(spec.dtype())) {
     overflow = __builtin_mul_overflow(spec.dims(1), static_cast<int64_t>(SizeOf(*dtype)), &row);
   } else {
-    return Invalid("a tensor must have a dtype");
+    return Invalid("CLIENT_ARGUMENT", "a tensor must have a dtype");
   }
   int64_t size = 0;
   if (overflow || __builtin_mul_overflow(spec.dims(0), row, &size)) {
-    return Invalid(absl::StrFormat("the bytes of a tensor must fit int64; got dims [%d, %d]",
-                                   spec.dims(0), spec.dims(1)));
+    return Invalid("CLIENT_ARGUMENT", "the bytes of a tensor must fit int64; got dims [%d, %d]",
+                   spec.dims(0), spec.dims(1));
   }
   return size;
 }

@@ -22,9 +22,8 @@ absl::Status Mismatch(const std::string& message) {
 }
 
 absl::Status Unfinished(const char* method) {
-  return WithReason(
-      absl::InternalError(absl::StrFormat("%s ended without the finished tensor", method)),
-      "PROTOCOL");
+  return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "%s ended without the finished tensor",
+                method);
 }
 
 void Report(const TransferCallback& progress, int64_t done, int64_t total) {

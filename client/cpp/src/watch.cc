@@ -56,10 +56,9 @@ class Watch {
     }
     const absl::Status status = rpc_.StreamStatus(stream->Finish(), call_);
     if (!guard.silent() || call_.stop.stop_requested()) return status;
-    return WithReason(absl::UnavailableError(
-                          absl::StrFormat("nothing came on the watch of %s for %s", request_.name(),
-                                          absl::FormatDuration(rpc_.options().watch_silence))),
-                      "UNREACHABLE");
+    return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
+                  "nothing came on the watch of %s for %s", request_.name(),
+                  absl::FormatDuration(rpc_.options().watch_silence));
   }
 
   const std::optional<v1::Job>& ended() const { return ended_; }
@@ -88,8 +87,8 @@ absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallba
     if (status.ok()) {
       // A server may end a watch at any time. That is no error, yet waiting
       // keeps one that does so at once from making this a busy loop.
-      status = WithReason(
-          absl::UnavailableError("the watch of " + name + " ended before the job did"), "PROTOCOL");
+      status = Refuse(absl::StatusCode::kUnavailable, "PROTOCOL",
+                      "the watch of %s ended before the job did", name);
     }
     SPARSEFW_RETURN_IF_ERROR(rpc_->WaitToRetry(status, backoff, call));
   }

@@ -50,9 +50,9 @@ struct EngineProblem {
   ConstMatrixView saliency;     // [rows, cols] F32: breaks ties of rounding
   const Mask* warm = nullptr;   // meets the pattern
   const Mask* fixed = nullptr;  // subset of warm
-  // Load will follow with other starts on the same weights and gram: what they
-  // can use again is worth its memory.
-  bool shared = false;
+  // Load will be called again with other starts on the same weights and gram:
+  // intermediate results that they can reuse are worth their memory.
+  bool reused = false;
   // `gram` on the device of the engine, which reads it there instead. Null: an
   // engine whose device has its own memory uploads it when it is loaded first.
   const DeviceGram* device_gram = nullptr;
@@ -77,6 +77,9 @@ struct StepStats {
   // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
   // compared, and for engines without recurrences.
   double drift = 0;
+  // CUDA engine: captures of a step as a graph that failed since Load. Such steps
+  // give the same result, but are enqueued call by call, which takes longer.
+  int64_t capture_failures = 0;
 };
 
 struct StepRequest {
@@ -207,11 +210,11 @@ struct DeviceDescription {
   std::string pci_bus_id = {};  // "00000000:3B:00.0", as NVML writes it; "" for what is no card
 };
 
-// What a job asks for, as far as memory depends on it.
-struct WorkAsked {
+// The properties of a solve that determine how much memory it needs.
+struct MemoryRequest {
   bool swaps = false;
   bool reconstruct = false;
-  bool sweep = false;        // EngineProblem::shared
+  bool sweep = false;        // EngineProblem::reused
   bool iterates = true;      // Step and Round are called
   bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
   DType weights = DType::kF32;
@@ -226,19 +229,24 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda"
   virtual DeviceDescription Describe() const = 0;
+  // Whether its engines work in a device's own memory, of which only so much is
+  // there: a server places jobs on such a device by memory and streams.
+  virtual bool has_device_memory() const { return false; }
   virtual absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const = 0;
   virtual absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const = 0;
   // Upper estimate of the bytes that a solve of this shape holds, the caller's
   // W and G not counted.
-  virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const = 0;
+  virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                                    const MemoryRequest& request) const = 0;
   // Upper estimate, by a few per cent, of the bytes of the device's own memory
-  // that an engine of this work holds at its peak; 0 where the device is the host.
-  virtual int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const {
+  // that an engine holds at its peak; 0 where the device is the host.
+  virtual int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,
+                                      const MemoryRequest& request) const {
     static_cast<void>(rows);
     static_cast<void>(cols);
-    static_cast<void>(work);
+    static_cast<void>(request);
     return 0;
   }
 

@@ -27,16 +27,23 @@ struct Problem {
   const Mask* warm_mask = nullptr;  // optional [d_out, d_in]: meets the pattern exactly
   // Optional: gram, uploaded by the backend that solves this.
   const DeviceGram* device_gram = nullptr;
+  // The caller has checked the values of weights, gram and saliency before, with
+  // ValidateFinite and ValidateGram: they are not read again for that.
+  bool values_checked = false;
 };
 
-// Reads every value once.
+// Reads every value once; unless values_checked.
 //
 // Errors (each names the matrix, the index and the value; reason in brackets):
 //   InvalidArgument  a dimension is 0, gram is not [d_in, d_in], saliency or
 //                    warm_mask is not [d_out, d_in] (SHAPE_MISMATCH); dtype
 //                    (DTYPE_UNSUPPORTED); NaN or infinity (NON_FINITE);
 //                    |G_ij - G_ji| > 1e-3 * max|G| (GRAM_ASYMMETRIC);
-//                    G_jj < 0 (GRAM_NEGATIVE_DIAGONAL); pattern
+//                    G_jj < 0 (GRAM_NEGATIVE_DIAGONAL);
+//                    |G_ij| > 1.25 sqrt((G_ii + f) (G_jj + f)) with
+//                    f = 1e-3 * max G_kk, which no sum of activations is, not
+//                    even one rounded in float16 or bfloat16
+//                    (GRAM_NOT_POSITIVE_DEFINITE); pattern
 //                    (PATTERN_INVALID); warm mask with a wrong count in a
 //                    group (WARM_MASK_COUNT)
 absl::Status ValidateProblem(const Problem& problem);

@@ -81,9 +81,10 @@ struct ProgressReport {
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k
   double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
   double best_loss = 0;           // of every mask tried so far
-  double lower_bound = 0;         // the certificate so far
-  int64_t swaps = 0;              // taken; above 0 in the last report only
-  int sweep_point = 0;            // of SolveSweep: which point is running
+  double warm_start_loss = 0;
+  double lower_bound = 0;  // the certificate so far
+  int64_t swaps = 0;       // taken; above 0 in the last report only
+  int sweep_point = 0;     // of SolveSweep: which point is running
   absl::Duration elapsed;
 };
 
@@ -145,8 +146,11 @@ absl::Status ValidateOptions(const SolveOptions& options);
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say
-//          InvalidArgument    kSparseGpt: G is not positive definite, whatever
-//                             the damping (GRAM_NOT_POSITIVE_DEFINITE); a new
+//          InvalidArgument    a loss is negative by more than the rounding of G
+//                             explains, 2^-8 sum W_ij^2 G_jj: G is not positive
+//                             semi-definite (GRAM_NOT_POSITIVE_DEFINITE; less
+//                             counts as 0); kSparseGpt: G is not positive
+//                             definite, whatever the damping (likewise); a new
 //                             weight does not fit the dtype of W (NON_FINITE)
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask

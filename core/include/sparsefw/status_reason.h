@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 
 namespace sparsefw {
 
@@ -21,6 +22,24 @@ using ReasonMetadata = std::map<std::string, std::string>;
 // keys no '='.
 absl::Status WithReason(absl::Status status, std::string_view reason,
                         const ReasonMetadata& metadata = {});
+
+// An error with a reason and a formatted message, which names the thing, the
+// rule and the value.
+template <typename... Args>
+absl::Status Refuse(absl::StatusCode code, std::string_view reason,
+                    const absl::FormatSpec<Args...>& format, const Args&... args) {
+  return WithReason(absl::Status(code, absl::StrFormat(format, args...)), reason);
+}
+// The same with InvalidArgument.
+template <typename... Args>
+absl::Status Invalid(std::string_view reason, const absl::FormatSpec<Args...>& format,
+                     const Args&... args) {
+  return Refuse(absl::StatusCode::kInvalidArgument, reason, format, args...);
+}
+
+// `status` with one more entry of metadata; reason and other entries stay. An
+// OK status is returned unchanged.
+absl::Status WithMetadata(absl::Status status, std::string_view key, std::string_view value);
 
 // Empty when there is none.
 std::string ReasonOf(const absl::Status& status);

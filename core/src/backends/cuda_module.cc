@@ -30,7 +30,7 @@ absl::StatusOr<fs::path> ModulePath(const char* variable, const fs::path& folder
     // dlopen would look for a bare name in the system's folders.
     return fs::absolute(variable, error);
   }
-  for (const char* place : {".", "../lib", "../bin"}) {
+  for (const char* place : {".", "../lib", "../lib/sparsefw", "../bin"}) {
     fs::path path = (folder / place / kCudaModuleFile).lexically_normal();
     if (fs::exists(path, error)) return path;
   }

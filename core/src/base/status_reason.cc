@@ -26,6 +26,13 @@ absl::Status WithReason(absl::Status status, std::string_view reason,
   return status;
 }
 
+absl::Status WithMetadata(absl::Status status, std::string_view key, std::string_view value) {
+  ReasonMetadata metadata = ReasonMetadataOf(status);
+  metadata[std::string(key)] = std::string(value);
+  const std::string reason = ReasonOf(status);
+  return WithReason(std::move(status), reason, metadata);
+}
+
 std::string ReasonOf(const absl::Status& status) {
   const auto payload = Payload(status);
   return payload ? payload->substr(0, payload->find('\n')) : std::string();

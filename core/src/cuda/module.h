@@ -1,5 +1,5 @@
-// What a program and the CUDA module libsparsefw_cuda.so agree on: one function
-// that hands out one table. Plain C++, no CUDA header: both sides compile it.
+// The interface between a program and the CUDA module libsparsefw_cuda.so: one
+// function that returns one table. Plain C++, no CUDA header: both sides compile it.
 //
 // C++ types cross this border, so both sides must be made from the same headers
 // by the same compiler. The module says what it was made from, and a program
@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 6
+#define SPARSEFW_CUDA_MODULE_ABI 8
 
 namespace sparsefw {
 
@@ -31,8 +31,8 @@ inline constexpr int kCudaModuleAbi = SPARSEFW_CUDA_MODULE_ABI;
 static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(EngineOptions) +
-                      sizeof(DeviceDescription) + sizeof(WorkAsked) ==
-                  632,
+                      sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
+                  640,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/select/selection.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"

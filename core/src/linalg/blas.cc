@@ -6,8 +6,6 @@
 #include <mutex>
 #include <utility>
 
-#include "core/src/parallel/parallel.h"
-
 // Weak: absent from other libraries with the CBLAS interface.
 extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
 
@@ -60,19 +58,17 @@ Blocking BlockingOf(int64_t rows, int64_t cols, int64_t depth, size_t element_si
 }
 
 template <typename T>
-bool Gemm(const GemmArgs<T>& args) {
+void MultiplyInBlocks(const GemmArgs<T>& args) {
   UseOneBlasThread();
   const Blocking block = BlockingOf(args.rows, args.cols, args.depth, sizeof(T));
   const int64_t col_blocks = CeilDiv(args.cols, block.cols);
   const int64_t row_blocks = CeilDiv(args.rows, block.rows);
   ParallelFor(row_blocks * col_blocks, 1, [&](int64_t index, int64_t) {
-    if (args.stop != nullptr && args.stop->requested()) return;
     const int64_t row = index / col_blocks * block.rows;
     const int64_t col = index % col_blocks * block.cols;
     CallGemm(std::min(block.rows, args.rows - row), std::min(block.cols, args.cols - col), args,
              args.a + row * args.a_stride, args.b + col, args.c + row * args.c_stride + col);
   });
-  return args.stop == nullptr || !args.stop->requested();
 }
 
 // Adds one tile's products to the sum: the diagonal tile has an upper triangle only.
@@ -87,8 +83,21 @@ void AddTile(const Matrix<float>& tile, int64_t rows, int64_t cols, bool diagona
 
 }  // namespace
 
-bool GemmF32(const GemmArgs<float>& args) { return Gemm(args); }
-bool GemmF64(const GemmArgs<double>& args) { return Gemm(args); }
+void GemmF32(const GemmArgs<float>& args) { MultiplyInBlocks(args); }
+void GemmF64(const GemmArgs<double>& args) { MultiplyInBlocks(args); }
+
+absl::Status Gemm(const GemmArgs<float>& args, const ParallelContext& context) {
+  return context.Run([&] {
+    GemmF32(args);
+    return absl::OkStatus();
+  });
+}
+absl::Status Gemm(const GemmArgs<double>& args, const ParallelContext& context) {
+  return context.Run([&] {
+    GemmF64(args);
+    return absl::OkStatus();
+  });
+}
 
 SyrkF32::SyrkF32(int64_t cols, int threads) : cols_(cols) {
   const int64_t tile = std::min(TileOf(cols), cols);

@@ -1,7 +1,7 @@
 // Dense products for every engine, over any CBLAS.
 //
 // The BLAS library's own threads are switched off once, before the first
-// product: ours are oneTBB's (parallel.h), so that several jobs at once do not
+// product: ours are oneTBB's (parallel_context.h), so that several jobs at once do not
 // oversubscribe the cores. Work is cut into blocks whose boundaries depend on
 // the shape only, so results are the same for any number of threads.
 #ifndef SPARSEFW_CORE_SRC_LINALG_BLAS_H_
@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/mutex.h"
-#include "sparsefw/stop_signal.h"
 
 namespace sparsefw {
 
@@ -30,17 +31,18 @@ struct GemmArgs {
   int64_t b_stride = 0;
   T* c = nullptr;
   int64_t c_stride = 0;
-  bool accumulate = false;           // C += A B
-  const StopSignal* stop = nullptr;  // looked at before every block
+  bool accumulate = false;  // C += A B
 };
 
-// Returns false when the stop signal cut the product short; C is then partly
-// written.
-//
-// Threads: parallel in the calling thread's arena; safe to call concurrently.
-// Cost:    2 * rows * cols * depth flops; a block takes some 20 ms at most.
-bool GemmF32(const GemmArgs<float>& args);
-bool GemmF64(const GemmArgs<double>& args);
+// Threads: as ParallelFor, in blocks of 20 ms at most; safe to call concurrently.
+// Cost:    2 * rows * cols * depth flops
+void GemmF32(const GemmArgs<float>& args);
+void GemmF64(const GemmArgs<double>& args);
+
+// The same in `context`.
+// Errors: Cancelled; C is then partly written
+absl::Status Gemm(const GemmArgs<float>& args, const ParallelContext& context);
+absl::Status Gemm(const GemmArgs<double>& args, const ParallelContext& context);
 
 // sum += A^T A, the upper triangle only (the strictly lower one is not
 // touched): products of one call in fp32, added to `sum` in float64.

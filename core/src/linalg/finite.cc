@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw {
 namespace {

@@ -30,9 +30,9 @@ void CopyTokens(ConstMatrixView from, int64_t first, Matrix<float>& to) {
     for (int64_t row = begin; row < end; ++row) {
       float* out = to.row(first + row);
       if (from.dtype() == DType::kF16) {
-        cpu::Widen(from.row<Half>(row), cols, out);
+        Widen(from.row<Half>(row), cols, out);
       } else if (from.dtype() == DType::kBF16) {
-        cpu::Widen(from.row<BFloat16>(row), cols, out);
+        Widen(from.row<BFloat16>(row), cols, out);
       } else {
         std::copy_n(from.row<float>(row), cols, out);
       }
@@ -100,11 +100,9 @@ absl::StatusOr<std::unique_ptr<GramAccumulator>> CpuGramAccumulator::Create(int6
 }
 
 absl::Status CpuGramAccumulator::Add(ConstMatrixView chunk) {
-  absl::Status status;
-  arena_.Execute([&] {
-    status = ValidateChunk(chunk, d_in(), token_count_);
-    if (!status.ok() || chunk.rows() == 0) return;
-    status = AddRows(chunk);
+  const absl::Status status = context_.Run([&] {
+    SPARSEFW_RETURN_IF_ERROR(ValidateChunk(chunk, d_in(), token_count_));
+    return chunk.rows() == 0 ? absl::OkStatus() : AddRows(chunk);
   });
   if (status.ok()) token_count_ += chunk.rows();
   return status;
@@ -145,17 +143,17 @@ void CpuGramAccumulator::AddBlock(int64_t tokens) {
 }
 
 absl::Status CpuGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_count) {
-  absl::Status status;
-  arena_.Execute([&] {
-    status = ValidatePartialGram(gram, d_in(), token_count);
-    if (status.ok()) AddSymmetrised(gram, sum_);
+  const absl::Status status = context_.Run([&] {
+    SPARSEFW_RETURN_IF_ERROR(ValidatePartialGram(gram, d_in(), token_count));
+    AddSymmetrised(gram, sum_);
+    return absl::OkStatus();
   });
   if (status.ok()) token_count_ += token_count;
   return status;
 }
 
 absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
-  arena_.Execute([&] {
+  return context_.Run([&] {
     if (waiting_ > 0) AddBlock(waiting_);
     constexpr int64_t kTile = 64;
     // Columns of the sum's upper triangle are read in tiles, not one by one.
@@ -168,8 +166,8 @@ absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* 
         }
       }
     });
+    return absl::OkStatus();
   });
-  return absl::OkStatus();
 }
 
 }  // namespace sparsefw

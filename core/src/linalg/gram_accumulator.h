@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/gram.h"
 
 namespace sparsefw {
@@ -30,12 +30,12 @@ class CpuGramAccumulator final : public GramAccumulator {
 
  private:
   CpuGramAccumulator(int64_t d_in, int threads)
-      : arena_(threads), product_(d_in, arena_.threads()), sum_(d_in, d_in) {}
+      : context_(threads), product_(d_in, context_.threads()), sum_(d_in, d_in) {}
 
   absl::Status AddRows(ConstMatrixView chunk);
   void AddBlock(int64_t tokens);
 
-  Arena arena_;
+  const ParallelContext context_;
   SyrkF32 product_;
   Matrix<double> sum_;   // the upper triangle; the lower one stays 0
   Matrix<float> block_;  // tokens not yet summed; empty until a chunk needs it

@@ -11,7 +11,7 @@
 
 #include "sparsefw/matrix.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 constexpr int64_t kPanelCols = 64;  // a word of bits: bit_rows.h
 
@@ -49,6 +49,6 @@ class Panels {
   Matrix<Real> values_;
 };
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_LINALG_PANELS_H_

@@ -7,15 +7,15 @@
 
 #include "sparsefw/status_macros.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 namespace {
 
 constexpr int64_t kConversionRows = 64;
 
-absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, Workers& workers) {
+absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, const ParallelContext& context) {
   const RowBlocks blocks{matrix.rows(), kConversionRows};
   std::vector<double> largest(static_cast<size_t>(blocks.count()));
-  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<double> values(static_cast<size_t>(matrix.cols()));
     double result = 0;
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
@@ -29,9 +29,9 @@ absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, Workers& workers) {
 
 template <typename Real>
 absl::Status LoadWeights(ConstMatrixView weights, double factor, Matrix<Real>& out,
-                         Workers& workers) {
+                         const ParallelContext& context) {
   const RowBlocks blocks{weights.rows(), kConversionRows};
-  return workers.ForEach(blocks.count(), [&](int64_t block) {
+  return context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<double> values(static_cast<size_t>(weights.cols()));
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       ConvertToDouble(weights.row_bytes(row), weights.dtype(), values.size(), values.data());
@@ -60,9 +60,10 @@ void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64
 }
 
 template <typename Real, typename Gram>
-absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out, Workers& workers) {
+absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out,
+                      const ParallelContext& context) {
   const RowBlocks blocks{gram.rows(), kConversionRows};
-  return workers.ForEach(blocks.count(), [&](int64_t block) {
+  return context.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t col = blocks.begin(block); col < gram.cols(); col += kConversionRows) {
       if (gram.dtype() == DType::kF64) {
         SymmetriseTile<double, Real>(gram, factor, blocks.begin(block), col, out);
@@ -75,52 +76,54 @@ absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out, Workers& w
 
 template <typename Real, typename Gram>
 absl::StatusOr<Layer<Real, Gram>> LoadAs(ConstMatrixView weights, ConstMatrixView gram,
-                                         Gram storage, const Scale& scale, Workers& workers) {
+                                         Gram storage, const Scale& scale,
+                                         const ParallelContext& context) {
   Layer<Real, Gram> layer;
   layer.rows = weights.rows();
   layer.cols = weights.cols();
   layer.words = (layer.cols + 63) / 64;
   layer.weights = Matrix<Real>(layer.rows, layer.stride());
   layer.gram = std::move(storage);
-  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, workers));
-  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, workers));
+  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, context));
+  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, context));
   return layer;
 }
 
 }  // namespace
 
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers) {
-  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(weights, workers));
-  SPARSEFW_ASSIGN_OR_RETURN(const double max_gram, MaxAbs(gram, workers));
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
+                                  const ParallelContext& context) {
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(weights, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_gram, MaxAbs(gram, context));
   return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
 }
 
 template <typename Real>
 absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
-                                             const Scale& scale, Workers& workers) {
+                                             const Scale& scale, const ParallelContext& context) {
   const int64_t words = (weights.cols() + 63) / 64;
-  return LoadAs<Real>(weights, gram, Matrix<Real>(weights.cols(), words * 64), scale, workers);
+  return LoadAs<Real>(weights, gram, Matrix<Real>(weights.cols(), words * 64), scale, context);
 }
 
 template <typename Real>
 absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
-                                            const Scale& scale, Workers& workers) {
+                                            const Scale& scale, const ParallelContext& context) {
   const int64_t words = (weights.cols() + 63) / 64;
-  return LoadAs<Real>(weights, gram, Panels<Real>(weights.cols(), words), scale, workers);
+  return LoadAs<Real>(weights, gram, Panels<Real>(weights.cols(), words), scale, context);
 }
 
 template absl::StatusOr<ScaledLayer<float>> LoadScaled(ConstMatrixView, ConstMatrixView,
-                                                       const Scale&, Workers&);
+                                                       const Scale&, const ParallelContext&);
 template absl::StatusOr<ScaledLayer<double>> LoadScaled(ConstMatrixView, ConstMatrixView,
-                                                        const Scale&, Workers&);
+                                                        const Scale&, const ParallelContext&);
 template absl::StatusOr<PanelLayer<float>> LoadPanels(ConstMatrixView, ConstMatrixView,
-                                                      const Scale&, Workers&);
+                                                      const Scale&, const ParallelContext&);
 template absl::StatusOr<PanelLayer<double>> LoadPanels(ConstMatrixView, ConstMatrixView,
-                                                       const Scale&, Workers&);
+                                                       const Scale&, const ParallelContext&);
 
 RowBlocks BlocksOf(int64_t rows, int64_t stride) {
   constexpr int64_t kBlockElements = 32 * 1024;
   return {rows, std::max<int64_t>(1, kBlockElements / stride)};
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw

@@ -7,12 +7,13 @@
 #include "absl/status/statusor.h"
 #include "core/src/linalg/panels.h"
 #include "core/src/linalg/scale.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram, Workers& workers);
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
+                                  const ParallelContext& context);
 
 // Real is float or double. Columns are padded with zeros to whole 64-bit words
 // of bits: kernels.h.
@@ -36,15 +37,15 @@ using PanelLayer = Layer<Real, Panels<Real>>;
 
 template <typename Real>
 absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
-                                             const Scale& scale, Workers& workers);
+                                             const Scale& scale, const ParallelContext& context);
 template <typename Real>
 absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
-                                            const Scale& scale, Workers& workers);
+                                            const Scale& scale, const ParallelContext& context);
 
 // Rows that together fill some 128 KiB of one float32 matrix: W, E and U of a
 // block stay in a core's L2 cache.
 RowBlocks BlocksOf(int64_t rows, int64_t stride);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_LINALG_SCALED_LAYER_H_

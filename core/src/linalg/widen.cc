@@ -6,7 +6,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sparsefw::cpu::HWY_NAMESPACE {
+namespace sparsefw::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <typename Narrow, typename T>
@@ -31,11 +31,11 @@ void WidenBF16(const BFloat16* from, size_t count, float* out) {
   WidenAs<hwy::bfloat16_t>(from, count, out, DType::kBF16);
 }
 
-}  // namespace sparsefw::cpu::HWY_NAMESPACE
+}  // namespace sparsefw::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 HWY_EXPORT(WidenF16);
 HWY_EXPORT(WidenBF16);
@@ -47,5 +47,5 @@ void Widen(const BFloat16* from, size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(WidenBF16)(from, count, out);
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 #endif  // HWY_ONCE

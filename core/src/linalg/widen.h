@@ -6,12 +6,12 @@
 
 #include "sparsefw/dtype.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 // As ConvertToFloat of dtype.h for finite values, exactly. No alignment is needed.
 void Widen(const Half* from, size_t count, float* out);
 void Widen(const BFloat16* from, size_t count, float* out);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_LINALG_WIDEN_H_

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string_view>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 namespace {
 
 // "MemTotal:       24579332 kB"
@@ -52,4 +52,4 @@ HostMemory ReadHostMemory() {
   return memory;
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 // "AMD EPYC 9B14"; "unknown processor" where the system does not say.
 std::string ProcessorName();
@@ -18,6 +18,6 @@ struct HostMemory {
 };
 HostMemory ReadHostMemory();
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_PARALLEL_HOST_INFO_H_

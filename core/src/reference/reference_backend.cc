@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/parallel/host_info.h"
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/reference/reference_engine.h"
 #include "core/src/reference/reference_gram.h"
 #include "sparsefw/status_reason.h"
@@ -18,10 +18,10 @@ class ReferenceBackendImpl final : public Backend {
   std::string_view name() const override { return "reference"; }
 
   DeviceDescription Describe() const override {
-    const cpu::HostMemory memory = cpu::ReadHostMemory();
+    const HostMemory memory = ReadHostMemory();
     return {.name = "reference",
             .description = absl::StrFormat("dense float64 reference, %d threads, for comparison",
-                                           Arena(0).threads()),
+                                           ParallelContext(0).threads()),
             .memory_bytes = memory.total_bytes,
             .memory_free_bytes = memory.available_bytes};
   }
@@ -50,8 +50,9 @@ class ReferenceBackendImpl final : public Backend {
   // Float64: G, W, M and, at once in a step, three more like them; the fp32
   // saliency, the index list of a selection and two bit masks. Swaps need less
   // than a step does; reconstruction two more of G's size and the weights.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
-    const int64_t reconstruct = work.reconstruct ? 2 * 8 * cols * cols + 4 * rows * cols : 0;
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
+    const int64_t reconstruct = request.reconstruct ? 2 * 8 * cols * cols + 4 * rows * cols : 0;
     return 8 * cols * cols + rows * cols * (5 * 8 + 4 + 8 + 1) + reconstruct;
   }
 };

@@ -13,102 +13,109 @@
 namespace sparsefw {
 namespace {
 
-Matrix<double> ToDouble(ConstMatrixView view) {
+// Looks at the limits before every row; rows in order, so that sums are.
+template <typename Body>
+absl::Status EachRow(int64_t rows, const ParallelContext& context, const Body& body) {
+  for (int64_t row = 0; row < rows; ++row) {
+    SPARSEFW_RETURN_IF_ERROR(context.CheckStopped());
+    body(row);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Matrix<double>> ToDouble(ConstMatrixView view, const ParallelContext& context) {
   Matrix<double> result(view.rows(), view.cols());
-  for (int64_t row = 0; row < view.rows(); ++row) {
+  SPARSEFW_RETURN_IF_ERROR(EachRow(view.rows(), context, [&](int64_t row) {
     ConvertToDouble(view.row_bytes(row), view.dtype(), static_cast<size_t>(view.cols()),
                     result.row(row));
-  }
+  }));
   return result;
 }
 
-double InnerProduct(const Matrix<double>& a, const Matrix<double>& b) {
+absl::StatusOr<Matrix<double>> ToDouble(const Mask& mask, const ParallelContext& context) {
+  Matrix<double> result(mask.rows(), mask.cols());
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask.rows(), context, [&](int64_t row) {
+    for (int64_t col = 0; col < mask.cols(); ++col) result(row, col) = mask.Get(row, col) ? 1 : 0;
+  }));
+  return result;
+}
+
+absl::StatusOr<double> InnerProduct(const Matrix<double>& a, const Matrix<double>& b,
+                                    const ParallelContext& context) {
   double sum = 0;
-  for (int64_t i = 0; i < a.size(); ++i) sum += a.data()[i] * b.data()[i];
+  SPARSEFW_RETURN_IF_ERROR(EachRow(a.rows(), context, [&](int64_t row) {
+    for (int64_t col = 0; col < a.cols(); ++col) sum += a(row, col) * b(row, col);
+  }));
   return sum;
 }
 
-Matrix<double> ToDouble(const Mask& mask) {
-  Matrix<double> result(mask.rows(), mask.cols());
-  for (int64_t row = 0; row < mask.rows(); ++row) {
-    for (int64_t col = 0; col < mask.cols(); ++col) result(row, col) = mask.Get(row, col) ? 1 : 0;
-  }
-  return result;
-}
+constexpr int64_t kStepsPerLook = int64_t{1} << 16;
 
-int64_t CountDifferences(const Mask& a, const Mask& b) {
-  int64_t count = 0;
-  for (int64_t row = 0; row < a.rows(); ++row) {
-    for (int64_t col = 0; col < a.cols(); ++col)
-      count += a.Get(row, col) != b.Get(row, col) ? 1 : 0;
-  }
-  return count;
-}
-
-// Moves the `count` first in the order of `before` to the front.
+// Moves the `count` first in the order of `before` to the front and drops the others.
 template <typename Before>
-void SelectFirst(std::vector<int64_t>& indices, int64_t count, Before before) {
-  if (count >= std::ssize(indices)) return;
-  std::nth_element(indices.begin(), indices.begin() + count, indices.end(), before);
+absl::Status SelectFirst(std::vector<int64_t>& indices, int64_t count,
+                         const ParallelContext& context, const Before& before) {
+  if (count >= std::ssize(indices)) return absl::OkStatus();
+  // A selection of millions can be left by an exception only; it goes no further.
+  struct Stopped {};
+  int64_t compared = 0;
+  try {
+    std::nth_element(indices.begin(), indices.begin() + count, indices.end(),
+                     [&](int64_t a, int64_t b) {
+                       if (++compared % kStepsPerLook == 0 && context.stopped()) throw Stopped();
+                       return before(a, b);
+                     });
+  } catch (const Stopped&) {
+    return absl::CancelledError("stopped during a selection");
+  }
   indices.resize(static_cast<size_t>(count));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status ReferenceEngine::CheckStop() const {
-  return stop_ != nullptr && stop_->requested()
-             ? absl::CancelledError("the engine was asked to stop")
-             : absl::OkStatus();
-}
-
 absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
-  absl::Status status;
-  arena_.Execute([&] { status = LoadLayer(problem); });
-  return status;
-}
-
-absl::Status ReferenceEngine::LoadLayer(const EngineProblem& problem) {
   dtype_ = problem.weights.dtype();
-  weights_ = ToDouble(problem.weights);
   fixed_ = *problem.fixed;
-  mask_ = ToDouble(*problem.warm);
   previous_vertex_ = *problem.warm;
   iteration_ = 0;
   step_size_ = 0;
   lower_bound_ = -std::numeric_limits<double>::infinity();
   evaluation_.reset();
+  SPARSEFW_ASSIGN_OR_RETURN(weights_, ToDouble(problem.weights, context_));
+  SPARSEFW_ASSIGN_OR_RETURN(mask_, ToDouble(*problem.warm, context_));
 
   saliency_ = Matrix<float>(weights_.rows(), weights_.cols());
-  for (int64_t row = 0; row < saliency_.rows(); ++row) {
+  SPARSEFW_RETURN_IF_ERROR(EachRow(saliency_.rows(), context_, [&](int64_t row) {
     std::copy_n(problem.saliency.row<float>(row), cols(), saliency_.row(row));
-  }
+  }));
   groups_ = GroupsOf(problem.pattern, weights_.rows(), weights_.cols());
   free_capacity_.assign(static_cast<size_t>(group_count()), groups_.capacity);
-  for (int64_t index = 0; index < mask_.size(); ++index) {
-    if (IsFixed(index)) --free_capacity_[static_cast<size_t>(index / group_size())];
-  }
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      if (!fixed_.Get(row, col)) continue;
+      --free_capacity_[static_cast<size_t>((row * cols() + col) / group_size())];
+    }
+  }));
 
-  gram_ = ToDouble(problem.gram);
-  for (int64_t i = 0; i < gram_.rows(); ++i) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
+  SPARSEFW_ASSIGN_OR_RETURN(gram_, ToDouble(problem.gram, context_));
+  return EachRow(gram_.rows(), context_, [&](int64_t i) {
     for (int64_t j = 0; j < i; ++j) gram_(i, j) = gram_(j, i) = (gram_(i, j) + gram_(j, i)) / 2;
-  }
-  return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<Matrix<double>> ReferenceEngine::TimesGram(const Matrix<double>& left) const {
   Matrix<double> product(left.rows(), left.cols());
-  const bool done = GemmF64({.rows = left.rows(),
-                             .cols = left.cols(),
-                             .depth = left.cols(),
-                             .a = left.data(),
-                             .a_stride = left.cols(),
-                             .b = gram_.data(),
-                             .b_stride = gram_.cols(),
-                             .c = product.data(),
-                             .c_stride = product.cols(),
-                             .stop = stop_});
-  if (!done) return CheckStop();
+  const GemmArgs<double> args = {.rows = left.rows(),
+                                 .cols = left.cols(),
+                                 .depth = left.cols(),
+                                 .a = left.data(),
+                                 .a_stride = left.cols(),
+                                 .b = gram_.data(),
+                                 .b_stride = gram_.cols(),
+                                 .c = product.data(),
+                                 .c_stride = product.cols()};
+  SPARSEFW_RETURN_IF_ERROR(Gemm(args, context_));
   return product;
 }
 
@@ -116,30 +123,46 @@ absl::StatusOr<Matrix<double>> ReferenceEngine::TimesGram(const Matrix<double>& 
 absl::StatusOr<Matrix<double>> ReferenceEngine::Scores(const Matrix<double>& mask,
                                                        double& loss) const {
   Matrix<double> pruned(mask.rows(), mask.cols());
-  for (int64_t i = 0; i < mask.size(); ++i) {
-    pruned.data()[i] = weights_.data()[i] * (1 - mask.data()[i]);
-  }
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      pruned(row, col) = weights_(row, col) * (1 - mask(row, col));
+    }
+  }));
   SPARSEFW_ASSIGN_OR_RETURN(Matrix<double> scores, TimesGram(pruned));
-  loss = InnerProduct(pruned, scores);
-  for (int64_t i = 0; i < mask.size(); ++i) scores.data()[i] *= weights_.data()[i];
+  SPARSEFW_ASSIGN_OR_RETURN(loss, InnerProduct(pruned, scores, context_));
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) scores(row, col) *= weights_(row, col);
+  }));
   return scores;
+}
+
+template <typename Eligible, typename Before>
+absl::Status ReferenceEngine::SelectInGroups(const Eligible& eligible, const Before& before,
+                                             Mask& mask) const {
+  std::vector<int64_t> indices;
+  for (int64_t group = 0; group < group_count(); ++group) {
+    indices.clear();
+    for (int64_t i = group * group_size(); i < (group + 1) * group_size(); ++i) {
+      if (i % kStepsPerLook == 0) SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
+      if (!IsFixed(i) && eligible(i)) indices.push_back(i);
+    }
+    SPARSEFW_RETURN_IF_ERROR(
+        SelectFirst(indices, free_capacity_[static_cast<size_t>(group)], context_, before));
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (i % kStepsPerLook == 0) SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
+      mask.Set(indices[i] / cols(), indices[i] % cols(), true);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Mask> ReferenceEngine::BestVertex(const Matrix<double>& scores) const {
   Mask vertex = fixed_;
   const double* score = scores.data();
-  std::vector<int64_t> indices;
-  for (int64_t group = 0; group < group_count(); ++group) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
-    indices.clear();
-    for (int64_t i = group * group_size(); i < (group + 1) * group_size(); ++i) {
-      if (score[i] > 0 && !IsFixed(i)) indices.push_back(i);
-    }
-    SelectFirst(indices, free_capacity_[static_cast<size_t>(group)], [&](int64_t a, int64_t b) {
-      return std::tuple(score[a], a) > std::tuple(score[b], b);
-    });
-    for (const int64_t i : indices) vertex.Set(i / cols(), i % cols(), true);
-  }
+  const auto before = [&](int64_t a, int64_t b) {
+    return std::tuple(score[a], a) > std::tuple(score[b], b);
+  };
+  SPARSEFW_RETURN_IF_ERROR(SelectInGroups([&](int64_t i) { return score[i] > 0; }, before, vertex));
   return vertex;
 }
 
@@ -149,10 +172,12 @@ absl::Status ReferenceEngine::Evaluate() {
   SPARSEFW_ASSIGN_OR_RETURN(const Matrix<double> scores, Scores(mask_, evaluation.loss));
   SPARSEFW_ASSIGN_OR_RETURN(evaluation.vertex, BestVertex(scores));
   double gap = 0;
-  for (int64_t i = 0; i < mask_.size(); ++i) {
-    const double vertex = evaluation.vertex.Get(i / cols(), i % cols()) ? 1 : 0;
-    gap += 2 * scores.data()[i] * (vertex - mask_.data()[i]);
-  }
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      const double vertex = evaluation.vertex.Get(row, col) ? 1 : 0;
+      gap += 2 * scores(row, col) * (vertex - mask_(row, col));
+    }
+  }));
   evaluation.gap = std::max(0.0, gap);  // below 0 by rounding only: V_t maximises <S, V>
   lower_bound_ = std::max(lower_bound_, evaluation.loss - evaluation.gap);
   evaluation_ = std::move(evaluation);
@@ -163,12 +188,14 @@ absl::StatusOr<double> ReferenceEngine::StepSize(StepRule rule) const {
   if (rule == StepRule::kOpenLoop) return 2.0 / static_cast<double>(iteration_ + 2);
   // L(M + eta (V - M)) = L - eta g + eta^2 q
   Matrix<double> difference(mask_.rows(), mask_.cols());
-  for (int64_t i = 0; i < mask_.size(); ++i) {
-    const double vertex = evaluation_->vertex.Get(i / cols(), i % cols()) ? 1 : 0;
-    difference.data()[i] = weights_.data()[i] * (vertex - mask_.data()[i]);
-  }
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      const double vertex = evaluation_->vertex.Get(row, col) ? 1 : 0;
+      difference(row, col) = weights_(row, col) * (vertex - mask_(row, col));
+    }
+  }));
   SPARSEFW_ASSIGN_OR_RETURN(const Matrix<double> product, TimesGram(difference));
-  const double q = InnerProduct(difference, product);
+  SPARSEFW_ASSIGN_OR_RETURN(const double q, InnerProduct(difference, product, context_));
   const double gap = evaluation_->gap;
   if (q <= 0) return gap > 0 ? 1.0 : 0.0;
   return std::clamp(gap / (2 * q), 0.0, 1.0);
@@ -176,12 +203,20 @@ absl::StatusOr<double> ReferenceEngine::StepSize(StepRule rule) const {
 
 absl::Status ReferenceEngine::TakeStep(StepRule rule) {
   SPARSEFW_ASSIGN_OR_RETURN(const double eta, StepSize(rule));
-  for (int64_t i = 0; i < mask_.size(); ++i) {
-    const double vertex = evaluation_->vertex.Get(i / cols(), i % cols()) ? 1 : 0;
-    // Not (1 - eta) m + eta v: an entry whose mask and vertex agree stays exactly where it is.
-    mask_.data()[i] += eta * (vertex - mask_.data()[i]);
-  }
-  toggled_ += CountDifferences(evaluation_->vertex, previous_vertex_);
+  // A copy: a stop leaves M_t as it is.
+  Matrix<double> next(mask_.rows(), mask_.cols());
+  int64_t toggled = 0;
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      const bool in_vertex = evaluation_->vertex.Get(row, col);
+      const double entry = mask_(row, col);
+      // Not (1 - eta) m + eta v: an entry whose mask and vertex agree stays exactly where it is.
+      next(row, col) = entry + eta * ((in_vertex ? 1 : 0) - entry);
+      toggled += in_vertex != previous_vertex_.Get(row, col) ? 1 : 0;
+    }
+  }));
+  mask_ = std::move(next);
+  toggled_ += toggled;
   previous_vertex_ = std::move(evaluation_->vertex);
   evaluation_.reset();
   step_size_ = eta;
@@ -190,14 +225,8 @@ absl::Status ReferenceEngine::TakeStep(StepRule rule) {
 }
 
 absl::StatusOr<StepStats> ReferenceEngine::Step(const StepRequest& request) {
-  absl::StatusOr<StepStats> stats;
-  arena_.Execute([&] { stats = RunSteps(request); });
-  return stats;
-}
-
-absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) {
   for (int64_t taken = 0;; ++taken) {
-    SPARSEFW_RETURN_IF_ERROR(CheckStop());
+    SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
     SPARSEFW_RETURN_IF_ERROR(Evaluate());
     const bool reached_gap =
         request.rel_gap > 0 && evaluation_->gap <= request.rel_gap * evaluation_->loss;
@@ -215,25 +244,19 @@ absl::StatusOr<StepStats> ReferenceEngine::RunSteps(const StepRequest& request) 
 }
 
 absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
-  SPARSEFW_RETURN_IF_ERROR(CheckStop());
   RoundedMask rounded{fixed_, 0};
   const double* entry = mask_.data();
   const float* saliency = saliency_.data();
-  std::vector<int64_t> indices;
-  for (int64_t group = 0; group < group_count(); ++group) {
-    indices.clear();
-    for (int64_t i = group * group_size(); i < (group + 1) * group_size(); ++i) {
-      if (!IsFixed(i)) indices.push_back(i);
-    }
-    SelectFirst(indices, free_capacity_[static_cast<size_t>(group)], [&](int64_t a, int64_t b) {
-      return std::tuple(entry[a], saliency[a], a) > std::tuple(entry[b], saliency[b], b);
-    });
-    for (const int64_t i : indices) rounded.mask.Set(i / cols(), i % cols(), true);
-  }
+  const auto before = [&](int64_t a, int64_t b) {
+    return std::tuple(entry[a], saliency[a], a) > std::tuple(entry[b], saliency[b], b);
+  };
+  SPARSEFW_RETURN_IF_ERROR(SelectInGroups([](int64_t) { return true; }, before, rounded.mask));
   double distance = 0;
-  for (int64_t i = 0; i < mask_.size(); ++i) {
-    distance += std::fabs(entry[i] - (rounded.mask.Get(i / cols(), i % cols()) ? 1 : 0));
-  }
+  SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      distance += std::fabs(mask_(row, col) - (rounded.mask.Get(row, col) ? 1 : 0));
+    }
+  }));
   if (groups_.total_kept > 0) {
     rounded.threshold_residual = distance / static_cast<double>(groups_.total_kept);
   }
@@ -242,9 +265,8 @@ absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
 
 absl::StatusOr<double> ReferenceEngine::Loss(const Mask& mask) {
   double loss = 0;
-  absl::Status status;
-  arena_.Execute([&] { status = Scores(ToDouble(mask), loss).status(); });
-  SPARSEFW_RETURN_IF_ERROR(status);
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<double> entries, ToDouble(mask, context_));
+  SPARSEFW_RETURN_IF_ERROR(Scores(entries, loss).status());
   return loss;
 }
 
@@ -259,19 +281,19 @@ absl::StatusOr<Matrix<float>> ReferenceEngine::Reconstruct(const Mask& mask,
                                                            const ReconstructRequest& request) {
   Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_,
                                                [&] { return Ended(request.out_of_time); });
-  SPARSEFW_RETURN_IF_ERROR(CheckStop());
+  SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
   return weights;
 }
 
 absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weights) {
   Matrix<double> pruned(weights.rows(), weights.cols());
-  for (int64_t i = 0; i < weights.size(); ++i) {
-    pruned.data()[i] = weights_.data()[i] - static_cast<double>(weights.data()[i]);
-  }
-  absl::StatusOr<Matrix<double>> product;
-  arena_.Execute([&] { product = TimesGram(pruned); });
-  SPARSEFW_RETURN_IF_ERROR(product.status());
-  return InnerProduct(pruned, *product);
+  SPARSEFW_RETURN_IF_ERROR(EachRow(weights.rows(), context_, [&](int64_t row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      pruned(row, col) = weights_(row, col) - static_cast<double>(weights(row, col));
+    }
+  }));
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<double> product, TimesGram(pruned));
+  return InnerProduct(pruned, product, context_);
 }
 
 }  // namespace sparsefw

@@ -17,20 +17,23 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw {
 
 // Memory: 8*d_in^2 + some 60*d_out*d_in bytes.
-// The stop signal is looked at in every product and before every group's
-// selection; Step leaves the iterate of its last complete step.
+// The stop signal is looked at before every row and every 2^16 steps of a
+// selection; a Step that is stopped leaves the iterate of its last complete step.
 class ReferenceEngine final : public Engine {
  public:
-  explicit ReferenceEngine(const EngineOptions& options)
-      : arena_(options.threads), stop_(options.stop) {}
+  // past_deadline: as that of ParallelContext; it ends a method as the stop
+  // signal does. For tests, which count how often it is called.
+  explicit ReferenceEngine(const EngineOptions& options, std::function<bool()> past_deadline = {})
+      : context_(options.threads, options.stop, std::move(past_deadline)) {}
 
   absl::Status Load(const EngineProblem& problem) override;
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
@@ -49,18 +52,19 @@ class ReferenceEngine final : public Engine {
     Mask vertex;  // V_t, the fixed set included
   };
 
-  absl::Status LoadLayer(const EngineProblem& problem);
-  absl::StatusOr<StepStats> RunSteps(const StepRequest& request);
   absl::Status Evaluate();
   absl::Status TakeStep(StepRule rule);
   // <D, D G> and D G; the product of the line search too.
   absl::StatusOr<Matrix<double>> TimesGram(const Matrix<double>& left) const;
   absl::StatusOr<Matrix<double>> Scores(const Matrix<double>& mask, double& loss) const;
+  // Sets in `mask` what every group selects of its free coordinates that are
+  // eligible: as many as it has capacity for, in the order of `before`.
+  template <typename Eligible, typename Before>
+  absl::Status SelectInGroups(const Eligible& eligible, const Before& before, Mask& mask) const;
   absl::StatusOr<Mask> BestVertex(const Matrix<double>& scores) const;
   absl::StatusOr<double> StepSize(StepRule rule) const;
-  absl::Status CheckStop() const;
   bool Ended(const std::function<bool()>& out_of_time) const {
-    return !CheckStop().ok() || (out_of_time && out_of_time());
+    return context_.stopped() || (out_of_time && out_of_time());
   }
 
   // The groups are consecutive runs of the row-major coordinates, all of one size.
@@ -69,8 +73,7 @@ class ReferenceEngine final : public Engine {
   bool IsFixed(int64_t index) const { return fixed_.Get(index / cols(), index % cols()); }
   int64_t cols() const { return mask_.cols(); }
 
-  Arena arena_;
-  const StopSignal* stop_;
+  const ParallelContext context_;
 
   DType dtype_ = DType::kF32;  // of the given weights
   Matrix<double> weights_;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {
 namespace {
@@ -14,10 +16,13 @@ namespace {
 constexpr double kRankTolerance = 1e-12;
 
 // The columns are taken in the order of their pivots; the factor replaces the
-// lower triangle. Returns the rank.
-int64_t Factorise(Matrix<double>& a, std::vector<int64_t>& order) {
+// lower triangle. Returns the rank; nothing where `stop` ended it.
+std::optional<int64_t> Factorise(Matrix<double>& a, std::vector<int64_t>& order,
+                                 absl::FunctionRef<bool()> stop) {
   const int64_t n = a.rows();
+  std::vector<double> column(static_cast<size_t>(n));  // k, contiguous
   for (int64_t k = 0; k < n; ++k) {
+    if (stop()) return std::nullopt;
     int64_t pivot = k;
     for (int64_t j = k + 1; j < n; ++j) {
       if (a(j, j) > a(pivot, pivot)) pivot = j;
@@ -28,9 +33,9 @@ int64_t Factorise(Matrix<double>& a, std::vector<int64_t>& order) {
     std::swap(order[static_cast<size_t>(k)], order[static_cast<size_t>(pivot)]);
 
     a(k, k) = std::sqrt(a(k, k));
-    for (int64_t i = k + 1; i < n; ++i) a(i, k) /= a(k, k);
+    for (int64_t i = k + 1; i < n; ++i) column[static_cast<size_t>(i)] = a(i, k) /= a(k, k);
     for (int64_t i = k + 1; i < n; ++i) {
-      for (int64_t j = k + 1; j < n; ++j) a(i, j) -= a(i, k) * a(j, k);
+      for (int64_t j = k + 1; j < n; ++j) a(i, j) -= a(i, k) * column[static_cast<size_t>(j)];
     }
   }
   return n;
@@ -53,9 +58,11 @@ double LossOfRow(const Matrix<double>& gram, const double* weights, const float*
   return LossOfRow(gram, pruned);
 }
 
-// The correction of the kept weights of one row.
-std::vector<double> CorrectionOf(const Matrix<double>& gram, const double* weights,
-                                 const Mask& mask, int64_t row, const std::vector<int64_t>& kept) {
+// The correction of the kept weights of one row; nothing where `stop` ended it.
+std::optional<std::vector<double>> CorrectionOf(const Matrix<double>& gram, const double* weights,
+                                                const Mask& mask, int64_t row,
+                                                const std::vector<int64_t>& kept,
+                                                absl::FunctionRef<bool()> stop) {
   const int64_t n = std::ssize(kept);
   Matrix<double> a(n, n);
   std::vector<double> b(kept.size());
@@ -63,15 +70,16 @@ std::vector<double> CorrectionOf(const Matrix<double>& gram, const double* weigh
     const int64_t col = kept[static_cast<size_t>(i)];
     for (int64_t j = 0; j < n; ++j) a(i, j) = gram(col, kept[static_cast<size_t>(j)]);
     for (int64_t j = 0; j < mask.cols(); ++j) {
-      if (!mask.Get(row, j)) b[static_cast<size_t>(i)] += weights[j] * gram(j, col);
+      if (!mask.Get(row, j)) b[static_cast<size_t>(i)] += weights[j] * gram(col, j);
     }
   }
-  return SolveSemidefinite(std::move(a), std::move(b));
+  return SolveSemidefinite(std::move(a), std::move(b), stop);
 }
 
 }  // namespace
 
-std::vector<double> SolveSemidefinite(Matrix<double> a, std::vector<double> b) {
+std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vector<double> b,
+                                                     absl::FunctionRef<bool()> stop) {
   const int64_t n = a.rows();
   // Ones on the diagonal, so that one tolerance fits all; dead columns stay 0.
   std::vector<double> scale(b.size());
@@ -85,7 +93,9 @@ std::vector<double> SolveSemidefinite(Matrix<double> a, std::vector<double> b) {
   }
   std::vector<int64_t> order(b.size());
   std::iota(order.begin(), order.end(), int64_t{0});
-  const int64_t rank = Factorise(a, order);
+  const std::optional<int64_t> factorised = Factorise(a, order, stop);
+  if (!factorised) return std::nullopt;
+  const int64_t rank = *factorised;
 
   std::vector<double> y(static_cast<size_t>(rank));
   for (int64_t i = 0; i < rank; ++i) {
@@ -96,6 +106,7 @@ std::vector<double> SolveSemidefinite(Matrix<double> a, std::vector<double> b) {
   }
   std::vector<double> x(b.size());
   for (int64_t i = rank - 1; i >= 0; --i) {
+    if (stop()) return std::nullopt;
     double& value = y[static_cast<size_t>(i)];
     for (int64_t j = i + 1; j < rank; ++j) value -= a(j, i) * y[static_cast<size_t>(j)];
     value /= a(i, i);
@@ -116,13 +127,16 @@ Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<d
       result(row, col) = static_cast<float>(weights(row, col));
     }
     if (stop()) continue;
-    const std::vector<double> correction = CorrectionOf(gram, weights.row(row), mask, row, kept);
+    const std::optional<std::vector<double>> correction =
+        CorrectionOf(gram, weights.row(row), mask, row, kept, stop);
+    if (!correction) continue;
     std::vector<float> solved(static_cast<size_t>(mask.cols()));
     for (size_t i = 0; i < kept.size(); ++i) {
       const auto col = static_cast<size_t>(kept[i]);
-      solved[col] = RoundedTo(dtype, weights(row, kept[i]) + correction[i]);
+      solved[col] = RoundedTo(dtype, weights(row, kept[i]) + (*correction)[i]);
     }
     const double before = LossOfRow(gram, weights.row(row), result.row(row));
+    if (stop()) continue;
     const double after = LossOfRow(gram, weights.row(row), solved.data());
     if (after < (1 - kRowGuard) * before) std::copy(solved.begin(), solved.end(), result.row(row));
   }

@@ -40,12 +40,9 @@ class Refinement {
       : weights_(weights), gram_(gram), groups_(groups), locked_(locked), mask_(start) {}
 
   RefinedMask Run(absl::FunctionRef<bool()> stop) {
-    for (int64_t row = 0; row < mask_.rows(); ++row) {
-      tolerance_.push_back(ToleranceOf(row));
-      moves_.push_back(MovesOf(row));
-    }
     RefinedMask result;
-    while (!stop()) {
+    bool ended = !Prepare(stop);
+    while (!ended && !stop()) {
       const Exchange best = BestExchange();
       if (!(best.excess < 0)) {
         result.converged = true;
@@ -53,10 +50,12 @@ class Refinement {
       }
       mask_.Set(best.p_row, best.p, false);
       mask_.Set(best.q_row, best.q, true);
-      At(moves_, best.p_row) = MovesOf(best.p_row);
-      At(moves_, best.q_row) = MovesOf(best.q_row);
       ++result.swaps;
       result.loss_change += best.change;
+      At(moves_, best.p_row) = MovesOf(best.p_row, ProductOf(best.p_row));
+      if (best.q_row == best.p_row) continue;
+      ended = stop();
+      if (!ended) At(moves_, best.q_row) = MovesOf(best.q_row, ProductOf(best.q_row));
     }
     result.mask = mask_;
     return result;
@@ -66,6 +65,21 @@ class Refinement {
   template <typename T>
   static T& At(std::vector<T>& values, int64_t index) {
     return values[static_cast<size_t>(index)];
+  }
+  template <typename T>
+  static const T& At(const std::vector<T>& values, int64_t index) {
+    return values[static_cast<size_t>(index)];
+  }
+
+  // The tolerances and moves of all rows; false where `stop` ended it.
+  bool Prepare(absl::FunctionRef<bool()> stop) {
+    for (int64_t row = 0; row < mask_.rows(); ++row) {
+      if (stop()) return false;
+      const std::vector<double> product = ProductOf(row);
+      tolerance_.push_back(ToleranceOf(row, product));
+      moves_.push_back(MovesOf(row, product));
+    }
+    return true;
   }
 
   // E = D G of one row.
@@ -80,8 +94,7 @@ class Refinement {
     return product;
   }
 
-  double ToleranceOf(int64_t row) const {
-    std::vector<double> product = ProductOf(row);
+  double ToleranceOf(int64_t row, const std::vector<double>& product) const {
     double loss = 0;
     double squares = 0;
     for (int64_t col = 0; col < mask_.cols(); ++col) {
@@ -92,8 +105,7 @@ class Refinement {
     return kSwapTolerance * std::max(0.0, loss) + kSwapNoise * squares;
   }
 
-  RowMoves MovesOf(int64_t row) const {
-    std::vector<double> product = ProductOf(row);
+  RowMoves MovesOf(int64_t row, const std::vector<double>& product) const {
     const auto change_of = [&](int64_t col, double sign) {
       const double weight = weights_(row, col);
       return sign * 2 * weight * At(product, col) + weight * weight * gram_(col, col);
@@ -132,8 +144,10 @@ class Refinement {
       if (within.excess < best.excess) best = within;
     }
     if (!groups_.whole_matrix) return best;
+    const int64_t most_useful = MostUseful(/*other_than=*/-1);
+    const int64_t next_useful = MostUseful(/*other_than=*/most_useful);
     for (int64_t p_row = 0; p_row < mask_.rows(); ++p_row) {
-      const int64_t q_row = MostUseful(/*other_than=*/p_row);
+      const int64_t q_row = p_row == most_useful ? next_useful : most_useful;
       if (q_row < 0) continue;
       const Single& out = At(moves_, p_row).out;
       const Single& in = At(moves_, q_row).in;

@@ -10,7 +10,8 @@
 namespace sparsefw {
 
 // gram is symmetric; kept weights of `locked` stay. Ends early, with the mask
-// so far, when `stop` says so; it is asked before every swap.
+// so far, when `stop` says so; it is asked before every row of the start and
+// before every row of a swap.
 //
 // Exchanges between rows have no common term: of all of them the best is that
 // of the cheapest p and the most useful q of two different rows.

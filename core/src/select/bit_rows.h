@@ -10,7 +10,7 @@
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 class BitRows {
  public:
@@ -48,6 +48,6 @@ inline int64_t CountBits(const uint64_t* words, int64_t count) {
   return sum;
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_BIT_ROWS_H_

@@ -2,13 +2,8 @@
 
 #include <algorithm>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 namespace {
-
-template <typename Real>
-inline bool Better(const ScoredColumn<Real>& a, const ScoredColumn<Real>& b) {
-  return a.score != b.score ? a.score > b.score : a.col > b.col;
-}
 
 bool GetBit(const uint64_t* words, int64_t col) { return (words[col >> 6] >> (col & 63)) & 1; }
 void SetBit(uint64_t* words, int64_t col) { words[col >> 6] |= uint64_t{1} << (col & 63); }
@@ -45,7 +40,7 @@ void SelectInSmallGroups(const RowGroups& groups, const Real* scores, uint64_t* 
 template <typename Real>
 void SelectInLargeGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex) {
   std::fill_n(vertex, (groups.cols + 63) / 64, 0);
-  std::vector<ScoredColumn<Real>> positive;
+  std::vector<Candidate<Real>> positive;
   for (int64_t first = 0; first < groups.cols; first += groups.group_cols) {
     positive.clear();
     int64_t free = groups.capacity;
@@ -57,27 +52,26 @@ void SelectInLargeGroups(const RowGroups& groups, const Real* scores, uint64_t* 
       }
     }
     KeepTop(free, positive);
-    for (const ScoredColumn<Real>& selected : positive) SetBit(vertex, selected.col);
+    for (const Candidate<Real>& selected : positive) SetBit(vertex, selected.col);
   }
 }
 
 }  // namespace
 
 template <typename Real>
-Real KeepTop(int64_t count, std::vector<ScoredColumn<Real>>& columns) {
+Real KeepTop(int64_t count, std::vector<Candidate<Real>>& columns) {
   if (count <= 0) columns.clear();
   if (columns.empty()) return 0;
   if (std::ssize(columns) > count) {
-    std::vector<ScoredColumn<Real>> order(columns);
+    std::vector<Candidate<Real>> order(columns);
     const auto last = order.begin() + count - 1;
-    std::nth_element(order.begin(), last, order.end(),
-                     [](const auto& a, const auto& b) { return Better(a, b); });
-    std::erase_if(columns, [&](const ScoredColumn<Real>& column) { return Better(*last, column); });
-    return last->score;
+    std::nth_element(order.begin(), last, order.end(), Better<Real>);
+    std::erase_if(columns, [&](const Candidate<Real>& column) { return Better(*last, column); });
+    return last->key;
   }
   return std::min_element(columns.begin(), columns.end(),
-                          [](const auto& a, const auto& b) { return a.score < b.score; })
-      ->score;
+                          [](const auto& a, const auto& b) { return a.key < b.key; })
+      ->key;
 }
 
 template <typename Real>
@@ -96,9 +90,9 @@ void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* verte
   }
 }
 
-template float KeepTop(int64_t, std::vector<ScoredColumn<float>>&);
-template double KeepTop(int64_t, std::vector<ScoredColumn<double>>&);
+template float KeepTop(int64_t, std::vector<Candidate<float>>&);
+template double KeepTop(int64_t, std::vector<Candidate<double>>&);
 template void SelectInGroups(const RowGroups&, const float*, uint64_t*);
 template void SelectInGroups(const RowGroups&, const double*, uint64_t*);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw

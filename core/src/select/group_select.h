@@ -1,23 +1,42 @@
-// Exact selection inside one row.
+// Exact selection inside one row, or a group of its columns.
 #ifndef SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_
 #define SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
-template <typename Real>
-struct ScoredColumn {
-  Real score;
+// A coordinate of a group and what it is selected by: a key (ordered_key.h) or a
+// score that is not NaN.
+template <typename Key>
+struct Candidate {
+  Key key;
   uint32_t col;
 };
 
-// Keeps the `count` best of `columns` (all, if there are fewer), in ascending
-// order of columns: by score, of equal scores the higher column. Returns the
-// least score kept, 0 when none is. `columns` comes in ascending order.
+// The order of every selection: the higher key; of equal keys the higher column.
+template <typename Key>
+bool Better(const Candidate<Key>& a, const Candidate<Key>& b) {
+  return a.key != b.key ? a.key > b.key : a.col > b.col;
+}
+
+// Drops all but the `count` best; those that are left are in no order.
+template <typename Key>
+void SelectBest(int64_t count, std::vector<Candidate<Key>>& candidates) {
+  if (count >= std::ssize(candidates)) return;
+  if (count > 0) {
+    std::nth_element(candidates.begin(), candidates.begin() + count - 1, candidates.end(),
+                     Better<Key>);
+  }
+  candidates.resize(static_cast<size_t>(count > 0 ? count : 0));
+}
+
+// The same of scores, in ascending order of columns, in which `columns` comes.
+// Returns the least score kept, 0 when none is.
 template <typename Real>
-Real KeepTop(int64_t count, std::vector<ScoredColumn<Real>>& columns);
+Real KeepTop(int64_t count, std::vector<Candidate<Real>>& columns);
 
 struct RowGroups {
   int64_t cols = 0;
@@ -31,6 +50,6 @@ struct RowGroups {
 template <typename Real>
 void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex);
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_

@@ -4,7 +4,9 @@
 #define SPARSEFW_CORE_SRC_SELECT_SELECTION_H_
 
 #include <cstdint>
+#include <vector>
 
+#include "core/src/select/group_select.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
@@ -15,13 +17,26 @@ namespace sparsefw {
 // run of group_cols columns of every row.
 //
 // Shapes:  scores [rows, cols] F32, no NaN; candidates, kept [rows, cols]; kept all zero
-// Threads: parallel in the calling thread's arena; the result does not depend
-//          on their number.
-// Cost:    O(rows*cols): four reads of the scores by radix selection for the
-//          matrix; nth_element in every group.
+// Threads: as ParallelFor; the result does not depend on their number.
+// Cost:    O(rows*cols): five reads of the scores for the matrix, one for groups
 void KeepTopOfMatrix(ConstMatrixView scores, const Mask* candidates, int64_t count, Mask& kept);
 void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t group_cols,
                      int64_t count, Mask& kept);
+
+// What is left: sets marks[i] to 1 for the `count` lowest of scores[0 .. size), of
+// equal scores the lower index, and to 0 for the others. `scratch` is the
+// caller's, so that a loop allocates once.
+void MarkLowest(const double* scores, int64_t size, int64_t count,
+                std::vector<Candidate<uint64_t>>& scratch, uint8_t* marks);
+
+// The same over the first `width` columns of a matrix, of equal scores the lower
+// row-major index.
+//
+// Shapes:  scores [rows, >= width]; marks [rows, >= width]
+// Threads: as ParallelFor
+// Cost:    O(rows*width): eight reads
+void MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
+                        Matrix<uint8_t>& marks);
 
 }  // namespace sparsefw
 

@@ -9,22 +9,14 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mutex.h"
-#include "sparsefw/status_macros.h"
 
-namespace sparsefw::cpu {
-
-// Maps floats to integers of the same order; -0 and 0 are one.
-inline uint32_t OrderedBits(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value + 0.0F);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
+namespace sparsefw {
 
 struct TopSelectArgs {
   RowBlocks blocks;
@@ -34,19 +26,21 @@ struct TopSelectArgs {
 
 // visit(row, sink) calls sink(col, key) for every eligible coordinate of the
 // row, in ascending order of columns, the same ones every time.
-// take(row, col, key) is called once for each of the `count` largest, or for
-// all if there are fewer; rows concurrently.
+// take(row, col) is called once for each of the `count` largest, or for all if
+// there are fewer; rows concurrently.
 template <typename Visit, typename Take>
 class TopSelection {
  public:
-  TopSelection(const TopSelectArgs& args, Workers& workers, const Visit& visit, const Take& take)
-      : args_(args), workers_(workers), visit_(visit), take_(take) {}
+  TopSelection(const TopSelectArgs& args, const Visit& visit, const Take& take)
+      : args_(args), visit_(visit), take_(take) {}
 
-  absl::Status Run() {
-    if (args_.count <= 0) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(FindThreshold());
-    SPARSEFW_RETURN_IF_ERROR(ShareTies());
-    return TakeAll();
+  // Returns the least key taken where there are `count`, else nothing.
+  std::optional<uint64_t> Run() {
+    if (args_.count <= 0) return std::nullopt;
+    FindThreshold();
+    ShareTies();
+    TakeAll();
+    return ties_ == 0 ? std::optional(threshold_) : std::nullopt;
   }
 
  private:
@@ -54,27 +48,31 @@ class TopSelection {
   static constexpr size_t kDigits = size_t{1} << kDigitBits;
   using Histogram = std::array<int64_t, kDigits>;
 
+  template <typename Body>
+  void ForEachBlock(const Body& body) const {
+    ParallelFor(args_.blocks.count(), 1, [&](int64_t block, int64_t) { body(block); });
+  }
+
   // After it `threshold_` is the count-th largest key and `ties_` how many of
-  // the keys equal to it are taken; 0 and all where there are fewer.
-  absl::Status FindThreshold() {
+  // the keys equal to it are taken; 0 and more than there are where there are fewer.
+  void FindThreshold() {
     int shift = (args_.key_bits + kDigitBits - 1) / kDigitBits * kDigitBits;
     ties_ = args_.count;
     uint64_t prefix = 0;
     while (shift > 0) {
       shift -= kDigitBits;
-      Histogram histogram{};
-      SPARSEFW_RETURN_IF_ERROR(CountDigits(shift, prefix, histogram));
+      const Histogram histogram = CountDigits(shift, prefix);
       size_t digit = kDigits - 1;
       while (digit > 0 && histogram[digit] < ties_) ties_ -= histogram[digit--];
       prefix = (prefix << kDigitBits) | digit;
     }
     threshold_ = prefix;
-    return absl::OkStatus();
   }
 
-  absl::Status CountDigits(int shift, uint64_t prefix, Histogram& histogram) {
+  Histogram CountDigits(int shift, uint64_t prefix) const {
     Mutex mutex;
-    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+    Histogram histogram{};
+    ForEachBlock([&](int64_t block) {
       Histogram local{};
       for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
         visit_(row, [&](int64_t, uint64_t key) {
@@ -85,46 +83,46 @@ class TopSelection {
       const MutexLock lock(mutex);
       for (size_t digit = 0; digit < kDigits; ++digit) histogram[digit] += local[digit];
     });
+    return histogram;
   }
 
   static uint64_t Higher(uint64_t digits) { return digits >> kDigitBits; }
 
-  // How many of its own ties each block takes: the last blocks first.
-  absl::Status ShareTies() {
+  // How many of its own ties each block takes: the last blocks first. What is
+  // left in `ties_` could not be had.
+  void ShareTies() {
     ties_of_block_.assign(static_cast<size_t>(args_.blocks.count()), 0);
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+    ForEachBlock([&](int64_t block) {
       int64_t ties = 0;
       for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
         visit_(row, [&](int64_t, uint64_t key) { ties += key == threshold_ ? 1 : 0; });
       }
       ties_of_block_[static_cast<size_t>(block)] = ties;
-    }));
+    });
     for (auto ties = ties_of_block_.rbegin(); ties != ties_of_block_.rend(); ++ties) {
       *ties = std::min(*ties, ties_);
       ties_ -= *ties;
     }
-    return absl::OkStatus();
   }
 
-  absl::Status TakeAll() {
-    return workers_.ForEach(args_.blocks.count(), [&](int64_t block) {
+  void TakeAll() const {
+    ForEachBlock([&](int64_t block) {
       std::vector<int64_t> tied;
       int64_t ties_left = ties_of_block_[static_cast<size_t>(block)];
       for (int64_t row = args_.blocks.end(block) - 1; row >= args_.blocks.begin(block); --row) {
         tied.clear();
         visit_(row, [&](int64_t col, uint64_t key) {
-          if (key > threshold_) take_(row, col, key);
+          if (key > threshold_) take_(row, col);
           if (key == threshold_) tied.push_back(col);
         });
         for (; !tied.empty() && ties_left > 0; --ties_left, tied.pop_back()) {
-          take_(row, tied.back(), threshold_);
+          take_(row, tied.back());
         }
       }
     });
   }
 
   const TopSelectArgs args_;
-  Workers& workers_;
   const Visit& visit_;
   const Take& take_;
   uint64_t threshold_ = 0;
@@ -132,12 +130,13 @@ class TopSelection {
   std::vector<int64_t> ties_of_block_;
 };
 
+// Threads: as ParallelFor; the result does not depend on their number.
+// Cost:    two visits, and one for every 11 bits of the keys.
 template <typename Visit, typename Take>
-absl::Status TakeTop(const TopSelectArgs& args, Workers& workers, const Visit& visit,
-                     const Take& take) {
-  return TopSelection<Visit, Take>(args, workers, visit, take).Run();
+std::optional<uint64_t> TakeTop(const TopSelectArgs& args, const Visit& visit, const Take& take) {
+  return TopSelection<Visit, Take>(args, visit, take).Run();
 }
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_

@@ -41,7 +41,7 @@ bool Keeps(const Mask& mask, const Mask& fixed) {
 }  // namespace
 
 bool SolveRun::TimeForLosses(int count) const {
-  return context_.now() + count * context_.work.loss_time < context_.options.deadline;
+  return context_.now() + count * context_.cache.loss_time < context_.options.deadline;
 }
 
 // False, and why in stop_cause, where the stage would not be ready in time.

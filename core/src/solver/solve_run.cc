@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "absl/strings/str_format.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -28,6 +29,33 @@ std::vector<double> DiagonalOf(ConstMatrixView gram) {
                     &diagonal[static_cast<size_t>(i)]);
   }
   return diagonal;
+}
+
+// The loss of pruning everything if the inputs were uncorrelated: sum W_ij^2 G_jj.
+double UncorrelatedLoss(const Problem& problem) {
+  const std::vector<double> diagonal = DiagonalOf(problem.gram);
+  std::vector<double> row(diagonal.size());
+  double sum = 0;
+  for (int64_t i = 0; i < problem.weights.rows(); ++i) {
+    ConvertToDouble(problem.weights.row_bytes(i), problem.weights.dtype(), problem.weights.cols(),
+                    row.data());
+    for (size_t j = 0; j < row.size(); ++j) sum += row[j] * row[j] * diagonal[j];
+  }
+  return sum;
+}
+
+// A true loss is at least 0. What rounding of G leaves below it is small beside
+// the uncorrelated loss: 2^-8 of it is the error of a G made in bfloat16.
+absl::Status CheckNotNegative(double loss, const Problem& problem) {
+  if (!(loss < 0)) return absl::OkStatus();
+  const double rounding = UncorrelatedLoss(problem) / 256;
+  if (loss >= -rounding) return absl::OkStatus();
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "gram must be positive semi-definite, so that no loss is below 0; got the loss %g, "
+          "beyond the rounding of %g",
+          loss, rounding)),
+      "GRAM_NOT_POSITIVE_DEFINITE");
 }
 
 absl::Status CancelledWithoutMask() {
@@ -53,14 +81,12 @@ absl::StatusOr<SolveResult> SolveRun::Run() {
 
 absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
-  const Arena arena(context_.options.threads);
-  absl::Status status;
-  const bool finished = arena.Execute(context_.stop, [&] {
-    status = ValidateProblem(context_.problem);
-    if (status.ok()) status = CheckLimits();
-    if (status.ok()) status = ChooseWarmStart();
+  const ParallelContext parallel(context_.options.threads, context_.stop);
+  const absl::Status status = parallel.Run([&] {
+    SPARSEFW_RETURN_IF_ERROR(ValidateProblem(context_.problem));
+    SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+    return ChooseWarmStart();
   });
-  if (!finished) return CancelledWithoutMask();
   SPARSEFW_RETURN_IF_ERROR(status);
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(LoadEngine());
@@ -98,14 +124,14 @@ absl::Status SolveRun::ChooseWarmStart() {
 }
 
 absl::Status SolveRun::LoadEngine() {
-  LayerWork& work = context_.work;
-  if (work.engine == nullptr) {
+  LayerCache& cache = context_.cache;
+  if (cache.engine == nullptr) {
     const EngineOptions options = {.threads = context_.options.threads,
                                    .stop = context_.stop,
                                    .product_precision = context_.options.product_precision};
-    SPARSEFW_ASSIGN_OR_RETURN(work.engine, context_.backend.CreateEngine(options));
+    SPARSEFW_ASSIGN_OR_RETURN(cache.engine, context_.backend.CreateEngine(options));
   }
-  engine_ = work.engine.get();
+  engine_ = cache.engine.get();
   const Problem& problem = context_.problem;
   SPARSEFW_RETURN_IF_ERROR(engine_->Load({.weights = problem.weights,
                                           .gram = problem.gram,
@@ -113,18 +139,18 @@ absl::Status SolveRun::LoadEngine() {
                                           .saliency = saliency_,
                                           .warm = &warm_,
                                           .fixed = &fixed_,
-                                          .shared = work.shared,
+                                          .reused = cache.reused,
                                           .device_gram = problem.device_gram}));
   return CheckLimits();
 }
 
 // The warm start is the first mask there is.
 absl::Status SolveRun::EvaluateStart() {
-  LayerWork& work = context_.work;
-  if (!work.full_loss) {
-    SPARSEFW_ASSIGN_OR_RETURN(work.full_loss, TimedLoss(Mask(warm_.rows(), warm_.cols())));
+  LayerCache& cache = context_.cache;
+  if (!cache.full_loss) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.full_loss, TimedLoss(Mask(warm_.rows(), warm_.cols())));
   }
-  result_.full_loss = *work.full_loss;
+  result_.full_loss = *cache.full_loss;
   if (!std::isfinite(result_.full_loss)) {
     return WithReason(
         absl::InvalidArgumentError("the loss of pruning everything overflows float64; "
@@ -132,11 +158,11 @@ absl::Status SolveRun::EvaluateStart() {
         "NON_FINITE");
   }
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
-  if (work.warm != warm_) {
-    SPARSEFW_ASSIGN_OR_RETURN(work.warm_loss, TimedLoss(warm_));
-    work.warm = warm_;
+  if (cache.warm != warm_) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.warm_loss, TimedLoss(warm_));
+    cache.warm = warm_;
   }
-  result_.warm_start_loss = work.warm_loss;
+  result_.warm_start_loss = cache.warm_loss;
   result_.mask = warm_;
   result_.final_loss = result_.warm_start_loss;
   result_.rounded_loss = result_.warm_start_loss;
@@ -225,7 +251,7 @@ int64_t SolveRun::BatchSize() const {
   if (stats_.iteration == 0) return 1;
   if (step_time_ <= absl::ZeroDuration()) return limit;
   const absl::Duration left =
-      context_.options.deadline - context_.now() - context_.work.loss_time - round_time_;
+      context_.options.deadline - context_.now() - context_.cache.loss_time - round_time_;
   const double by_time = absl::FDivDuration(left / 2, step_time_);  // may be infinite
   return by_time >= static_cast<double>(limit)
              ? limit
@@ -234,7 +260,7 @@ int64_t SolveRun::BatchSize() const {
 
 // True when one more step would leave too little time for a rounding and a loss.
 bool SolveRun::DeadlineNear() const {
-  return context_.now() + step_time_ + round_time_ + context_.work.loss_time >=
+  return context_.now() + step_time_ + round_time_ + context_.cache.loss_time >=
          context_.options.deadline;
 }
 
@@ -265,6 +291,7 @@ void SolveRun::Notify() const {
                                .threshold_residual = threshold_residual_,
                                .rounded_loss = result_.rounded_loss,
                                .best_loss = result_.final_loss,
+                               .warm_start_loss = result_.warm_start_loss,
                                .lower_bound = Certificate(result_.final_loss),
                                .swaps = result_.swaps,
                                .elapsed = context_.now() - start_});
@@ -279,7 +306,7 @@ absl::StatusOr<double> SolveRun::LossOf(const Mask& mask) {
 absl::StatusOr<double> SolveRun::TimedLoss(const Mask& mask) {
   const absl::Time begin = context_.now();
   SPARSEFW_ASSIGN_OR_RETURN(const double loss, engine_->Loss(mask));
-  context_.work.loss_time = std::max(context_.work.loss_time, context_.now() - begin);
+  context_.cache.loss_time = std::max(context_.cache.loss_time, context_.now() - begin);
   return loss;
 }
 
@@ -297,7 +324,12 @@ double SolveRun::Certificate(double loss) const {
   return bound <= loss + rounding ? std::max(0.0, loss) : 0;
 }
 
-SolveResult SolveRun::Finish() {
+absl::StatusOr<SolveResult> SolveRun::Finish() {
+  for (double* loss : {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss,
+                       &result_.final_loss, &result_.reconstructed_loss}) {
+    SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
+    *loss = std::max(*loss, 0.0);
+  }
   result_.kept_count = result_.mask.CountKept();
   result_.iterations = stats_.iteration;
   if (!one_shot()) {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/src/solver/layer_work.h"
+#include "core/src/solver/layer_cache.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
@@ -19,7 +19,7 @@ struct SolveContext {
   const Problem& problem;
   const SolveOptions& options;
   const Backend& backend;
-  LayerWork& work;  // of this W and G
+  LayerCache& cache;  // of this W and G
   SolveObserver* observer = nullptr;
   const StopSignal* stop = nullptr;
   std::function<absl::Time()> now;
@@ -68,7 +68,7 @@ class SolveRun {
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
   bool TimeForLosses(int count) const;
   bool TimeToBegin(int losses);
-  SolveResult Finish();
+  absl::StatusOr<SolveResult> Finish();
 
   const SolveContext context_;
   const absl::Time start_;

@@ -1,8 +1,9 @@
 // SparseGPT as a method of Solve.
 #include <utility>
 
-#include "core/src/linalg/weights_loss.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/linalg/mask_loss.h"
+#include "core/src/linalg/scaled_layer.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/solve_run.h"
 #include "core/src/sparsegpt/sparsegpt.h"
 #include "sparsefw/status_macros.h"
@@ -14,8 +15,8 @@ absl::Status SolveRun::RunSparseGpt() {
   const Problem& problem = context_.problem;
   const SolveOptions& options = context_.options;
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
-  cpu::Workers limited(options.threads, context_.stop,
-                       [this] { return context_.now() >= context_.options.deadline; });
+  const ParallelContext limited(options.threads, context_.stop,
+                                [this] { return context_.now() >= context_.options.deadline; });
   absl::StatusOr<sparsegpt::PrunedLayer> pruned =
       sparsegpt::Prune(problem, options.sparsegpt, limited);
   // Which of the two it was.
@@ -29,10 +30,12 @@ absl::Status SolveRun::RunSparseGpt() {
   result_.rounded_loss = result_.final_loss;
   result_.relaxed_loss = result_.final_loss;
   // There is a result now: its last loss is not cut short by the deadline.
-  cpu::Workers workers(options.threads, context_.stop);
+  const ParallelContext parallel(options.threads, context_.stop);
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
+                            ChooseScale(problem.weights, problem.gram, parallel));
   SPARSEFW_ASSIGN_OR_RETURN(
       result_.reconstructed_loss,
-      WeightsLoss(problem.weights, result_.weights.view(), problem.gram, workers));
+      LossOfWeights(problem.weights, problem.gram, result_.weights, scale, parallel));
   return absl::OkStatus();
 }
 

@@ -13,11 +13,11 @@ namespace sparsefw {
 absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
                                   const Backend& backend, SolveObserver* observer,
                                   const StopSignal* stop) {
-  LayerWork work;
+  LayerCache cache;
   return RunSolve({.problem = problem,
                    .options = options,
                    .backend = backend,
-                   .work = work,
+                   .cache = cache,
                    .observer = observer,
                    .stop = stop,
                    .now = absl::Now});

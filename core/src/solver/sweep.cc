@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "core/src/solver/layer_work.h"
+#include "core/src/solver/layer_cache.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -33,8 +33,8 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
     return WithReason(absl::InvalidArgumentError("a sweep must have at least 1 point; got 0"),
                       "OPTION_INVALID");
   }
-  LayerWork work;
-  work.shared = points.size() > 1;
+  LayerCache cache;
+  cache.reused = points.size() > 1;
   for (size_t index = 0; index < points.size(); ++index) {
     Problem problem = layer;
     problem.pattern = points[index].pattern;
@@ -45,12 +45,12 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
     absl::StatusOr<SolveResult> result = RunSolve({.problem = problem,
                                                    .options = options,
                                                    .backend = backend,
-                                                   .work = work,
+                                                   .cache = cache,
                                                    .observer = &point_observer,
                                                    .stop = stop,
                                                    .now = absl::Now});
     // An engine that failed on the way is in no defined state.
-    if (!result.ok()) work.engine.reset();
+    if (!result.ok()) cache.engine.reset();
     SPARSEFW_RETURN_IF_ERROR(observer.OnResult(index, std::move(result)));
   }
   return absl::OkStatus();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/src/linalg/blas.h"
 #include "core/src/linalg/finite.h"
-#include "core/src/linalg/striped_gemm.h"
-#include "core/src/select/lowest_scores.h"
+#include "core/src/select/selection.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
@@ -21,7 +21,7 @@ int64_t PrunedOf(int64_t size, double sparsity) {
 struct ColumnSweep::RowScratch {
   explicit RowScratch(int64_t block) : scores(static_cast<size_t>(block)) {}
   std::vector<double> scores;
-  std::vector<int64_t> order;
+  std::vector<Candidate<uint64_t>> candidates;
 };
 
 int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols) {
@@ -31,11 +31,11 @@ int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols) {
 }
 
 ColumnSweep::ColumnSweep(const SweepLayer& layer, const Pattern& pattern, int64_t block,
-                         cpu::Workers& workers)
+                         const ParallelContext& context)
     : layer_(layer),
       pattern_(pattern),
       block_(BlockColumns(pattern, block, layer.cols)),
-      workers_(workers),
+      context_(context),
       factor_(block_, block_),
       errors_(layer.rows, block_),
       pruned_(layer.rows, block_) {
@@ -54,8 +54,8 @@ absl::Status ColumnSweep::PruneBlock(Block block, Mask& mask) {
   if (pattern_.kind == Pattern::Kind::kUnstructured) {
     SPARSEFW_RETURN_IF_ERROR(ChooseInMatrix(block));
   }
-  const cpu::RowBlocks rows{layer_.rows, std::max<int64_t>(1, RowGrain(block.width()) / 16)};
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(rows.count(), [&](int64_t index) {
+  const RowBlocks rows{layer_.rows, std::max<int64_t>(1, RowGrain(block.width()) / 16)};
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(rows.count(), [&](int64_t index) {
     RowScratch scratch(block_);
     for (int64_t row = rows.begin(index); row < rows.end(index); ++row) {
       PruneRow(block, row, scratch, mask);
@@ -73,8 +73,8 @@ void ColumnSweep::CopyFactor(Block block) {
 }
 
 absl::Status ColumnSweep::ChooseInMatrix(Block block) {
-  const cpu::RowBlocks rows{layer_.rows, RowGrain(block.width())};
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(rows.count(), [&](int64_t index) {
+  const RowBlocks rows{layer_.rows, RowGrain(block.width())};
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(rows.count(), [&](int64_t index) {
     for (int64_t row = rows.begin(index); row < rows.end(index); ++row) {
       const double* weights = layer_.weights.row(row) + block.begin;
       for (int64_t j = 0; j < block.width(); ++j) {
@@ -84,7 +84,10 @@ absl::Status ColumnSweep::ChooseInMatrix(Block block) {
   }));
   const int64_t count = PrunedOf(layer_.rows * block.end, pattern_.sparsity) -
                         PrunedOf(layer_.rows * block.begin, pattern_.sparsity);
-  return MarkLowestOfMatrix(scores_, block.width(), count, workers_, pruned_);
+  return context_.Run([&] {
+    MarkLowestOfMatrix(scores_, block.width(), count, pruned_);
+    return absl::OkStatus();
+  });
 }
 
 // Chooses `count` of the columns [first, first + size) of the block.
@@ -94,7 +97,7 @@ void ColumnSweep::ChooseInRow(Block block, int64_t row, int64_t first, int64_t s
   for (int64_t j = 0; j < size; ++j) {
     scratch.scores[static_cast<size_t>(j)] = std::fabs(weights[j]) / factor_(first + j, first + j);
   }
-  MarkLowest(scratch.scores.data(), size, count, scratch.order, pruned_.row(row) + first);
+  MarkLowest(scratch.scores.data(), size, count, scratch.candidates, pruned_.row(row) + first);
 }
 
 void ColumnSweep::PruneRow(Block block, int64_t row, RowScratch& scratch, Mask& mask) {
@@ -124,17 +127,17 @@ void ColumnSweep::PruneRow(Block block, int64_t row, RowScratch& scratch, Mask& 
 }
 
 absl::Status ColumnSweep::UpdateLaterColumns(Block block) {
-  return StripedGemm({.rows = layer_.rows,
-                      .cols = layer_.cols - block.end,
-                      .depth = block.width(),
-                      .a = errors_.data(),
-                      .a_stride = block_,
-                      .b = layer_.factor.row(block.begin) + block.end,
-                      .b_stride = layer_.factor.cols(),
-                      .c = layer_.weights.data() + block.end,
-                      .c_stride = layer_.weights.cols(),
-                      .accumulate = true},
-                     workers_);
+  return Gemm({.rows = layer_.rows,
+               .cols = layer_.cols - block.end,
+               .depth = block.width(),
+               .a = errors_.data(),
+               .a_stride = block_,
+               .b = layer_.factor.row(block.begin) + block.end,
+               .b_stride = layer_.factor.cols(),
+               .c = layer_.weights.data() + block.end,
+               .c_stride = layer_.weights.cols(),
+               .accumulate = true},
+              context_);
 }
 
 }  // namespace sparsefw::sparsegpt

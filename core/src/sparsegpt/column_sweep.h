@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
@@ -28,7 +28,7 @@ class ColumnSweep {
  public:
   // Memory: 9 bytes for every weight of a block, 8 more when unstructured.
   ColumnSweep(const SweepLayer& layer, const Pattern& pattern, int64_t block,
-              cpu::Workers& workers);
+              const ParallelContext& context);
 
   // Prunes layer.weights; sets the bits of `mask` [rows, cols], all zero, that
   // are kept.
@@ -56,7 +56,7 @@ class ColumnSweep {
   const SweepLayer layer_;
   const Pattern pattern_;
   const int64_t block_;  // columns of a block, whole groups
-  cpu::Workers& workers_;
+  const ParallelContext& context_;
   Matrix<double> factor_;   // [block, block]: U of the block
   Matrix<double> errors_;   // [rows, block]: minus the errors
   Matrix<uint8_t> pruned_;  // [rows, block]

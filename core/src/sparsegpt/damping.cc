@@ -49,11 +49,11 @@ absl::Status NotPositiveDefinite(double damping, const FailedPivot& failed) {
 }  // namespace
 
 absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size, double damping,
-                                             cpu::Workers& workers) {
+                                             const ParallelContext& context) {
   DampedFactor result{.damping = damping, .dead_columns = DeadColumns(gram, size)};
   const double mean = MeanDiagonal(gram, size, size - std::ssize(result.dead_columns));
   for (const int64_t column : result.dead_columns) gram(column, column) = mean;
-  InverseFactor factor(gram, size, workers);
+  InverseFactor factor(gram, size, context);
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(const std::optional<FailedPivot> failed,
                               factor.Factorize(result.damping * mean));

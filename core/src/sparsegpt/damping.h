@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {
@@ -27,7 +27,7 @@ struct DampedFactor {
 // Errors:  Cancelled
 //          InvalidArgument  no damping up to 1 is enough (GRAM_NOT_POSITIVE_DEFINITE)
 absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size, double damping,
-                                             cpu::Workers& workers);
+                                             const ParallelContext& context);
 
 }  // namespace sparsefw::sparsegpt
 

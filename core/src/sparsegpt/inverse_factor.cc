@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/src/linalg/striped_gemm.h"
+#include "core/src/linalg/blas.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
@@ -15,10 +15,10 @@ constexpr int64_t kTile = 128;
 
 }  // namespace
 
-InverseFactor::InverseFactor(Matrix<double>& h, int64_t size, cpu::Workers& workers)
+InverseFactor::InverseFactor(Matrix<double>& h, int64_t size, const ParallelContext& context)
     : h_(h),
       size_(size),
-      workers_(workers),
+      context_(context),
       diagonal_(size, kTile),
       inverses_(size, kTile),
       panel_(size, kTile),
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<FailedPivot>> InverseFactor::Factorize(double added
 
 // The upper triangle of H + added * I, from the tiles below the diagonal.
 absl::Status InverseFactor::Restore(double added) {
-  return workers_.ForEach(tiles(), [&](int64_t index) {
+  return context_.ForEach(tiles(), [&](int64_t index) {
     const Tile tile = TileAt(index);
     for (int64_t row = tile.begin; row < tile.end; ++row) {
       std::copy_n(diagonal_.row(row), tile.size(), At(row, tile.begin));
@@ -116,34 +116,34 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
   for (int64_t i = 0; i < tile.size(); ++i) {
     for (int64_t j = 0; j < tile.size(); ++j) small_(j, i) = inverses_(tile.begin + i, j);
   }
-  SPARSEFW_RETURN_IF_ERROR(StripedGemm({.rows = tile.begin,
-                                        .cols = tile.size(),
-                                        .depth = tile.size(),
-                                        .a = At(0, tile.begin),
-                                        .a_stride = h_.cols(),
-                                        .b = small_.data(),
-                                        .b_stride = kTile,
-                                        .c = panel_.data(),
-                                        .c_stride = kTile},
-                                       workers_));
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(index, [&](int64_t above) {
+  SPARSEFW_RETURN_IF_ERROR(Gemm({.rows = tile.begin,
+                                 .cols = tile.size(),
+                                 .depth = tile.size(),
+                                 .a = At(0, tile.begin),
+                                 .a_stride = h_.cols(),
+                                 .b = small_.data(),
+                                 .b_stride = kTile,
+                                 .c = panel_.data(),
+                                 .c_stride = kTile},
+                                context_));
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(index, [&](int64_t above) {
     for (int64_t row = TileAt(above).begin; row < TileAt(above).end; ++row) {
       std::copy_n(panel_.row(row), tile.size(), At(row, tile.begin));
       for (int64_t col = 0; col < tile.size(); ++col) transposed_(col, row) = -panel_(row, col);
     }
   }));
-  return workers_.ForEach(index, [&](int64_t above) {
+  return context_.ForEach(index, [&](int64_t above) {
     const Tile rows = TileAt(above);
-    (void)GemmF64({.rows = rows.size(),
-                   .cols = tile.begin - rows.begin,
-                   .depth = tile.size(),
-                   .a = panel_.row(rows.begin),
-                   .a_stride = kTile,
-                   .b = transposed_.data() + rows.begin,
-                   .b_stride = size_,
-                   .c = At(rows.begin, rows.begin),
-                   .c_stride = h_.cols(),
-                   .accumulate = true});
+    GemmF64({.rows = rows.size(),
+             .cols = tile.begin - rows.begin,
+             .depth = tile.size(),
+             .a = panel_.row(rows.begin),
+             .a_stride = kTile,
+             .b = transposed_.data() + rows.begin,
+             .b_stride = size_,
+             .c = At(rows.begin, rows.begin),
+             .c_stride = h_.cols(),
+             .accumulate = true});
   });
 }
 
@@ -151,33 +151,33 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
 // U_ij = -(sum over i <= k < j of U_ik R_kj) U_jj, tile by tile.
 absl::Status InverseFactor::InvertColumns(int64_t index) {
   const Tile tile = TileAt(index);
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(index, [&](int64_t above) {
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(index, [&](int64_t above) {
     const Tile rows = TileAt(above);
-    (void)GemmF64({.rows = rows.size(),
-                   .cols = tile.size(),
-                   .depth = tile.begin - rows.begin,
-                   .a = At(rows.begin, rows.begin),
-                   .a_stride = h_.cols(),
-                   .b = At(rows.begin, tile.begin),
-                   .b_stride = h_.cols(),
-                   .c = panel_.row(rows.begin),
-                   .c_stride = kTile});
+    GemmF64({.rows = rows.size(),
+             .cols = tile.size(),
+             .depth = tile.begin - rows.begin,
+             .a = At(rows.begin, rows.begin),
+             .a_stride = h_.cols(),
+             .b = At(rows.begin, tile.begin),
+             .b_stride = h_.cols(),
+             .c = panel_.row(rows.begin),
+             .c_stride = kTile});
   }));
   for (int64_t i = 0; i < tile.size(); ++i) {
     const double* inverse = inverses_.row(tile.begin + i);
     std::transform(inverse, inverse + tile.size(), small_.row(i), std::negate<>());
     std::copy_n(inverse, tile.size(), At(tile.begin + i, tile.begin));
   }
-  return StripedGemm({.rows = tile.begin,
-                      .cols = tile.size(),
-                      .depth = tile.size(),
-                      .a = panel_.data(),
-                      .a_stride = kTile,
-                      .b = small_.data(),
-                      .b_stride = kTile,
-                      .c = At(0, tile.begin),
-                      .c_stride = h_.cols()},
-                     workers_);
+  return Gemm({.rows = tile.begin,
+               .cols = tile.size(),
+               .depth = tile.size(),
+               .a = panel_.data(),
+               .a_stride = kTile,
+               .b = small_.data(),
+               .b_stride = kTile,
+               .c = At(0, tile.begin),
+               .c_stride = h_.cols()},
+              context_);
 }
 
 }  // namespace sparsefw::sparsegpt

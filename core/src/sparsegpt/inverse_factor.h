@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {
@@ -31,7 +31,7 @@ class InverseFactor {
   // Shapes:  h [size, stride], stride >= size, symmetric; outlives this object,
   //          which from now on writes to it
   // Memory:  4 * 128 * size doubles
-  InverseFactor(Matrix<double>& h, int64_t size, cpu::Workers& workers);
+  InverseFactor(Matrix<double>& h, int64_t size, const ParallelContext& context);
 
   // Factorises H + added * I and puts U in the upper triangle of h; what is
   // below the diagonal means nothing. Returns the pivot that was not positive,
@@ -61,7 +61,7 @@ class InverseFactor {
 
   Matrix<double>& h_;
   const int64_t size_;
-  cpu::Workers& workers_;
+  const ParallelContext& context_;
   Matrix<double> diagonal_;    // [size, 128]: the diagonal tiles of H
   Matrix<double> inverses_;    // [size, 128]: those of U
   Matrix<double> panel_;       // [size, 128]: one column of tiles

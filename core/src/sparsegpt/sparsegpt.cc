@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/scaled_layer.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"
@@ -18,22 +18,13 @@ namespace sparsefw {
 namespace sparsegpt {
 namespace {
 
-using Layer = cpu::ScaledLayer<double>;
+using Layer = ScaledLayer<double>;
 
-// Infinite where the value does not fit.
-float RoundedTo(DType dtype, double value) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (std::fabs(value) > std::numeric_limits<float>::max()) return kInfinity;
-  const auto narrow = static_cast<float>(value);
-  if (dtype == DType::kF16) return ToFloat(ToHalf(narrow));
-  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(narrow));
-  return narrow;
-}
-
-absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer, cpu::Workers& workers) {
+absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
+                         const ParallelContext& context) {
   if (columns.empty()) return absl::OkStatus();
-  const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
-  return workers.ForEach(blocks.count(), [&](int64_t block) {
+  const RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
+  return context.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       for (const int64_t column : columns) layer.weights(row, column) = 0;
     }
@@ -42,10 +33,10 @@ absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer, cpu:
 
 // In the units and values of the given dtype.
 absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale, DType dtype,
-                                         cpu::Workers& workers) {
+                                         const ParallelContext& context) {
   Matrix<float> result(layer.rows, layer.cols);
-  const cpu::RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
-  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+  const RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
+  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       for (int64_t col = 0; col < layer.cols; ++col) {
         const double value = std::ldexp(layer.weights(row, col), -scale.weights_exponent);
@@ -65,21 +56,20 @@ absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale,
 }  // namespace
 
 absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
-                                  cpu::Workers& workers) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
-                            cpu::ChooseScale(problem.weights, problem.gram, workers));
+                                  const ParallelContext& context) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(problem.weights, problem.gram, context));
   SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
-                            cpu::LoadScaled<double>(problem.weights, problem.gram, scale, workers));
+                            LoadScaled<double>(problem.weights, problem.gram, scale, context));
   SPARSEFW_ASSIGN_OR_RETURN(const DampedFactor factor,
-                            FactorizeDamped(layer.gram, layer.cols, options.damping, workers));
-  SPARSEFW_RETURN_IF_ERROR(ZeroColumns(factor.dead_columns, layer, workers));
+                            FactorizeDamped(layer.gram, layer.cols, options.damping, context));
+  SPARSEFW_RETURN_IF_ERROR(ZeroColumns(factor.dead_columns, layer, context));
 
   PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(), factor.damping};
   ColumnSweep sweep({layer.weights, layer.gram, layer.rows, layer.cols}, problem.pattern,
-                    options.block, workers);
+                    options.block, context);
   SPARSEFW_RETURN_IF_ERROR(sweep.Run(result.mask));
   SPARSEFW_ASSIGN_OR_RETURN(result.weights,
-                            NewWeights(layer, scale, problem.weights.dtype(), workers));
+                            NewWeights(layer, scale, problem.weights.dtype(), context));
   return result;
 }
 

@@ -3,7 +3,7 @@
 #define SPARSEFW_CORE_SRC_SPARSEGPT_SPARSEGPT_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/problem.h"
@@ -22,13 +22,13 @@ struct PrunedLayer {
 // Numeric: float64; the same bits for any number of threads
 // Memory:  SparseGptBytes
 // Cost:    (2/3 cols + rows) * cols^2 flops in products
-// Errors:  Cancelled        stop signal or deadline of `workers`, looked at
+// Errors:  Cancelled        stop signal or deadline of `context`, looked at
 //                           before every piece of work of some 20 ms at most
 //          InvalidArgument  G is not positive definite, whatever the damping
 //                           (GRAM_NOT_POSITIVE_DEFINITE); a new weight is too
 //                           large for the dtype of W (NON_FINITE)
 absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
-                                  cpu::Workers& workers);
+                                  const ParallelContext& context);
 
 }  // namespace sparsefw::sparsegpt
 

@@ -136,7 +136,7 @@ TEST(CpuBackendTest, SweepsHoldOneProductMore) {
                                 MakeStartingPoint(layer.weights.view(), layer.gram.view(),
                                                   Pattern::Unstructured(0.6), {}, 0.99));
   EngineProblem problem = start.problem();
-  problem.shared = true;
+  problem.reused = true;
   const int64_t before = AllocatedBytes();
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, cpu->CreateEngine({.threads = 1}));
   SPARSEFW_ASSERT_OK(engine->Load(problem));
@@ -151,7 +151,7 @@ TEST(CpuBackendTest, SweepsHoldOneProductMore) {
   EXPECT_EQ(second.relaxed_loss, first.relaxed_loss);
   EXPECT_LE(AllocatedBytes() - before, held + held / 50);
   // Nothing is kept where no other start follows.
-  problem.shared = false;
+  problem.reused = false;
   SPARSEFW_ASSERT_OK(engine->Load(problem));
   SPARSEFW_ASSERT_OK(engine->Step({.count = 5}));
   EXPECT_LE(AllocatedBytes() - before, cpu->EstimateHostBytes(1100, 1024, {}));

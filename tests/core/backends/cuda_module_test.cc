@@ -61,12 +61,16 @@ TEST_F(CudaModuleTest, LooksBesideTheProgramThenInLibThenInBin) {
   EXPECT_EQ(WhyNot(FindCudaDevices(nullptr, folder_.File("programs"))),
             "no CUDA module libsparsefw_cuda.so beside the program");
   // The later places hold the module, the earlier ones, made one by one, do not.
-  for (const char* place : {"bin", "lib", "programs"}) {
+  for (const char* place : {"bin", "lib", "lib/sparsefw", "programs"}) {
     std::filesystem::create_directory(folder_.File(place));
   }
   const std::string module = std::string("/") + kCudaModuleFile;
   std::filesystem::copy(kFake, folder_.File("bin" + module));
   EXPECT_EQ(FindCudaDevices(nullptr, folder_.File("programs")).devices.size(), 2U);
+  // Where `cmake --install` puts it.
+  WriteFile(folder_.File("lib/sparsefw" + module), "text");
+  EXPECT_THAT(WhyNot(FindCudaDevices(nullptr, folder_.File("programs"))),
+              HasSubstr("/lib/sparsefw" + module));
   WriteFile(folder_.File("lib" + module), "text");
   EXPECT_THAT(WhyNot(FindCudaDevices(nullptr, folder_.File("programs"))),
               HasSubstr("/lib" + module));

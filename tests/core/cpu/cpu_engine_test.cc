@@ -184,10 +184,10 @@ INSTANTIATE_TEST_SUITE_P(All, ScaleTest,
                          });
 
 TEST(PrecisionTest, SmallLayersAreComputedInFloat64) {
-  EXPECT_EQ(cpu::PrecisionFor(384, 384), Precision::kFloat64);
-  EXPECT_EQ(cpu::PrecisionFor(384, 1536), Precision::kFloat64);
-  EXPECT_EQ(cpu::PrecisionFor(1024, 1024), Precision::kFloat32);
-  EXPECT_EQ(cpu::PrecisionFor(1, 4096), Precision::kFloat32);
+  EXPECT_EQ(PrecisionFor(384, 384), Precision::kFloat64);
+  EXPECT_EQ(PrecisionFor(384, 1536), Precision::kFloat64);
+  EXPECT_EQ(PrecisionFor(1024, 1024), Precision::kFloat32);
+  EXPECT_EQ(PrecisionFor(1, 4096), Precision::kFloat32);
 }
 
 // The smallest layer that kAuto computes in float32. With nothing fixed most of

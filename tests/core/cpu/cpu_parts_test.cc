@@ -9,8 +9,8 @@
 
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/linalg/kernels.h"
+#include "core/src/select/bit_rows.h"
 #include "core/src/select/group_select.h"
-#include "core/src/select/top_select.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/matchers.h"
@@ -173,105 +173,6 @@ TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
   }
   EXPECT_NEAR(MaskedDot(this->kWords, a.data(), b.data(), skip.row(0)), expected, 1e-12);
 }
-
-// Few different keys, so that most of them tie.
-TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
-  Random random(3);
-  constexpr int64_t kRows = 13;
-  constexpr int64_t kCols = 21;
-  Workers workers(2, nullptr);
-  for (const int bits : {3, 32, 53, 64}) {
-    std::vector<std::tuple<uint64_t, int64_t>> keys;  // key, index
-    for (int64_t i = 0; i < kRows * kCols; ++i) {
-      const uint64_t key = random.Bits() % 5;
-      keys.emplace_back(bits == 3 ? key : key << (bits - 3), i);
-    }
-    const auto visit = [&](int64_t row, auto&& sink) {
-      for (int64_t col = 0; col < kCols; ++col) {
-        if (col % 3 != 1) sink(col, std::get<0>(keys[static_cast<size_t>(row * kCols + col)]));
-      }
-    };
-    std::vector<std::tuple<uint64_t, int64_t>> order;
-    for (const auto& key : keys) {
-      if (std::get<1>(key) % kCols % 3 != 1) order.push_back(key);
-    }
-    std::sort(order.rbegin(), order.rend());
-    for (const int64_t count : {0, 1, 40, 99, 182, 500}) {
-      Matrix<uint8_t> taken(kRows, kCols);
-      const auto take = [&](int64_t row, int64_t col, uint64_t) { ++taken(row, col); };
-      SPARSEFW_ASSERT_OK(TakeTop({RowBlocks{kRows, 4}, bits, count}, workers, visit, take));
-      Matrix<uint8_t> expected(kRows, kCols);
-      for (int64_t i = 0; i < std::min<int64_t>(count, std::ssize(order)); ++i) {
-        ++expected.data()[std::get<1>(order[static_cast<size_t>(i)])];
-      }
-      EXPECT_TRUE(std::equal(taken.data(), taken.data() + taken.size(), expected.data()))
-          << bits << " bits, " << count;
-    }
-  }
-}
-
-TEST(OrderedBitsTest, KeepsTheOrderOfFloats) {
-  const float values[] = {-3e38F, -1, -1e-40F, 0, 1e-40F, 1e-3F, 2, 3e38F};
-  for (size_t i = 1; i < std::size(values); ++i) {
-    EXPECT_LT(OrderedBits(values[i - 1]), OrderedBits(values[i]));
-  }
-  EXPECT_EQ(OrderedBits(-0.0F), OrderedBits(0.0F));
-}
-
-TEST(KeepTopTest, OfTiesTheHigherColumns) {
-  std::vector<ScoredColumn<float>> columns = {{2, 0}, {1, 3}, {2, 5}, {1, 6}, {1, 7}};
-  EXPECT_EQ(KeepTop<float>(3, columns), 1);
-  ASSERT_EQ(columns.size(), 3U);
-  EXPECT_EQ(columns[0].col, 0U);
-  EXPECT_EQ(columns[1].col, 5U);
-  EXPECT_EQ(columns[2].col, 7U);
-  EXPECT_EQ(KeepTop<float>(9, columns), 1);
-  EXPECT_EQ(columns.size(), 3U);
-  EXPECT_EQ(KeepTop<float>(0, columns), 0);
-  EXPECT_TRUE(columns.empty());
-}
-
-class SelectInGroupsTest : public ::testing::TestWithParam<int64_t> {};
-
-TEST_P(SelectInGroupsTest, IsASortOfEveryGroup) {
-  const int64_t group = GetParam();
-  const int64_t cols = group * (200 / group + 1);
-  Random random(static_cast<uint64_t>(group));
-  for (const int64_t capacity : {int64_t{0}, group / 2, group}) {
-    std::vector<double> scores(static_cast<size_t>((cols + 63) / 64 * 64));
-    BitRows fixed(1, cols);
-    for (int64_t col = 0; col < cols; ++col) {
-      scores[static_cast<size_t>(col)] = static_cast<double>(random.Below(7)) - 2;  // with ties
-      if (capacity > 0 && col % group == 0) fixed.Set(0, col);
-    }
-    BitRows expected(1, cols);
-    for (int64_t first = 0; first < cols; first += group) {
-      std::vector<std::tuple<double, int64_t>> order;
-      int64_t free = capacity;
-      for (int64_t col = first; col < first + group; ++col) {
-        const double score = scores[static_cast<size_t>(col)];
-        if (fixed.Get(0, col)) {
-          --free;
-        } else if (score > 0) {
-          order.emplace_back(score, col);
-        }
-      }
-      std::sort(order.rbegin(), order.rend());
-      for (int64_t i = 0; i < std::min<int64_t>(free, std::ssize(order)); ++i) {
-        expected.Set(0, std::get<1>(order[static_cast<size_t>(i)]));
-      }
-    }
-    BitRows vertex(1, cols);
-    vertex.Set(0, cols - 1);  // what was there before is forgotten
-    SelectInGroups({cols, group, capacity, fixed.row(0)}, scores.data(), vertex.row(0));
-    for (int64_t col = 0; col < cols; ++col) {
-      EXPECT_EQ(vertex.Get(0, col), expected.Get(0, col)) << "column " << col;
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, SelectInGroupsTest,
-                         ::testing::Values(1, 2, 3, 4, 5, 8, 16, 33, 100));
 
 template <typename Real>
 class RelaxedMaskTest : public ::testing::Test {};

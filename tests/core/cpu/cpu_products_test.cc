@@ -130,7 +130,7 @@ TYPED_TEST(ProductsTest, SparseProductHasTheSameBitsHoweverItIsCut) {
 
 // Depths around the blocks of a sum, rows around the blocks of a register tile.
 TYPED_TEST(ProductsTest, DenseRowsTimesGram) {
-  Workers workers(2, nullptr);
+  const ParallelContext context(2, nullptr);
   for (const int64_t cols : {1, 70, 256, 300}) {
     for (const int64_t rows : {1, 5, 6, 13, 100}) {
       PanelLayer<TypeParam> layer;
@@ -150,7 +150,7 @@ TYPED_TEST(ProductsTest, DenseRowsTimesGram) {
         EXPECT_TRUE(std::equal(d, d + layer.stride(), input.row(row)));
         std::copy_n(p, layer.stride(), product.row(row));
       };
-      SPARSEFW_ASSERT_OK(MultiplyByGram<TypeParam>(layer, workers, fill, visit));
+      SPARSEFW_ASSERT_OK(MultiplyByGram<TypeParam>(layer, context, fill, visit));
       const auto view = layer.gram.view();
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t col = 0; col < layer.stride(); ++col) {

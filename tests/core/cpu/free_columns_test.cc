@@ -8,6 +8,7 @@
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/select/row_selector.h"
+#include "core/src/frank_wolfe/recurrence.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
@@ -72,8 +73,8 @@ TYPED_TEST(FreeColumnsTest, IsTheRowWithAllItsColumns) {
     RelaxedMask<TypeParam> part_mask(part.previous, kRows, kCols);
     const auto whole_selector = MakeRowSelector(whole);
     const auto part_selector = MakeRowSelector(part);
-    Workers workers(1, nullptr);
-    VertexUpdate<TypeParam> update(whole, whole_mask, workers);
+    const ParallelContext context(1, nullptr);
+    VertexUpdate<TypeParam> update(whole, whole_mask, context);
     FreeColumns<TypeParam> columns(part, part_mask, copy_bytes);
     RowScratch<TypeParam> scratch(whole.layer->words);
     SparseRows<TypeParam> delta;

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "core/src/cuda/reconstruct/gradient_row.h"
-#include "core/src/cuda/reconstruct/rounded_value.h"
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
@@ -19,13 +19,15 @@ using ::sparsefw::testing::Random;
 void ExpectSameBits(float value) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const auto wide = static_cast<double>(value);
-    EXPECT_EQ(std::bit_cast<uint32_t>(RoundedValue(dtype, wide)),
-              std::bit_cast<uint32_t>(RoundedTo(dtype, wide)))
+    const float expected = dtype == DType::kF16    ? ToFloat(ToHalf(value))
+                           : dtype == DType::kBF16 ? ToFloat(ToBFloat16(value))
+                                                   : value;
+    EXPECT_EQ(std::bit_cast<uint32_t>(RoundedTo(dtype, wide)), std::bit_cast<uint32_t>(expected))
         << DTypeName(dtype) << " " << value;
   }
 }
 
-TEST(RoundedValueTest, IsRoundedToBitForBit) {
+TEST(RoundedValueTest, IsWhatTheConversionsOfDTypesGiveBitForBit) {
   // Every value of F16 and BF16, and floats just beside their midpoints.
   for (uint32_t bits = 0; bits < (1U << 16); ++bits) {
     const auto half = static_cast<uint16_t>(bits);
@@ -53,9 +55,16 @@ TEST(RoundedValueTest, IsRoundedToBitForBit) {
   }
 }
 
+TEST(RoundedValueTest, OutOfRangeIsInfinite) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(RoundedTo(dtype, 1e300), std::numeric_limits<float>::infinity());
+    EXPECT_EQ(RoundedTo(dtype, -1e300), -std::numeric_limits<float>::infinity());
+  }
+}
+
 TEST(RoundedValueTest, NaNStaysNaN) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    EXPECT_TRUE(std::isnan(RoundedValue(dtype, std::nan(""))));
+    EXPECT_TRUE(std::isnan(RoundedTo(dtype, std::nan(""))));
   }
 }
 

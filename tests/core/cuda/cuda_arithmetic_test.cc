@@ -1,5 +1,5 @@
 // The arithmetic that the CUDA kernels share with the host: keys, digits and
-// thresholds of the selection, the lazy mask, step sizes, conversions.
+// thresholds of the selection, the state of a step, conversions.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/cuda/iteration/iteration_state.h"
+#include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/iteration/update_form.h"
 #include "core/src/cuda/linalg/raw_value.h"
 #include "core/src/cuda/select/score_window.h"
@@ -149,15 +149,15 @@ void ExpectScoresInOrder() {
   EXPECT_EQ(ScoreKey(std::numeric_limits<Real>::quiet_NaN()), 0U);
 }
 
-TEST(ScoreWindowTest, IsRightWhenTheThresholdLiesInside) {
+TEST(WindowPassTest, IsRightWhenTheThresholdLiesInside) {
   const auto begun = [](double threshold, unsigned long long above, unsigned long long inside,
                         int64_t wanted) {
-    ScoreWindow window;
-    window.threshold = threshold;
-    window.above = above;
-    window.inside = inside;
+    WindowPass pass;
+    pass.window.threshold = threshold;
+    pass.above = above;
+    pass.inside = inside;
     Selection selection;
-    BeginInWindow(selection, window, wanted);
+    BeginInWindow(selection, pass, wanted);
     return selection;
   };
   EXPECT_EQ(begun(-1, 0, 100, 50).within, 0) << "nothing to rest on";
@@ -178,35 +178,35 @@ TEST(ScoreWindowTest, IsRightWhenTheThresholdLiesInside) {
   EXPECT_EQ(begun(0, 51, 0, 50).within, 0);
 }
 
-TEST(ScoreWindowTest, FollowsTheThresholdAndWidensWhenItMisses) {
-  ScoreWindow window;
+TEST(WindowPassTest, GoesWhereTheSelectionFoundTheThreshold) {
+  WindowPass pass;
   Selection selection = {};
-  selection.threshold = {ScoreKey(2.0), 0};
-  MoveWindow(window, selection, ScoreOfKey<double>(selection.threshold.key));
-  EXPECT_EQ(window.threshold, 2);
-  EXPECT_EQ(BoundsOf<float>(window).low, 1);
-  EXPECT_EQ(BoundsOf<float>(window).high, 3);
-  selection.within = 1;
-  for (int i = 0; i < 40; ++i) MoveWindow(window, selection, 2);
-  EXPECT_EQ(window.spread, 1.0 / 1024) << "a threshold that stays";
-  selection.within = 0;
-  MoveWindow(window, selection, 2.1);
-  EXPECT_NEAR(window.spread, 0.3, 1e-12) << "six times the move that was missed";
+  EXPECT_EQ(BoundsOf<float>(pass.window).low, std::numeric_limits<float>::max());
+  EXPECT_EQ(BoundsOf<float>(pass.window).high, std::numeric_limits<float>::max());
+  pass.above = 7;
+  selection.threshold.key = ~uint64_t{0};
+  MoveWindow(pass, selection, 0);
+  EXPECT_FALSE(pass.window.known()) << "nothing was selected: nothing is known";
+  EXPECT_EQ(pass.above, 0U);
+  selection.threshold.key = ScoreKey(2.0);
+  MoveWindow(pass, selection, ScoreOfKey<double>(selection.threshold.key));
+  EXPECT_EQ(pass.window.threshold, 2);
+  EXPECT_EQ(BoundsOf<float>(pass.window).low, 1);
+  EXPECT_EQ(BoundsOf<float>(pass.window).high, 3);
   selection.within = 1;
   selection.threshold.key = ~uint64_t{0};
-  MoveWindow(window, selection, 0);
-  EXPECT_NEAR(window.threshold, 2.1 * 1.3, 1e-12) << "nothing inside was selected";
+  MoveWindow(pass, selection, 0);
+  EXPECT_EQ(pass.window.threshold, 3) << "nothing inside was selected";
   selection.threshold.key = 1;
-  const double spread = window.spread;
-  MoveWindow(window, selection, 0);
-  EXPECT_NEAR(window.threshold, 2.73 * (1 - spread), 1e-12) << "all inside was";
+  const double low = pass.window.low();
+  MoveWindow(pass, selection, 0);
+  EXPECT_EQ(pass.window.threshold, low) << "all inside was";
   selection.within = 0;
-  MoveWindow(window, selection, 0);
-  EXPECT_EQ(window.threshold, 0) << "every positive score was";
-  EXPECT_EQ(window.above + window.inside, 0U);
+  MoveWindow(pass, selection, 0);
+  EXPECT_EQ(pass.window.threshold, 0) << "every positive score was";
 }
 
-TEST(ScoreWindowTest, AKeyStandsForItsScore) {
+TEST(SelectionTest, AKeyStandsForItsScore) {
   for (const double score : {1e-30, 0.25, 3.0, 1e30}) {
     EXPECT_EQ(ScoreOfKey<double>(ScoreKey(score)), score);
     EXPECT_EQ(ScoreOfKey<float>(ScoreKey(static_cast<float>(score))), static_cast<float>(score));
@@ -221,7 +221,8 @@ TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {
   EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, true), UpdateForm::kTiles);
   EXPECT_EQ(form(0.7, ProductPrecision::kFloat32, true), UpdateForm::kDense);
   EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, false), UpdateForm::kRows);
-  EXPECT_EQ(form(0.025, ProductPrecision::kTf32, true), UpdateForm::kTiles);
+  EXPECT_EQ(form(0.014, ProductPrecision::kTf32, true), UpdateForm::kTiles);
+  EXPECT_EQ(form(0.016, ProductPrecision::kTf32, true), UpdateForm::kDense);
   EXPECT_EQ(form(0.025, ProductPrecision::kBf16, true), UpdateForm::kDense);
   // What was asked for goes before it.
   EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .dense_share = 2}), UpdateForm::kTiles);
@@ -236,84 +237,40 @@ TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {
 }
 
 TEST(SelectionTest, KeysOfRoundingCompareTheEntryFirst) {
-  EXPECT_LT(RoundKey(0.25, 9.0F), RoundKey(0.5, -1.0F));
-  EXPECT_LT(RoundKey(0.5, -2.0F), RoundKey(0.5, -1.0F));
-  EXPECT_LT(RoundKey(0.5, -1.0F), RoundKey(0.5, 1.0F));
+  EXPECT_LT(RoundingKey(0.25, 9.0F), RoundingKey(0.5, -1.0F));
+  EXPECT_LT(RoundingKey(0.5, -2.0F), RoundingKey(0.5, -1.0F));
+  EXPECT_LT(RoundingKey(0.5, -1.0F), RoundingKey(0.5, 1.0F));
   // Equal but for rounding: the saliency decides.
-  EXPECT_LT(RoundKey(0.5 + 1e-9, 1.0F), RoundKey(0.5, 2.0F));
-  EXPECT_NE(RoundKey(0, 0), 0U);
-  EXPECT_EQ(RoundKey(1, std::numeric_limits<float>::max()) >> kRoundKeyBits, 0U);
+  EXPECT_LT(RoundingKey(0.5 + 1e-9, 1.0F), RoundingKey(0.5, 2.0F));
+  EXPECT_NE(RoundingKey(0, 0), 0U);
+  EXPECT_EQ(RoundingKey(0.5, -0.0F), RoundingKey(0.5, 0.0F));
+  EXPECT_EQ(RoundingKey(1, std::numeric_limits<float>::max()) >> kRoundingKeyBits, 0U);
 }
 
-TEST(IterationStateTest, TheLazyMaskIsTheMask) {
-  Random random(5);
-  IterationState state;
-  bool in_vertex = random.Uniform() < 0.5;
-  double mask = in_vertex ? 1 : 0;
-  double x = mask;
-  for (int t = 0; t < 3000; ++t) {
-    if (random.Uniform() < 0.3) {
-      in_vertex = !in_vertex;
-      x = ToggledEntry(x, in_vertex, state.vertex_sum);
-    }
-    // Steps of 1 forget everything, large ones make c small soon.
-    const double eta = t % 700 == 20 ? 1 : random.Uniform() * 0.9;
-    AdvanceLazyMask(state, eta);
-    x = RewrittenEntry(state, x, in_vertex);
-    mask += eta * ((in_vertex ? 1.0 : 0.0) - mask);
-    ASSERT_NEAR(LazyValue(x, in_vertex, state.decay, state.vertex_sum), mask, 1e-12) << t;
-    ASSERT_GE(state.decay, kLeastDecay);
-  }
-}
-
-TEST(IterationStateTest, OpenLoopStepsAreThoseOfThePaper) {
-  IterationState state;
-  for (const int64_t t : {0, 1, 2, 500}) {
-    state.iteration = t;
-    EXPECT_EQ(ChooseStep<double>(state), 2.0 / static_cast<double>(t + 2));
-    EXPECT_EQ(ChooseStep<float>(state),
-              static_cast<double>(static_cast<float>(2.0 / static_cast<double>(t + 2))));
-  }
-}
-
-// L along the segment is L - eta g + eta^2 q.
-TEST(IterationStateTest, LineSearchTakesTheMinimumOfTheSegment) {
-  IterationState state = {.relaxed_loss = 10, .vertex_loss = 9, .vertex_inner = 7};
-  state.line_search = 1;
-  EvaluateVertex(state, 7);
-  EXPECT_EQ(state.gap, 6);
-  const double q = 9 - 2 * 7 + 10;
-  EXPECT_EQ(ChooseStep<double>(state), 6 / (2 * q));
-  state.vertex_loss = 4.5;  // q = 0.5: the minimum is beyond the vertex
-  EXPECT_EQ(ChooseStep<double>(state), 1);
-  state.vertex_loss = 3;  // q < 0: by rounding, or G is not PSD
-  EXPECT_EQ(ChooseStep<double>(state), 1);
-  state.gap = 0;
-  EXPECT_EQ(ChooseStep<double>(state), 0);
-}
-
-TEST(IterationStateTest, TheLossMovesAlongTheSegment) {
-  IterationState state = {.relaxed_loss = 10, .vertex_loss = 9, .vertex_inner = 7};
-  MoveLoss(state, 0.25);
-  EXPECT_DOUBLE_EQ(state.relaxed_loss, 10 - 0.25 * 6 + 0.0625 * 5);
-  EXPECT_EQ(state.iteration, 1);
-  EXPECT_EQ(state.step_size, 0.25);
-}
-
-TEST(IterationStateTest, StopsAtTheGapAndKeepsTheBestBound) {
-  IterationState state = {.relaxed_loss = 10};
-  state.lower_bound = -std::numeric_limits<double>::infinity();
+TEST(StepStateTest, StopsAtTheGap) {
+  StepState state;
+  state.recurrence.relaxed_loss = 10;
   state.rel_gap = 0.5;
-  EvaluateVertex(state, 6);  // gap 8
+  Evaluate(state, 6);  // gap 8
   EXPECT_EQ(state.stopped, 0);
-  EXPECT_EQ(state.lower_bound, 2);
-  EvaluateVertex(state, 5);  // gap 10
-  EXPECT_EQ(state.lower_bound, 2);
-  EvaluateVertex(state, 8);  // gap 4
+  Evaluate(state, 8);  // gap 4
   EXPECT_EQ(state.stopped, 1);
-  EXPECT_EQ(state.lower_bound, 6);
-  EvaluateVertex(state, 10 + 1e-15);
-  EXPECT_EQ(state.gap, 0);
+}
+
+TEST(StepStateTest, RewritesTheEntriesOfTheScaleTheyBelongTo) {
+  StepState state;
+  const double x = 0.75;
+  const double eta = 1 - 0x1.0p-40;
+  AdvanceMask(state, eta);
+  ASSERT_EQ(state.rewrite, Rewrite::kNone);
+  EXPECT_EQ(RewrittenEntry(state, x, true), x);
+  const double mask = LazyValue(x, false, state.scale);
+  AdvanceMask(state, eta);
+  ASSERT_EQ(state.rewrite, Rewrite::kFold);
+  EXPECT_EQ(RewrittenEntry(state, x, false), mask * 0x1.0p-40);
+  AdvanceMask(state, 1);
+  ASSERT_EQ(state.rewrite, Rewrite::kForget);
+  EXPECT_EQ(RewrittenEntry(state, x, true), 0);
 }
 
 TEST(RawValueTest, EveryHalfAndBFloat16IsExact) {

@@ -1,4 +1,4 @@
-// EstimateDeviceBytes against what an engine holds on the emulated device.
+// EstimateDeviceBytes against what an engine holds on the device.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -25,7 +25,7 @@ struct Case {
   int64_t rows = 0;
   int64_t cols = 0;
   Pattern pattern;
-  WorkAsked work;
+  MemoryRequest request;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -83,27 +83,27 @@ Matrix<float> Gram(int64_t cols) {
 
 // What the solver calls, the long loops cut short after all has been allocated.
 absl::Status Work(Engine& engine, const testing::StartingPoint& start, const DeviceGram* gram,
-                  const WorkAsked& asked) {
+                  const MemoryRequest& request) {
   EngineProblem problem = start.problem();
-  problem.shared = asked.sweep;
+  problem.reused = request.sweep;
   problem.device_gram = gram;
-  for (int times = asked.sweep ? 2 : 1; times > 0; --times) {
+  for (int times = request.sweep ? 2 : 1; times > 0; --times) {
     SPARSEFW_RETURN_IF_ERROR(engine.Load(problem));
     SPARSEFW_RETURN_IF_ERROR(engine.Loss(start.warm).status());
-    if (asked.iterates) {
+    if (request.iterates) {
       SPARSEFW_RETURN_IF_ERROR(engine.Step({.count = 1}).status());
       SPARSEFW_ASSIGN_OR_RETURN(const RoundedMask rounded, engine.Round());
       SPARSEFW_RETURN_IF_ERROR(engine.Loss(rounded.mask).status());
       SPARSEFW_RETURN_IF_ERROR(engine.Step({.measure_drift = true}).status());
     }
-    if (asked.swaps) {
+    if (request.swaps) {
       int looks = 0;
       SPARSEFW_ASSIGN_OR_RETURN(
           const RefinedMask refined,
           engine.Refine(start.warm, {.out_of_time = [&] { return ++looks > 1; }}));
       SPARSEFW_RETURN_IF_ERROR(engine.Loss(refined.mask).status());
     }
-    if (asked.reconstruct) {
+    if (request.reconstruct) {
       int looks = 0;
       SPARSEFW_ASSIGN_OR_RETURN(
           const Matrix<float> solved,
@@ -122,8 +122,8 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
   const Backend& backend = *backends.front();
   const Matrix<float> plain_weights = Weights(c.rows, c.cols);
   const Matrix<float> plain_gram = Gram(c.cols);
-  const testing::TypedMatrix weights(plain_weights.view(), c.work.weights);
-  const testing::TypedMatrix gram(plain_gram.view(), c.work.gram);
+  const testing::TypedMatrix weights(plain_weights.view(), c.request.weights);
+  const testing::TypedMatrix gram(plain_gram.view(), c.request.gram);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto start,
       testing::MakeStartingPoint(weights.view(), gram.view(), c.pattern, {}, 0.5));
@@ -138,16 +138,19 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
         SPARSEFW_ASSERT_OK_AND_ASSIGN(resident, backend.UploadGram(gram.view(), nullptr));
       }
       SPARSEFW_ASSERT_OK_AND_ASSIGN(
-          const auto engine, backend.CreateEngine({.product_precision = c.work.product_precision}));
-      ASSERT_THAT(Work(*engine, start, resident.get(), c.work), IsOk());
+          const auto engine,
+          backend.CreateEngine({.product_precision = c.request.product_precision}));
+      ASSERT_THAT(Work(*engine, start, resident.get(), c.request), IsOk());
     }
     EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);
     const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
-    WorkAsked asked = c.work;
-    asked.device_gram = given;
-    const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, asked) +
-                             (given ? backend.DeviceGramBytes(c.cols, c.work.gram) : 0);
-    EXPECT_GE(estimate, peak);
+    MemoryRequest request = c.request;
+    request.device_gram = given;
+    const int64_t estimate = backend.EstimateDeviceBytes(c.rows, c.cols, request) +
+                             (given ? backend.DeviceGramBytes(c.cols, c.request.gram) : 0);
+    // A real pool rounds every allocation up.
+    const int64_t rounding = cuda_on_host::Emulated() ? 0 : 1 << 20;
+    EXPECT_GE(estimate + rounding, peak);
     EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
     // Without the workspace, which would hide an error of a small layer.
     const int64_t workspace = cuda::WorkspaceBytes(c.rows, c.cols);
@@ -166,6 +169,7 @@ TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
 }
 
 TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
+  if (!cuda_on_host::Emulated()) GTEST_SKIP() << "copies are counted by the emulation alone";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
   const Backend& backend = *backends.front();
   const Matrix<float> weights = Weights(64, 512);

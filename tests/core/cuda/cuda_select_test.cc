@@ -1,12 +1,13 @@
-// The selection of the next vertex on the emulated device, pass by pass: what is
-// selected is what sorting selects, whether the guessed window is right or wrong.
+// The selection of the next vertex, pass by pass: what is selected is what sorting
+// selects, whether the guessed window is right or wrong. Steps are powers of two,
+// so that a device which fuses products and sums gives the bits of the host.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/test_buffer.h"
@@ -34,8 +35,8 @@ class Selector {
         fixed_(Words()),
         vertex_(Words()),
         inside_(Words()),
-        state_({IterationState{}}),
-        window_({ScoreWindow{}}),
+        state_({StepState{}}),
+        window_({WindowPass{}}),
         selection_({Selection{}}),
         histogram_(std::vector<unsigned>(kDigitBins + 1)),
         partial_(std::vector<double>(static_cast<size_t>(3 * rows * ColumnChunks(stride_)))) {
@@ -80,15 +81,15 @@ class Selector {
   };
   // The next vertex after a step of size eta.
   Outcome Select(double eta) {
-    IterationState state;
-    state.step_size = eta;
-    state.relaxed_loss = 1;
+    StepState state;
+    state.recurrence.step_size = eta;
+    state.recurrence.relaxed_loss = 1;
     state_.Set({state});
     const Motion motion = eta == 0 ? Motion::kStay : Motion::kMove;
     cuda_on_host::MustSucceed(LaunchSelect(it_, motion, nullptr));
     cuda_on_host::MustSucceed(LaunchFinishStep(it_, nullptr));
     Outcome outcome;
-    outcome.inner = state_.Get().front().vertex_inner;
+    outcome.inner = state_.Get().front().recurrence.vertex_inner;
     outcome.within = selection_.Get().front().within != 0;
     const std::vector<BitWord> words = vertex_.Get();
     const std::vector<Real> product = product_.Get();
@@ -129,12 +130,12 @@ class Selector {
   TestBuffer<BitWord> fixed_;
   TestBuffer<BitWord> vertex_;
   TestBuffer<BitWord> inside_;
-  TestBuffer<IterationState> state_;
-  TestBuffer<ScoreWindow> window_;
+  TestBuffer<StepState> state_;
+  TestBuffer<WindowPass> window_;
   TestBuffer<Selection> selection_;
   TestBuffer<unsigned> histogram_;
   TestBuffer<double> partial_;
-  Iterate<Real> it_;
+  IterateView<Real> it_;
 };
 
 // Of entries [first, end): the `count` largest positive scores, of equal ones
@@ -207,7 +208,7 @@ void ExpectWhatSortingSelects(const Case& c, int least_hits) {
   for (int step = 0; step < 14; ++step) {
     SCOPED_TRACE(c.name + " step " + std::to_string(step));
     // Small moves, then a large one, then small ones again.
-    const double eta = step == 0 ? 0 : step == 8 ? 0.875 : 0.03125;
+    const double eta = step == 0 ? 0 : step == 8 ? 0.5 : 0.03125;
     const auto vertex_product = Values<Real>(random, size, c.distinct);
     selector.SetVertexProduct(vertex_product);
     const auto actual = selector.Select(eta);

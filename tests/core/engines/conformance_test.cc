@@ -1,7 +1,10 @@
 // Every engine against the reference: the same losses, gaps and certificates,
 // the same masks, for every pattern, dtype, shape, step rule and alpha.
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <thread>
@@ -368,9 +371,17 @@ TEST_P(MannersTest, StopSignalFromAnotherThreadEndsARunningStep) {
                                 LoadedEngine(GetParam(), start_, {.threads = 2, .stop = &stop}));
   SPARSEFW_ASSERT_OK(engine->Step({.count = 1}));
   absl::Status status;
+  std::atomic<bool> begun = false;
   std::thread worker([&] {
+    begun = true;
     status = engine->Step({.count = int64_t{1} << 40, .rule = StepRule::kOpenLoop}).status();
   });
+  while (!begun) std::this_thread::yield();
+  // Nothing else uses the processor: the step has done some work when it is stopped.
+  const std::clock_t since = std::clock();
+  while (std::clock() - since < CLOCKS_PER_SEC / 50) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   stop.Request();
   worker.join();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));

@@ -237,13 +237,15 @@ TEST_P(RefineTest, SameBitsForAnyNumberOfThreads) {
 
 TEST_P(RefineTest, OutOfTimeInTheMiddleLeavesAMaskThatIsBetterAndLegal) {
   const RandomLayer layer = MakeRandomLayer({.rows = 60, .cols = 64, .seed = 6});
+  // The reference engine looks before every row that it prepares, too.
+  const int first_looks = GetParam() == EngineKind::kReference ? 60 : 0;
   for (const Pattern& pattern : Patterns()) {
     SCOPED_TRACE(ToString(pattern));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const StartingPoint start,
         MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0.5));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask whole, Refine(GetParam(), start));
-    std::atomic<int> looks = 0;
+    std::atomic<int> looks = -first_looks;
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const RefinedMask part,
         Refine(GetParam(), start, {.out_of_time = [&] { return ++looks > 6; }}));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -176,6 +177,39 @@ TEST_F(ValidateProblemTest, RefusesAnAsymmetryBeyondTheTolerance) {
               StatusIs(kInvalid, "GRAM_ASYMMETRIC", "gram[2, 6]=", "gram[6, 2]=", "1e-3"));
 }
 
+TEST_F(ValidateProblemTest, ValuesCheckedBeforeAreNotReadAgain) {
+  layer_.gram(3, 3) = -1;
+  layer_.weights(0, 0) = static_cast<float>(kNan);
+  Problem problem = MakeProblem();
+  problem.values_checked = true;
+  SPARSEFW_EXPECT_OK(ValidateProblem(problem));
+  const Matrix<double> small(7, 7);
+  problem.gram = small.view();
+  EXPECT_THAT(ValidateProblem(problem), StatusIs(kInvalid, "SHAPE_MISMATCH"));
+  const TypedMatrix half_gram(layer_.gram.view(), DType::kF16);
+  problem.gram = half_gram.view();
+  EXPECT_THAT(ValidateProblem(problem), StatusIs(kInvalid, "DTYPE_UNSUPPORTED", "gram", "F16"));
+}
+
+TEST_F(ValidateProblemTest, RefusesAnIndefiniteGram) {
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 8; ++j) layer_.gram(i, j) = i == j && i != 2 ? 4 : 0;
+  }
+  SPARSEFW_EXPECT_OK(ValidateProblem(MakeProblem()));
+  layer_.gram(2, 6) = layer_.gram(6, 2) = 0.2;
+  EXPECT_THAT(ValidateProblem(MakeProblem()),
+              StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[2, 6]=0.2", "gram[2, 2]=0",
+                       "gram[6, 6]=4"));
+  layer_.gram(2, 2) = 4;
+  for (const double sign : {1.0, -1.0}) {
+    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 4.99;
+    SPARSEFW_EXPECT_OK(ValidateProblem(MakeProblem()));
+    layer_.gram(2, 6) = layer_.gram(6, 2) = sign * 5.1;
+    EXPECT_THAT(ValidateProblem(MakeProblem()),
+                StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[2, 6]="));
+  }
+}
+
 TEST_F(ValidateProblemTest, RefusesWarmMasksWithWrongCounts) {
   Problem problem = MakeProblem();
   const Mask groups = MaskFromRows({"11000011", "10101011", "11101110"});
@@ -191,6 +225,84 @@ TEST_F(ValidateProblemTest, RefusesWarmMasksWithWrongCounts) {
   problem.pattern = Pattern::Unstructured(0.5);
   EXPECT_THAT(ValidateProblem(problem),
               StatusIs(kInvalid, "WARM_MASK_COUNT", "must keep 12 of 24", "got 13"));
+}
+
+// Rounds to one of the formats that users hold activations and sums in.
+double RoundTo(DType dtype, double value) {
+  const auto single = static_cast<float>(value);
+  if (dtype == DType::kF16) return ToFloat(ToHalf(single));
+  if (dtype == DType::kBF16) return ToFloat(ToBFloat16(single));
+  return single;
+}
+
+// Activations of fewer directions than inputs, some of them copies, multiples,
+// nearly or wholly dead, summed batch by batch as users do it.
+Matrix<float> GramOfActivations(DType values, DType sums, double scale, uint64_t seed) {
+  constexpr int64_t kInputs = 24;
+  constexpr int64_t kDirections = 5;
+  constexpr int64_t kTokens = 2048;
+  constexpr int64_t kBatch = 32;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  Matrix<double> mixture(kDirections, kInputs);
+  for (double& value : mixture.span()) value = normal(random);
+  Matrix<float> gram(kInputs, kInputs);
+  for (int64_t batch = 0; batch < kTokens / kBatch; ++batch) {
+    Matrix<double> part(kInputs, kInputs);
+    for (int64_t token = 0; token < kBatch; ++token) {
+      std::vector<double> x(kInputs, 0.0);
+      for (int64_t k = 0; k < kDirections; ++k) {
+        const double share = normal(random);
+        for (int64_t j = 0; j < kInputs; ++j) x[static_cast<size_t>(j)] += share * mixture(k, j);
+      }
+      x[3] = x[0];
+      x[4] = 3 * x[0];
+      x[5] = -0.7 * x[1];
+      x[6] = 0;
+      x[7] *= 1e-5;
+      x[8] = x[1] + 1e-3 * x[9];
+      x[10] *= 30;
+      for (double& value : x) value = RoundTo(values, scale * value);
+      for (int64_t i = 0; i < kInputs; ++i) {
+        for (int64_t j = 0; j < kInputs; ++j) {
+          part(i, j) += x[static_cast<size_t>(i)] * x[static_cast<size_t>(j)];
+        }
+      }
+    }
+    for (int64_t i = 0; i < kInputs; ++i) {
+      for (int64_t j = 0; j < kInputs; ++j) {
+        gram(i, j) =
+            static_cast<float>(RoundTo(sums, gram(i, j) + RoundTo(sums, part(i, j) / kTokens)));
+      }
+    }
+  }
+  return gram;
+}
+
+TEST(ValidateGramTest, AcceptsEveryGramOfActivations) {
+  for (const DType values : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType sums : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const double scale : {1.0, 1e-2, 1e-3}) {
+        for (uint64_t seed = 1; seed <= 3; ++seed) {
+          const Matrix<float> gram = GramOfActivations(values, sums, scale, seed);
+          SPARSEFW_EXPECT_OK(ValidateGram(gram.view()))
+              << DTypeName(values) << " summed in " << DTypeName(sums) << ", scale " << scale;
+          const TypedMatrix wide(gram.view(), DType::kF64);
+          SPARSEFW_EXPECT_OK(ValidateGram(wide.view()));
+        }
+      }
+    }
+  }
+}
+
+// A block of the last tile, so that every tile is looked at.
+TEST(ValidateGramTest, FindsAnIndefiniteBlockOnManyTiles) {
+  Matrix<float> gram(300, 300);
+  for (int64_t i = 0; i < 300; ++i) gram(i, i) = 1;
+  gram(299, 299) = 0;
+  gram(290, 299) = gram(299, 290) = -0.5F;
+  EXPECT_THAT(ValidateGram(gram.view()),
+              StatusIs(kInvalid, "GRAM_NOT_POSITIVE_DEFINITE", "gram[290, 299]=-0.5"));
 }
 
 // Large enough for several blocks of the parallel passes.

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "gtest/gtest.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
@@ -78,8 +78,14 @@ TEST(SaliencyTest, SameBitsOnAnyNumberOfThreads) {
   absl::StatusOr<Matrix<float>> one;
   absl::StatusOr<Matrix<float>> many;
   const SaliencyOptions ria{SaliencyMethod::kRia, 0.5};
-  Arena(1).Execute([&] { one = ComputeSaliency(layer.weights.view(), diagonal, ria); });
-  Arena(0).Execute([&] { many = ComputeSaliency(layer.weights.view(), diagonal, ria); });
+  SPARSEFW_ASSERT_OK(ParallelContext(1).Run([&] {
+    one = ComputeSaliency(layer.weights.view(), diagonal, ria);
+    return one.status();
+  }));
+  SPARSEFW_ASSERT_OK(ParallelContext(0).Run([&] {
+    many = ComputeSaliency(layer.weights.view(), diagonal, ria);
+    return many.status();
+  }));
   SPARSEFW_ASSERT_OK(one);
   SPARSEFW_ASSERT_OK(many);
   EXPECT_EQ(std::memcmp(one->data(), many->data(), one->span().size_bytes()), 0);

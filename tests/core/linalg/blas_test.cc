@@ -4,8 +4,10 @@
 #include <cstring>
 #include <tuple>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
 
 namespace sparsefw {
@@ -20,9 +22,6 @@ Matrix<T> RandomMatrix(int64_t rows, int64_t cols, uint64_t seed) {
   for (T& value : matrix.span()) value = static_cast<T>(random.Normal());
   return matrix;
 }
-
-bool Multiply(const GemmArgs<float>& args) { return GemmF32(args); }
-bool Multiply(const GemmArgs<double>& args) { return GemmF64(args); }
 
 template <typename T>
 GemmArgs<T> ArgsOf(const Matrix<T>& a, const Matrix<T>& b, Matrix<T>& c) {
@@ -48,7 +47,7 @@ void ExpectProduct(int64_t rows, int64_t cols, int64_t depth, double tolerance) 
     const Matrix<T> before = RandomMatrix<T>(rows, cols, 3);
     GemmArgs<T> args = ArgsOf(a, b, c);
     args.accumulate = accumulate;
-    ASSERT_TRUE(Multiply(args));
+    SPARSEFW_ASSERT_OK(Gemm(args, ParallelContext(0)));
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j) {
         double expected = accumulate ? static_cast<double>(before(i, j)) : 0;
@@ -82,7 +81,7 @@ TEST(GemmTest, StridesAreHonoured) {
   GemmArgs<float> args = ArgsOf(a, b, c);
   args.cols = 7;
   args.depth = 6;
-  ASSERT_TRUE(GemmF32(args));
+  GemmF32(args);
   for (int64_t i = 0; i < 8; ++i) {
     for (int64_t j = 0; j < 12; ++j) {
       float expected = 0;
@@ -97,23 +96,33 @@ TEST(GemmTest, SameBitsOnAnyNumberOfThreads) {
   const Matrix<float> b = RandomMatrix<float>(200, 1100, 2);
   Matrix<float> one(300, 1100);
   Matrix<float> many(300, 1100);
-  Arena(1).Execute([&] { EXPECT_TRUE(GemmF32(ArgsOf(a, b, one))); });
-  Arena(0).Execute([&] { EXPECT_TRUE(GemmF32(ArgsOf(a, b, many))); });
+  SPARSEFW_ASSERT_OK(Gemm(ArgsOf(a, b, one), ParallelContext(1)));
+  SPARSEFW_ASSERT_OK(Gemm(ArgsOf(a, b, many), ParallelContext(0)));
   EXPECT_EQ(std::memcmp(one.data(), many.data(), one.span().size_bytes()), 0);
 }
 
-TEST(GemmTest, StopsWhenAsked) {
-  StopSignal stop;
-  const Matrix<double> a = RandomMatrix<double>(4, 4, 1);
-  Matrix<double> c(4, 4);
-  GemmArgs<double> args = ArgsOf(a, a, c);
-  args.stop = &stop;
-  EXPECT_TRUE(GemmF64(args));
-  stop.Request();
-  Matrix<double> untouched(4, 4);
-  args.c = untouched.data();
-  EXPECT_FALSE(GemmF64(args));
-  for (const double value : untouched.span()) EXPECT_EQ(value, 0);
+// Of eight blocks on one thread: whichever limit it is, and wherever it comes.
+TEST(GemmTest, EndsBetweenTwoBlocksOnceStopped) {
+  const Matrix<double> a = RandomMatrix<double>(512, 4, 1);
+  const Matrix<double> b = RandomMatrix<double>(4, 4, 2);
+  const auto rows_of_product = [&](int limit, bool by_signal) {
+    StopSignal stop;
+    int looks = 0;
+    const ParallelContext context(1, &stop, [&] {
+      if (++looks <= limit) return false;
+      if (by_signal) stop.Request();
+      return !by_signal;
+    });
+    Matrix<double> c(512, 4);
+    EXPECT_THAT(Gemm(ArgsOf(a, b, c), context), testing::StatusIs(absl::StatusCode::kCancelled));
+    int64_t written = 0;
+    for (int64_t row = 0; row < 512; ++row) written += c(row, 0) != 0 ? 1 : 0;
+    return written;
+  };
+  EXPECT_EQ(rows_of_product(0, /*by_signal=*/false), 0);
+  EXPECT_EQ(rows_of_product(3, /*by_signal=*/false), 3 * 64);
+  // The signal is seen at the look after the one that set it.
+  EXPECT_EQ(rows_of_product(3, /*by_signal=*/true), 4 * 64);
 }
 
 class SyrkTest : public ::testing::TestWithParam<int64_t> {};
@@ -127,10 +136,13 @@ TEST_P(SyrkTest, AddsToTheUpperTriangleOnly) {
   const Matrix<double> expected = testing::GramOf(a.view());
   Matrix<double> sum(cols, cols);
   for (double& value : sum.span()) value = 1;
-  Arena arena(0);
-  SyrkF32 product(cols, arena.threads());
+  const ParallelContext context(0);
+  SyrkF32 product(cols, context.threads());
   for (int repeat = 0; repeat < 2; ++repeat) {
-    arena.Execute([&] { product.Add(20, a.data(), cols, sum.data()); });
+    SPARSEFW_ASSERT_OK(context.Run([&] {
+      product.Add(20, a.data(), cols, sum.data());
+      return absl::OkStatus();
+    }));
   }
   for (int64_t i = 0; i < cols; ++i) {
     for (int64_t j = 0; j < cols; ++j) {

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/parallel/parallel.h"
+#include "core/src/parallel/parallel_context.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/problem.h"
@@ -146,8 +146,14 @@ TEST(TopScoresTest, StridedScoresAndAnyNumberOfThreads) {
   for (const Pattern& pattern : {Pattern::Unstructured(0.6), Pattern::PerRow(0.6)}) {
     absl::StatusOr<Mask> one;
     absl::StatusOr<Mask> many;
-    Arena(1).Execute([&] { one = TopScores(strided.view(), pattern); });
-    Arena(0).Execute([&] { many = TopScores(scores.view(), pattern); });
+    SPARSEFW_ASSERT_OK(ParallelContext(1).Run([&] {
+      one = TopScores(strided.view(), pattern);
+      return one.status();
+    }));
+    SPARSEFW_ASSERT_OK(ParallelContext(0).Run([&] {
+      many = TopScores(scores.view(), pattern);
+      return many.status();
+    }));
     SPARSEFW_ASSERT_OK(one);
     SPARSEFW_ASSERT_OK(many);
     EXPECT_EQ(*one, *many);

@@ -139,7 +139,7 @@ class ScriptedBackend final : public Backend {
                                                                          int) const override {
     return absl::UnimplementedError("not scripted");
   }
-  int64_t EstimateHostBytes(int64_t, int64_t, const WorkAsked&) const override { return 0; }
+  int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 0; }
 
  private:
   Script& script_;
@@ -167,11 +167,11 @@ class ScriptedSolveTest : public ::testing::Test {
   }
 
   absl::StatusOr<SolveResult> Run() {
-    LayerWork work;
+    LayerCache cache;
     return SolveRun({.problem = problem_,
                      .options = options_,
                      .backend = backend_,
-                     .work = work,
+                     .cache = cache,
                      .observer = &observer_,
                      .stop = &script_.stop,
                      .now = [this] { return script_.now; }})

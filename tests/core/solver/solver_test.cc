@@ -60,6 +60,36 @@ const std::vector<Pattern>& Patterns() {
 }
 
 // Strongly correlated inputs and few steps are where plain rounding fails.
+// Correlations of -1/2 between all inputs pass entry by entry, but no
+// activations have them.
+TEST_P(SolverTest, RefusesAnIndefiniteGram) {
+  RandomLayer layer = MakeRandomLayer({.rows = 2, .cols = 32});
+  for (int64_t i = 0; i < 32; ++i) {
+    for (int64_t j = 0; j < 32; ++j) layer.gram(i, j) = i == j ? 1 : -0.5;
+  }
+  for (float& weight : layer.weights.span()) weight = 1;
+  SPARSEFW_EXPECT_OK(ValidateProblem(ProblemOf(layer, Pattern::PerRow(0.5))));
+  for (const Method method : {Method::kWanda, Method::kSparseFw}) {
+    EXPECT_THAT(Run(ProblemOf(layer, Pattern::PerRow(0.5)), {.method = method, .iterations = 3}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE",
+                         "no loss is below 0"));
+  }
+}
+
+TEST_P(SolverTest, ALossBelowZeroByRoundingIsZero) {
+  RandomLayer layer = MakeRandomLayer({.rows = 1, .cols = 2});
+  layer.gram(0, 0) = layer.gram(1, 1) = 1;
+  layer.gram(0, 1) = layer.gram(1, 0) = 1 + 1e-6;  // equal inputs, up to rounding
+  layer.weights(0, 0) = 1;
+  layer.weights(0, 1) = -1;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult result,
+      Run(ProblemOf(layer, Pattern::PerRow(1)), {.method = Method::kSparseFw, .iterations = 3}));
+  EXPECT_EQ(result.full_loss, 0);
+  EXPECT_EQ(result.final_loss, 0);
+  EXPECT_LE(result.lower_bound, result.final_loss);
+}
+
 TEST_P(SolverTest, NeverWorseThanTheWarmStart) {
   int improved = 0;
   for (const uint64_t seed : {1, 2, 3}) {

@@ -24,11 +24,11 @@ class SparseGptLimitsTest : public ::testing::TestWithParam<Pattern> {
     std::atomic<int64_t> looks = 0;
     const SolveOptions options = {.method = Method::kSparseGpt,
                                   .deadline = absl::FromUnixSeconds(seconds)};
-    LayerWork work;
+    LayerCache cache;
     const SolveContext context = {.problem = problem_,
                                   .options = options,
                                   .backend = **FindBackend("cpu"),
-                                  .work = work,
+                                  .cache = cache,
                                   .stop = stop,
                                   .now = [&] { return absl::FromUnixSeconds(looks++); }};
     return SolveRun(context).Run();
@@ -48,8 +48,8 @@ TEST_P(SparseGptLimitsTest, EndsWhereverTheDeadlineFalls) {
   int64_t cut_short = 0;
   for (int64_t limit = 1;; ++limit) {
     std::atomic<int64_t> looks = 0;
-    cpu::Workers workers(2, nullptr, [&] { return ++looks > limit; });
-    const absl::StatusOr<sparsegpt::PrunedLayer> pruned = sparsegpt::Prune(problem_, {}, workers);
+    const ParallelContext context(2, nullptr, [&] { return ++looks > limit; });
+    const absl::StatusOr<sparsegpt::PrunedLayer> pruned = sparsegpt::Prune(problem_, {}, context);
     if (pruned.ok()) {
       EXPECT_LE(looks, limit);
       break;
@@ -68,8 +68,8 @@ TEST_P(SparseGptLimitsTest, EndsWhereverItIsStopped) {
       if (++looks == limit) stop.Request();
       return false;
     };
-    cpu::Workers workers(2, &stop, count);
-    EXPECT_THAT(sparsegpt::Prune(problem_, {}, workers), StatusIs(absl::StatusCode::kCancelled));
+    const ParallelContext context(2, &stop, count);
+    EXPECT_THAT(sparsegpt::Prune(problem_, {}, context), StatusIs(absl::StatusCode::kCancelled));
     EXPECT_LT(looks, limit + 4);  // the pieces that had begun
   }
 }

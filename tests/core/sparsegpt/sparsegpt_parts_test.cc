@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/select/lowest_scores.h"
+#include "core/src/select/selection.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/inverse_factor.h"
@@ -51,8 +51,8 @@ TEST_P(InverseFactorTest, IsTheFactorOfTheInverse) {
   const int64_t size = GetParam();
   const Matrix<double> gram = MakeRandomLayer({.rows = 1, .cols = size, .large_columns = 0}).gram;
   Matrix<double> h = Padded(gram, 3);
-  cpu::Workers workers(0, nullptr);
-  InverseFactor factor(h, size, workers);
+  const ParallelContext context(0, nullptr);
+  InverseFactor factor(h, size, context);
   const double added = 0.01 * gram(0, 0);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::optional<FailedPivot> failed, factor.Factorize(added));
   ASSERT_FALSE(failed.has_value());
@@ -76,8 +76,8 @@ TEST_P(InverseFactorTest, IsTheFactorOfTheInverse) {
 
 TEST(InverseFactorTest, NamesThePivotAndWorksAgainWithMore) {
   Matrix<double> h = TwoByTwo(1.5);
-  cpu::Workers workers(0, nullptr);
-  InverseFactor factor(h, 2, workers);
+  const ParallelContext context(0, nullptr);
+  InverseFactor factor(h, 2, context);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(std::optional<FailedPivot> failed, factor.Factorize(0));
   ASSERT_TRUE(failed.has_value());
   EXPECT_EQ(failed->column, 0);  // the last column is eliminated first
@@ -97,9 +97,9 @@ TEST(InverseFactorTest, WorksAgainAcrossTiles) {
   for (int64_t i = 0; i < 200; ++i) spoiled(i, i) -= gram(5, 5);
   Matrix<double> plain = Padded(spoiled, 0);
   for (int64_t i = 0; i < 200; ++i) plain(i, i) += gram(5, 5) + 1;
-  cpu::Workers workers(0, nullptr);
-  InverseFactor once(plain, 200, workers);
-  InverseFactor twice(spoiled, 200, workers);
+  const ParallelContext context(0, nullptr);
+  InverseFactor once(plain, 200, context);
+  InverseFactor twice(spoiled, 200, context);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(std::optional<FailedPivot> failed, twice.Factorize(0));
   ASSERT_TRUE(failed.has_value());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(failed, twice.Factorize(gram(5, 5) + 1));
@@ -119,8 +119,8 @@ TEST(InverseFactorTest, RoundingIsNoPivot) {
   const Matrix<double> gram =
       MakeRandomLayer({.rows = 1, .cols = 150, .tokens = 140, .large_columns = 0}).gram;
   Matrix<double> h = Padded(gram, 0);
-  cpu::Workers workers(0, nullptr);
-  InverseFactor factor(h, 150, workers);
+  const ParallelContext context(0, nullptr);
+  InverseFactor factor(h, 150, context);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::optional<FailedPivot> failed, factor.Factorize(0));
   ASSERT_TRUE(failed.has_value());
   EXPECT_LT(std::fabs(failed->pivot), 150 * 0x1p-52 * failed->diagonal);
@@ -148,9 +148,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(DampingTest, IsRaisedUntilItIsEnough) {
   Matrix<double> gram = TwoByTwo(GetParam().off_diagonal);
-  cpu::Workers workers(0, nullptr);
+  const ParallelContext context(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor,
-                                FactorizeDamped(gram, 2, GetParam().damping, workers));
+                                FactorizeDamped(gram, 2, GetParam().damping, context));
   EXPECT_EQ(factor.damping, GetParam().used);
   const double damped = 1 + GetParam().used;
   EXPECT_NEAR(gram(1, 1), 1 / std::sqrt(damped), 1e-15);
@@ -158,8 +158,8 @@ TEST_P(DampingTest, IsRaisedUntilItIsEnough) {
 
 TEST(DampingTest, GivesUpAboveOneWithTheNumbers) {
   Matrix<double> gram = TwoByTwo(2.5);
-  cpu::Workers workers(0, nullptr);
-  const absl::StatusOr<DampedFactor> factor = FactorizeDamped(gram, 2, 0.01, workers);
+  const ParallelContext context(0, nullptr);
+  const absl::StatusOr<DampedFactor> factor = FactorizeDamped(gram, 2, 0.01, context);
   // The pivot: 2 - 2.5^2 / 2 = -1.125.
   EXPECT_THAT(factor, StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE",
                                "damping=1,", "column 0 is -0.5625 times its diagonal"));
@@ -172,8 +172,8 @@ TEST(DampingTest, DeadColumnsGetTheMeanAndCountForNone) {
   Matrix<double> gram(4, 4);
   gram(0, 0) = 2;
   gram(2, 2) = 4;
-  cpu::Workers workers(0, nullptr);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 4, 0.5, workers));
+  const ParallelContext context(0, nullptr);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 4, 0.5, context));
   EXPECT_THAT(factor.dead_columns, ElementsAre(1, 3));
   EXPECT_NEAR(gram(0, 0), 1 / std::sqrt(2 + 1.5), 1e-15);
   EXPECT_NEAR(gram(1, 1), 1 / std::sqrt(3 + 1.5), 1e-15);
@@ -182,60 +182,10 @@ TEST(DampingTest, DeadColumnsGetTheMeanAndCountForNone) {
 
 TEST(DampingTest, AllDeadIsTheIdentityDamped) {
   Matrix<double> gram(3, 3);
-  cpu::Workers workers(0, nullptr);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 3, 0.21, workers));
+  const ParallelContext context(0, nullptr);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 3, 0.21, context));
   EXPECT_THAT(factor.dead_columns, ElementsAre(0, 1, 2));
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(gram(i, i), 1 / 1.1, 1e-15);
-}
-
-// The `count` first of a full sort by (score, row-major index).
-std::vector<bool> SortedLowest(const Matrix<double>& scores, int64_t width, int64_t count) {
-  std::vector<std::tuple<double, int64_t>> all;
-  for (int64_t row = 0; row < scores.rows(); ++row) {
-    for (int64_t col = 0; col < width; ++col) all.emplace_back(scores(row, col), row * width + col);
-  }
-  std::sort(all.begin(), all.end());
-  std::vector<bool> marks(all.size());
-  for (int64_t i = 0; i < count; ++i) {
-    marks[static_cast<size_t>(std::get<1>(all[static_cast<size_t>(i)]))] = true;
-  }
-  return marks;
-}
-
-TEST(LowestScoresTest, IsTheFrontOfAStableSort) {
-  Random random(1);
-  cpu::Workers workers(0, nullptr);
-  for (const int64_t levels : {1, 3, 1000000}) {  // many, some and no ties
-    Matrix<double> scores(700, 130);
-    for (double& score : scores.span()) {
-      score = std::ldexp(static_cast<double>(random.Below(levels)), static_cast<int>(levels % 7));
-    }
-    for (const int64_t width : {1, 130}) {
-      const int64_t size = 700 * width;
-      for (const int64_t count : {int64_t{0}, int64_t{1}, size / 3, size - 1, size}) {
-        Matrix<uint8_t> marks(700, 130);
-        for (uint8_t& mark : marks.span()) mark = 7;  // left by an earlier block
-        SPARSEFW_ASSERT_OK(MarkLowestOfMatrix(scores, width, count, workers, marks));
-        const std::vector<bool> expected = SortedLowest(scores, width, count);
-        for (int64_t i = 0; i < size; ++i) {
-          ASSERT_EQ(marks(i / width, i % width), expected[static_cast<size_t>(i)] ? 1 : 0)
-              << i << " of " << levels << " levels, " << count << " of " << size;
-        }
-      }
-    }
-  }
-}
-
-TEST(LowestScoresTest, OfARowToo) {
-  const std::vector<double> scores = {2, 1, 1, 0, 1};
-  std::vector<int64_t> scratch;
-  std::vector<uint8_t> marks(5, 7);
-  MarkLowest(scores.data(), 5, 2, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(0, 1, 0, 1, 0));
-  MarkLowest(scores.data(), 5, 0, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(0, 0, 0, 0, 0));
-  MarkLowest(scores.data(), 5, 5, scratch, marks.data());
-  EXPECT_THAT(marks, ElementsAre(1, 1, 1, 1, 1));
 }
 
 TEST(BlockColumnsTest, AreWholeGroups) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/sparsegpt/sparsegpt.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/solver.h"
@@ -261,6 +263,7 @@ TEST(SparseGptHandTest, TiesPruneTheLowerIndex) {
   EXPECT_THAT(rows_of(Pattern::KeepOfGroup(1, 2), 128), ElementsAre("0101", "0101"));
 }
 
+// Below Solve, which refuses this G.
 TEST(SparseGptDampingTest, IsRaisedAndReported) {
   Matrix<float> weights(1, 2);
   weights(0, 0) = weights(0, 1) = 1;
@@ -269,16 +272,27 @@ TEST(SparseGptDampingTest, IsRaisedAndReported) {
   gram(0, 1) = gram(1, 0) = 4.5;  // eigenvalues -1/2 and 8.5, the mean of the diagonal is 4
   const Problem problem = {weights.view(), gram.view(), Pattern::PerRow(0.5), ConstMatrixView(),
                            nullptr};
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(SolveResult result, RunSparseGpt(problem));
+  const ParallelContext context(1, nullptr);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(sparsegpt::PrunedLayer result,
+                                sparsegpt::Prune(problem, {}, context));
   EXPECT_EQ(result.damping, 1);  // 0.01 and 0.1 are below 1/8
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(result, RunSparseGpt(problem, {.damping = 0.13}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(result, sparsegpt::Prune(problem, {.damping = 0.13}, context));
   EXPECT_EQ(result.damping, 0.13);
   EXPECT_EQ(result.weights(0, 0), 0);
   EXPECT_NEAR(result.weights(0, 1), 1 + 4.5 / (4 * 1.13), 1e-6);
-  gram(0, 1) = gram(1, 0) = 9;
-  EXPECT_THAT(RunSparseGpt(problem),
-              StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE",
-                       "damping=1,", "column 0"));
+}
+
+// All correlations are -1/2: eigenvalues -3/2, and 3/2 for what sums to 0.
+TEST(SparseGptDampingTest, NoDampingUpToOneIsEnough) {
+  Matrix<float> weights(1, 6);
+  Matrix<double> gram(6, 6);
+  for (int64_t i = 0; i < 6; ++i) {
+    weights(0, i) = i % 2 == 0 ? 1 : -1;
+    for (int64_t j = 0; j < 6; ++j) gram(i, j) = i == j ? 1 : -0.5;
+  }
+  EXPECT_THAT(
+      RunSparseGpt({weights.view(), gram.view(), Pattern::PerRow(0.5), ConstMatrixView(), nullptr}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE", "damping=1,"));
 }
 
 // Fewer tokens than inputs: singular, and nothing to raise.

@@ -19,12 +19,16 @@
 // of static shared memory, registers, launch bounds, host memory that a kernel
 // touches, inline PTX, textures, cooperative groups, clusters.
 //
-// Environment, read at every call:
+// Environment; the numbers of launches are read once:
 //   SPARSEFW_CUDA_ON_HOST_DEVICES  number of devices (1)
 //   SPARSEFW_CUDA_ON_HOST_MEMORY   bytes of a device (8 GiB)
 //   SPARSEFW_CUDA_ON_HOST_FAULT    "<device>:<calls>": from the calls-th call with
 //                                  that device current, each of them fails with
 //                                  cudaErrorIllegalAddress: the device is lost
+//   SPARSEFW_CUDA_ON_HOST_HANG     number of the kernel launch of the process that
+//                                  never returns, counted from 1
+//   SPARSEFW_CUDA_ON_HOST_SKIP     number of the launch that does nothing: a wrong
+//                                  result
 //   SPARSEFW_CUDA_ON_HOST_ORDER    "backward": blocks and threads run from the
 //                                  last to the first. What a missing barrier
 //                                  hides in one order shows in the other.

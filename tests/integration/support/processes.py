@@ -30,7 +30,8 @@ def wait_until(condition, seconds, what):
 class Server:
     """sparsefw-server on free ports of the loopback, with a state folder of its own."""
 
-    def __init__(self, folder, *flags, env=None, wait=True, defaults=True, program=None):
+    def __init__(self, folder, *flags, env=None, wait=True, defaults=True, program=None,
+                 preexec_fn=None):
         self.state_dir = Path(folder) / "state"
         self.log_path = Path(folder) / "server.log"
         self.log_file = open(self.log_path, "ab")
@@ -41,7 +42,7 @@ class Server:
                         "--state-dir", str(self.state_dir), "--device", "cpu"]
         self.process = subprocess.Popen(
             command + [str(flag) for flag in flags], stdout=subprocess.PIPE, stderr=self.log_file,
-            text=True, cwd=folder,
+            text=True, cwd=folder, preexec_fn=preexec_fn,
             env={name: value for name, value in environment.items() if value is not None})
         self.output = []
         self.address = self.metrics = self.device = None

@@ -1,7 +1,7 @@
 // Grams that stay on devices: the books of it, without threads.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/jobs/device_pool.h"
+#include "server/jobs/scheduling/device_pool.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -20,28 +20,28 @@ class DevicePoolGramsTest : public ::testing::Test {
   }
   // It waits, then runs there.
   std::shared_ptr<SharedGram> Run(const std::string& device, const DeviceNeed& need) {
-    pool_.Name(need);
-    return pool_.Reserve(device, need, &leaving_);
+    pool_.Ref(need);
+    return pool_.Reserve(device, need, &evicted_);
   }
   void End(const std::string& device, const DeviceNeed& need) {
-    pool_.Release(device, need, &leaving_);
-    pool_.Unname(need, &leaving_);
+    pool_.Release(device, need, &evicted_);
+    pool_.Unref(need, &evicted_);
   }
   // What left is let go of. How many bytes that were.
   int64_t Free() {
     int64_t bytes = 0;
-    for (LeavingGram& left : leaving_) {
+    for (EvictedGram& left : evicted_) {
       bytes += left.bytes;
       left.gram.reset();
-      pool_.Freed(left);
+      pool_.ReleaseBytes(left);
     }
-    leaving_.clear();
+    evicted_.clear();
     return bytes;
   }
   DeviceUsage Usage(size_t device = 0) const { return pool_.usage()[device]; }
 
   DevicePool pool_{{{"cuda:0", 100, 3}, {"cuda:1", 100, 3}}};
-  LeavingGrams leaving_;
+  EvictedGrams evicted_;
 };
 
 TEST_F(DevicePoolGramsTest, TheDeviceThatHoldsTheGramIsPreferredAndNeedsItOnce) {
@@ -59,7 +59,7 @@ TEST_F(DevicePoolGramsTest, TheDeviceThatHoldsTheGramIsPreferredAndNeedsItOnce) 
   Run("cuda:0", Need(1));
   EXPECT_EQ(pool_.Choose(need), "cuda:1") << "no stream there";
   EXPECT_NE(Run("cuda:1", need), gram) << "each device has its own";
-  EXPECT_TRUE(leaving_.empty());
+  EXPECT_TRUE(evicted_.empty());
 }
 
 TEST_F(DevicePoolGramsTest, WithoutRoomForTheJobItselfThePreferenceIsNone) {
@@ -82,14 +82,14 @@ TEST_F(DevicePoolGramsTest, BothMustFitWhereItIsNotThere) {
 TEST_F(DevicePoolGramsTest, StaysWhileAJobNamesItAndGoesWithTheLast) {
   const DeviceNeed need = Need(20, "q");
   Run("cuda:0", need);
-  pool_.Name(need);  // waits
+  pool_.Ref(need);  // waits
   End("cuda:0", need);
-  EXPECT_TRUE(leaving_.empty());
+  EXPECT_TRUE(evicted_.empty());
   EXPECT_EQ(Usage().reserved_bytes, 0) << "counts as free";
   EXPECT_EQ(Usage().gram_bytes, 40);
   Run("cuda:1", Need(1));
   EXPECT_EQ(pool_.Choose(need), "cuda:0");
-  pool_.Unname(need, &leaving_);  // cancelled
+  pool_.Unref(need, &evicted_);  // cancelled
   EXPECT_EQ(Free(), 40);
   EXPECT_EQ(Usage().gram_bytes, 0);
 }
@@ -99,7 +99,7 @@ TEST_F(DevicePoolGramsTest, GoesFromAllDevices) {
   Run("cuda:0", need);
   Run("cuda:1", need);
   End("cuda:0", need);
-  EXPECT_TRUE(leaving_.empty());
+  EXPECT_TRUE(evicted_.empty());
   End("cuda:1", need);
   EXPECT_EQ(Free(), 80);
 }
@@ -107,13 +107,13 @@ TEST_F(DevicePoolGramsTest, GoesFromAllDevices) {
 TEST_F(DevicePoolGramsTest, OneThatNobodyUsesMakesRoom) {
   const DeviceNeed need = Need(20, "q");
   Run("cuda:0", need);
-  pool_.Name(need);
+  pool_.Ref(need);
   End("cuda:0", need);
   const DeviceNeed big = {{"cuda:0"}, 61};
   EXPECT_EQ(pool_.Choose(big), "cuda:0");
   EXPECT_EQ(Run("cuda:0", big), nullptr);
-  ASSERT_EQ(leaving_.size(), 1U);
-  EXPECT_EQ(leaving_[0].device, "cuda:0");
+  ASSERT_EQ(evicted_.size(), 1U);
+  EXPECT_EQ(evicted_[0].device, "cuda:0");
   // What it leaves is nobody's before it is free.
   EXPECT_EQ(pool_.Choose({{"cuda:0"}, 1}), std::nullopt);
   EXPECT_EQ(Usage().gram_bytes, 40);
@@ -128,12 +128,12 @@ TEST_F(DevicePoolGramsTest, NoMoreThanNeededLeavesAndTheOldestFirst) {
   for (const char* name : {"a", "b", "c"}) {
     const DeviceNeed need = Need(10, name, 30);
     Run("cuda:0", need);
-    pool_.Name(need);
+    pool_.Ref(need);
     End("cuda:0", need);
   }
   EXPECT_EQ(Usage().gram_bytes, 90);
   Run("cuda:0", Need(5));
-  EXPECT_TRUE(leaving_.empty());
+  EXPECT_TRUE(evicted_.empty());
   Run("cuda:0", Need(30));
   EXPECT_EQ(Free(), 30) << "5 + 30 + 60 fit";
   EXPECT_EQ(pool_.Choose(Need(1, "a", 30)), "cuda:1") << "it was the first to be idle";
@@ -151,7 +151,7 @@ TEST_F(DevicePoolGramsTest, OneThatIsUsedAgainIsNotWhatMakesRoomForItsJob) {
   const DeviceNeed need = Need(10, "q");
   for (const DeviceNeed& one : {need, other}) {
     Run("cuda:0", one);
-    pool_.Name(one);
+    pool_.Ref(one);
     End("cuda:0", one);
   }
   const DeviceNeed bigger = {{"cuda:0"}, 60, "q", 40};
@@ -166,19 +166,19 @@ TEST_F(DevicePoolGramsTest, ALostDeviceForgetsThem) {
   const DeviceNeed idle = Need(10, "idle");
   Run("cuda:0", used);
   Run("cuda:0", idle);
-  pool_.Name(idle);
+  pool_.Ref(idle);
   End("cuda:0", idle);
-  EXPECT_TRUE(pool_.MarkLost("cuda:0", &leaving_));
+  EXPECT_TRUE(pool_.MarkLost("cuda:0", &evicted_));
   EXPECT_EQ(Free(), 40);
   EXPECT_EQ(pool_.Choose(idle), "cuda:1");
   // The job moves; others still name its Gram.
-  pool_.Name(used);
-  pool_.Release("cuda:0", used, &leaving_);
+  pool_.Ref(used);
+  pool_.Release("cuda:0", used, &evicted_);
   EXPECT_EQ(Free(), 40);
-  EXPECT_NE(pool_.Reserve("cuda:1", used, &leaving_), nullptr);
+  EXPECT_NE(pool_.Reserve("cuda:1", used, &evicted_), nullptr);
   EXPECT_EQ(Usage(0).gram_bytes, 0);
   EXPECT_EQ(Usage(1).reserved_bytes, 50);
-  EXPECT_FALSE(pool_.MarkLost("cuda:0", &leaving_));
+  EXPECT_FALSE(pool_.MarkLost("cuda:0", &evicted_));
 }
 
 }  // namespace

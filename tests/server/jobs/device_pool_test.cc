@@ -1,5 +1,4 @@
-// The choice of a device and of the jobs that may start, without threads.
-#include "server/jobs/device_pool.h"
+#include "server/jobs/scheduling/device_pool.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,18 +20,18 @@ DevicePool TwoDevices(int streams = 2) {
 
 // Of jobs without a Gram.
 void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
-  LeavingGrams leaving;
-  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &leaving), nullptr);
-  EXPECT_TRUE(leaving.empty());
+  EvictedGrams evicted;
+  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);
+  EXPECT_TRUE(evicted.empty());
 }
 void Release(DevicePool& pool, const std::string& device, int64_t bytes) {
-  LeavingGrams leaving;
-  pool.Release(device, {{device}, bytes}, &leaving);
-  EXPECT_TRUE(leaving.empty());
+  EvictedGrams evicted;
+  pool.Release(device, {{device}, bytes}, &evicted);
+  EXPECT_TRUE(evicted.empty());
 }
 bool MarkLost(DevicePool& pool, const std::string& device) {
-  LeavingGrams leaving;
-  return pool.MarkLost(device, &leaving);
+  EvictedGrams evicted;
+  return pool.MarkLost(device, &evicted);
 }
 
 TEST(DevicePoolTest, TheDeviceWithMostUnreservedMemoryIsChosen) {
@@ -92,46 +91,6 @@ TEST(DevicePoolTest, ALostDeviceTakesNothing) {
   const absl::Status refused = pool.CheckPossible({kFirst, 1});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
                                 "got cuda:0, lost until the server restarts"));
-}
-
-TEST(PlacementTest, JobsForOtherDevicesPassOneThatWaits) {
-  DevicePool pool = TwoDevices();
-  Reserve(pool, "cuda:0", 50);
-  Placement placement(pool, {});
-  EXPECT_EQ(placement.Place({0, {kFirst, 80}}), std::nullopt);
-  EXPECT_EQ(placement.Place({0, {kFirst, 10}}), std::nullopt) << "kept for the one before";
-  EXPECT_EQ(placement.Place({0, {kBoth, 10}}), "cuda:1");
-  EXPECT_EQ(placement.Place({}), "") << "the CPU's";
-  EXPECT_FALSE(placement.Full());
-}
-
-TEST(PlacementTest, OneThatWaitsForMemoryOfTheHostIsPassedByNobody) {
-  const DevicePool pool = TwoDevices();
-  Placement placement(pool, {.free_bytes = 5, .idle = false});
-  EXPECT_EQ(placement.Place({6, {}}), std::nullopt);
-  EXPECT_EQ(placement.Place({1, {}}), std::nullopt);
-  EXPECT_EQ(placement.Place({1, {kBoth, 1}}), std::nullopt);
-  EXPECT_TRUE(placement.Full());
-  Placement idle(pool, {.free_bytes = 5, .idle = true});
-  EXPECT_EQ(idle.Place({6, {}}), "") << "alone it would never fit better";
-}
-
-TEST(PlacementTest, WithoutAWorkerOnlyDevicesTakeJobs) {
-  DevicePool pool({{"cuda:0", 100, 1}});
-  Placement placement(pool, {.free_worker = false});
-  EXPECT_EQ(placement.Place({}), std::nullopt);
-  EXPECT_FALSE(placement.Full());
-  EXPECT_EQ(placement.Place({0, {kFirst, 1}}), "cuda:0");
-  Reserve(pool, "cuda:0", 1);
-  EXPECT_TRUE(Placement(pool, {.free_worker = false}).Full());
-}
-
-TEST(PlacementTest, WhatMovesFromALostDeviceComesFirst) {
-  const DevicePool pool = TwoDevices();
-  Placement placement(pool, {});
-  placement.Claim({kSecond, 50});
-  EXPECT_EQ(placement.Place({0, {kSecond, 1}}), std::nullopt);
-  EXPECT_EQ(placement.Place({0, {kFirst, 1}}), "cuda:0");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/jobs/shared_gram.h"
+#include "server/jobs/scheduling/shared_gram.h"
 
 namespace sparsefw::server {
 

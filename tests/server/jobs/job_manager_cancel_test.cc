@@ -126,13 +126,13 @@ TEST_F(DeadlineTest, AnEarlierDeadlineThatComesLaterIsKept) {
 TEST_F(DeadlineTest, OfARunningJobIsTheRunnersAffair) {
   const absl::Time accepted = clock_.Now();
   const Job job = Submit(WithDeadline(absl::Seconds(5)));
-  EXPECT_EQ(runner_.WaitForRun(0).spec.options.deadline, accepted + absl::Seconds(5));
+  EXPECT_EQ(runner_.WaitForRun(0).deadline, accepted + absl::Seconds(5));
   clock_.Advance(absl::Seconds(9));
   EXPECT_EQ(Get(job.name).state, JobState::kRunning);
   const Job ended = RunTo(job.name, ResultWith(StopCause::kDeadline));
   EXPECT_EQ(ended.state, JobState::kSucceeded);
   EXPECT_EQ(ended.result->solve.stop_cause, StopCause::kDeadline);
-  EXPECT_EQ(SubmitRunning().spec.options.deadline, absl::InfiniteFuture());
+  EXPECT_EQ(SubmitRunning().deadline, absl::InfiniteFuture());
 }
 
 // The worker may come before the thread that looks after deadlines.

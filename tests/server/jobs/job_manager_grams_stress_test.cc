@@ -34,20 +34,24 @@ class MemoryRunner final : public JobRunner {
     need.gram_bytes = spec.gram.empty() ? 0 : 10 * static_cast<int64_t>(spec.gram.size());
     return inputs;
   }
-  absl::StatusOr<JobResult> Run(const Job&, Inputs& inputs, const StopSignal& stop,
+  absl::StatusOr<DeviceNeed> Check(const JobSpec&, const InputSpecs&) override {
+    return DeviceNeed();
+  }
+  absl::StatusOr<JobResult> Run(const Job&, Inputs& inputs, const Placement& placement,
+                                const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>&) override {
-    if (inputs.device == "cuda:2" && runs_on_last_.fetch_add(1) >= 10) return Lost();
+    if (placement.device == "cuda:2" && runs_on_last_.fetch_add(1) >= 10) return Lost();
     SharedGram::Gram gram;
-    if (inputs.shared_gram != nullptr) {
+    if (placement.gram != nullptr) {
       const auto upload = [&]() -> absl::StatusOr<SharedGram::Gram> {
         if (stop.requested()) return absl::CancelledError("stopped");
-        return memory.Upload(inputs.device, inputs.device_need.gram_bytes);
+        return memory.Upload(placement.device, inputs.device_need.gram_bytes);
       };
-      SPARSEFW_ASSIGN_OR_RETURN(gram, inputs.shared_gram->Get(upload, stop));
+      SPARSEFW_ASSIGN_OR_RETURN(gram, placement.gram->Get(upload, stop));
     }
-    memory.Take(inputs.device, inputs.device_need.bytes);
+    memory.Take(placement.device, inputs.device_need.bytes);
     for (int i = 0; i < 5; ++i) std::this_thread::yield();
-    memory.Take(inputs.device, -inputs.device_need.bytes);
+    memory.Take(placement.device, -inputs.device_need.bytes);
     return ResultWith(StopCause::kIterations);
   }
   void Discard(const Job&) override {}
@@ -67,7 +71,7 @@ class GramsStress {
     options.clock = &clock_;
     options.devices = {
         {"cuda:0", kDeviceBytes, 3}, {"cuda:1", kDeviceBytes, 3}, {"cuda:2", kDeviceBytes, 3}};
-    manager_ = JobManager::Create(options, &store_, &runner_, nullptr);
+    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
   }
 
   void Submitter(unsigned seed) {
@@ -81,7 +85,7 @@ class GramsStress {
       const auto job = manager_->Submit(spec, "", "", "", false);
       ASSERT_THAT(job, IsOk());
       auto watcher = std::make_shared<RecordingWatcher>();
-      ASSERT_THAT(manager_->Watch(job->name, watcher), IsOk());
+      ASSERT_THAT(watcher->Watch(*manager_, job->name), IsOk());
       if (random() % 4 == 0) {
         EXPECT_THAT(manager_->Cancel(job->name), IsOk());
       }
@@ -124,6 +128,7 @@ class GramsStress {
   FaultyStore store_;
   MemoryRunner runner_;
   std::mutex mutex_;
+  RecordingListener listener_;
   std::vector<std::shared_ptr<RecordingWatcher>> watchers_;
   std::unique_ptr<JobManager> manager_;
 };

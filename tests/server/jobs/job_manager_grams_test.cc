@@ -28,10 +28,9 @@ class GramsTest : public JobManagerTest {
       need.gram_bytes = spec.gram.empty() ? 0 : kGramBytes;
       return need;
     };
-    runner_.upload_gram =
-        [this](const JobRunner::Inputs& inputs) -> absl::StatusOr<SharedGram::Gram> {
-      if (absl::Status fault = upload_fault(inputs.device); !fault.ok()) return fault;
-      return memory_.Upload(inputs.device, kGramBytes);
+    runner_.upload_gram = [this](const std::string& device) -> absl::StatusOr<SharedGram::Gram> {
+      if (absl::Status fault = upload_fault(device); !fault.ok()) return fault;
+      return memory_.Upload(device, kGramBytes);
     };
     Open(2);
   }

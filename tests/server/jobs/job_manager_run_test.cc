@@ -126,10 +126,10 @@ TEST_F(RunTest, TheTensorsAreReleasedBeforeTheEndIsTold) {
   const Job job = SubmitRunning();
   auto watcher = std::make_shared<RecordingWatcher>();
   int live_at_end = -1;
-  watcher->during_callback = [&](JobWatcher::Event, const Job& seen) {
-    if (IsTerminal(seen.state)) live_at_end = runner_.live_inputs();
+  watcher->during_callback = [&](const JobEvent& event) {
+    if (IsTerminal(event.job->state)) live_at_end = runner_.live_inputs();
   };
-  ASSERT_THAT(manager_->Watch(job.name, watcher), IsOk());
+  ASSERT_THAT(watcher->Watch(*manager_, job.name), IsOk());
   runner_.Finish(job.name, ResultWith(StopCause::kIterations));
   watcher->WaitForEnd();
   EXPECT_EQ(live_at_end, 0);
@@ -148,15 +148,15 @@ TEST_F(RunTest, TheListenerHearsEveryJobInOrder) {
   EXPECT_THAT(listener_.errors(), IsEmpty());
 }
 
-TEST_F(RunTest, WorksWithoutAListenerOnTheWallClock) {
+TEST_F(RunTest, WorksOnTheWallClock) {
   auto store = NewMemoryJobStore();
-  auto manager = JobManager::Create({}, store.get(), &runner_, nullptr);
+  auto manager = JobManager::Create({}, store.get(), &runner_, &listener_);
   JobSpec spec;
   spec.deadline = absl::Hours(1);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job, manager->Submit(spec, "", "", "", false));
   runner_.WaitForRun(0);
   auto watcher = std::make_shared<RecordingWatcher>();
-  ASSERT_THAT(manager->Watch(job.name, watcher), IsOk());
+  ASSERT_THAT(watcher->Watch(*manager, job.name), IsOk());
   runner_.Finish(job.name, ResultWith(StopCause::kIterations));
   EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
 }

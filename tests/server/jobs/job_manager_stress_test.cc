@@ -27,7 +27,10 @@ class BusyRunner final : public JobRunner {
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec&) override {
     return std::make_shared<Inputs>();
   }
-  absl::StatusOr<JobResult> Run(const Job& job, Inputs&, const StopSignal& stop,
+  absl::StatusOr<DeviceNeed> Check(const JobSpec&, const InputSpecs&) override {
+    return DeviceNeed();
+  }
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs&, const Placement&, const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -87,7 +90,7 @@ class Stress {
       const auto job = manager_->Submit(spec, request, "body", "", false);
       ASSERT_THAT(job, IsOk());
       auto watcher = std::make_shared<RecordingWatcher>();
-      ASSERT_THAT(manager_->Watch(job->name, watcher), IsOk());
+      ASSERT_THAT(watcher->Watch(*manager_, job->name), IsOk());
       const auto again = manager_->Submit(spec, request, "body", "", false);
       ASSERT_THAT(again, IsOk());
       EXPECT_EQ(again->name, job->name);
@@ -103,10 +106,7 @@ class Stress {
   // A watcher that leaves at once, whatever happens meanwhile.
   void Glance(const std::string& name) {
     auto watcher = std::make_shared<RecordingWatcher>();
-    const auto id = manager_->Watch(name, watcher);
-    ASSERT_THAT(id, IsOk());
-    manager_->Unwatch(*id);
-    EXPECT_EQ(watcher.use_count(), 1);
+    ASSERT_THAT(watcher->Watch(*manager_, name), IsOk());
   }
 
   void Canceller() {

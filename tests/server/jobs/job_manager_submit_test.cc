@@ -38,7 +38,7 @@ TEST_F(SubmitTest, AcceptedJobIsQueuedWithEverythingFilledIn) {
   EXPECT_EQ(job.revision, 1);
   EXPECT_EQ(job.state_revision, 1);
   EXPECT_EQ(job.create_time, clock_.Now());
-  EXPECT_EQ(job.spec.options.deadline, clock_.Now() + absl::Seconds(30));
+  EXPECT_EQ(job.deadline, clock_.Now() + absl::Seconds(30));
   EXPECT_EQ(job.expire_time, absl::InfiniteFuture());
   EXPECT_EQ(manager_->queued(), 1);
   EXPECT_EQ(manager_->running(), 1);
@@ -120,6 +120,29 @@ TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
   EXPECT_THAT(store_.CountByState(), IsEmpty());
   EXPECT_FALSE(store_.FindRequest("request"));
   EXPECT_THAT(listener_.calls(), IsEmpty());
+}
+
+TEST_F(SubmitTest, CheckPreparesAndQueuesNothing) {
+  InputSpecs inputs;
+  inputs.weight = MatrixSpec{3, 5, DType::kF16};
+  EXPECT_THAT(manager_->Check({}, inputs), IsOk());
+  ASSERT_TRUE(runner_.checked_inputs.weight.has_value());
+  EXPECT_EQ(runner_.checked_inputs.weight->cols, 5);
+  EXPECT_EQ(runner_.prepared(), 0);
+  EXPECT_THAT(store_.CountByState(), IsEmpty());
+  EXPECT_THAT(listener_.calls(), IsEmpty());
+}
+
+TEST_F(SubmitTest, CheckRefusesWhatSubmitRefuses) {
+  JobSpec spec;
+  spec.priority = 101;
+  EXPECT_THAT(manager_->Check(spec, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "priority=101"));
+  runner_.device_need_of = [](const JobSpec&) { return DeviceNeed{.devices = {"cuda:7"}}; };
+  EXPECT_THAT(manager_->Check({}, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE", "cuda:7"));
+  runner_.on_prepare = [](const JobSpec&) -> absl::Status { throw 42; };
+  EXPECT_THAT(manager_->Check({}, {}), StatusIs(absl::StatusCode::kInternal));
 }
 
 class RefusingRunnerTest : public JobManagerTest {

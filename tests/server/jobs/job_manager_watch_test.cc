@@ -11,7 +11,6 @@ namespace sparsefw::server {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::SizeIs;
 using testing::StatusIs;
@@ -113,24 +112,19 @@ TEST_F(WatchTest, ALateWatcherStartsFromTheStateAsItIs) {
   EXPECT_TRUE(after->seen()[0].job.result);
 }
 
-TEST_F(WatchTest, UnknownJobsAreNotFoundAndNothingIsCalled) {
-  auto watcher = std::make_shared<RecordingWatcher>();
-  EXPECT_THAT(manager_->Watch("jobs/none", watcher),
+TEST_F(WatchTest, UnknownJobsAreNotFound) {
+  EXPECT_THAT(manager_->Watch("jobs/none", 0, [] { FAIL() << "nothing to wake for"; }),
               StatusIs(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "jobs/none"));
-  EXPECT_THAT(watcher->seen(), IsEmpty());
 }
 
-TEST_F(WatchTest, ACallbackThatLingersHoldsNoOtherThreadUp) {
+TEST_F(WatchTest, ASlowWakeHoldsNoOtherThreadUp) {
   const Job job = SubmitRunning();
   Gate gate;
-  auto slow = std::make_shared<RecordingWatcher>();
-  slow->during_callback = [&](JobWatcher::Event event, const Job&) {
-    if (event == JobWatcher::Event::kProgress) gate.Pass();
-  };
-  ASSERT_THAT(manager_->Watch(job.name, slow), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto slow,
+                                manager_->Watch(job.name, 0, [&gate] { gate.Pass(); }));
   std::thread reporter([&] { runner_.Report(job.name, 1); });
   gate.WaitForArrival();
-  // While the worker is held up in the callback:
+  // While the worker is held up in the call:
   EXPECT_EQ(Get(job.name).progress->iteration, 1);
   EXPECT_THAT(Watch(job.name)->states(), ElementsAre(JobState::kRunning));
   const Job queued = Submit();
@@ -140,86 +134,49 @@ TEST_F(WatchTest, ACallbackThatLingersHoldsNoOtherThreadUp) {
   gate.Open();
   reporter.join();
   RunTo(job.name, ResultWith(StopCause::kIterations));
-  slow->WaitForEnd();
-  EXPECT_THAT(slow->states(), ElementsAre(JobState::kRunning, JobState::kSucceeded));
+  EXPECT_EQ(slow->Next()->kind, JobEvent::Kind::kSnapshot);
+  EXPECT_EQ(slow->Next()->kind, JobEvent::Kind::kStateChange) << "older progress is dropped";
+  EXPECT_TRUE(slow->ended());
 }
 
-// Progress gives way to newer progress; state changes stay.
-TEST_F(WatchTest, WaitingProgressIsCoalesced) {
-  Gate gate;
-  auto watcher = std::make_shared<RecordingWatcher>();
-  std::atomic<bool> first = true;
-  watcher->during_callback = [&](JobWatcher::Event event, const Job&) {
-    if (event == JobWatcher::Event::kSnapshot && first.exchange(false)) gate.Pass();
-  };
+TEST_F(WatchTest, AWatcherThatDoesNotPullKeepsStatesAndTheLatestProgress) {
   const Job blocker = SubmitRunning();
   const Job job = Submit();
-  // Watch delivers the snapshot itself, so while it is held up everything waits.
-  std::thread watching([&] { EXPECT_THAT(manager_->Watch(job.name, watcher), IsOk()); });
-  gate.WaitForArrival();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto queue, manager_->Watch(job.name, 0, [] {}));
   runner_.Finish(blocker.name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(1);
   for (int64_t i = 1; i <= 50; ++i) runner_.Report(job.name, i);
+  EXPECT_EQ(queue->Next()->job->state, JobState::kQueued);
+  EXPECT_EQ(queue->Next()->job->state, JobState::kRunning);
+  EXPECT_EQ(queue->Next()->job->progress->iteration, 50);
+  EXPECT_FALSE(queue->Next().has_value());
+  EXPECT_FALSE(queue->ended());
   RunTo(job.name, ResultWith(StopCause::kIterations));
-  EXPECT_THAT(watcher->seen(), IsEmpty());
-  gate.Open();
-  watching.join();
-  watcher->WaitForEnd();
-  EXPECT_THAT(watcher->states(),
-              ElementsAre(JobState::kQueued, JobState::kRunning, JobState::kSucceeded));
-  EXPECT_THAT(watcher->progress(), ElementsAre(50));
+  EXPECT_EQ(queue->Next()->job->state, JobState::kSucceeded);
+  EXPECT_TRUE(queue->ended());
 }
 
-TEST_F(WatchTest, NothingIsCalledAfterUnwatch) {
+TEST_F(WatchTest, AWatchEndsWithItsQueue) {
   const Job job = SubmitRunning();
-  auto watcher = std::make_shared<RecordingWatcher>();
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const int64_t id, manager_->Watch(job.name, watcher));
-  const auto other = Watch(job.name);
-  manager_->Unwatch(id);
-  manager_->Unwatch(id);
-  EXPECT_EQ(watcher.use_count(), 1) << "let go";
+  std::atomic<int> wakes = 0;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto queue, manager_->Watch(job.name, 0, [&wakes] { ++wakes; }));
   runner_.Report(job.name, 1);
-  RunTo(job.name, ResultWith(StopCause::kIterations));
-  other->WaitForEnd();
-  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning));
-  EXPECT_THAT(other->states(), ElementsAre(JobState::kRunning, JobState::kSucceeded));
+  EXPECT_EQ(wakes, 1);
+  EXPECT_EQ(queue.use_count(), 1) << "the job does not own it";
+  queue.reset();
+  runner_.Report(job.name, 2);
+  EXPECT_EQ(wakes, 1);
 }
 
-TEST_F(WatchTest, UnwatchWaitsForTheCallbackThatRuns) {
+TEST_F(WatchTest, WakesMayCallTheManager) {
   const Job job = SubmitRunning();
-  Gate gate;
-  auto watcher = std::make_shared<RecordingWatcher>();
-  watcher->during_callback = [&](JobWatcher::Event event, const Job&) {
-    if (event == JobWatcher::Event::kProgress) gate.Pass();
-  };
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const int64_t id, manager_->Watch(job.name, watcher));
-  std::thread reporter([&] { runner_.Report(job.name, 1); });
-  gate.WaitForArrival();
-  std::atomic<bool> gate_open = false;
-  std::thread unwatch([&] {
-    manager_->Unwatch(id);
-    EXPECT_TRUE(gate_open.load()) << "returned while the callback ran";
-  });
-  gate_open = true;
-  gate.Open();
-  unwatch.join();
-  reporter.join();
-  EXPECT_THAT(watcher->seen(), SizeIs(2));
-}
-
-TEST_F(WatchTest, CallbacksMayCallTheManager) {
-  const Job job = SubmitRunning();
-  const Job queued = Submit();
-  auto watcher = std::make_shared<RecordingWatcher>();
-  watcher->during_callback = [&](JobWatcher::Event event, const Job& seen) {
-    EXPECT_THAT(manager_->Get(seen.name), IsOk());
-    // The end that this makes is told after the snapshot, not inside it.
-    if (event == JobWatcher::Event::kSnapshot) {
-      EXPECT_THAT(manager_->Cancel(seen.name), IsOk());
-    }
-  };
-  ASSERT_THAT(manager_->Watch(queued.name, watcher), IsOk());
-  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kQueued, JobState::kCancelled));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto queue, manager_->Watch(job.name, 0, [&] {
+    EXPECT_THAT(manager_->Get(job.name), IsOk());
+    EXPECT_THAT(manager_->Watch(job.name, 0, [] {}), IsOk());
+    EXPECT_THAT(manager_->Cancel(job.name), IsOk());
+  }));
+  runner_.Report(job.name, 1);
+  EXPECT_TRUE(runner_.stop_requested(job.name));
 }
 
 }  // namespace

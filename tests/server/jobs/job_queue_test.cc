@@ -1,4 +1,4 @@
-#include "server/jobs/job_queue.h"
+#include "server/jobs/scheduling/job_queue.h"
 
 #include <memory>
 #include <string>
@@ -6,7 +6,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/jobs/active_job.h"
 
 namespace sparsefw::server {
 namespace {
@@ -15,10 +14,12 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-std::shared_ptr<ActiveJob> Named(const std::string& name) {
+std::shared_ptr<ActiveJob> MakeJob(const std::string& name, int priority, absl::Time deadline) {
   auto job = std::make_shared<Job>();
   job->name = name;
-  return std::make_shared<ActiveJob>(job, std::make_shared<JobRunner::Inputs>(), nullptr);
+  job->spec.priority = priority;
+  job->deadline = deadline;
+  return std::make_shared<ActiveJob>(job, std::make_shared<JobRunner::Inputs>());
 }
 
 std::vector<std::string> Names(const std::vector<std::shared_ptr<ActiveJob>>& jobs) {
@@ -33,7 +34,10 @@ absl::Time At(int seconds) { return absl::FromUnixSeconds(seconds); }
 class JobQueueTest : public ::testing::Test {
  protected:
   void Push(const std::string& name, int priority, absl::Time deadline = kNever) {
-    queue_.Push(name, priority, deadline, Named(name));
+    queue_.Push(MakeJob(name, priority, deadline));
+  }
+  std::string TakeFirst() {
+    return queue_.TakeFirst([](const ActiveJob&) { return JobQueue::Look::kTake; })->name;
   }
   JobQueue queue_;
 };
@@ -49,11 +53,11 @@ TEST_F(JobQueueTest, HigherPriorityFirstThenOrderOfArrival) {
   EXPECT_EQ(queue_.Position("e"), 3);
   EXPECT_EQ(queue_.Position("unknown"), 0);
   std::vector<std::string> order;
-  while (!queue_.empty()) order.push_back(queue_.Pop()->name);
+  while (!queue_.empty()) order.push_back(TakeFirst());
   EXPECT_THAT(order, ElementsAre("b", "d", "a", "e", "c"));
 }
 
-TEST_F(JobQueueTest, RemovedAndPoppedJobsLeaveNoDeadlineBehind) {
+TEST_F(JobQueueTest, RemovedAndTakenJobsLeaveNoDeadlineBehind) {
   Push("a", 0, At(10));
   Push("b", 0, At(5));
   Push("c", 1, At(7));
@@ -61,10 +65,10 @@ TEST_F(JobQueueTest, RemovedAndPoppedJobsLeaveNoDeadlineBehind) {
   queue_.Remove("b");
   queue_.Remove("b");
   EXPECT_EQ(queue_.next_deadline(), At(7));
-  EXPECT_EQ(queue_.Pop()->name, "c");
+  EXPECT_EQ(TakeFirst(), "c");
   EXPECT_EQ(queue_.next_deadline(), At(10));
   EXPECT_EQ(queue_.size(), 1u);
-  EXPECT_EQ(queue_.Pop()->name, "a");
+  EXPECT_EQ(TakeFirst(), "a");
   EXPECT_EQ(queue_.next_deadline(), kNever);
 }
 

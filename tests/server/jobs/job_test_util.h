@@ -21,28 +21,26 @@
 
 namespace sparsefw::server {
 
-// Keeps what it is told and checks the promises every watcher relies on: the
-// snapshot first and once, one callback at a time, revisions that grow.
-class RecordingWatcher : public JobWatcher {
+// Records the events of a job and checks what every watcher relies on: the
+// snapshot first and once, revisions that grow.
+class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
  public:
   struct Seen {
-    Event event;
+    JobEvent::Kind kind;
     Job job;
   };
 
-  void OnJob(Event event, const Job& job) override {
-    EXPECT_FALSE(inside_.exchange(true)) << "two callbacks at once";
-    if (during_callback) during_callback(event, job);
+  absl::Status Watch(JobManager& manager, const std::string& name, int64_t after_revision = 0) {
+    auto queue = manager.Watch(name, after_revision, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Pull();
+    });
+    if (!queue.ok()) return queue.status();
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      EXPECT_EQ(event == Event::kSnapshot, seen_.empty());
-      if (!seen_.empty()) {
-        EXPECT_GT(job.revision, seen_.back().job.revision);
-      }
-      seen_.push_back({event, job});
-      changed_.notify_all();
+      queue_ = *std::move(queue);
     }
-    inside_.store(false);
+    Pull();
+    return absl::OkStatus();
   }
 
   std::vector<Seen> seen() {
@@ -53,7 +51,7 @@ class RecordingWatcher : public JobWatcher {
   std::vector<JobState> states() {
     std::vector<JobState> states;
     for (const Seen& one : seen()) {
-      if (one.event != Event::kProgress) states.push_back(one.job.state);
+      if (one.kind != JobEvent::Kind::kProgress) states.push_back(one.job.state);
     }
     return states;
   }
@@ -61,7 +59,7 @@ class RecordingWatcher : public JobWatcher {
   std::vector<int64_t> progress() {
     std::vector<int64_t> iterations;
     for (const Seen& one : seen()) {
-      if (one.event == Event::kProgress) iterations.push_back(one.job.progress->iteration);
+      if (one.kind == JobEvent::Kind::kProgress) iterations.push_back(one.job.progress->iteration);
     }
     return iterations;
   }
@@ -77,12 +75,26 @@ class RecordingWatcher : public JobWatcher {
     EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; }));
   }
 
-  std::function<void(Event, const Job&)> during_callback;  // set before watching
+  std::function<void(const JobEvent&)> during_callback;  // set before watching
 
  private:
-  std::atomic<bool> inside_ = false;
+  void Pull() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (queue_ == nullptr) return;
+    while (const std::optional<JobEvent> event = queue_->Next()) {
+      if (during_callback) during_callback(*event);
+      EXPECT_EQ(event->kind == JobEvent::Kind::kSnapshot, seen_.empty());
+      if (!seen_.empty()) {
+        EXPECT_GT(event->job->revision, seen_.back().job.revision);
+      }
+      seen_.push_back({event->kind, *event->job});
+      changed_.notify_all();
+    }
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::shared_ptr<EventQueue> queue_;
   std::vector<Seen> seen_;
 };
 
@@ -182,7 +194,7 @@ class JobManagerTest : public ::testing::Test {
   // Every watcher stays registered until the test ends.
   std::shared_ptr<RecordingWatcher> Watch(const std::string& name, int64_t after_revision = 0) {
     auto watcher = std::make_shared<RecordingWatcher>();
-    EXPECT_THAT(manager_->Watch(name, watcher, after_revision), testing::IsOk());
+    EXPECT_THAT(watcher->Watch(*manager_, name, after_revision), testing::IsOk());
     return watcher;
   }
   Job Get(const std::string& name) {

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
-#include "server/jobs/job_manager.h"
+#include "server/jobs/job_runner.h"
 
 namespace sparsefw::server {
 
@@ -52,19 +52,27 @@ class PuppetRunner final : public JobRunner {
     return inputs;
   }
 
-  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const StopSignal& stop,
-                                const Reporter& report) override {
+  absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override {
+    checked_inputs = inputs;
+    if (on_prepare) {
+      if (const absl::Status status = on_prepare(spec); !status.ok()) return status;
+    }
+    return device_need_of ? device_need_of(spec) : DeviceNeed();
+  }
+
+  absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
+                                const StopSignal& stop, const Reporter& report) override {
     EXPECT_EQ(inputs.rows, 3);
     SharedGram::Gram gram;
-    if (inputs.shared_gram != nullptr) {
+    if (placement.gram != nullptr) {
       absl::StatusOr<SharedGram::Gram> got =
-          inputs.shared_gram->Get([&] { return upload_gram(inputs); }, stop);
+          placement.gram->Get([&] { return upload_gram(placement.device); }, stop);
       if (!got.ok()) return got.status();
       gram = *std::move(got);
     }
     std::unique_lock<std::mutex> lock(mutex_);
     runs_.push_back(job);
-    devices_.push_back(inputs.device);
+    devices_.push_back(placement.device);
     stops_[job.name] = &stop;
     changed_.notify_all();
     while (true) {
@@ -145,8 +153,9 @@ class PuppetRunner final : public JobRunner {
   std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
   std::function<int64_t(const JobSpec&)> working_bytes_of;  // likewise
   std::function<DeviceNeed(const JobSpec&)> device_need_of;
-  std::function<absl::StatusOr<SharedGram::Gram>(const Inputs&)> upload_gram;
+  std::function<absl::StatusOr<SharedGram::Gram>(const std::string& device)> upload_gram;
   std::atomic<bool> obey_stop = false;
+  InputSpecs checked_inputs;  // of the last Check
 
  private:
   struct CountedInputs final : Inputs {

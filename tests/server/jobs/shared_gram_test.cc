@@ -1,5 +1,5 @@
 // One upload for all, whoever comes first.
-#include "server/jobs/shared_gram.h"
+#include "server/jobs/scheduling/shared_gram.h"
 
 #include <future>
 #include <stdexcept>
@@ -22,8 +22,8 @@ class SharedGramTest : public ::testing::Test {
   }
 
   FakeMemory memory_;
-  const std::shared_ptr<GramTraffic> traffic_ = std::make_shared<GramTraffic>();
-  std::unique_ptr<SharedGram> shared_ = std::make_unique<SharedGram>(traffic_);
+  const std::shared_ptr<GramCacheStats> stats_ = std::make_shared<GramCacheStats>();
+  std::unique_ptr<SharedGram> shared_ = std::make_unique<SharedGram>(stats_);
   StopSignal stop_;
 };
 
@@ -32,8 +32,8 @@ TEST_F(SharedGramTest, TheFirstUploadsAndTheOthersShare) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second, shared_->Get(Upload(), stop_));
   EXPECT_EQ(first, second);
   EXPECT_EQ(memory_.uploads("cuda:0"), 1);
-  EXPECT_EQ(traffic_->uploads, 1);
-  EXPECT_EQ(traffic_->reuses, 1);
+  EXPECT_EQ(stats_->uploads, 1);
+  EXPECT_EQ(stats_->reuses, 1);
 }
 
 TEST_F(SharedGramTest, ItsMemoryIsFreeOnceNobodyHasIt) {
@@ -50,9 +50,9 @@ TEST_F(SharedGramTest, AfterAFailureTheNextOneTries) {
   EXPECT_THROW(static_cast<void>(shared_->Get(
                    []() -> absl::StatusOr<SharedGram::Gram> { throw std::bad_alloc(); }, stop_)),
                std::bad_alloc);
-  EXPECT_EQ(traffic_->uploads, 0);
+  EXPECT_EQ(stats_->uploads, 0);
   EXPECT_THAT(shared_->Get(Upload(), stop_), IsOk());
-  EXPECT_EQ(traffic_->uploads, 1);
+  EXPECT_EQ(stats_->uploads, 1);
 }
 
 // The upload does not end before all others have asked or been told to stop.
@@ -81,7 +81,7 @@ TEST_F(SharedGramTest, OthersWaitForTheUploadOrUntilTheyAreStopped) {
   first.join();
   for (std::thread& other : others) other.join();
   EXPECT_EQ(memory_.uploads("cuda:0"), 1);
-  EXPECT_EQ(traffic_->reuses, 3);
+  EXPECT_EQ(stats_->reuses, 3);
 }
 
 TEST_F(SharedGramTest, WhoWaitedForAnUploadThatFailsTriesItself) {

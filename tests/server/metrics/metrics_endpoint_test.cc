@@ -45,14 +45,17 @@ std::string Get(int port, const std::string& path) {
 
 class MetricsEndpointTest : public ::testing::Test {
  protected:
+  absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address) {
+    return MetricsEndpoint::Start(address, metrics_.get(), [] {});
+  }
+
   const std::unique_ptr<PrometheusMetrics> metrics_ =
       NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, {}, absl::UnixEpoch());
 };
 
 TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   metrics_->SetGauges([] { return Gauges{.tensors = 42}; });
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint,
-                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
   EXPECT_GT(endpoint->port(), 0);
   EXPECT_EQ(endpoint->address(), "127.0.0.1:" + std::to_string(endpoint->port()));
   metrics_->RpcStarted("PruneService/GetJob");
@@ -64,24 +67,21 @@ TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
 }
 
-// The library formats these answers on the small stacks of its own threads.
-TEST_F(MetricsEndpointTest, MalformedRequestsAreAnsweredAndItServesOn) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint,
-                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+TEST_F(MetricsEndpointTest, MalformedRequestsAreRefusedAndItServesOn) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
   for (const std::string& request :
        {std::string("nonsense\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
         "GET " + std::string(20'000, '%') + " HTTP/1.1\r\n\r\n"}) {
     EXPECT_THAT(Ask(endpoint->port(), request),
-                ::testing::AnyOf(HasSubstr(" 400 "), HasSubstr(" 413 "), HasSubstr(" 505 ")))
+                ::testing::AnyOf("", StartsWith("HTTP/1.1 4"), StartsWith("HTTP/1.1 505 ")))
         << request.substr(0, 20);
   }
   EXPECT_THAT(Get(endpoint->port(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST_F(MetricsEndpointTest, APortInUseIsNamed) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first,
-                                MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
-  EXPECT_THAT(MetricsEndpoint::Start(first->address(), metrics_.get()),
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, Start("127.0.0.1:0"));
+  EXPECT_THAT(Start(first->address()),
               StatusIs(absl::StatusCode::kFailedPrecondition, "",
                        "cannot serve metrics on " + first->address() + ": Address already in use"));
 }
@@ -89,27 +89,24 @@ TEST_F(MetricsEndpointTest, APortInUseIsNamed) {
 TEST_F(MetricsEndpointTest, APortIsFreeAgainAfterTheEnd) {
   std::string address;
   {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first,
-                                  MetricsEndpoint::Start("127.0.0.1:0", metrics_.get()));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, Start("127.0.0.1:0"));
     address = first->address();
     Get(first->port(), "/metrics");
   }
-  EXPECT_THAT(MetricsEndpoint::Start(address, metrics_.get()), testing::IsOk());
+  EXPECT_THAT(Start(address), testing::IsOk());
 }
 
 TEST_F(MetricsEndpointTest, AnAddressThatIsNotOursIsRefused) {
-  EXPECT_THAT(MetricsEndpoint::Start("192.0.2.1:0", metrics_.get()),
-              StatusIs(absl::StatusCode::kAlreadyExists, "", "192.0.2.1:0",
-                       "Cannot assign requested address"));
+  EXPECT_THAT(Start("192.0.2.1:0"), StatusIs(absl::StatusCode::kAlreadyExists, "", "192.0.2.1:0",
+                                             "Cannot assign requested address"));
 }
 
 TEST_F(MetricsEndpointTest, MalformedAddressesAreRefused) {
   for (const char* address :
        {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:80s",
-        "127.0.0.1:-1", "127.0.0.1:1,127.0.0.1:2", "::1:80", "[::1]:80"}) {
-    EXPECT_THAT(MetricsEndpoint::Start(address, metrics_.get()),
-                StatusIs(absl::StatusCode::kInvalidArgument, "", "host:port",
-                         absl::StrFormat("got \"%s\"", address)));
+        "127.0.0.1:-1", "127.0.0.1:1,127.0.0.1:2", "::1:80"}) {
+    EXPECT_THAT(Start(address), StatusIs(absl::StatusCode::kInvalidArgument, "", "host:port",
+                                         absl::StrFormat("got \"%s\"", address)));
   }
 }
 

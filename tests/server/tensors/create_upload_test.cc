@@ -103,20 +103,6 @@ TEST_F(CreateUploadTest, SameRequestIdForSomethingElseIsRefused) {
   EXPECT_EQ(store_->usage().uploads, 1);
 }
 
-TEST_F(CreateUploadTest, LongRequestIdsAreRefused) {
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(10), std::string(128, 'r'), ""));
-  EXPECT_THAT(store_->CreateUpload(WeightOf(10), std::string(129, 'r'), ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_INVALID",
-                       "at most 128 bytes; got 129"));
-}
-
-TEST_F(CreateUploadTest, LongOwnersAreRefused) {
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(10), "", std::string(128, 'o')));
-  EXPECT_THAT(
-      store_->CreateUpload(WeightOf(10), "", std::string(129, 'o')),
-      StatusIs(absl::StatusCode::kInvalidArgument, "OWNER_INVALID", "at most 128 bytes; got 129"));
-}
-
 TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
   options_.max_entries = 2;
   OpenStore();

@@ -1,6 +1,8 @@
 // Complete tensors: reading, holding, deleting, listing, expiring.
+#include <atomic>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -51,6 +53,39 @@ TEST_F(StoredTensorTest, UploadNamesDoNotReachWhatTheServerMade) {
   const TensorInfo info = Put("abcd");
   EXPECT_THAT(store_->Finish("uploads/" + info.name.substr(8), {}),
               StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
+}
+
+TEST_F(StoredTensorTest, ValuesAreCheckedOnceWhoeverAsks) {
+  const std::string name = Put("abcd").name;
+  std::atomic<int> checks{0};
+  const auto good = [&checks] {
+    ++checks;
+    return absl::OkStatus();
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto handle = store_->Acquire(name);
+      ASSERT_THAT(handle, IsOk());
+      SPARSEFW_EXPECT_OK((*handle)->CheckValues(good));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(checks, 1);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto other, store_->Acquire(Put("efgh").name));
+  SPARSEFW_EXPECT_OK(other->CheckValues(good));
+  EXPECT_EQ(checks, 2);
+}
+
+TEST_F(StoredTensorTest, BadValuesStayBad) {
+  const std::string name = Put("abcd").name;
+  for (int i = 0; i < 2; ++i) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(name));
+    EXPECT_THAT(handle->CheckValues([i] {
+      return i == 0 ? absl::InvalidArgumentError("weight[0, 1]=nan") : absl::OkStatus();
+    }),
+                StatusIs(absl::StatusCode::kInvalidArgument, "", "weight[0, 1]=nan"));
+  }
 }
 
 TEST_F(StoredTensorTest, HandlesShowMatrices) {
@@ -159,7 +194,7 @@ TEST_F(StoredTensorTest, ExpiredTensorsGoWhenNobodyHoldsThem) {
 TEST_F(StoredTensorTest, ListsNewestFirst) {
   std::vector<std::string> names;
   for (int i = 0; i < 5; ++i) names.insert(names.begin(), Put("ab").name);  // at the same time
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorStore::Page page, store_->ListTensors(0, ""));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorStore::Page page, store_->ListTensors(100, ""));
   ASSERT_EQ(page.tensors.size(), 5U);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(page.tensors[i].name, names[i]);
   EXPECT_EQ(page.next_page_token, "");
@@ -167,16 +202,14 @@ TEST_F(StoredTensorTest, ListsNewestFirst) {
 
 TEST_F(StoredTensorTest, PageSizes) {
   for (int i = 0; i < 1005; ++i) Put("ab");
-  EXPECT_EQ(store_->ListTensors(0, "")->tensors.size(), 100U);
   EXPECT_EQ(store_->ListTensors(7, "")->tensors.size(), 7U);
-  EXPECT_EQ(store_->ListTensors(5000, "")->tensors.size(), 1000U);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, store_->ListTensors(1000, ""));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second,
                                 store_->ListTensors(1000, first.next_page_token));
   EXPECT_EQ(second.tensors.size(), 5U);
   EXPECT_EQ(second.next_page_token, "");
-  EXPECT_THAT(store_->ListTensors(-1, ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got -1"));
+  EXPECT_THAT(store_->ListTensors(0, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got 0"));
 }
 
 TEST_F(StoredTensorTest, AnExactPageIsTheLast) {

@@ -147,7 +147,7 @@ class ExhaustedBackend final : public Backend {
     if (at.create) return WithReason(absl::ResourceExhaustedError("no memory"), "OUT_OF_MEMORY");
     return std::make_unique<ExhaustedAccumulator>(at);
   }
-  int64_t EstimateHostBytes(int64_t, int64_t, const WorkAsked&) const override { return 0; }
+  int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 0; }
 
   ExhaustedAt at;
 };

@@ -27,11 +27,8 @@ constexpr double kDenseShare = 1.0 / 4;
 // 180 for 34 to 96, with some to spare).
 constexpr double kRowWiseShare = 1.0 / 16;
 constexpr double kColumnsPerToggle = 2.5;
-constexpr int64_t kEpoch = 50;  // divides kRefreshPeriod
-
-// Drift after 500 iterations was measured as 2e-7 relative, so this is far
-// on the safe side; two dense products in 500 iterations cost a few percent.
-constexpr int64_t kRefreshPeriod = 500;
+constexpr int64_t kEpoch = 50;
+static_assert(kRefreshPeriod % kEpoch == 0);
 
 BitRows Without(BitRows bits, const BitRows& removed, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -90,21 +87,21 @@ DenseRow Compare(const RowOperands<Real>& row, Real step, const Real* dense) {
 
 template <typename Real>
 FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-                             Workers& workers)
-    : workers_(workers),
+                             const ParallelContext& context)
+    : context_(context),
       iterate_(MakeIterate(std::move(layer), start)),
       relaxed_(iterate_.previous, iterate_.layer->rows, iterate_.layer->cols),
-      update_(iterate_, relaxed_, workers),
+      update_(iterate_, relaxed_, context),
       row_selector_(MakeRowSelector(iterate_)),
-      selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, workers)
+      selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, context)
                                          : MakeSelectorByRows(iterate_, *row_selector_)),
       free_total_(iterate_.groups.total_kept - start.fixed.CountKept()) {}
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<Iteration>> FrankWolfe<Real>::Start(
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
     std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-    StartProduct<Real>* kept, Workers& workers) {
-  std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, workers));
+    StartProduct<Real>* kept, const ParallelContext& context) {
+  std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));
   SPARSEFW_RETURN_IF_ERROR(result->Initialise(start.warm, kept));
   return result;
 }
@@ -114,22 +111,19 @@ absl::Status FrankWolfe<Real>::Initialise(const Mask& warm, StartProduct<Real>* 
   Iterate<Real>& it = iterate_;
   if (kept != nullptr && kept->warm == warm) {
     SPARSEFW_RETURN_IF_ERROR(CopyRows(kept->product, it.vertex_product));
-    vertex_loss_ = kept->loss;
+    at_.vertex_loss = kept->loss;
   } else {
     SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
     if (kept != nullptr) SPARSEFW_RETURN_IF_ERROR(KeepProduct(warm, *kept));
   }
   SPARSEFW_RETURN_IF_ERROR(CopyRows(it.vertex_product, it.product));
-  stats_.relaxed_loss = vertex_loss_;
-  SPARSEFW_RETURN_IF_ERROR(Scan(0));
-  Evaluate();
-  stats_.lower_bound = stats_.relaxed_loss - stats_.gap;
-  return absl::OkStatus();
+  at_.relaxed_loss = at_.vertex_loss;
+  return Scan(0);
 }
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::CopyRows(const Matrix<Real>& from, Matrix<Real>& to) {
-  return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     const int64_t first = iterate_.blocks.begin(block);
     std::copy_n(from.row(first), (iterate_.blocks.end(block) - first) * from.cols(), to.row(first));
   });
@@ -142,7 +136,7 @@ absl::Status FrankWolfe<Real>::KeepProduct(const Mask& warm, StartProduct<Real>&
     kept.product = Matrix<Real>(iterate_.layer->rows, iterate_.layer->stride());
   }
   SPARSEFW_RETURN_IF_ERROR(CopyRows(iterate_.vertex_product, kept.product));
-  kept.loss = vertex_loss_;
+  kept.loss = at_.vertex_loss;
   kept.warm = warm;
   return absl::OkStatus();
 }
@@ -150,54 +144,52 @@ absl::Status FrankWolfe<Real>::KeepProduct(const Mask& warm, StartProduct<Real>&
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   if (unfinished_) return absl::CancelledError("the engine was stopped in the middle of a step");
-  if (workers_.stopped()) return absl::CancelledError("the engine was told to stop");
+  if (context_.stopped()) return absl::CancelledError("the engine was told to stop");
   unfinished_ = true;
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
   if (request.measure_drift) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
-  return stats_;
+  return StepStats{.iteration = at_.iteration,
+                   .relaxed_loss = at_.relaxed_loss,
+                   .gap = at_.gap,
+                   .step_size = at_.step_size,
+                   .lower_bound = at_.lower_bound,
+                   .toggled = toggled_,
+                   .reached_gap = reached_gap_,
+                   .drift = drift_};
 }
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
-  const auto reached_gap = [&] {
-    return request.rel_gap > 0 && stats_.gap <= request.rel_gap * stats_.relaxed_loss;
-  };
-  for (int64_t left = request.count; left > 0 && !reached_gap();) {
+  for (int64_t left = request.count; left > 0 && !ReachedGap(at_, request.rel_gap);) {
     if (Stationary(request.rule)) {
-      stats_.iteration += left - 1;
-      stats_.step_size = StepSize(request.rule);
-      ++stats_.iteration;
+      at_.iteration += left - 1;
+      at_.step_size = StepSize(request.rule);
+      ++at_.iteration;
       break;
     }
     SPARSEFW_ASSIGN_OR_RETURN(const int64_t row_wise, RowWiseStepsFrom(request, left));
     SPARSEFW_RETURN_IF_ERROR(row_wise > 0 ? AdvanceRowWise(row_wise) : Advance(request.rule));
     left -= std::max<int64_t>(1, row_wise);
   }
-  stats_.reached_gap = reached_gap();
+  reached_gap_ = ReachedGap(at_, request.rel_gap);
   return absl::OkStatus();
 }
 
 template <typename Real>
 absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
-  return RoundMask(iterate_, relaxed_, saliency, workers_);
+  return RoundMask(iterate_, relaxed_, saliency, context_);
 }
 
 // No step can move the iterate any more, so none needs to be computed.
 template <typename Real>
 bool FrankWolfe<Real>::Stationary(StepRule rule) const {
-  return free_total_ == 0 || (rule == StepRule::kLineSearch && stats_.gap == 0);
+  return free_total_ == 0 || (rule == StepRule::kLineSearch && at_.gap == 0);
 }
 
 template <typename Real>
 double FrankWolfe<Real>::StepSize(StepRule rule) const {
-  if (rule == StepRule::kOpenLoop) return OpenLoopStep<Real>(stats_.iteration);
-  if (stats_.gap == 0) return 0;
-  const double curvature = vertex_loss_ - 2 * vertex_inner_ + stats_.relaxed_loss;
-  // Not positive by rounding only, or where G is not PSD: downhill all the way.
-  if (curvature <= 0) return 1;
-  // Rounded, since E is: the same step in every recurrence.
-  return static_cast<double>(static_cast<Real>(std::min(1.0, stats_.gap / (2 * curvature))));
+  return ChooseStep<Real>(at_, rule == StepRule::kLineSearch);
 }
 
 // How many of the next steps can be taken row by row; 0: the next one cannot.
@@ -206,15 +198,14 @@ template <typename Real>
 absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& request,
                                                            int64_t left) {
   if (row_selector_ == nullptr) return 0;
-  const int64_t in_epoch = stats_.iteration % kEpoch;
+  const int64_t in_epoch = at_.iteration % kEpoch;
   if (in_epoch == 0) {
     SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
     row_wise_ = toggles <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(toggles);
   }
-  if (!row_wise_ || refresh_vertex_product_) return 0;
+  if (!row_wise_ || RefreshesVertexProduct(at_.iteration)) return 0;
   if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
-  const int64_t to_refresh = kRefreshPeriod - 1 - stats_.iteration % kRefreshPeriod;
-  return std::min({left, kEpoch - in_epoch, to_refresh});
+  return std::min({left, kEpoch - in_epoch, StepsBeforeRefresh(at_.iteration)});
 }
 
 // Of a row on average, in an epoch with that many toggles an iteration.
@@ -229,24 +220,22 @@ bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
-  RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, workers_};
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(stats_.iteration, count));
+  RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
   for (const StepSums& step : sums) {
-    vertex_loss_ += step.vertex_loss_change;
-    stats_.toggled += step.toggled;
-    MoveTo(OpenLoopStep<Real>(stats_.iteration));
-    vertex_inner_ = step.vertex_inner;
-    Evaluate();
+    at_.vertex_loss += step.vertex_loss_change;
+    toggled_ += step.toggled;
+    TakeStep(at_, OpenLoopStep<Real>(at_.iteration));
+    EvaluateVertex(at_, step.vertex_inner);
   }
   return absl::OkStatus();
 }
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
-  const bool refresh = (stats_.iteration + 1) % kRefreshPeriod == 0;
+  const bool refresh = RefreshesProduct(at_.iteration);
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
-  const bool dense = refresh_vertex_product_ || toggles > ShareOfWeights(kDenseShare);
-  refresh_vertex_product_ = refresh;
+  const bool dense = RefreshesVertexProduct(at_.iteration) || toggles > ShareOfWeights(kDenseShare);
   if (!dense && !refresh && rule == StepRule::kOpenLoop) {
     SPARSEFW_RETURN_IF_ERROR(ApplyAndScan(StepSize(rule)));
   } else {
@@ -254,16 +243,15 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
       SPARSEFW_RETURN_IF_ERROR(ApplyDense());
     } else {
       SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}));
-      vertex_loss_ += change;
+      at_.vertex_loss += change;
     }
     const double step_size = StepSize(rule);
-    MoveTo(step_size);
+    TakeStep(at_, step_size);
     SPARSEFW_RETURN_IF_ERROR(AdvanceRelaxed(step_size));
     if (refresh) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(step_size, true));
     SPARSEFW_RETURN_IF_ERROR(Scan(refresh ? 0 : step_size));
   }
-  stats_.toggled += toggles;
-  Evaluate();
+  toggled_ += toggles;
   return absl::OkStatus();
 }
 
@@ -275,9 +263,10 @@ absl::Status FrankWolfe<Real>::ApplyAndScan(double step_size) {
     AdvanceRelaxed(block, step_size);
     selector_->Scan(block, static_cast<Real>(step_size));
   }));
-  vertex_loss_ += change;
-  MoveTo(step_size);
-  SPARSEFW_ASSIGN_OR_RETURN(vertex_inner_, selector_->Finish());
+  at_.vertex_loss += change;
+  TakeStep(at_, step_size);
+  SPARSEFW_ASSIGN_OR_RETURN(const double vertex_inner, selector_->Finish());
+  EvaluateVertex(at_, vertex_inner);
   return absl::OkStatus();
 }
 
@@ -302,8 +291,8 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
     std::copy_n(product, it.layer->stride(), it.vertex_product.row(row));
     losses[static_cast<size_t>(row)] = Dot(it.layer->words, pruned, product);
   };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, workers_, fill, visit));
-  vertex_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0);
+  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
+  at_.vertex_loss = std::accumulate(losses.begin(), losses.end(), 0.0);
   return absl::OkStatus();
 }
 
@@ -326,7 +315,7 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
     rows[static_cast<size_t>(row)].loss = Dot(it.layer->words, pruned, product);
     if (replace) std::copy_n(product, it.layer->stride(), it.product.row(row));
   };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, workers_, fill, visit));
+  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
   DenseRow sum;
   for (const DenseRow& row : rows) {
     sum.loss += row.loss;
@@ -334,25 +323,26 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
     sum.norm += row.norm;
   }
   const auto relative = [](double difference, double of) { return of > 0 ? difference / of : 0; };
-  stats_.drift = std::max({stats_.drift, std::sqrt(relative(sum.difference, sum.norm)),
-                           relative(std::abs(stats_.relaxed_loss - sum.loss), sum.loss)});
-  if (replace) stats_.relaxed_loss = sum.loss;
+  drift_ = std::max({drift_, std::sqrt(relative(sum.difference, sum.norm)),
+                     relative(std::abs(at_.relaxed_loss - sum.loss), sum.loss)});
+  if (replace) at_.relaxed_loss = sum.loss;
   return absl::OkStatus();
 }
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Scan(double step_size) {
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     selector_->Scan(block, static_cast<Real>(step_size));
   }));
-  SPARSEFW_ASSIGN_OR_RETURN(vertex_inner_, selector_->Finish());
+  SPARSEFW_ASSIGN_OR_RETURN(const double vertex_inner, selector_->Finish());
+  EvaluateVertex(at_, vertex_inner);
   return absl::OkStatus();
 }
 
 // M_t -> M_{t+1}.
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRelaxed(double step_size) {
-  return workers_.ForEach(iterate_.blocks.count(),
+  return context_.ForEach(iterate_.blocks.count(),
                           [&](int64_t block) { AdvanceRelaxed(block, step_size); });
 }
 
@@ -361,22 +351,6 @@ void FrankWolfe<Real>::AdvanceRelaxed(int64_t block, double step_size) {
   for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
     relaxed_.Advance(step_size, row, iterate_.previous.row(row));
   }
-}
-
-// L_{t+1}, from a_t and b_t.
-template <typename Real>
-void FrankWolfe<Real>::MoveTo(double step_size) {
-  const double stay = 1 - step_size;
-  stats_.relaxed_loss = stay * stay * stats_.relaxed_loss + 2 * step_size * stay * vertex_inner_ +
-                        step_size * step_size * vertex_loss_;
-  stats_.step_size = step_size;
-  ++stats_.iteration;
-}
-
-template <typename Real>
-void FrankWolfe<Real>::Evaluate() {
-  stats_.gap = std::max(0.0, 2 * (stats_.relaxed_loss - vertex_inner_));
-  stats_.lower_bound = std::max(stats_.lower_bound, stats_.relaxed_loss - stats_.gap);
 }
 
 template <typename Real>

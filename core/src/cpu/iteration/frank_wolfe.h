@@ -4,16 +4,11 @@
 //   U_t     = U_{t-1} + (D(V_t) - D(V_{t-1})) G  one row of G for every
 //                                                coordinate that entered or
 //                                                left the vertex
-// Losses follow from three numbers, which are float64 sums:
-//   L_t = <D(M_t), E_t>   a_t = <D(V_t), E_t>   b_t = <D(V_t), U_t>
-//   gap g_t = 2 (L_t - a_t)     q_t = b_t - 2 a_t + L_t
-//   L_{t+1} = (1-eta)^2 L_t + 2 eta (1-eta) a_t + eta^2 b_t
-//
-// Every kRefreshPeriod iterations E, U, L and b are computed anew by dense
-// products, so that rounding does not pile up. When refreshes happen, which of
-// the two ways U is updated, and whether rows are iterated one by one, depends
-// on the iterates alone: the same input gives the same bits however Step is cut
-// into batches.
+// Losses and gaps follow from three float64 sums: core/src/frank_wolfe/recurrence.h,
+// which also says when E, U, L and b are computed anew by dense products. Which of
+// the two ways U is updated, and whether rows are iterated one by one, depends on
+// the iterates alone: the same input gives the same bits however Step is cut into
+// batches.
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 
@@ -28,8 +23,9 @@
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/cpu/select/vertex_selector.h"
-#include "core/src/frank_wolfe/iteration.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/frank_wolfe/incremental_frank_wolfe.h"
+#include "core/src/frank_wolfe/recurrence.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -44,21 +40,21 @@ struct StartProduct {
 
 // Real, float or double, is the type of W, G, E, U and M.
 template <typename Real>
-class FrankWolfe final : public Iteration {
+class FrankWolfe final : public IncrementalFrankWolfe {
  public:
   // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
-  // start and filled if it does not; null: nothing is kept. `workers` must
+  // start and filled if it does not; null: nothing is kept. `context` must
   // outlive it.
-  static absl::StatusOr<std::unique_ptr<Iteration>> Start(
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-      StartProduct<Real>* kept, Workers& workers);
+      StartProduct<Real>* kept, const ParallelContext& context);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
 
  private:
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-             Workers& workers);
+             const ParallelContext& context);
   absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
   absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
   absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
@@ -74,14 +70,12 @@ class FrankWolfe final : public Iteration {
   absl::Status AdvanceRelaxed(double step_size);
   void AdvanceRelaxed(int64_t block, double step_size);
   absl::Status CompareWithDense(double step_size, bool replace);
-  absl::Status Scan(double step_size);
-  void MoveTo(double step_size);
-  void Evaluate();
+  absl::Status Scan(double step_size);  // and evaluates loss and gap
   bool Stationary(StepRule rule) const;
   double StepSize(StepRule rule) const;
   int64_t ShareOfWeights(double share) const;
 
-  Workers& workers_;
+  const ParallelContext& context_;
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
   VertexUpdate<Real> update_;
@@ -89,11 +83,11 @@ class FrankWolfe final : public Iteration {
   std::unique_ptr<VertexSelector<Real>> selector_;
   const int64_t free_total_;
   bool row_wise_ = false;  // this epoch
-  bool refresh_vertex_product_ = false;
   bool unfinished_ = false;
-  double vertex_loss_ = 0;   // b_{t-1}; b_t once V_t has been applied
-  double vertex_inner_ = 0;  // a_t
-  StepStats stats_;
+  Recurrence at_;
+  int64_t toggled_ = 0;
+  bool reached_gap_ = false;
+  double drift_ = 0;
 };
 
 // Bytes that the iteration of a layer holds, scratch of that many threads included.

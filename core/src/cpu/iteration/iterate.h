@@ -1,4 +1,4 @@
-// What one Frank-Wolfe iteration reads and writes.
+// The state of one Frank-Wolfe iteration: E, U and the vertices.
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_ITERATE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_ITERATE_H_
 

@@ -1,16 +1,10 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// P_t is at most 1/c_t, and x about as large: far from float32's range.
-constexpr double kLeastDecay = 0x1.0p-60;
-
-}  // namespace
 
 template <typename Real>
 RelaxedMask<Real>::RelaxedMask(const BitRows& start, int64_t rows, int64_t cols)
-    : entries_(rows, cols), weights_(static_cast<size_t>(rows)) {
+    : entries_(rows, cols), scales_(static_cast<size_t>(rows)) {
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t word = 0; word < start.words(); ++word) {
       ForEachBit(start.row(row)[word], word, [&](int64_t col) { entries_(row, col) = 1; });
@@ -20,24 +14,26 @@ RelaxedMask<Real>::RelaxedMask(const BitRows& start, int64_t rows, int64_t cols)
 
 template <typename Real>
 void RelaxedMask<Real>::Advance(double eta, int64_t row, const uint64_t* vertex) {
-  Weights& weights = weights_[static_cast<size_t>(row)];
-  weights.decay *= 1 - eta;
-  // eta = 1 forgets everything: M_{t+1} = V_t, and P would be infinite.
-  if (weights.decay == 0) {
-    std::fill_n(entries_.row(row), entries_.cols(), Real{0});
-    weights = {.decay = 1, .vertex_sum = 1};
-    return;
-  }
-  weights.vertex_sum += eta / weights.decay;
-  if (weights.decay < kLeastDecay) Fold(row, vertex);
+  LazyScale old;
+  const Rewrite rewrite = AdvanceScale(scales_[static_cast<size_t>(row)], eta, old);
+  if (rewrite != Rewrite::kNone) RewriteRow(rewrite, old, row, vertex);
 }
 
 template <typename Real>
 void RelaxedMask<Real>::Fold(int64_t row, const uint64_t* vertex) {
+  LazyScale& scale = scales_[static_cast<size_t>(row)];
+  RewriteRow(Rewrite::kFold, scale, row, vertex);
+  scale = LazyScale{};
+}
+
+template <typename Real>
+void RelaxedMask<Real>::RewriteRow(Rewrite rewrite, const LazyScale& old, int64_t row,
+                                   const uint64_t* vertex) {
   for (int64_t col = 0; col < entries_.cols(); ++col) {
-    entries_(row, col) = Value(row, col, ((vertex[col >> 6] >> (col & 63)) & 1) != 0);
+    const bool in_vertex = ((vertex[col >> 6] >> (col & 63)) & 1) != 0;
+    Real& x = entries_(row, col);
+    x = static_cast<Real>(RewrittenEntry(rewrite, old, static_cast<double>(x), in_vertex));
   }
-  weights_[static_cast<size_t>(row)] = {};
 }
 
 template class RelaxedMask<float>;

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "core/src/cpu/iteration/free_columns.h"
+#include "core/src/frank_wolfe/recurrence.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -13,7 +14,7 @@ void RowWiseSteps<Real>::TakeOnAllColumns(int64_t block, int64_t first,
   RowScratch<Real> scratch(iterate.layer->words);
   SparseRows<Real> delta;
   for (int64_t row = iterate.blocks.begin(block); row < iterate.blocks.end(block); ++row) {
-    if (workers.stopped()) return;
+    if (context.stopped()) return;
     for (size_t i = 0; i < sums.size(); ++i) {
       const double step = OpenLoopStep<Real>(first + static_cast<int64_t>(i));
       sums[i].vertex_loss_change += update.ApplyToRow(row, delta);
@@ -31,7 +32,7 @@ void RowWiseSteps<Real>::TakeOnFreeColumns(int64_t block, int64_t first,
   RowScratch<Real> scratch(iterate.layer->words);
   FreeColumns<Real> columns(iterate, relaxed);
   for (int64_t row = iterate.blocks.begin(block); row < iterate.blocks.end(block); ++row) {
-    if (workers.stopped()) return;
+    if (context.stopped()) return;
     columns.Load(row);
     for (size_t i = 0; i < sums.size(); ++i) {
       const double step = OpenLoopStep<Real>(first + static_cast<int64_t>(i));
@@ -48,7 +49,7 @@ absl::StatusOr<std::vector<StepSums>> RowWiseSteps<Real>::Take(int64_t first, in
   const RowBlocks& blocks = iterate.blocks;
   const auto steps = static_cast<size_t>(count);
   std::vector<std::vector<StepSums>> sums_of_block(static_cast<size_t>(blocks.count()));
-  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<StepSums> sums(steps);
     if (selector.MayLeaveOutFixed()) {
       TakeOnFreeColumns(block, first, sums);

@@ -16,16 +16,9 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/select/row_selector.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
-
-// eta_t = 2 / (t + 2), rounded to what E is computed in: the same step in every
-// recurrence.
-template <typename Real>
-double OpenLoopStep(int64_t iteration) {
-  return static_cast<double>(static_cast<Real>(2.0 / static_cast<double>(iteration + 2)));
-}
 
 // Sums over the rows, of one iteration: row by row, and the blocks of rows in
 // order, so that their bits do not depend on the threads.
@@ -41,7 +34,7 @@ struct RowWiseSteps {
   RelaxedMask<Real>& relaxed;
   VertexUpdate<Real>& update;
   RowSelector<Real>& selector;
-  Workers& workers;
+  const ParallelContext& context;
 
   // Open-loop iterations first .. first + count - 1 of every row.
   // Errors: Cancelled; rows are then at different iterations, each consistent

@@ -36,17 +36,17 @@ void PrefetchPart(const void* begin, int64_t bytes, int64_t index, int64_t parts
 
 template <typename Real>
 VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
-                                 Workers& workers)
+                                 const ParallelContext& context)
     : iterate_(iterate),
       relaxed_(relaxed),
-      workers_(workers),
+      context_(context),
       toggles_(static_cast<size_t>(iterate.blocks.count())),
       changes_(static_cast<size_t>(iterate.layer->rows)),
       block_changes_(static_cast<size_t>(iterate.blocks.count())) {}
 
 template <typename Real>
 absl::StatusOr<int64_t> VertexUpdate<Real>::CountToggles() {
-  SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     int64_t count = 0;
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       const uint64_t* from = iterate_.previous.row(row);
@@ -78,7 +78,7 @@ void VertexUpdate<Real>::ToggleRow(int64_t row, const Changed& changed) {
 
 template <typename Real>
 absl::Status VertexUpdate<Real>::Toggle() {
-  return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       ToggleRow(row, [](int64_t, bool) {});
     }
@@ -125,7 +125,7 @@ absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)
     end = EndOfGroup(first);
     SPARSEFW_RETURN_IF_ERROR(CollectBlocks(first, end));
     SPARSEFW_RETURN_IF_ERROR(AddProducts(first, end));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(end - first, [&](int64_t index) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(end - first, [&](int64_t index) {
       const int64_t block = first + index;
       const SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
       double sum = 0;
@@ -143,7 +143,7 @@ absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)
 template <typename Real>
 absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
   if (std::ssize(delta_) < end - first) delta_.resize(static_cast<size_t>(end - first));
-  return workers_.ForEach(end - first, [&](int64_t index) {
+  return context_.ForEach(end - first, [&](int64_t index) {
     const int64_t block = first + index;
     SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
     delta.Reset(iterate_.layer->cols, kTileDepth<Real>);
@@ -161,8 +161,8 @@ template <typename Real>
 absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
   const PanelView<Real> gram = iterate_.layer->gram.view();
   const int64_t tiles = (gram.depth + kTileDepth<Real> - 1) / kTileDepth<Real>;
-  return workers_.ForEach(gram.count, [&](int64_t panel) {
-    for (int64_t tile = 0; tile < tiles && !workers_.stopped(); ++tile) {
+  return context_.ForEach(gram.count, [&](int64_t panel) {
+    for (int64_t tile = 0; tile < tiles && !context_.stopped(); ++tile) {
       // The next tile of this panel, or the first of the next one.
       const Real* next = gram.panel(panel) + (tile + 1) * kTileDepth<Real> * kPanelCols;
       next = std::min(next, gram.panel(panel + 1));

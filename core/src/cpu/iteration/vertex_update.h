@@ -18,7 +18,7 @@
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/iteration/sparse_rows.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
 
@@ -29,7 +29,7 @@ template <typename Real>
 class VertexUpdate {
  public:
   // All of them must outlive it.
-  VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, Workers& workers);
+  VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, const ParallelContext& context);
 
   // The coordinates in which iterate.previous and iterate.vertex differ.
   absl::StatusOr<int64_t> CountToggles();
@@ -58,7 +58,7 @@ class VertexUpdate {
 
   Iterate<Real>& iterate_;
   RelaxedMask<Real>& relaxed_;
-  Workers& workers_;
+  const ParallelContext& context_;
   std::vector<int64_t> toggles_;         // of each block
   std::vector<double> changes_;          // of each row
   std::vector<double> block_changes_;    // of each block

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/src/linalg/blas.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -15,7 +16,7 @@ constexpr int64_t kFillRows = 16;
 template <typename Real>
 absl::Status Float64Product(const ScaledLayer<Real>& layer,
                             absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)> fill,
-                            Matrix<double>& out, Workers& workers) {
+                            Matrix<double>& out, const ParallelContext& context) {
   const int64_t depth = std::min(kDepth, layer.cols);
   Matrix<double> left(out.rows(), depth);
   Matrix<double> right(depth, layer.stride());
@@ -23,12 +24,12 @@ absl::Status Float64Product(const ScaledLayer<Real>& layer,
   for (int64_t first = 0; first < layer.cols; first += depth) {
     const int64_t count = std::min(depth, layer.cols - first);
     const RowBlocks right_blocks{count, kFillRows};
-    SPARSEFW_RETURN_IF_ERROR(workers.ForEach(left_blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context.ForEach(left_blocks.count(), [&](int64_t block) {
       for (int64_t row = left_blocks.begin(block); row < left_blocks.end(block); ++row) {
         fill(row, first, count, left.row(row));
       }
     }));
-    SPARSEFW_RETURN_IF_ERROR(workers.ForEach(right_blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context.ForEach(right_blocks.count(), [&](int64_t block) {
       for (int64_t row = right_blocks.begin(block); row < right_blocks.end(block); ++row) {
         std::copy_n(layer.gram.row(first + row), layer.stride(), right.row(row));
       }
@@ -43,7 +44,7 @@ absl::Status Float64Product(const ScaledLayer<Real>& layer,
                                    .c = out.data(),
                                    .c_stride = layer.stride(),
                                    .accumulate = first > 0};
-    SPARSEFW_RETURN_IF_ERROR(workers.Gemm(args));
+    SPARSEFW_RETURN_IF_ERROR(Gemm(args, context));
   }
   return absl::OkStatus();
 }
@@ -55,9 +56,9 @@ int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
 
 template absl::Status Float64Product(const ScaledLayer<float>&,
                                      absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)>,
-                                     Matrix<double>&, Workers&);
+                                     Matrix<double>&, const ParallelContext&);
 template absl::Status Float64Product(const ScaledLayer<double>&,
                                      absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)>,
-                                     Matrix<double>&, Workers&);
+                                     Matrix<double>&, const ParallelContext&);
 
 }  // namespace sparsefw::cpu

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
@@ -23,7 +23,7 @@ namespace sparsefw::cpu {
 template <typename Real>
 absl::Status Float64Product(const ScaledLayer<Real>& layer,
                             absl::FunctionRef<void(int64_t, int64_t, int64_t, double*)> fill,
-                            Matrix<double>& out, Workers& workers);
+                            Matrix<double>& out, const ParallelContext& context);
 
 int64_t Float64ProductBytes(int64_t rows, int64_t cols);
 

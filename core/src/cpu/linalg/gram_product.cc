@@ -14,19 +14,19 @@ constexpr int64_t kRows = 96;
 }  // namespace
 
 template <typename Real>
-absl::Status MultiplyByGram(const PanelLayer<Real>& layer, Workers& workers,
+absl::Status MultiplyByGram(const PanelLayer<Real>& layer, const ParallelContext& context,
                             absl::FunctionRef<void(int64_t, Real*)> fill,
                             absl::FunctionRef<void(int64_t, const Real*, const Real*)> visit) {
   const RowBlocks blocks{layer.rows, kRows};
   const PanelView<Real> gram = layer.gram.view();
-  return workers.ForEach(blocks.count(), [&](int64_t block) {
+  return context.ForEach(blocks.count(), [&](int64_t block) {
     const int64_t first = blocks.begin(block);
     const int64_t rows = blocks.end(block) - first;
     Matrix<Real> input(rows, layer.stride());
     Matrix<Real> product(rows, layer.stride());
     for (int64_t row = 0; row < rows; ++row) fill(first + row, input.row(row));
     for (int64_t panel = 0; panel < gram.count; ++panel) {
-      if (workers.stopped()) return;
+      if (context.stopped()) return;
       MultiplyDense({.a = input.data(),
                      .a_stride = layer.stride(),
                      .rows = rows,
@@ -45,11 +45,11 @@ int64_t GramProductBytes(int64_t rows, int64_t cols, int threads) {
   return 2 * threads * std::min(rows, kRows) * stride * static_cast<int64_t>(sizeof(Real));
 }
 
-template absl::Status MultiplyByGram(const PanelLayer<float>&, Workers&,
+template absl::Status MultiplyByGram(const PanelLayer<float>&, const ParallelContext&,
                                      absl::FunctionRef<void(int64_t, float*)>,
                                      absl::FunctionRef<void(int64_t, const float*, const float*)>);
 template absl::Status MultiplyByGram(
-    const PanelLayer<double>&, Workers&, absl::FunctionRef<void(int64_t, double*)>,
+    const PanelLayer<double>&, const ParallelContext&, absl::FunctionRef<void(int64_t, double*)>,
     absl::FunctionRef<void(int64_t, const double*, const double*)>);
 template int64_t GramProductBytes<float>(int64_t, int64_t, int);
 template int64_t GramProductBytes<double>(int64_t, int64_t, int);

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
 
@@ -18,7 +18,7 @@ namespace sparsefw::cpu {
 // Cost:   2 * rows * cols^2 flops
 // Errors: Cancelled; not all rows were visited then
 template <typename Real>
-absl::Status MultiplyByGram(const PanelLayer<Real>& layer, Workers& workers,
+absl::Status MultiplyByGram(const PanelLayer<Real>& layer, const ParallelContext& context,
                             absl::FunctionRef<void(int64_t, Real*)> fill,
                             absl::FunctionRef<void(int64_t, const Real*, const Real*)> visit);
 

@@ -6,7 +6,8 @@
 
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -19,17 +20,17 @@ template <typename Real>
 class Reconstruction {
  public:
   Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
-                 Workers& workers)
+                 const ParallelContext& context)
       : dtype_(problem.weights.dtype()),
         scale_(scale),
         mask_(mask),
-        workers_(workers),
+        context_(context),
         weights_(mask.rows(), mask.cols()) {}
 
   absl::StatusOr<Matrix<float>> Run(const EngineProblem& problem,
                                     const std::function<bool()>& out_of_time) {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
-                              LoadScaled<Real>(problem.weights, problem.gram, scale_, workers_));
+                              LoadScaled<Real>(problem.weights, problem.gram, scale_, context_));
     for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
       const int64_t rows = std::min(kPanelRows, layer_.rows - first);
       SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeMasked(first + row); }));
@@ -53,7 +54,7 @@ class Reconstruction {
 
   absl::Status EachRow(int64_t rows, absl::FunctionRef<void(int64_t)> body) {
     const RowBlocks blocks{rows, kRowsOfTask};
-    return workers_.ForEach(blocks.count(), [&](int64_t block) {
+    return context_.ForEach(blocks.count(), [&](int64_t block) {
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
     });
   }
@@ -62,7 +63,7 @@ class Reconstruction {
     Matrix<double> product(rows, layer_.stride());
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses, RowLosses(first, product));
     RowConjugateGradients<Real> gradients(layer_, mask_, first, product, losses);
-    SPARSEFW_RETURN_IF_ERROR(gradients.Solve(out_of_time, workers_));
+    SPARSEFW_RETURN_IF_ERROR(gradients.Solve(out_of_time, context_));
     SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) {
       const Real* solution = gradients.solution(row);
       for (int64_t col = 0; col < layer_.cols; ++col) {
@@ -89,7 +90,7 @@ class Reconstruction {
     const auto fill = [&](int64_t row, int64_t col, int64_t count, double* out) {
       for (int64_t i = 0; i < count; ++i) out[i] = missing(first + row, col + i);
     };
-    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, fill, product, workers_));
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, fill, product, context_));
     std::vector<double> losses(static_cast<size_t>(product.rows()));
     SPARSEFW_RETURN_IF_ERROR(EachRow(product.rows(), [&](int64_t row) {
       double loss = 0;
@@ -104,7 +105,7 @@ class Reconstruction {
   const DType dtype_;
   const Scale scale_;
   const Mask& mask_;
-  Workers& workers_;
+  const ParallelContext& context_;
   ScaledLayer<Real> layer_;
   Matrix<float> weights_;  // the result
 };
@@ -115,8 +116,8 @@ template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
-                                                 Workers& workers) {
-  return Reconstruction<Real>(problem, scale, mask, workers).Run(problem, request.out_of_time);
+                                                 const ParallelContext& context) {
+  return Reconstruction<Real>(problem, scale, mask, context).Run(problem, request.out_of_time);
 }
 
 template <typename Real>
@@ -133,11 +134,11 @@ int64_t ReconstructBytes(int64_t rows, int64_t cols) {
 template absl::StatusOr<Matrix<float>> ReconstructWeights<float>(const EngineProblem&, const Scale&,
                                                                  const Mask&,
                                                                  const ReconstructRequest&,
-                                                                 Workers&);
+                                                                 const ParallelContext&);
 template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EngineProblem&,
                                                                   const Scale&, const Mask&,
                                                                   const ReconstructRequest&,
-                                                                  Workers&);
+                                                                  const ParallelContext&);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);
 template int64_t ReconstructBytes<double>(int64_t, int64_t);
 

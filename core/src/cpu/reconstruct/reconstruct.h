@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -37,7 +37,7 @@ template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
-                                                 Workers& workers);
+                                                 const ParallelContext& context);
 
 template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/src/linalg/blas.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -46,7 +47,7 @@ RowConjugateGradients<Real>::RowConjugateGradients(const ScaledLayer<Real>& laye
 
 template <typename Real>
 absl::Status RowConjugateGradients<Real>::Solve(const std::function<bool()>& out_of_time,
-                                                Workers& workers) {
+                                                const ParallelContext& context) {
   LeaveOutDone();
   for (int64_t iteration = 0; iteration < kReconstructIterations && !active_.empty(); ++iteration) {
     if (out_of_time && out_of_time()) break;
@@ -59,9 +60,9 @@ absl::Status RowConjugateGradients<Real>::Solve(const std::function<bool()>& out
                                  .b_stride = layer_.stride(),
                                  .c = product_.data(),
                                  .c_stride = layer_.stride()};
-    SPARSEFW_RETURN_IF_ERROR(workers.Gemm(args));
+    SPARSEFW_RETURN_IF_ERROR(Gemm(args, context));
     const RowBlocks blocks{std::ssize(active_), kRowsOfTask};
-    SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
       for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) Step(i, iteration);
     }));
     LeaveOutDone();

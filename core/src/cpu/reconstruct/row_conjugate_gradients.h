@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
-#include "core/src/reconstruct/reconstruct_limits.h"
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
@@ -29,7 +29,7 @@ class RowConjugateGradients {
                         const Matrix<double>& residual, const std::vector<double>& losses);
 
   // Errors: Cancelled
-  absl::Status Solve(const std::function<bool()>& out_of_time, Workers& workers);
+  absl::Status Solve(const std::function<bool()>& out_of_time, const ParallelContext& context);
 
   const Real* solution(int64_t row) const { return solution_.row(row); }
 

@@ -8,11 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/linalg/mask_loss.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/runtime/cpu_engine.h"
 #include "core/src/cpu/swaps/swap_refine.h"
 #include "core/src/linalg/gram_accumulator.h"
+#include "core/src/linalg/mask_loss.h"
 #include "core/src/parallel/host_info.h"
 #include "sparsefw/status_reason.h"
 
@@ -27,11 +27,11 @@ std::string InstructionSet() {
 }
 
 template <typename Real>
-int64_t LargestStage(int64_t rows, int64_t cols, const WorkAsked& work) {
-  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, Arena(0).threads());
-  if (work.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
-  if (work.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
-  if (work.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
+int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
+  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, ParallelContext(0).threads());
+  if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
+  if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
+  if (request.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
   return bytes;
 }
 
@@ -40,10 +40,10 @@ class CpuBackendImpl final : public Backend {
   std::string_view name() const override { return "cpu"; }
 
   DeviceDescription Describe() const override {
-    const cpu::HostMemory memory = cpu::ReadHostMemory();
-    const int threads = Arena(0).threads();
+    const HostMemory memory = ReadHostMemory();
+    const int threads = ParallelContext(0).threads();
     return {.name = "cpu",
-            .description = absl::StrFormat("%s, %d thread%s, %s", cpu::ProcessorName(), threads,
+            .description = absl::StrFormat("%s, %d thread%s, %s", ProcessorName(), threads,
                                            threads == 1 ? "" : "s", InstructionSet()),
             .memory_bytes = memory.total_bytes,
             .memory_free_bytes = memory.available_bytes};
@@ -56,7 +56,7 @@ class CpuBackendImpl final : public Backend {
                             "threads must be at least 0; got threads=%d", options.threads)),
                         "OPTION_INVALID");
     }
-    return std::make_unique<cpu::CpuEngine>(options, options.precision);
+    return std::make_unique<cpu::CpuEngine>(options);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
@@ -67,13 +67,14 @@ class CpuBackendImpl final : public Backend {
   // With what Solve holds beside the engine: the saliency, and the warm, fixed,
   // rounded, best, last tried and refined mask. Iteration, swaps and
   // reconstruction come one after the other.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
     const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    const int64_t largest = cpu::PrecisionFor(rows, cols) == Precision::kFloat64
-                                ? LargestStage<double>(rows, cols, work)
-                                : LargestStage<float>(rows, cols, work);
-    return largest + cpu::MaskLossBytes(rows, cols) + saliency + masks;
+    const int64_t largest = PrecisionFor(rows, cols) == Precision::kFloat64
+                                ? LargestStage<double>(rows, cols, request)
+                                : LargestStage<float>(rows, cols, request);
+    return largest + MaskLossBytes(rows, cols) + saliency + masks;
   }
 };
 

@@ -2,27 +2,22 @@
 
 #include <utility>
 
-#include "core/src/cpu/linalg/mask_loss.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
+#include "core/src/linalg/mask_loss.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
 
-Precision PrecisionFor(int64_t rows, int64_t cols) {
-  return rows * cols < (int64_t{1} << 20) && cols <= 2048 ? Precision::kFloat64
-                                                          : Precision::kFloat32;
-}
-
-CpuEngine::CpuEngine(const EngineOptions& options, Precision precision)
-    : precision_(precision), workers_(options.threads, options.stop) {}
+CpuEngine::CpuEngine(const EngineOptions& options)
+    : precision_(options.precision), context_(options.threads, options.stop) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {
   const bool first = problem_.warm == nullptr;
   problem_ = problem;
   iteration_.reset();
   if (!first) return absl::OkStatus();
-  SPARSEFW_ASSIGN_OR_RETURN(scale_, ChooseScale(problem.weights, problem.gram, workers_));
+  SPARSEFW_ASSIGN_OR_RETURN(scale_, ChooseScale(problem.weights, problem.gram, context_));
   return absl::OkStatus();
 }
 
@@ -40,14 +35,14 @@ absl::Status CpuEngine::StartIn() {
   Converted<Real>& converted = std::get<Converted<Real>>(converted_);
   if (converted.layer == nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
-                              LoadPanels<Real>(problem_.weights, problem_.gram, scale_, workers_));
+                              LoadPanels<Real>(problem_.weights, problem_.gram, scale_, context_));
     converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
   }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   SPARSEFW_ASSIGN_OR_RETURN(
       iteration_, FrankWolfe<Real>::Start(converted.layer, start,
-                                          problem_.shared ? &converted.start : nullptr, workers_));
-  if (!problem_.shared) converted = {};  // the iteration owns the layer
+                                          problem_.reused ? &converted.start : nullptr, context_));
+  if (!problem_.reused) converted = {};  // the iteration owns the layer
   return absl::OkStatus();
 }
 
@@ -71,26 +66,26 @@ absl::StatusOr<RoundedMask> CpuEngine::Round() {
 }
 
 absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
-  return MaskLoss(problem_.weights, problem_.gram, mask, scale_, workers_);
+  return MaskLoss(problem_.weights, problem_.gram, mask, scale_, context_);
 }
 
 absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineRequest& request) {
   ReleaseIteration();
   return ChosenPrecision() == Precision::kFloat64
-             ? RefineMask<double>(problem_, scale_, start, request, workers_)
-             : RefineMask<float>(problem_, scale_, start, request, workers_);
+             ? RefineMask<double>(problem_, scale_, start, request, context_)
+             : RefineMask<float>(problem_, scale_, start, request, context_);
 }
 
 absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
                                                      const ReconstructRequest& request) {
   ReleaseIteration();
   return ChosenPrecision() == Precision::kFloat64
-             ? ReconstructWeights<double>(problem_, scale_, mask, request, workers_)
-             : ReconstructWeights<float>(problem_, scale_, mask, request, workers_);
+             ? ReconstructWeights<double>(problem_, scale_, mask, request, context_)
+             : ReconstructWeights<float>(problem_, scale_, mask, request, context_);
 }
 
 absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {
-  return cpu::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, workers_);
+  return ::sparsefw::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, context_);
 }
 
 }  // namespace sparsefw::cpu

@@ -10,22 +10,19 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
 
-// kAuto's choice: float64 below 2^20 weights and up to 2048 columns.
-Precision PrecisionFor(int64_t rows, int64_t cols);
-
 // Memory: Load keeps the views; the first Step copies W and G and allocates
 // what the iteration needs, so that a caller who only asks for losses (the
 // one-shot methods) pays for none of it. The copies stay for the next Load where
-// EngineProblem::shared says that there will be one. Refine and Reconstruct
+// EngineProblem::reused says that there will be one. Refine and Reconstruct
 // release all of it and load W and G for themselves.
 class CpuEngine final : public Engine {
  public:
-  explicit CpuEngine(const EngineOptions& options, Precision precision = Precision::kAuto);
+  explicit CpuEngine(const EngineOptions& options);
 
   absl::Status Load(const EngineProblem& problem) override;
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
@@ -51,11 +48,11 @@ class CpuEngine final : public Engine {
   };
 
   const Precision precision_;
-  Workers workers_;
+  const ParallelContext context_;
   EngineProblem problem_;
   Scale scale_;
   std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
-  std::unique_ptr<Iteration> iteration_;                       // null before the first Step
+  std::unique_ptr<IncrementalFrankWolfe> iteration_;           // null before the first Step
 };
 
 }  // namespace sparsefw::cpu

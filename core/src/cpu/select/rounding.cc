@@ -6,26 +6,23 @@
 #include <numeric>
 #include <vector>
 
+#include "core/src/frank_wolfe/rounding_key.h"
+#include "core/src/select/group_select.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
 namespace {
 
-// Open-loop steps give every vertex a weight that is a multiple of
-// 2/(T(T+1)), so entries of different histories are often equal but for
-// rounding. Compared to this many bits they are, and the saliency decides.
-constexpr int kEntryBits = 20;
-
 template <typename Real>
 class Rounding {
  public:
   Rounding(const Iterate<Real>& iterate, const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-           Workers& workers)
+           const ParallelContext& context)
       : iterate_(iterate),
         relaxed_(relaxed),
         saliency_(saliency),
-        workers_(workers),
+        context_(context),
         mask_(iterate.layer->rows, iterate.layer->cols) {}
 
   absl::StatusOr<RoundedMask> Run() {
@@ -40,14 +37,9 @@ class Rounding {
   }
 
  private:
-  struct Entry {
-    uint64_t key;
-    int64_t col;
-  };
-
   template <typename Body>
   absl::Status ForEachRow(const Body& body) {
-    return workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
         body(row);
       }
@@ -71,12 +63,9 @@ class Rounding {
     }
   }
 
-  // Entry first, rounded to kEntryBits, then saliency.
   uint64_t KeyAt(int64_t row, int64_t col, bool in_vertex) const {
-    constexpr auto kOne = static_cast<double>(1 << kEntryBits);
-    const auto entry = static_cast<double>(relaxed_.Value(row, col, in_vertex));
-    return static_cast<uint64_t>(entry * kOne + 0.5) << 32 |
-           OrderedBits(saliency_.row<float>(row)[col]);
+    return RoundingKey(static_cast<double>(relaxed_.Value(row, col, in_vertex)),
+                       saliency_.row<float>(row)[col]);
   }
 
   absl::Status RoundWhole() {
@@ -85,13 +74,15 @@ class Rounding {
     const auto visit = [&](int64_t row, auto&& sink) {
       ForEachFree(row, [&](int64_t col, bool in_vertex) { sink(col, KeyAt(row, col, in_vertex)); });
     };
-    const auto take = [&](int64_t row, int64_t col, uint64_t) { mask_.Set(row, col, true); };
-    return TakeTop({iterate_.blocks, kEntryBits + 1 + 32, iterate_.groups.total_kept - fixed},
-                   workers_, visit, take);
+    const auto take = [&](int64_t row, int64_t col) { mask_.Set(row, col, true); };
+    return context_.Run([&] {
+      TakeTop({iterate_.blocks, kRoundingKeyBits, iterate_.groups.total_kept - fixed}, visit, take);
+      return absl::OkStatus();
+    });
   }
 
   void RoundRow(int64_t row) {
-    std::vector<Entry> entries;
+    std::vector<Candidate<uint64_t>> entries;
     for (int64_t first = 0; first < iterate_.layer->cols; first += iterate_.groups.group_cols) {
       entries.clear();
       int64_t free = iterate_.groups.capacity;
@@ -99,17 +90,12 @@ class Rounding {
         if (iterate_.fixed.Get(row, col)) {
           --free;
         } else {
-          entries.push_back({KeyAt(row, col, iterate_.previous.Get(row, col)), col});
+          entries.push_back(
+              {KeyAt(row, col, iterate_.previous.Get(row, col)), static_cast<uint32_t>(col)});
         }
       }
-      if (free <= 0) continue;
-      std::nth_element(entries.begin(), entries.begin() + free - 1, entries.end(),
-                       [](const Entry& a, const Entry& b) {
-                         return a.key != b.key ? a.key > b.key : a.col > b.col;
-                       });
-      for (int64_t i = 0; i < free; ++i) {
-        mask_.Set(row, entries[static_cast<size_t>(i)].col, true);
-      }
+      SelectBest(free, entries);
+      for (const auto& selected : entries) mask_.Set(row, selected.col, true);
     }
   }
 
@@ -132,7 +118,7 @@ class Rounding {
   const Iterate<Real>& iterate_;
   const RelaxedMask<Real>& relaxed_;
   const ConstMatrixView saliency_;
-  Workers& workers_;
+  const ParallelContext& context_;
   Mask mask_;
 };
 
@@ -141,13 +127,13 @@ class Rounding {
 template <typename Real>
 absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
                                       const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-                                      Workers& workers) {
-  return Rounding<Real>(iterate, relaxed, saliency, workers).Run();
+                                      const ParallelContext& context) {
+  return Rounding<Real>(iterate, relaxed, saliency, context).Run();
 }
 
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<float>&, const RelaxedMask<float>&,
-                                               ConstMatrixView, Workers&);
+                                               ConstMatrixView, const ParallelContext&);
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<double>&, const RelaxedMask<double>&,
-                                               ConstMatrixView, Workers&);
+                                               ConstMatrixView, const ParallelContext&);
 
 }  // namespace sparsefw::cpu

@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -15,11 +15,11 @@ namespace sparsefw::cpu {
 // higher index. Entries closer than 2^-20 may count as equal: what tells them
 // apart is rounding. Counts are exact whatever state the iterate is in.
 //
-// Errors: Cancelled, if `workers` has a stop signal
+// Errors: Cancelled
 template <typename Real>
 absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
                                       const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-                                      Workers& workers);
+                                      const ParallelContext& context);
 
 }  // namespace sparsefw::cpu
 

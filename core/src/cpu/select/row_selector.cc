@@ -44,13 +44,13 @@ class WholeRowSelector final : public RowSelector<Real> {
     // Nothing positive lies below a window that begins at 0.
     const bool all = guess.low() == 0 && above + inside <= free;
     if (above > free || (above + inside < free && !all)) {
-      guess.Update(SelectAnew(operands, free, scratch, vertex), false);
+      guess.Move(SelectAnew(operands, free, scratch, vertex), false);
       return VertexInner(operands, vertex, scratch.bits.data());
     }
     const int64_t count = std::min(free - above, inside);
     const Real last = KeepTop(count, scratch.candidates);
-    guess.Update(all ? 0 : (count > 0 ? last : guess.high()), true);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) {
+    guess.Move(all ? 0 : (count > 0 ? last : guess.high()), true);
+    for (const Candidate<Real>& candidate : scratch.candidates) {
       SetBit(vertex, candidate.col);
       inner -= static_cast<double>(operands.weights[candidate.col]) *
                static_cast<double>(operands.product[candidate.col]);
@@ -78,7 +78,7 @@ class WholeRowSelector final : public RowSelector<Real> {
     }
     const bool full = std::ssize(scratch.candidates) >= free;
     const Real last = KeepTop(free, scratch.candidates);
-    for (const ScoredColumn<Real>& candidate : scratch.candidates) SetBit(vertex, candidate.col);
+    for (const Candidate<Real>& candidate : scratch.candidates) SetBit(vertex, candidate.col);
     return full && free > 0 ? last : 0;
   }
 

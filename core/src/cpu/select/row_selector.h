@@ -19,7 +19,7 @@ struct RowScratch {
 
   Matrix<uint64_t> bits;
   Matrix<Real> scores;
-  std::vector<ScoredColumn<Real>> candidates;
+  std::vector<Candidate<Real>> candidates;
 };
 
 // As VertexSelector, of which it is the part that one row needs.

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/select/row_selector.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
 
@@ -39,7 +39,7 @@ class VertexSelector {
 // All of these: what is passed must outlive the selector; iterate.fixed is final.
 template <typename Real>
 std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
-                                                              Workers& workers);
+                                                              const ParallelContext& context);
 
 // Rows that share nothing, each by the selector of rows.
 template <typename Real>

@@ -2,12 +2,13 @@
 #include <bit>
 #include <limits>
 #include <numeric>
-#include <type_traits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/score_window.h"
+#include "core/src/select/ordered_key.h"
 #include "core/src/select/top_select.h"
 #include "sparsefw/status_macros.h"
 
@@ -34,9 +35,9 @@ double Sum(const std::vector<double>& values) {
 template <typename Real>
 class WholeMatrixSelector final : public VertexSelector<Real> {
  public:
-  WholeMatrixSelector(Iterate<Real>& iterate, Workers& workers)
+  WholeMatrixSelector(Iterate<Real>& iterate, const ParallelContext& context)
       : iterate_(iterate),
-        workers_(workers),
+        context_(context),
         free_(iterate.groups.total_kept),
         scans_(static_cast<size_t>(iterate.blocks.count())) {
     for (int64_t row = 0; row < iterate.layer->rows; ++row) {
@@ -83,8 +84,6 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   }
 
  private:
-  // Positive scores are ordered as their bits are.
-  using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
   struct Candidate {
     Real score;
     uint32_t row;
@@ -114,7 +113,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::nth_element(merged_.begin(), position, merged_.end(), Better);
       last = *position;
     }
-    window_.Update(all ? 0 : last.score, true);
+    window_.Move(all ? 0 : last.score, true);
     double inner = 0;
     for (const BlockScan& scan : scans_) {
       inner += scan.inner;
@@ -130,10 +129,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
   // The guess missed: several passes over the scores find the threshold.
   absl::StatusOr<double> SelectAnew() {
-    std::vector<Real> smallest(static_cast<size_t>(iterate_.layer->rows),
-                               std::numeric_limits<Real>::max());
-    std::vector<int64_t> taken(static_cast<size_t>(iterate_.layer->rows));
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.layer->rows, [&](int64_t row) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.layer->rows, [&](int64_t row) {
       std::fill_n(iterate_.vertex.row(row), iterate_.layer->words, 0);
     }));
     const auto visit = [&](int64_t row, auto&& sink) {
@@ -143,26 +139,24 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       for (int64_t word = 0; word < iterate_.layer->words; ++word) {
         ForEachBit(~fixed[word], word, [&](int64_t col) {
           const Real score = weights[col] * product[col];
-          if (score > 0) sink(col, std::bit_cast<Bits>(score));
+          if (score > 0) sink(col, OrderedKey(score));
         });
       }
     };
-    const auto take = [&](int64_t row, int64_t col, uint64_t key) {
-      iterate_.vertex.Set(row, col);
-      Real& least = smallest[static_cast<size_t>(row)];
-      least = std::min(least, std::bit_cast<Real>(static_cast<Bits>(key)));
-      ++taken[static_cast<size_t>(row)];
-    };
-    SPARSEFW_RETURN_IF_ERROR(
-        TakeTop({iterate_.blocks, 8 * sizeof(Bits), free_}, workers_, visit, take));
-    const bool full = std::accumulate(taken.begin(), taken.end(), int64_t{0}) == free_;
-    window_.Update(full ? *std::min_element(smallest.begin(), smallest.end()) : 0, false);
+    const auto take = [&](int64_t row, int64_t col) { iterate_.vertex.Set(row, col); };
+    std::optional<uint64_t> least;
+    SPARSEFW_RETURN_IF_ERROR(context_.Run([&] {
+      least = TakeTop({iterate_.blocks, 8 * sizeof(Real), free_}, visit, take);
+      return absl::OkStatus();
+    }));
+    constexpr Real kAboveAll = std::numeric_limits<Real>::max();
+    window_.Move(free_ == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
     return InnerOfAll();
   }
 
   absl::StatusOr<double> InnerOfAll() {
     std::vector<double> sums(scans_.size());
-    SPARSEFW_RETURN_IF_ERROR(workers_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
       std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer->words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
@@ -173,7 +167,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   }
 
   Iterate<Real>& iterate_;
-  Workers& workers_;
+  const ParallelContext& context_;
   int64_t free_;
   ScoreWindow<Real> window_;
   std::vector<BlockScan> scans_;
@@ -184,12 +178,13 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
 template <typename Real>
 std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
-                                                              Workers& workers) {
-  return std::make_unique<WholeMatrixSelector<Real>>(iterate, workers);
+                                                              const ParallelContext& context) {
+  return std::make_unique<WholeMatrixSelector<Real>>(iterate, context);
 }
 
-template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&, Workers&);
+template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&,
+                                                                        const ParallelContext&);
 template std::unique_ptr<VertexSelector<double>> MakeWholeMatrixSelector(Iterate<double>&,
-                                                                         Workers&);
+                                                                         const ParallelContext&);
 
 }  // namespace sparsefw::cpu

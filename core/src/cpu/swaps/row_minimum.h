@@ -9,10 +9,8 @@
 
 namespace sparsefw::cpu {
 
-// A tournament tree over positions 0 .. count - 1, all +infinity at first. Of
+// Tournament tree, O(log n) update, over positions 0 .. count - 1, all +infinity at first. Of
 // equal values the lowest position wins.
-//
-// Cost: O(log count) for Set, O(1) for Least.
 class RowMinimum {
  public:
   explicit RowMinimum(int64_t count)

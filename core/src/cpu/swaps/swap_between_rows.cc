@@ -41,9 +41,9 @@ void BetweenRows<Real>::Enter(int64_t row, const RowBest& best) {
 }
 
 template <typename Real>
-absl::Status BetweenRows<Real>::Update(Workers& workers) {
+absl::Status BetweenRows<Real>::Update(const ParallelContext& context) {
   const RowBlocks blocks{state_.layer.rows, 16};
-  absl::Status status = workers.ForEach(blocks.count(), [&](int64_t block) {
+  absl::Status status = context.ForEach(blocks.count(), [&](int64_t block) {
     Matrix<double> scratch(2, state_.layer.stride());
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       best_[static_cast<size_t>(row)] = Evaluate(row, scratch);

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "core/src/cpu/swaps/row_minimum.h"
 #include "core/src/cpu/swaps/swap_state.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
@@ -25,7 +25,7 @@ class BetweenRows {
   BetweenRows(SwapState<Real>& state, SwapBudget& budget);
 
   // Takes the rows' best terms anew: after rows were changed elsewhere.
-  absl::Status Update(Workers& workers);
+  absl::Status Update(const ParallelContext& context);
   // Until no exchange between rows lowers the loss or the budget is spent;
   // marks in `changed` the rows it touches.
   SwapTally Exchange(std::vector<uint8_t>& changed);

@@ -17,16 +17,6 @@ namespace {
 
 constexpr int64_t kRowsOfTask = 4;
 
-BitRows BitsOf(const Mask& mask) {
-  BitRows bits(mask.rows(), mask.cols());
-  for (int64_t row = 0; row < mask.rows(); ++row) {
-    for (int64_t col = 0; col < mask.cols(); ++col) {
-      if (mask.Get(row, col)) bits.Set(row, col);
-    }
-  }
-  return bits;
-}
-
 Mask MaskOf(const BitRows& bits, int64_t rows, int64_t cols) {
   Mask mask(rows, cols);
   for (int64_t row = 0; row < rows; ++row) {
@@ -47,7 +37,7 @@ double ReachOf(const SwapState<Real>& state, int64_t p) {
 }
 
 template <typename Real>
-absl::Status FillDiagonalAndReach(SwapState<Real>& state, Workers& workers) {
+absl::Status FillDiagonalAndReach(SwapState<Real>& state, const ParallelContext& context) {
   const int64_t cols = state.layer.cols;
   state.diagonal = Matrix<double>(1, state.layer.stride());
   for (int64_t j = 0; j < cols; ++j) {
@@ -55,7 +45,7 @@ absl::Status FillDiagonalAndReach(SwapState<Real>& state, Workers& workers) {
   }
   state.reach.resize(static_cast<size_t>(cols));
   const RowBlocks blocks{cols, 16};
-  return workers.ForEach(blocks.count(), [&](int64_t block) {
+  return context.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t p = blocks.begin(block); p < blocks.end(block); ++p) {
       state.reach[static_cast<size_t>(p)] = ReachOf(state, p);
     }
@@ -76,10 +66,11 @@ double ToleranceOf(const SwapState<Real>& state, int64_t row) {
 
 template <typename Real>
 absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Scale& scale,
-                                          const Mask& start, bool keep_fixed, Workers& workers) {
+                                          const Mask& start, bool keep_fixed,
+                                          const ParallelContext& context) {
   SwapState<Real> state;
   SPARSEFW_ASSIGN_OR_RETURN(state.layer,
-                            LoadScaled<Real>(problem.weights, problem.gram, scale, workers));
+                            LoadScaled<Real>(problem.weights, problem.gram, scale, context));
   const int64_t rows = state.layer.rows;
   const int64_t cols = state.layer.cols;
   state.groups = GroupsOf(problem.pattern, rows, cols);
@@ -87,9 +78,9 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
   for (int64_t col = 0; col < cols; ++col) {
     state.columns[static_cast<size_t>(col >> 6)] |= uint64_t{1} << (col & 63);
   }
-  state.kept = BitsOf(start);
-  state.locked = keep_fixed ? BitsOf(*problem.fixed) : BitRows(rows, cols);
-  SPARSEFW_RETURN_IF_ERROR(FillDiagonalAndReach(state, workers));
+  state.kept = BitRows(start);
+  state.locked = keep_fixed ? BitRows(*problem.fixed) : BitRows(rows, cols);
+  SPARSEFW_RETURN_IF_ERROR(FillDiagonalAndReach(state, context));
 
   state.product = Matrix<double>(rows, state.layer.stride());
   const auto fill = [&](int64_t row, int64_t first, int64_t count, double* out) {
@@ -97,10 +88,10 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
       out[i] = state.kept.Get(row, first + i) ? 0 : state.Weight(row, first + i);
     }
   };
-  SPARSEFW_RETURN_IF_ERROR(Float64Product(state.layer, fill, state.product, workers));
+  SPARSEFW_RETURN_IF_ERROR(Float64Product(state.layer, fill, state.product, context));
   state.tolerance.resize(static_cast<size_t>(rows));
   const RowBlocks blocks{rows, kRowsOfTask};
-  SPARSEFW_RETURN_IF_ERROR(workers.ForEach(blocks.count(), [&](int64_t block) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       state.tolerance[static_cast<size_t>(row)] = ToleranceOf(state, row);
     }
@@ -111,7 +102,7 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
 // Refines the rows that are marked in `changed`, and unmarks them.
 template <typename Real>
 SwapTally RefineRows(SwapState<Real>& state, std::vector<uint8_t>& changed, SwapBudget& budget,
-                     Workers& workers) {
+                     const ParallelContext& context) {
   std::vector<int64_t> rows;
   for (int64_t row = 0; row < state.layer.rows; ++row) {
     if (std::exchange(changed[static_cast<size_t>(row)], uint8_t{0}) != 0) rows.push_back(row);
@@ -119,7 +110,7 @@ SwapTally RefineRows(SwapState<Real>& state, std::vector<uint8_t>& changed, Swap
   std::vector<SwapTally> tallies(rows.size());
   const RowBlocks blocks{std::ssize(rows), kRowsOfTask};
   // Cancelled is no error here: the budget is spent then.
-  workers
+  context
       .ForEach(blocks.count(),
                [&](int64_t block) {
                  RowSwapper<Real> swapper(state, budget);
@@ -138,7 +129,7 @@ SwapTally RefineRows(SwapState<Real>& state, std::vector<uint8_t>& changed, Swap
 }
 
 template <typename Real>
-SwapTally RefineAll(SwapState<Real>& state, SwapBudget& budget, Workers& workers) {
+SwapTally RefineAll(SwapState<Real>& state, SwapBudget& budget, const ParallelContext& context) {
   std::vector<uint8_t> changed(static_cast<size_t>(state.layer.rows), 1);
   SwapTally total;
   const auto add = [&total](const SwapTally& tally) {
@@ -147,17 +138,17 @@ SwapTally RefineAll(SwapState<Real>& state, SwapBudget& budget, Workers& workers
     return tally.swaps > 0;
   };
   if (!state.groups.whole_matrix) {
-    add(RefineRows(state, changed, budget, workers));
+    add(RefineRows(state, changed, budget, context));
     return total;
   }
   // Exchanges between rows first: they are cheap, and move weights to where
   // rows need them before rows are looked at pair by pair.
   BetweenRows<Real> between(state, budget);
   bool first = true;
-  while (!budget.Spent() && between.Update(workers).ok()) {
+  while (!budget.Spent() && between.Update(context).ok()) {
     const bool exchanged = add(between.Exchange(changed));
     if (!exchanged && !first) break;
-    add(RefineRows(state, changed, budget, workers));
+    add(RefineRows(state, changed, budget, context));
     first = false;
   }
   return total;
@@ -168,13 +159,13 @@ SwapTally RefineAll(SwapState<Real>& state, SwapBudget& budget, Workers& workers
 template <typename Real>
 absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale& scale,
                                        const Mask& start, const RefineRequest& request,
-                                       Workers& workers) {
-  SwapBudget budget(workers, request.out_of_time);
+                                       const ParallelContext& context) {
+  SwapBudget budget(context, request.out_of_time);
   absl::StatusOr<SwapState<Real>> state =
-      LoadState<Real>(problem, scale, start, request.keep_fixed, workers);
+      LoadState<Real>(problem, scale, start, request.keep_fixed, context);
   if (absl::IsCancelled(state.status())) return RefinedMask{.mask = start};
   SPARSEFW_RETURN_IF_ERROR(state.status());
-  const SwapTally tally = RefineAll(*state, budget, workers);
+  const SwapTally tally = RefineAll(*state, budget, context);
   return RefinedMask{.mask = MaskOf(state->kept, start.rows(), start.cols()),
                      .swaps = tally.swaps,
                      .loss_change = scale.Unscaled(tally.loss_change),
@@ -192,10 +183,11 @@ int64_t SwapRefineBytes(int64_t rows, int64_t cols) {
 }
 
 template absl::StatusOr<RefinedMask> RefineMask<float>(const EngineProblem&, const Scale&,
-                                                       const Mask&, const RefineRequest&, Workers&);
+                                                       const Mask&, const RefineRequest&,
+                                                       const ParallelContext&);
 template absl::StatusOr<RefinedMask> RefineMask<double>(const EngineProblem&, const Scale&,
                                                         const Mask&, const RefineRequest&,
-                                                        Workers&);
+                                                        const ParallelContext&);
 template int64_t SwapRefineBytes<float>(int64_t, int64_t);
 template int64_t SwapRefineBytes<double>(int64_t, int64_t);
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
@@ -28,7 +28,7 @@ namespace sparsefw::cpu {
 template <typename Real>
 absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale& scale,
                                        const Mask& start, const RefineRequest& request,
-                                       Workers& workers);
+                                       const ParallelContext& context);
 
 template <typename Real>
 int64_t SwapRefineBytes(int64_t rows, int64_t cols);

@@ -9,7 +9,7 @@
 
 #include "core/src/cpu/swaps/swap_kernels.h"
 #include "core/src/linalg/scaled_layer.h"
-#include "core/src/parallel/workers.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/select/bit_rows.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
@@ -19,16 +19,16 @@ namespace sparsefw::cpu {
 // Says when to stop; once it has, it always does. Thread-safe.
 class SwapBudget {
  public:
-  SwapBudget(const Workers& workers, const std::function<bool()>& out_of_time)
-      : workers_(workers), out_of_time_(out_of_time) {}
+  SwapBudget(const ParallelContext& context, const std::function<bool()>& out_of_time)
+      : context_(context), out_of_time_(out_of_time) {}
 
   bool Spent() {
-    if (!spent_ && (workers_.stopped() || (out_of_time_ && out_of_time_()))) spent_ = true;
+    if (!spent_ && (context_.stopped() || (out_of_time_ && out_of_time_()))) spent_ = true;
     return spent_;
   }
 
  private:
-  const Workers& workers_;
+  const ParallelContext& context_;
   const std::function<bool()>& out_of_time_;
   std::atomic<bool> spent_{false};
 };

@@ -11,9 +11,6 @@
 namespace sparsefw::cuda {
 namespace {
 
-// As on the CPU: drift after 500 iterations was measured as 2e-7 relative.
-constexpr int64_t kRefreshPeriod = 500;
-
 constexpr int64_t kFlopsBetweenLooks = int64_t{1} << 40;  // some 20 ms in float32
 
 // Weights whose iterations make up an epoch: some 10 ms of work on the slowest of
@@ -21,15 +18,16 @@ constexpr int64_t kFlopsBetweenLooks = int64_t{1} << 40;  // some 20 ms in float
 constexpr int64_t kWeightsOfEpoch = int64_t{1} << 27;
 constexpr int64_t kLongestEpoch = 16;
 
-absl::Status Cancelled() { return absl::CancelledError("the engine was told to stop"); }
+// Captures of a step that are tried before it is enqueued call by call for good.
+constexpr int kMostCaptureFailures = 3;
 
 }  // namespace
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<Iteration>> FrankWolfe<Real>::Start(const DeviceLayer<Real>& layer,
-                                                                   const StartPoint& start,
-                                                                   const Device& device) {
-  std::unique_ptr<FrankWolfe> result(new FrankWolfe(layer, device));
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
+    const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
+    const ExecutionContext& context) {
+  std::unique_ptr<FrankWolfe> result(new FrankWolfe(layer, forms, context));
   SPARSEFW_RETURN_IF_ERROR(result->Allocate(start));
   SPARSEFW_RETURN_IF_ERROR(result->Initialise());
   return result;
@@ -38,13 +36,13 @@ absl::StatusOr<std::unique_ptr<Iteration>> FrankWolfe<Real>::Start(const DeviceL
 // Graphs and events must not go while the device uses them.
 template <typename Real>
 FrankWolfe<Real>::~FrankWolfe() {
-  static_cast<void>(cudaStreamSynchronize(device_.stream));
+  static_cast<void>(cudaStreamSynchronize(context_.stream()));
 }
 
 // V_{-1} := M_0 works since M_0 is itself a vertex; then U_{-1} = E_0.
 template <typename Real>
 absl::Status FrankWolfe<Real>::Initialise() {
-  const cudaStream_t stream = device_.stream;
+  const cudaStream_t stream = context_.stream();
   SPARSEFW_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
   SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
@@ -54,7 +52,7 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
   SPARSEFW_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
-  IterationState state;
+  StepState state;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
@@ -67,16 +65,16 @@ absl::Status FrankWolfe<Real>::Initialise() {
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   if (unfinished_) return absl::CancelledError("the engine was stopped in the middle of a step");
-  if (device_.stopped()) return Cancelled();
+  SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
   unfinished_ = true;
   SPARSEFW_RETURN_IF_ERROR(LaunchBeginStep(
       it_.state, {.line_search = request.rule == StepRule::kLineSearch, .rel_gap = request.rel_gap},
-      device_.stream));
+      context_.stream()));
   SPARSEFW_RETURN_IF_ERROR(it_.free_total == 0 ? SkipSteps(request) : RunSteps(request));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, ReadStats());
   if (request.measure_drift) {
     // Begins anew without a gap to stop at, which would stop the comparison.
-    SPARSEFW_RETURN_IF_ERROR(LaunchBeginStep(it_.state, {}, device_.stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchBeginStep(it_.state, {}, context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(CompareWithDense(false));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats compared, ReadStats());
     stats.drift = compared.drift;
@@ -92,17 +90,14 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
   for (int64_t t = iteration_; t < end;) {
     const int64_t epoch = toggles_.EpochOf(t);
     if (t == iteration_ || toggles_.BeginsEpoch(t)) {
-      if (device_.stopped()) {
-        SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
-        return Cancelled();
-      }
+      if (context_.stopped()) return context_.Await();
       // The device still has the epoch in between to work on.
       SPARSEFW_ASSIGN_OR_RETURN(const bool running, toggles_.Learn(epoch - 2));
       if (!running) break;
       form = FormIn(epoch);
     }
     const int64_t batch = form == UpdateForm::kRows ? BatchAt(t, end, request) : 0;
-    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? LaunchRowBatch(it_, batch, device_.stream)
+    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? LaunchRowBatch(it_, batch, context_.stream())
                                        : EnqueueStep(t, form));
     t += std::max<int64_t>(batch, 1);
     if (toggles_.BeginsEpoch(t)) {
@@ -117,57 +112,60 @@ template <typename Real>
 int64_t FrankWolfe<Real>::BatchAt(int64_t iteration, int64_t end,
                                   const StepRequest& request) const {
   if (request.rule != StepRule::kOpenLoop || !CanBatchRows(it_)) return 0;
-  if (iteration > 0 && iteration % kRefreshPeriod == 0) return 0;
-  // The last one of a period is a refresh, too.
-  const int64_t refresh = (iteration / kRefreshPeriod + 1) * kRefreshPeriod - 1;
+  if (RefreshesVertexProduct(iteration)) return 0;
   // It looks at the gap after every iteration, but at the end of a batch only.
   const int64_t most = request.rel_gap > 0 ? 1 : kMostBatch;
-  return std::min({most, end - iteration, refresh - iteration, toggles_.LeftOfEpoch(iteration)});
+  return std::min(
+      {most, end - iteration, StepsBeforeRefresh(iteration), toggles_.LeftOfEpoch(iteration)});
 }
 
 template <typename Real>
 UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
   const double share = toggles_.TogglesFor(epoch) /
                        (static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols));
-  return ChooseForm(
-      share, {slots_.slots > 0, device_.precision, device_.tiled_share, device_.dense_share});
+  return ChooseForm(share, forms_);
 }
 
-// When refreshes happen depends on the iteration alone: the same input gives
-// the same bits however Step is cut into batches.
 template <typename Real>
 absl::Status FrankWolfe<Real>::EnqueueStep(int64_t iteration, UpdateForm form) {
-  const bool recompute_vertex = iteration > 0 && iteration % kRefreshPeriod == 0;
-  const bool replace_product = (iteration + 1) % kRefreshPeriod == 0;
-  if (recompute_vertex) form = UpdateForm::kDense;
-  if (recompute_vertex || replace_product) return EnqueuePlainStep(form, replace_product);
+  const bool replace_product = RefreshesProduct(iteration);
+  if (RefreshesVertexProduct(iteration)) {
+    return EnqueuePlainStep(UpdateForm::kDense, replace_product);
+  }
+  if (replace_product) return EnqueuePlainStep(form, true);
   return EnqueueGraph(graphs_[static_cast<int>(form)],
                       [this, form] { return EnqueuePlainStep(form, false); });
 }
 
-// The first step loads its kernels, which a capture had better not do. And
-// where something in another thread spoils a capture the step is taken without
-// a graph, which is slower and the same; the next one tries again.
+// The first step loads its kernels, which a capture had better not do. Where a
+// capture fails, since something in another thread spoiled it, the step is
+// enqueued call by call, which is slower and the same; StepStats counts that.
 template <typename Real>
 template <typename Enqueue>
 absl::Status FrankWolfe<Real>::EnqueueGraph(StepGraph& graph, const Enqueue& enqueue) {
   if (!graph.exec) {
     if (!std::exchange(graph.launched, true)) return enqueue();
+    if (graph.failures == kMostCaptureFailures) return enqueue();
     capturing_ = true;
     absl::StatusOr<GraphExec> captured =
-        CaptureGraph(device_.stream, [&](cudaStream_t) { return enqueue(); });
+        CaptureGraph(context_.stream(), [&](cudaStream_t) { return enqueue(); });
     capturing_ = false;
-    if (!captured.ok()) return enqueue();
+    if (!captured.ok()) {
+      ++graph.failures;
+      ++capture_failures_;
+      static_cast<void>(cudaGetLastError());  // nobody else should find it
+      return enqueue();
+    }
     graph.exec = *std::move(captured);
   }
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(graph.exec.get(), device_.stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(graph.exec.get(), context_.stream()));
   return absl::OkStatus();
 }
 
 // `replace_product`: E and L are computed anew.
 template <typename Real>
 absl::Status FrankWolfe<Real>::EnqueuePlainStep(UpdateForm form, bool replace_product) {
-  const cudaStream_t stream = device_.stream;
+  const cudaStream_t stream = context_.stream();
   switch (form) {
     case UpdateForm::kRows:
       SPARSEFW_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
@@ -198,11 +196,17 @@ absl::Status FrankWolfe<Real>::ForEachPanel(const Body& body) {
     SPARSEFW_RETURN_IF_ERROR(body(first, count));
     // So long that a stop signal has to be looked at in between.
     if (!capturing_ && 2 * count * layer_.stride * layer_.cols > kFlopsBetweenLooks) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
-      if (device_.stopped()) return Cancelled();
+      SPARSEFW_RETURN_IF_ERROR(context_.Await());
     }
   }
   return absl::OkStatus();
+}
+
+// out [rows, stride] = panel_ G.
+template <typename Real>
+absl::Status FrankWolfe<Real>::MultiplyPanel(int64_t rows, Real* out) {
+  return context_.product().MultiplyBySymmetric(rows, layer_.cols, layer_.stride, panel_.data(),
+                                                it_.gram, out, forms_.precision);
 }
 
 // U and b of the vertex in `previous`.
@@ -210,71 +214,71 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
   const absl::Status formed = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kVertex, first, count, panel_.data(), device_.stream));
-    return device_.product->Multiply(
-        count, layer_.stride, layer_.cols, panel_.data(), layer_.stride, it_.gram, layer_.stride,
-        it_.vertex_product + first * layer_.stride, layer_.stride, device_.precision);
+        LaunchPruned(it_, Point::kVertex, first, count, panel_.data(), context_.stream()));
+    return MultiplyPanel(count, it_.vertex_product + first * layer_.stride);
   });
   SPARSEFW_RETURN_IF_ERROR(formed);
-  return LaunchVertexLoss(it_, device_.stream);
+  return LaunchVertexLoss(it_, context_.stream());
 }
 
 // E and the loss of the recurrence against D(M) G and its loss; `replace`:
 // which then take their place.
 template <typename Real>
 absl::Status FrankWolfe<Real>::CompareWithDense(bool replace) {
-  SPARSEFW_ASSIGN_OR_RETURN(auto dense, DeviceBuffer<Real>::Create(panel_.size(), device_.stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto dense,
+                            DeviceBuffer<Real>::Create(panel_.size(), context_.stream()));
   const absl::Status compared = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kRelaxed, first, count, panel_.data(), device_.stream));
-    SPARSEFW_RETURN_IF_ERROR(device_.product->Multiply(
-        count, layer_.stride, layer_.cols, panel_.data(), layer_.stride, it_.gram, layer_.stride,
-        dense.data(), layer_.stride, device_.precision));
-    return LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace, device_.stream);
+        LaunchPruned(it_, Point::kRelaxed, first, count, panel_.data(), context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(MultiplyPanel(count, dense.data()));
+    return LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace,
+                         context_.stream());
   });
   SPARSEFW_RETURN_IF_ERROR(compared);
-  return LaunchFinishCompare(it_, replace, device_.stream);
+  return LaunchFinishCompare(it_, replace, context_.stream());
 }
 
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
-  IterationState state;
+  StepState state;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, device_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
-  iteration_ = state.iteration;
+      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+  const Recurrence& at = state.recurrence;
+  iteration_ = at.iteration;
   toggles_.LearnUpTo(iteration_);
-  return StepStats{.iteration = state.iteration,
-                   .relaxed_loss = state.relaxed_loss,
-                   .gap = state.gap,
-                   .step_size = state.step_size,
-                   .lower_bound = state.lower_bound,
+  return StepStats{.iteration = at.iteration,
+                   .relaxed_loss = at.relaxed_loss,
+                   .gap = at.gap,
+                   .step_size = at.step_size,
+                   .lower_bound = at.lower_bound,
                    .toggled = static_cast<int64_t>(state.toggled),
                    .reached_gap = state.stopped != 0,
-                   .drift = state.drift};
+                   .drift = state.drift,
+                   .capture_failures = capture_failures_};
 }
 
 // Nothing is free: no step can move the iterate, so none needs to be computed.
 template <typename Real>
 absl::Status FrankWolfe<Real>::SkipSteps(const StepRequest& request) {
-  IterationState state;
+  StepState state;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, device_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
+      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
   if (state.stopped != 0 || request.count == 0) return absl::OkStatus();
-  state.iteration += request.count - 1;
-  state.step_size = ChooseStep<Real>(state);
-  ++state.iteration;
+  state.recurrence.iteration += request.count - 1;
+  state.recurrence.step_size = ChooseStep<Real>(state);
+  ++state.recurrence.iteration;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(it_.state, &state, sizeof(state), cudaMemcpyHostToDevice, device_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(device_.stream));
+      cudaMemcpyAsync(it_.state, &state, sizeof(state), cudaMemcpyHostToDevice, context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
   return absl::OkStatus();
 }
 
 template <typename Real>
 absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
-  if (device_.stopped()) return Cancelled();
-  const cudaStream_t stream = device_.stream;
+  SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
+  const cudaStream_t stream = context_.stream();
   if (buffers_.saliency.size() == 0) {
     SPARSEFW_ASSIGN_OR_RETURN(buffers_.saliency,
                               DeviceBuffer<float>::Create(layer_.size(), stream));

@@ -1,6 +1,6 @@
-// The incremental Frank-Wolfe iteration on one CUDA stream. iterate.h has the
-// steps, docs/numerics.md the mathematics; both are those of the CPU engine
-// (core/src/cpu/iteration/frank_wolfe.h), as is the period of the refreshes.
+// The incremental Frank-Wolfe iteration on one CUDA stream. frank_wolfe_kernels.h has the
+// steps, core/src/frank_wolfe the scalars, docs/numerics.md the mathematics; all
+// of them are those of the CPU engine (core/src/cpu/iteration/frank_wolfe.h).
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_FRANK_WOLFE_H_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_FRANK_WOLFE_H_
 
@@ -11,29 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/toggle_history.h"
 #include "core/src/cuda/iteration/update_form.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/stream.h"
-#include "core/src/frank_wolfe/iteration.h"
+#include "core/src/frank_wolfe/incremental_frank_wolfe.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cuda {
-
-// What the iteration works with; all of it must outlive it.
-struct Device {
-  cudaStream_t stream = nullptr;
-  const DenseProduct* product = nullptr;
-  const StopSignal* stop = nullptr;  // may be null
-  ProductPrecision precision = ProductPrecision::kFloat32;
-  double tiled_share = -1;  // of EngineOptions
-  double dense_share = -1;
-
-  bool stopped() const { return stop != nullptr && stop->requested(); }
-};
 
 // Rows of a dense product that are formed at a time.
 inline constexpr int64_t kPanelRows = 1024;
@@ -51,12 +39,13 @@ inline constexpr int64_t kPanelRows = 1024;
 // waiting. Epochs begin at fixed iterations, so that the choice does not depend on
 // how Step is cut.
 template <typename Real>
-class FrankWolfe final : public Iteration {
+class FrankWolfe final : public IncrementalFrankWolfe {
  public:
-  // Evaluates loss and gap at M_0. `layer` must outlive it.
-  static absl::StatusOr<std::unique_ptr<Iteration>> Start(const DeviceLayer<Real>& layer,
-                                                          const StartPoint& start,
-                                                          const Device& device);
+  // Evaluates loss and gap at M_0. `layer` and `context` must outlive it.
+  // FormOptions::tiles is its own choice.
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
+      const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
+      const ExecutionContext& context);
   ~FrankWolfe() override;
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
@@ -70,9 +59,9 @@ class FrankWolfe final : public Iteration {
     DeviceBuffer<BitWord> fixed;
     DeviceBuffer<BitWord> previous;
     DeviceBuffer<BitWord> vertex;
-    DeviceBuffer<IterationState> state;
+    DeviceBuffer<StepState> state;
     DeviceBuffer<Selection> selection;
-    DeviceBuffer<ScoreWindow> window;
+    DeviceBuffer<WindowPass> window;
     DeviceBuffer<BitWord> inside;      // of patterns with one group alone
     DeviceBuffer<unsigned> histogram;  // and the ticket
     DeviceBuffer<double> partial;
@@ -85,11 +74,13 @@ class FrankWolfe final : public Iteration {
   // One iteration as a graph, from the second launch on.
   struct StepGraph {
     bool launched = false;
+    int failures = 0;  // captures that failed
     GraphExec exec;
   };
 
-  FrankWolfe(const DeviceLayer<Real>& layer, const Device& device)
-      : layer_(layer), device_(device) {}
+  FrankWolfe(const DeviceLayer<Real>& layer, const FormOptions& forms,
+             const ExecutionContext& context)
+      : layer_(layer), forms_(forms), context_(context) {}
   absl::Status Allocate(const StartPoint& start);
   absl::Status Initialise();
 
@@ -99,6 +90,7 @@ class FrankWolfe final : public Iteration {
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
   absl::Status EnqueuePlainStep(UpdateForm form, bool replace_product);
+  absl::Status MultiplyPanel(int64_t rows, Real* out);
   absl::Status RecomputeVertexProduct();
   absl::Status CompareWithDense(bool replace);
   // Body(first row, rows) for the panels that dense products are formed in.
@@ -109,13 +101,15 @@ class FrankWolfe final : public Iteration {
   absl::Status SkipSteps(const StepRequest& request);
 
   const DeviceLayer<Real>& layer_;
-  const Device device_;
+  FormOptions forms_;
+  const ExecutionContext& context_;
   Buffers buffers_;
-  Iterate<Real> it_;
+  IterateView<Real> it_;
   DeviceBuffer<Real> panel_;  // the left operand of a dense product
   ToggleSlots slots_;
   StepGraph graphs_[kUpdateForms];  // by form
   bool capturing_ = false;
+  int64_t capture_failures_ = 0;
   int64_t iteration_ = 0;  // as of the last Step
   bool unfinished_ = false;
   ToggleHistory toggles_;

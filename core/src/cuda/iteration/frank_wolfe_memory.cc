@@ -1,4 +1,4 @@
-// What an iteration holds on the device, and the estimate of it.
+// Allocates the device memory of an iteration, and estimates its size.
 #include <algorithm>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
@@ -28,7 +28,7 @@ Mask WithoutFixed(const Mask& warm, const Mask& fixed) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
-  const cudaStream_t stream = device_.stream;
+  const cudaStream_t stream = context_.stream();
   const int64_t size = layer_.size();
   Buffers& b = buffers_;
   SPARSEFW_ASSIGN_OR_RETURN(b.product, DeviceBuffer<Real>::Zeroed(size, stream));
@@ -40,11 +40,11 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));  // the copies read the masks
   SPARSEFW_ASSIGN_OR_RETURN(b.vertex,
                             DeviceBuffer<BitWord>::Zeroed(layer_.rows * layer_.words(), stream));
-  SPARSEFW_ASSIGN_OR_RETURN(b.state, DeviceBuffer<IterationState>::Create(1, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(b.state, DeviceBuffer<StepState>::Create(1, stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.selection, DeviceBuffer<Selection>::Zeroed(1, stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.histogram, DeviceBuffer<unsigned>::Zeroed(kDigitBins + 1, stream));
   const Groups groups = GroupsOf(start.pattern, layer_.rows, layer_.cols);
-  SPARSEFW_ASSIGN_OR_RETURN(b.window, DeviceBuffer<ScoreWindow>::Create(1, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(b.window, DeviceBuffer<WindowPass>::Create(1, stream));
   if (groups.whole_matrix) {
     SPARSEFW_ASSIGN_OR_RETURN(b.inside,
                               DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
@@ -52,11 +52,13 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   SPARSEFW_ASSIGN_OR_RETURN(b.partial, DeviceBuffer<double>::Create(
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.row_sums, DeviceBuffer<double>::Create(RowSums(layer_.rows), stream));
+  forms_.tiles = false;
   if (HasTiles<Real>(layer_.rows)) {
     const int64_t slots = SlotsOf(layer_.rows, layer_.stride);
     SPARSEFW_ASSIGN_OR_RETURN(b.toggle_counts, DeviceBuffer<int32_t>::Create(slots, stream));
     SPARSEFW_ASSIGN_OR_RETURN(b.toggle_entries,
                               DeviceBuffer<ToggleEntry>::Create(slots * kSlotEntries, stream));
+    forms_.tiles = true;
     slots_ = {layer_.stride / kSlotColumns, b.toggle_counts.data(), b.toggle_entries.data()};
   }
   SPARSEFW_ASSIGN_OR_RETURN(panel_, DeviceBuffer<Real>::Create(
@@ -91,7 +93,7 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t bits = 4 * rows * stride / 8;
   const int64_t partial = 8 * (3 * rows * ColumnChunks(stride) + RowSums(rows));
   const int64_t scratch =
-      sizeof(IterationState) + sizeof(Selection) + sizeof(ScoreWindow) + 4 * (kDigitBins + 1);
+      sizeof(StepState) + sizeof(Selection) + sizeof(WindowPass) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
   const int64_t panel = int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * stride;
   const int64_t slots = HasTiles<Real>(rows) ? SlotsOf(rows, stride) : 0;

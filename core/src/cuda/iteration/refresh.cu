@@ -1,6 +1,6 @@
-// What dense products of the iteration need around them: their left operand,
-// and the comparison of the recurrences with them. And the ends of a step.
-#include "core/src/cuda/iteration/iterate.h"
+// Kernels around the dense products of the iteration: the left operand, the
+// comparison of E and L with the product; and the start of a step.
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "sparsefw/status_macros.h"
@@ -10,7 +10,7 @@ namespace {
 
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    PrunedKernel(Iterate<Real> it, Point point, int64_t first, Real* out) {
+    PrunedKernel(IterateView<Real> it, Point point, int64_t first, Real* out) {
   // Also where the iteration has stopped: the product that follows does not
   // know, and writes U from this.
   const int64_t row = first + blockIdx.x;
@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t i = row * it.stride + col;
     double kept = in_vertex ? 1 : 0;
     if (point == Point::kRelaxed) {
-      kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->decay,
-                       it.state->vertex_sum);
+      kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->scale);
     }
     value = it.weights[i] * static_cast<Real>(1 - kept);
   }
@@ -34,7 +33,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // ||dense||^2 over the free columns, on which alone anything depends.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    CompareKernel(Iterate<Real> it, int64_t first, const Real* pruned, const Real* dense,
+    CompareKernel(IterateView<Real> it, int64_t first, const Real* pruned, const Real* dense,
                   bool replace) {
   if (it.state->stopped != 0) return;
   const int64_t row = first + blockIdx.x;
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 __device__ double Relative(double difference, double of) { return of > 0 ? difference / of : 0; }
 
-__global__ void FinishCompareKernel(IterationState* state, const double* partial, int64_t rows,
+__global__ void FinishCompareKernel(StepState* state, const double* partial, int64_t rows,
                                     bool replace) {
   if (state->stopped != 0) return;
   double sums[3] = {};
@@ -75,36 +74,35 @@ __global__ void FinishCompareKernel(IterationState* state, const double* partial
   }
   for (double& sum : sums) sum = BlockSum(sum);
   if (threadIdx.x != 0) return;
-  const double off = state->relaxed_loss - sums[0];
+  const double off = state->recurrence.relaxed_loss - sums[0];
   const double of_loss = Relative(off < 0 ? -off : off, sums[0]);
   const double of_product = sqrt(Relative(sums[1], sums[2]));
   state->drift = fmax(state->drift, fmax(of_loss, of_product));
-  if (replace) state->relaxed_loss = sums[0];
+  if (replace) state->recurrence.relaxed_loss = sums[0];
 }
 
-__global__ void BeginStepKernel(IterationState* state, StepOptions options) {
+__global__ void BeginStepKernel(StepState* state, StepOptions options) {
   state->line_search = options.line_search ? 1 : 0;
   state->rel_gap = options.rel_gap;
-  state->stopped = ReachedGap(*state) ? 1 : 0;
+  state->stopped = ReachedGap(state->recurrence, options.rel_gap) ? 1 : 0;
 }
 
-__global__ void InitialStateKernel(IterationState* state, ScoreWindow* window) {
-  *state = IterationState{};
-  *window = ScoreWindow{};
-  state->lower_bound = -__longlong_as_double(0x7FF0000000000000LL);
+__global__ void InitialStateKernel(StepState* state, WindowPass* window) {
+  *state = StepState{};
+  *window = WindowPass{};
 }
 
 // M_0 as x of the lazy mask, c = 1 and P = 0.
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) InitialEntriesKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) InitialEntriesKernel(IterateView<Real> it) {
   const int64_t row = blockIdx.x;
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   if (col >= it.stride) return;
   it.entries[row * it.stride + col] = BitOf(it.previous + row * it.words(), col) ? 1 : 0;
 }
 
-__global__ void TakeVertexLossKernel(IterationState* state) {
-  state->relaxed_loss = state->vertex_loss;
+__global__ void TakeVertexLossKernel(StepState* state) {
+  state->recurrence.relaxed_loss = state->recurrence.vertex_loss;
 }
 
 int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBlockThreads; }
@@ -112,14 +110,14 @@ int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBl
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchPruned(const Iterate<Real>& it, Point point, int64_t first, int64_t count,
+absl::Status LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
                           Real* out, cudaStream_t stream) {
   return Launch(PrunedKernel<Real>, {.blocks_x = count, .blocks_y = ColumnBlocks(it.stride)},
                 stream, it, point, first, out);
 }
 
 template <typename Real>
-absl::Status LaunchCompare(const Iterate<Real>& it, int64_t first, int64_t count,
+absl::Status LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
                            const Real* pruned, const Real* dense, bool replace,
                            cudaStream_t stream) {
   return Launch(CompareKernel<Real>, {.blocks_x = count}, stream, it, first, pruned, dense,
@@ -127,35 +125,34 @@ absl::Status LaunchCompare(const Iterate<Real>& it, int64_t first, int64_t count
 }
 
 template <typename Real>
-absl::Status LaunchFinishCompare(const Iterate<Real>& it, bool replace, cudaStream_t stream) {
+absl::Status LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream) {
   return Launch(FinishCompareKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
                 it.rows, replace);
 }
 
-absl::Status LaunchBeginStep(IterationState* state, const StepOptions& options,
-                             cudaStream_t stream) {
+absl::Status LaunchBeginStep(StepState* state, const StepOptions& options, cudaStream_t stream) {
   return Launch(BeginStepKernel, {.threads = 1}, stream, state, options);
 }
 
 template <typename Real>
-absl::Status LaunchBeginIteration(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream) {
   SPARSEFW_RETURN_IF_ERROR(
       Launch(InitialStateKernel, {.threads = 1}, stream, it.state, it.scratch.window));
   return Launch(InitialEntriesKernel<Real>,
                 {.blocks_x = it.rows, .blocks_y = ColumnBlocks(it.stride)}, stream, it);
 }
 
-absl::Status LaunchTakeVertexLoss(IterationState* state, cudaStream_t stream) {
+absl::Status LaunchTakeVertexLoss(StepState* state, cudaStream_t stream) {
   return Launch(TakeVertexLossKernel, {.threads = 1}, stream, state);
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                               \
-  template absl::Status LaunchPruned<Real>(const Iterate<Real>&, Point, int64_t, int64_t, Real*, \
-                                           cudaStream_t);                                        \
-  template absl::Status LaunchCompare<Real>(const Iterate<Real>&, int64_t, int64_t, const Real*, \
-                                            const Real*, bool, cudaStream_t);                    \
-  template absl::Status LaunchFinishCompare<Real>(const Iterate<Real>&, bool, cudaStream_t);     \
-  template absl::Status LaunchBeginIteration<Real>(const Iterate<Real>&, cudaStream_t)
+  template absl::Status LaunchPruned<Real>(const IterateView<Real>&, Point, int64_t, int64_t,    \
+                                           Real*, cudaStream_t);                                 \
+  template absl::Status LaunchCompare<Real>(const IterateView<Real>&, int64_t, int64_t,          \
+                                            const Real*, const Real*, bool, cudaStream_t);       \
+  template absl::Status LaunchFinishCompare<Real>(const IterateView<Real>&, bool, cudaStream_t); \
+  template absl::Status LaunchBeginIteration<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

@@ -4,7 +4,7 @@
 // A block takes a row through all iterations of a batch. E, U, W and the bits of
 // the row stay in shared memory; what is read from outside is G, a row of it for
 // every toggle. docs/adr/0015 has what that saves.
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/cuda/select/select_groups.cuh"
@@ -59,7 +59,7 @@ struct SharedRow {
 enum class Copy { kIn, kOut };
 
 template <typename Real>
-__device__ void CopyRow(const Iterate<Real>& it, const SharedRow<Real>& row, Copy way) {
+__device__ void CopyRow(const IterateView<Real>& it, const SharedRow<Real>& row, Copy way) {
   const int64_t first = row.row * it.stride;
   const int64_t first_word = row.row * it.words();
 #pragma unroll 4
@@ -89,7 +89,7 @@ __device__ void CopyRow(const Iterate<Real>& it, const SharedRow<Real>& row, Cop
 // Toggles number `first` to first + kListed of the row, in ascending order. Returns
 // how many the row has. A thread has one word of the row.
 template <typename Real>
-__device__ int ListRow(const Iterate<Real>& it, const SharedRow<Real>& row, int first) {
+__device__ int ListRow(const IterateView<Real>& it, const SharedRow<Real>& row, int first) {
   const int64_t word = threadIdx.x;
   BitWord toggled = word < it.words() ? row.previous[word] ^ row.vertex[word] : 0;
   int total = 0;
@@ -106,7 +106,7 @@ __device__ int ListRow(const Iterate<Real>& it, const SharedRow<Real>& row, int 
 
 // U += Delta G. Returns the thread's part of what b changes by.
 template <typename Real>
-__device__ double UpdateRow(const Iterate<Real>& it, const SharedRow<Real>& row, int total) {
+__device__ double UpdateRow(const IterateView<Real>& it, const SharedRow<Real>& row, int total) {
   double change = 0;
   if (total == 0) return 0;
   for (int64_t begin = 0; begin < it.stride; begin += kBatchColumns * kBlockThreads) {
@@ -120,11 +120,15 @@ __device__ double UpdateRow(const Iterate<Real>& it, const SharedRow<Real>& row,
       for (int k = 0; k < count; ++k) {
         const Real* gram_row = it.gram + static_cast<int64_t>(row.columns[k]) * it.stride;
         const Real delta = row.deltas[k];
+        // All of them first, so that the loads are under way at once.
+        Real values[kBatchColumns];
 #pragma unroll
         for (int c = 0; c < kBatchColumns; ++c) {
           const int64_t col = begin + c * kBlockThreads + threadIdx.x;
-          if (col < it.stride) sums[c] += delta * gram_row[col];
+          values[c] = col < it.stride ? gram_row[col] : Real{0};
         }
+#pragma unroll
+        for (int c = 0; c < kBatchColumns; ++c) sums[c] += delta * values[c];
       }
     }
     for (int c = 0; c < kBatchColumns; ++c) {
@@ -143,7 +147,8 @@ __device__ double UpdateRow(const Iterate<Real>& it, const SharedRow<Real>& row,
 
 // V_{t-1} := V_t, and the entries of M whose bit toggles.
 template <typename Real>
-__device__ void ToggleRow(const Iterate<Real>& it, const SharedRow<Real>& row, double vertex_sum) {
+__device__ void ToggleRow(const IterateView<Real>& it, const SharedRow<Real>& row,
+                          const LazyScale& scale) {
   for (int64_t word = threadIdx.x; word < it.words(); word += kBlockThreads) {
     const BitWord vertex = row.vertex[word];
     BitWord toggled = row.previous[word] ^ vertex;
@@ -153,15 +158,15 @@ __device__ void ToggleRow(const Iterate<Real>& it, const SharedRow<Real>& row, d
       const int bit = __ffs(static_cast<int>(toggled)) - 1;
       Real& x = it.entries[row.row * it.stride + word * 32 + bit];
       x = static_cast<Real>(
-          ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, vertex_sum));
+          ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, scale));
     }
   }
 }
 
 template <typename Real>
-__device__ void MoveRow(const Iterate<Real>& it, const SharedRow<Real>& row,
-                        const IterationState& state) {
-  const Real eta = static_cast<Real>(state.step_size);
+__device__ void MoveRow(const IterateView<Real>& it, const SharedRow<Real>& row,
+                        const StepState& state) {
+  const Real eta = static_cast<Real>(state.recurrence.step_size);
   for (int64_t col = threadIdx.x; col < it.stride; col += kBlockThreads) {
     row.product[col] += eta * (row.vertex_product[col] - row.product[col]);
   }
@@ -188,11 +193,11 @@ __device__ double SelectRow(const SharedRow<Real>& row, const GroupArgs& args) {
 // all iterations, [rows].
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    RowBatchKernel(Iterate<Real> it, GroupArgs args, int count, double* sums) {
+    RowBatchKernel(IterateView<Real> it, GroupArgs args, int count, double* sums) {
   if (it.state->stopped != 0) return;
   const auto row = SharedRow<Real>::At(DynamicShared<char>(), blockIdx.x, it.stride);
-  __shared__ __align__(16) char state_memory[sizeof(IterationState)];
-  IterationState& state = *reinterpret_cast<IterationState*>(state_memory);
+  __shared__ __align__(16) char state_memory[sizeof(StepState)];
+  StepState& state = *reinterpret_cast<StepState*>(state_memory);
   if (threadIdx.x == 0) state = *it.state;
   CopyRow(it, row, Copy::kIn);
   int64_t toggled = 0;
@@ -200,13 +205,13 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int total = ListRow(it, row, 0);
     toggled += total;
     const double change = BlockSum(UpdateRow(it, row, total));
-    ToggleRow(it, row, state.vertex_sum);
+    ToggleRow(it, row, state.scale);
     __syncthreads();
     if (threadIdx.x == 0) {
       sums[static_cast<int64_t>(step) * it.rows + row.row] = change;
-      state.step_size = ChooseStep<Real>(state);
-      AdvanceLazyMask(state, state.step_size);
-      ++state.iteration;
+      state.recurrence.step_size = ChooseStep<Real>(state);
+      AdvanceMask(state, state.recurrence.step_size);
+      ++state.recurrence.iteration;
     }
     __syncthreads();
     MoveRow(it, row, state);
@@ -223,8 +228,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // A block for every sum over the rows; into totals[2 count + 1].
 __global__ void __launch_bounds__(kBlockThreads)
-    BatchTotalKernel(const IterationState* state, const double* sums, int64_t rows,
-                     double* totals) {
+    BatchTotalKernel(const StepState* state, const double* sums, int64_t rows, double* totals) {
   if (state->stopped != 0) return;
   const double total = SumOf(sums + static_cast<int64_t>(blockIdx.x) * rows, rows);
   if (threadIdx.x == 0) totals[blockIdx.x] = total;
@@ -232,14 +236,14 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // The scalars of the iterations, one after the other.
 template <typename Real>
-__global__ void FinishBatchKernel(IterationState* state, const double* totals, int count) {
+__global__ void FinishBatchKernel(StepState* state, const double* totals, int count) {
   if (state->stopped != 0) return;
   for (int step = 0; step < count; ++step) {
-    state->vertex_loss += totals[step];
+    state->recurrence.vertex_loss += totals[step];
     const double eta = ChooseStep<Real>(*state);
-    AdvanceLazyMask(*state, eta);
-    MoveLoss(*state, eta);
-    EvaluateVertex(*state, totals[count + step]);
+    AdvanceMask(*state, eta);
+    TakeStep(state->recurrence, eta);
+    Evaluate(*state, totals[count + step]);
   }
   state->toggled += static_cast<unsigned long long>(totals[2 * count]);
 }
@@ -247,13 +251,13 @@ __global__ void FinishBatchKernel(IterationState* state, const double* totals, i
 }  // namespace
 
 template <typename Real>
-bool CanBatchRows(const Iterate<Real>& it) {
+bool CanBatchRows(const IterateView<Real>& it) {
   return !it.groups.whole_matrix && it.words() <= kBlockThreads &&
          SharedRow<Real>::Bytes(it.stride) <= it.shared_bytes;
 }
 
 template <typename Real>
-absl::Status LaunchRowBatch(const Iterate<Real>& it, int64_t count, cudaStream_t stream) {
+absl::Status LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream) {
   const auto steps = static_cast<int>(count);
   double* totals = it.row_sums + (2 * kMostBatch + 1) * it.rows;
   const GroupArgs args = GroupArgsOf(it);
@@ -262,15 +266,15 @@ absl::Status LaunchRowBatch(const Iterate<Real>& it, int64_t count, cudaStream_t
   SPARSEFW_RETURN_IF_ERROR(
       Launch(RowBatchKernel<Real>, shape, stream, it, args, steps, it.row_sums));
   SPARSEFW_RETURN_IF_ERROR(Launch(BatchTotalKernel, {.blocks_x = 2 * count + 1}, stream,
-                                  static_cast<const IterationState*>(it.state),
+                                  static_cast<const StepState*>(it.state),
                                   static_cast<const double*>(it.row_sums), it.rows, totals));
   return Launch(FinishBatchKernel<Real>, {.threads = 1}, stream, it.state,
                 static_cast<const double*>(totals), steps);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                        \
-  template bool CanBatchRows<Real>(const Iterate<Real>&); \
-  template absl::Status LaunchRowBatch<Real>(const Iterate<Real>&, int64_t, cudaStream_t)
+#define SPARSEFW_INSTANTIATE(Real)                            \
+  template bool CanBatchRows<Real>(const IterateView<Real>&); \
+  template absl::Status LaunchRowBatch<Real>(const IterateView<Real>&, int64_t, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

@@ -1,6 +1,5 @@
-// What a selection selects from. Entries are those of a padded matrix, numbered
-// row-major; the padding is never selected. A source is passed to kernels by
-// value and has
+// The inputs of a selection: scores or relaxed entries. Entries are those of a padded matrix,
+// numbered row-major; the padding is never selected. A source is passed to kernels by value and has
 //
 //   kKeyBits                   the bits of its keys
 //   Kept                       what is known of an entry once it has been read
@@ -15,7 +14,7 @@
 
 #include <limits>
 
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 
 namespace sparsefw::cuda {
@@ -24,19 +23,33 @@ namespace sparsefw::cuda {
 // loads that follow.
 inline constexpr int kAhead = 4;
 
+// What a thread has to know of the step. Read once: for all the compiler knows
+// every store of E changes the state, which it would then load again.
+template <typename Real>
+struct StepToTake {
+  Real eta;
+  bool rewrites;  // the entries of M
+};
+
+template <typename Real>
+__device__ StepToTake<Real> ReadStep(const IterateView<Real>& it) {
+  return {static_cast<Real>(it.state->recurrence.step_size), it.state->rewrite != Rewrite::kNone};
+}
+
 // E_{t+1} = E_t + eta (U_t - E_t) and what M needs, at one entry of which E and
 // U have been read. Returns the former.
 template <typename Real>
-__device__ Real StoreMoved(const Iterate<Real>& it, int64_t i, Real product, Real vertex_product) {
-  const Real moved = product + static_cast<Real>(it.state->step_size) * (vertex_product - product);
-  const bool rewrite = it.state->rewrite != Rewrite::kNone;  // before the store below
+__device__ Real StoreMoved(const IterateView<Real>& it, const StepToTake<Real>& step, int64_t i,
+                           Real product, Real vertex_product) {
+  const Real moved = product + step.eta * (vertex_product - product);
   it.product[i] = moved;
-  if (rewrite) {
+  if (step.rewrites) {
     it.entries[i] = static_cast<Real>(
         RewrittenEntry(*it.state, static_cast<double>(it.entries[i]), BitOf(it.previous, i)));
   }
   return moved;
 }
+
 // Scores W.E for the next vertex; the parts add up to a = <D(V), E>.
 template <typename Real>
 struct ScoreSource {
@@ -44,7 +57,7 @@ struct ScoreSource {
   static constexpr Real kFixed = -std::numeric_limits<Real>::infinity();
   using Kept = Real;  // the score, or kFixed
 
-  Iterate<Real> it;
+  IterateView<Real> it;
   bool moves = false;
 
   __device__ bool Stopped() const { return it.state->stopped != 0; }
@@ -58,6 +71,7 @@ struct ScoreSource {
     Real vertex_product[kAhead] = {};
     Real weight[kAhead] = {};
     BitWord fixed[kAhead] = {};
+    const StepToTake<Real> step_to_take = ReadStep(it);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       const int64_t i = first + k * step;
@@ -73,7 +87,7 @@ struct ScoreSource {
       kept[k] = kFixed;
       parts[k] = 0;
       if (i >= end) continue;
-      if (moves) product[k] = StoreMoved(it, i, product[k], vertex_product[k]);
+      if (moves) product[k] = StoreMoved(it, step_to_take, i, product[k], vertex_product[k]);
       if ((fixed[k] >> (i % 32) & 1U) != 0) continue;
       kept[k] = weight[k] * product[k];
       parts[k] = static_cast<double>(weight[k]) * static_cast<double>(product[k]);
@@ -90,17 +104,17 @@ struct ScoreSource {
 // Entries of M_t for rounding; the parts add up to ||M_t - round(M_t)||_1.
 template <typename Real>
 struct RoundSource {
-  static constexpr int kKeyBits = kRoundKeyBits;
+  static constexpr int kKeyBits = kRoundingKeyBits;
   using Kept = uint64_t;  // the key
 
-  Iterate<Real> it;
+  IterateView<Real> it;
   const float* saliency = nullptr;
 
   __device__ bool Stopped() const { return false; }
   __device__ bool Free(int64_t i) const { return i % it.stride < it.cols && !BitOf(it.fixed, i); }
   __device__ double Entry(int64_t i) const {
-    const double value = LazyValue(static_cast<double>(it.entries[i]), BitOf(it.previous, i),
-                                   it.state->decay, it.state->vertex_sum);
+    const double value =
+        LazyValue(static_cast<double>(it.entries[i]), BitOf(it.previous, i), it.state->scale);
     return static_cast<double>(static_cast<Real>(value));
   }
   __device__ void Move(int64_t first, int64_t step, int64_t end, Kept (&kept)[kAhead],
@@ -111,7 +125,7 @@ struct RoundSource {
       parts[k] = i < end ? Part(i, kept[k], false) : 0;
     }
   }
-  __device__ Kept At(int64_t i) const { return Free(i) ? RoundKey(Entry(i), saliency[i]) : 0; }
+  __device__ Kept At(int64_t i) const { return Free(i) ? RoundingKey(Entry(i), saliency[i]) : 0; }
   __device__ static uint64_t Key(Kept key) { return key; }
   __device__ double Part(int64_t i, Kept key, bool selected) const {
     if (key == 0) return 0;

@@ -16,15 +16,15 @@ absl::StatusOr<ToggleHistory> ToggleHistory::Create(int64_t epoch_iterations, in
   for (Event& event : history.recorded_) {
     SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
   }
-  SPARSEFW_ASSIGN_OR_RETURN(history.states_, PinnedBuffer<IterationState>::Create(kSlots));
-  for (size_t slot = 0; slot < kSlots; ++slot) history.states_.data()[slot].iteration = -1;
+  SPARSEFW_ASSIGN_OR_RETURN(history.states_, PinnedBuffer<StepState>::Create(kSlots));
+  for (size_t slot = 0; slot < kSlots; ++slot)
+    history.states_.data()[slot].recurrence.iteration = -1;
   return history;
 }
 
-absl::Status ToggleHistory::Record(int64_t epoch, const IterationState* state) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&states_.data()[SlotOf(epoch)], state,
-                                                sizeof(IterationState), cudaMemcpyDeviceToHost,
-                                                stream_));
+absl::Status ToggleHistory::Record(int64_t epoch, const StepState* state) {
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+      &states_.data()[SlotOf(epoch)], state, sizeof(StepState), cudaMemcpyDeviceToHost, stream_));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(recorded_[SlotOf(epoch)].get(), stream_));
   return absl::OkStatus();
 }
@@ -43,8 +43,9 @@ void ToggleHistory::LearnUpTo(int64_t iteration) {
 
 // A state of another iteration is what was recorded after a stop at the gap.
 void ToggleHistory::Take(int64_t epoch) {
-  const IterationState& state = states_.data()[SlotOf(epoch)];
-  if (state.iteration == (epoch + 1) * length_) counts_[SlotOf(epoch)] = {epoch, state.toggled};
+  const StepState& state = states_.data()[SlotOf(epoch)];
+  if (state.recurrence.iteration == (epoch + 1) * length_)
+    counts_[SlotOf(epoch)] = {epoch, state.toggled};
 }
 
 double ToggleHistory::TogglesFor(int64_t epoch) const {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cuda/iteration/iteration_state.h"
+#include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/stream.h"
 
@@ -31,7 +31,7 @@ class ToggleHistory {
   bool BeginsEpoch(int64_t iteration) const { return iteration % length_ == 0; }
 
   // Enqueues a copy of the state as it is at the end of an epoch.
-  absl::Status Record(int64_t epoch, const IterationState* state);
+  absl::Status Record(int64_t epoch, const StepState* state);
   // Waits for the end of an epoch; false: the iteration stopped before it.
   absl::StatusOr<bool> Learn(int64_t epoch);
   // Takes what has been recorded before `iteration`, the stream being idle.
@@ -57,7 +57,7 @@ class ToggleHistory {
   int64_t first_toggles_ = 0;
   Count counts_[kSlots];
   Event recorded_[kSlots];
-  PinnedBuffer<IterationState> states_;
+  PinnedBuffer<StepState> states_;
 };
 
 }  // namespace sparsefw::cuda

@@ -1,23 +1,23 @@
-// What both forms of the vertex update share.
+// Device code shared by both forms of the incremental vertex update.
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 
 namespace sparsefw::cuda {
 
 // What D(V) changes by where a weight enters or leaves the vertex.
 template <typename Real>
-__device__ Real DeltaOf(const Iterate<Real>& it, int64_t row, int64_t col) {
+__device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
   const Real weight = it.weights[row * it.stride + col];
   return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
 }
 
 // Enqueues U_t and the changes of b_t by block into it.partial; returns how many
 // blocks. The bits stay: LaunchToggle follows.
-absl::StatusOr<int64_t> LaunchTiles(const Iterate<float>& it, const ToggleSlots& slots,
+absl::StatusOr<int64_t> LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots,
                                     cudaStream_t stream);
 
 }  // namespace sparsefw::cuda

@@ -8,7 +8,7 @@
 // What toggles is listed beforehand, once for all columns: a slot for every
 // kWarpRows rows and kDepth columns of the vertex, in the order in which a warp
 // adds it up. The order of every sum is fixed.
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/toggles.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -23,6 +23,7 @@ constexpr int kTileRows = kTileWarps * kWarpRows;
 constexpr int kTileCols = 128;
 constexpr int kDepth = kSlotColumns;
 constexpr int kTileLoads = kDepth / kTileWarps;  // rows of a tile that a warp reads
+constexpr int kRowsAhead = 4;                    // rows of U that a thread loads at a time
 constexpr unsigned kLaneMask = 0xFFFFFFFFU;
 constexpr unsigned kNoRow = static_cast<unsigned>(kWarpRows) * kDepth;  // ends a list
 
@@ -50,7 +51,7 @@ struct SlotToggles {
   int total = 0;   // of the slot
 };
 
-__device__ SlotToggles FindToggles(const Iterate<float>& it, int64_t group, int64_t slot) {
+__device__ SlotToggles FindToggles(const IterateView<float>& it, int64_t group, int64_t slot) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = group * kWarpRows + lane / 2;
   const int64_t word = slot * 2 + lane % 2;
@@ -69,7 +70,7 @@ __device__ SlotToggles FindToggles(const Iterate<float>& it, int64_t group, int6
 }
 
 // Entries `first` to `first + count` of a slot's list.
-__device__ void WriteEntries(const Iterate<float>& it, int64_t group, int64_t slot,
+__device__ void WriteEntries(const IterateView<float>& it, int64_t group, int64_t slot,
                              const SlotToggles& found, int first, int count, ToggleEntry* list) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = group * kWarpRows + lane / 2;
@@ -84,7 +85,7 @@ __device__ void WriteEntries(const Iterate<float>& it, int64_t group, int64_t sl
 
 // A warp for every slot.
 __global__ void __launch_bounds__(kBlockThreads)
-    ListKernel(Iterate<float> it, ToggleSlots slots, int64_t groups) {
+    ListKernel(IterateView<float> it, ToggleSlots slots, int64_t groups) {
   if (it.state->stopped != 0) return;
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) / 32;
   if (warp >= groups * slots.slots) return;
@@ -122,7 +123,7 @@ __device__ void AddListed(const ToggleEntry* list, const Four (*gram)[kTileCols 
 }
 
 // What a slot has beyond its first 32 entries.
-__device__ void AddRest(const Iterate<float>& it, const ToggleSlots& slots, int64_t group,
+__device__ void AddRest(const IterateView<float>& it, const ToggleSlots& slots, int64_t group,
                         int64_t slot, int total, ToggleEntry* list,
                         const Four (*gram)[kTileCols / 4], Four (&sums)[kWarpRows]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -140,36 +141,53 @@ __device__ void AddRest(const Iterate<float>& it, const ToggleSlots& slots, int6
   }
 }
 
-// U += sums; returns what b changes by: <Delta, U_{t-1} + U_t>.
-__device__ double AddToRows(const Iterate<float>& it, int64_t first, int64_t col,
+// U += sums; returns what b changes by: <Delta, U_{t-1} + U_t>. A few rows at a
+// time are loaded before the first of them is stored: for all the compiler knows
+// a store changes what the next load reads, so that the loads would wait for it.
+__device__ double AddToRows(const IterateView<float>& it, int64_t first, int64_t col,
                             const Four (&sums)[kWarpRows]) {
   double change = 0;
   if (col >= it.stride) return 0;
 #pragma unroll
-  for (int r = 0; r < kWarpRows; ++r) {
-    const int64_t row = first + r;
-    if (row >= it.rows) break;
-    Four* entry = reinterpret_cast<Four*>(it.vertex_product + row * it.stride + col);
-    const Four before = *entry;
-    Four after = before;
+  for (int begin = 0; begin < kWarpRows; begin += kRowsAhead) {
+    const int64_t row = first + begin;
+    Four before[kRowsAhead] = {};
+    BitWord vertex[kRowsAhead] = {};
+    BitWord toggled[kRowsAhead] = {};
 #pragma unroll
-    for (int q = 0; q < 4; ++q) after.v[q] += sums[r].v[q];
-    *entry = after;
-    const int64_t word = row * it.words() + col / 32;
-    const unsigned toggled = (it.previous[word] ^ it.vertex[word]) >> (col % 32) & 15U;
-    if (toggled == 0) continue;
+    for (int r = 0; r < kRowsAhead; ++r) {
+      if (row + r >= it.rows) continue;
+      before[r] = LoadFour(it.vertex_product, row + r, it.rows, col, it.stride);
+      const int64_t word = (row + r) * it.words() + col / 32;
+      vertex[r] = it.vertex[word] >> (col % 32);
+      toggled[r] = ((it.previous[word] >> (col % 32)) ^ vertex[r]) & 15U;
+    }
+    Four weights[kRowsAhead] = {};
 #pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      if ((toggled >> q & 1U) == 0) continue;
-      change += static_cast<double>(DeltaOf(it, row, col + q)) *
-                (static_cast<double>(before.v[q]) + static_cast<double>(after.v[q]));
+    for (int r = 0; r < kRowsAhead; ++r) {
+      if (toggled[r] != 0) weights[r] = LoadFour(it.weights, row + r, it.rows, col, it.stride);
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsAhead; ++r) {
+      if (row + r >= it.rows) break;
+      Four after = before[r];
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        after.v[q] += sums[begin + r].v[q];
+        if ((toggled[r] >> q & 1U) == 0) continue;
+        const float weight = weights[r].v[q];
+        const float delta = (vertex[r] >> q & 1U) != 0 ? -weight : weight;
+        change += static_cast<double>(delta) *
+                  (static_cast<double>(before[r].v[q]) + static_cast<double>(after.v[q]));
+      }
+      *reinterpret_cast<Four*>(it.vertex_product + (row + r) * it.stride + col) = after;
     }
   }
   return change;
 }
 
 __global__ void __launch_bounds__(kTileThreads, 1)
-    TileKernel(Iterate<float> it, ToggleSlots slots) {
+    TileKernel(IterateView<float> it, ToggleSlots slots) {
   if (it.state->stopped != 0) return;
   Tiles& shared = *DynamicShared<Tiles>();
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -219,7 +237,7 @@ int64_t RoundUp(int64_t count, int64_t unit) { return (count + unit - 1) / unit;
 
 }  // namespace
 
-absl::StatusOr<int64_t> LaunchTiles(const Iterate<float>& it, const ToggleSlots& slots,
+absl::StatusOr<int64_t> LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots,
                                     cudaStream_t stream) {
   const int64_t groups = RowGroups(it.rows);
   const int64_t warps = groups * slots.slots;

@@ -4,7 +4,7 @@
 // A block takes one row of U and kColumnsOfBlock columns of it. Blocks that run
 // at the same time share the columns, so that the part of G that they read
 // stays in the L2 cache: docs/adr/0011 has the figures.
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/toggles.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -26,7 +26,7 @@ struct ToggleList {
 };
 
 template <typename Real>
-__device__ int ListToggles(const Iterate<Real>& it, int64_t row, int64_t first_word,
+__device__ int ListToggles(const IterateView<Real>& it, int64_t row, int64_t first_word,
                            ToggleList<Real>& list) {
   const int64_t word = first_word + threadIdx.x;
   BitWord toggled = 0;
@@ -48,7 +48,7 @@ __device__ int ListToggles(const Iterate<Real>& it, int64_t row, int64_t first_w
 
 // b changes by <Delta, U_{t-1} + U_t>, a sum over the toggled coordinates alone.
 template <typename Real>
-__device__ double AddToRow(const Iterate<Real>& it, int64_t row, int64_t col, Real sum) {
+__device__ double AddToRow(const IterateView<Real>& it, int64_t row, int64_t col, Real sum) {
   Real& entry = it.vertex_product[row * it.stride + col];
   const Real before = entry;
   const Real after = before + sum;
@@ -61,7 +61,7 @@ __device__ double AddToRow(const Iterate<Real>& it, int64_t row, int64_t col, Re
 }
 
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(IterateView<Real> it) {
   if (it.state->stopped != 0) return;
   __shared__ ToggleList<Real> list;
   const int64_t row = blockIdx.x;
@@ -74,11 +74,15 @@ __global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(Iterate<Real
     for (int k = 0; k < total; ++k) {
       const Real* gram_row = it.gram + static_cast<int64_t>(list.columns[k]) * it.stride;
       const Real delta = list.deltas[k];
+      // All of them first, so that the loads are under way at once.
+      Real values[kColumnsOfThread];
 #pragma unroll
       for (int c = 0; c < kColumnsOfThread; ++c) {
         const int64_t col = first + c * kBlockThreads;
-        if (col < it.stride) sums[c] += delta * gram_row[col];
+        values[c] = col < it.stride ? gram_row[col] : Real{0};
       }
+#pragma unroll
+      for (int c = 0; c < kColumnsOfThread; ++c) sums[c] += delta * values[c];
     }
     __syncthreads();
   }
@@ -95,7 +99,7 @@ __global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(Iterate<Real
 
 // V_{t-1} := V_t, and the entries of M whose bit toggles.
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) ToggleKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) ToggleKernel(IterateView<Real> it) {
   if (it.state->stopped != 0) return;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
   int count = 0;
@@ -104,13 +108,14 @@ __global__ void __launch_bounds__(kBlockThreads) ToggleKernel(Iterate<Real> it) 
     BitWord toggled = it.previous[index] ^ vertex;
     it.previous[index] = vertex;
     count = __popc(toggled);
-    const double sum = it.state->vertex_sum;
+    const LazyScale scale = it.state->scale;
     while (toggled != 0) {
       const int bit = __ffs(static_cast<int>(toggled)) - 1;
       toggled &= toggled - 1;
       // A word's 32 columns are consecutive in the padded rows, too.
       Real& x = it.entries[index * 32 + bit];
-      x = static_cast<Real>(ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, sum));
+      x = static_cast<Real>(
+          ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, scale));
     }
   }
   count = BlockSum(count);
@@ -120,7 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads) ToggleKernel(Iterate<Real> it) 
 }
 
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) CountTogglesKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) CountTogglesKernel(IterateView<Real> it) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
   int count = 0;
   if (index < it.rows * it.words()) count = __popc(it.previous[index] ^ it.vertex[index]);
@@ -131,34 +136,33 @@ __global__ void __launch_bounds__(kBlockThreads) CountTogglesKernel(Iterate<Real
 }
 
 template <typename Real>
-int64_t WordBlocks(const Iterate<Real>& it) {
+int64_t WordBlocks(const IterateView<Real>& it) {
   return (it.rows * it.words() + kBlockThreads - 1) / kBlockThreads;
 }
 
-enum class VertexLoss { kKnown, kChanged, kAnew };
+enum class VertexLoss { kKnown, kChanged };
 
-__global__ void TakeStepKernelImpl(IterationState* state, const double* partial, int64_t count,
-                                   VertexLoss loss, bool wide) {
+__global__ void TakeStepKernel(StepState* state, const double* partial, int64_t count,
+                               VertexLoss loss, bool wide) {
   if (state->stopped != 0) return;
   const double sum = loss == VertexLoss::kKnown ? 0 : SumOf(partial, count);
   if (threadIdx.x != 0) return;
-  if (loss == VertexLoss::kAnew) state->vertex_loss = 0;
-  state->vertex_loss += sum;
+  state->recurrence.vertex_loss += sum;
   const double eta = wide ? ChooseStep<double>(*state) : ChooseStep<float>(*state);
-  AdvanceLazyMask(*state, eta);
-  MoveLoss(*state, eta);
+  AdvanceMask(*state, eta);
+  TakeStep(state->recurrence, eta);
 }
 
 // b alone, without a step.
-__global__ void VertexLossKernel(IterationState* state, const double* partial, int64_t count) {
+__global__ void VertexLossKernel(StepState* state, const double* partial, int64_t count) {
   const double sum = SumOf(partial, count);
-  if (threadIdx.x == 0) state->vertex_loss = sum;
+  if (threadIdx.x == 0) state->recurrence.vertex_loss = sum;
 }
 
 // partial[row] = <D(previous), U> of the row. Also where the iteration has stopped,
 // like VertexLossKernel: the dense product before it has written U anew.
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) RowLossKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) RowLossKernel(IterateView<Real> it) {
   const int64_t row = blockIdx.x;
   const BitWord* fixed = it.fixed + row * it.words();
   const BitWord* previous = it.previous + row * it.words();
@@ -173,40 +177,40 @@ __global__ void __launch_bounds__(kBlockThreads) RowLossKernel(Iterate<Real> it)
 }
 
 template <typename Real>
-absl::Status TakeStep(const Iterate<Real>& it, int64_t count, VertexLoss loss,
-                      cudaStream_t stream) {
-  return Launch(TakeStepKernelImpl, {}, stream, it.state, static_cast<const double*>(it.partial),
-                count, loss, sizeof(Real) == sizeof(double));
+absl::Status LaunchStep(const IterateView<Real>& it, int64_t count, VertexLoss loss,
+                        cudaStream_t stream) {
+  return Launch(TakeStepKernel, {}, stream, it.state, static_cast<const double*>(it.partial), count,
+                loss, sizeof(Real) == sizeof(double));
 }
 
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchToggle(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchToggle(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchCountToggles(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(CountTogglesKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchVertexUpdate(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream) {
   const int64_t chunks = ColumnChunks(it.stride);
   SPARSEFW_RETURN_IF_ERROR(
       Launch(VertexUpdateKernel<Real>, {.blocks_x = it.rows, .blocks_y = chunks}, stream, it));
   SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
-  return TakeStep(it, it.rows * chunks, VertexLoss::kChanged, stream);
+  return LaunchStep(it, it.rows * chunks, VertexLoss::kChanged, stream);
 }
 
 template <typename Real>
-absl::Status LaunchTiledUpdate(const Iterate<Real>& it, const ToggleSlots& slots,
+absl::Status LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
                                cudaStream_t stream) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     SPARSEFW_ASSIGN_OR_RETURN(const int64_t blocks, LaunchTiles(it, slots, stream));
     SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
-    return TakeStep(it, blocks, VertexLoss::kChanged, stream);
+    return LaunchStep(it, blocks, VertexLoss::kChanged, stream);
   } else {
     static_cast<void>(slots);
     return LaunchVertexUpdate(it, stream);
@@ -214,25 +218,25 @@ absl::Status LaunchTiledUpdate(const Iterate<Real>& it, const ToggleSlots& slots
 }
 
 template <typename Real>
-absl::Status LaunchVertexLoss(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream) {
   SPARSEFW_RETURN_IF_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
   return Launch(VertexLossKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
                 it.rows);
 }
 
 template <typename Real>
-absl::Status LaunchTakeStep(const Iterate<Real>& it, cudaStream_t stream) {
-  return TakeStep(it, 0, VertexLoss::kKnown, stream);
+absl::Status LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream) {
+  return LaunchStep(it, 0, VertexLoss::kKnown, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                        \
-  template absl::Status LaunchToggle<Real>(const Iterate<Real>&, cudaStream_t);           \
-  template absl::Status LaunchCountToggles<Real>(const Iterate<Real>&, cudaStream_t);     \
-  template absl::Status LaunchVertexUpdate<Real>(const Iterate<Real>&, cudaStream_t);     \
-  template absl::Status LaunchTiledUpdate<Real>(const Iterate<Real>&, const ToggleSlots&, \
-                                                cudaStream_t);                            \
-  template absl::Status LaunchVertexLoss<Real>(const Iterate<Real>&, cudaStream_t);       \
-  template absl::Status LaunchTakeStep<Real>(const Iterate<Real>&, cudaStream_t)
+#define SPARSEFW_INSTANTIATE(Real)                                                            \
+  template absl::Status LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);           \
+  template absl::Status LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template absl::Status LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template absl::Status LaunchTiledUpdate<Real>(const IterateView<Real>&, const ToggleSlots&, \
+                                                cudaStream_t);                                \
+  template absl::Status LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);       \
+  template absl::Status LaunchTakeStep<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

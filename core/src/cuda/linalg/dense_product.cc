@@ -1,17 +1,20 @@
 #include "core/src/cuda/linalg/dense_product.h"
 
-#include <limits>
-#include <utility>
+#include <type_traits>
 
-#include "absl/strings/str_format.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/stream.h"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
 
+template <typename Real>
+constexpr cudaDataType_t TypeOf() {
+  return std::is_same_v<Real, double> ? CUDA_R_64F : CUDA_R_32F;
+}
+
+template <typename Real>
 cublasComputeType_t ComputeType(ProductPrecision precision) {
+  if (std::is_same_v<Real, double>) return CUBLAS_COMPUTE_64F;
   switch (precision) {
     case ProductPrecision::kTf32:
       return CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -25,38 +28,7 @@ cublasComputeType_t ComputeType(ProductPrecision precision) {
 
 }  // namespace
 
-DenseProduct::DenseProduct(const CublasLibrary* library, cublasHandle_t handle,
-                           DeviceBuffer<unsigned char> workspace)
-    : cublas_(library), handle_(handle), workspace_(std::move(workspace)) {}
-
-DenseProduct::DenseProduct(DenseProduct&& other) noexcept
-    : cublas_(other.cublas_),
-      handle_(std::exchange(other.handle_, nullptr)),
-      workspace_(std::move(other.workspace_)) {}
-
-DenseProduct::~DenseProduct() {
-  if (handle_ == nullptr) return;
-  const MutexLock lock(CaptureMutex());
-  static_cast<void>(cublas_->destroy(handle_));
-}
-
-absl::StatusOr<DenseProduct> DenseProduct::Create(cudaStream_t stream, int64_t workspace_bytes) {
-  SPARSEFW_ASSIGN_OR_RETURN(const CublasLibrary* library, CublasLibrary::Open());
-  SPARSEFW_ASSIGN_OR_RETURN(auto workspace,
-                            DeviceBuffer<unsigned char>::Create(workspace_bytes, stream));
-  cublasHandle_t handle = nullptr;
-  {
-    const MutexLock lock(CaptureMutex());
-    SPARSEFW_CUDA_RETURN_IF_ERROR(library->create(&handle));
-  }
-  DenseProduct product(library, handle, std::move(workspace));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(library->set_stream(handle, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(library->set_workspace(handle, product.workspace_.data(),
-                                                       static_cast<size_t>(workspace_bytes)));
-  return product;
-}
-
-// cuBLAS thinks in columns: what it takes for C^T = B^T A^T is C = A B by rows.
+// cuBLAS is column-major: C^T = B^T A^T there is C = A B by rows.
 absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   if (args.rows == 0 || args.cols == 0) return absl::OkStatus();
   const float alpha32 = static_cast<float>(args.alpha);
@@ -65,7 +37,7 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   const void* alpha = wide ? static_cast<const void*>(&args.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&args.beta) : &beta32;
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cublas_->gemm_ex(
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cublas_.gemm_ex(
       handle_, operation(args.b_transposed), operation(args.a_transposed),
       static_cast<int>(args.cols), static_cast<int>(args.rows), static_cast<int>(args.depth), alpha,
       args.b, args.input, static_cast<int>(args.b_stride), args.a, args.input,
@@ -75,30 +47,32 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
 }
 
 template <typename Real>
-absl::Status DenseProduct::Multiply(int64_t rows, int64_t cols, int64_t depth, const Real* a,
-                                    int64_t a_stride, const Real* b, int64_t b_stride, Real* c,
-                                    int64_t c_stride, ProductPrecision precision) const {
-  constexpr bool kWide = sizeof(Real) == sizeof(double);
-  constexpr cudaDataType_t kType = kWide ? CUDA_R_64F : CUDA_R_32F;
+absl::Status DenseProduct::MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride,
+                                               const Real* a, const Real* symmetric, Real* c,
+                                               ProductPrecision precision) const {
+  // Tensor cores read TF32 operands along the depth only. Stored by rows G has to
+  // be transposed on the way for that; G^T, which is the same matrix, has not.
+  const bool transposed = std::is_same_v<Real, float> && precision == ProductPrecision::kTf32;
   return Multiply({.rows = rows,
-                   .cols = cols,
-                   .depth = depth,
+                   .cols = transposed ? cols : stride,
+                   .depth = transposed ? stride : cols,
                    .a = a,
-                   .a_stride = a_stride,
-                   .b = b,
-                   .b_stride = b_stride,
+                   .a_stride = stride,
+                   .b = symmetric,
+                   .b_stride = stride,
+                   .b_transposed = transposed,
                    .c = c,
-                   .c_stride = c_stride,
-                   .input = kType,
-                   .output = kType,
-                   .compute = kWide ? CUBLAS_COMPUTE_64F : ComputeType(precision)});
+                   .c_stride = stride,
+                   .input = TypeOf<Real>(),
+                   .output = TypeOf<Real>(),
+                   .compute = ComputeType<Real>(precision)});
 }
 
-template absl::Status DenseProduct::Multiply(int64_t, int64_t, int64_t, const float*, int64_t,
-                                             const float*, int64_t, float*, int64_t,
-                                             ProductPrecision) const;
-template absl::Status DenseProduct::Multiply(int64_t, int64_t, int64_t, const double*, int64_t,
-                                             const double*, int64_t, double*, int64_t,
-                                             ProductPrecision) const;
+template absl::Status DenseProduct::MultiplyBySymmetric(int64_t, int64_t, int64_t, const float*,
+                                                        const float*, float*,
+                                                        ProductPrecision) const;
+template absl::Status DenseProduct::MultiplyBySymmetric(int64_t, int64_t, int64_t, const double*,
+                                                        const double*, double*,
+                                                        ProductPrecision) const;
 
 }  // namespace sparsefw::cuda

@@ -8,9 +8,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "core/src/cuda/runtime/cublas_library.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cuda {
@@ -37,37 +35,28 @@ struct ProductArgs {
   double beta = 0;
 };
 
-// A cuBLAS handle on one stream with a workspace of its own, which makes
-// products reproducible and lets them be captured in graphs. Move only; the
-// stream must outlive it.
+// Products on the stream of a cuBLAS handle; owns neither
+// (core/src/cuda/runtime/execution_context.h).
 class DenseProduct {
  public:
-  // kSmallWorkspace is enough for layers of which no product takes long.
-  static constexpr int64_t kSmallWorkspace = int64_t{4} << 20;
-  static constexpr int64_t kWorkspace = int64_t{32} << 20;  // recommended for Hopper
-  static absl::StatusOr<DenseProduct> Create(cudaStream_t stream,
-                                             int64_t workspace_bytes = kWorkspace);
-  DenseProduct(DenseProduct&& other) noexcept;
-  DenseProduct& operator=(DenseProduct&&) = delete;
-  ~DenseProduct();
+  DenseProduct(const CublasLibrary& cublas, cublasHandle_t handle)
+      : cublas_(cublas), handle_(handle) {}
 
   // Enqueues the product.
   absl::Status Multiply(const ProductArgs& args) const;
 
-  // C = A B in the type of the matrices, float or double. `precision` applies to
-  // float only.
+  // C = A G in the type of the matrices, float or double, G symmetric [cols, cols];
+  // A and C have `rows` rows. Rows of all of them are `stride` elements apart, and
+  // the padding of A and G is 0; that of C becomes 0 or is left alone.
+  // `precision` applies to float only.
   template <typename Real>
-  absl::Status Multiply(int64_t rows, int64_t cols, int64_t depth, const Real* a, int64_t a_stride,
-                        const Real* b, int64_t b_stride, Real* c, int64_t c_stride,
-                        ProductPrecision precision = ProductPrecision::kFloat32) const;
+  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const Real* a,
+                                   const Real* symmetric, Real* c,
+                                   ProductPrecision precision = ProductPrecision::kFloat32) const;
 
  private:
-  DenseProduct(const CublasLibrary* library, cublasHandle_t handle,
-               DeviceBuffer<unsigned char> workspace);
-
-  const CublasLibrary* cublas_;
+  const CublasLibrary& cublas_;
   cublasHandle_t handle_;
-  DeviceBuffer<unsigned char> workspace_;
 };
 
 }  // namespace sparsefw::cuda

@@ -15,35 +15,38 @@ constexpr int64_t kDepth = 512;  // rows of G at a time
 
 template <typename Real>
 absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
-                            double* out, const DeviceWork& work) {
+                            double* out, const ExecutionContext& context) {
   constexpr bool kConverts = !std::is_same_v<Real, double>;
   const int64_t depth = std::min(kDepth, layer.cols);
-  SPARSEFW_ASSIGN_OR_RETURN(auto left, DeviceBuffer<double>::Create(rows * depth, work.stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto left,
+                            DeviceBuffer<double>::Create(rows * depth, context.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(
-      auto right, DeviceBuffer<double>::Create(kConverts ? depth * layer.stride : 0, work.stream));
+      auto right,
+      DeviceBuffer<double>::Create(kConverts ? depth * layer.stride : 0, context.stream()));
   for (int64_t first = 0; first < layer.cols; first += depth) {
     const int64_t count = std::min(depth, layer.cols - first);
     SPARSEFW_RETURN_IF_ERROR(fill(first, count, depth, left.data()));
     const Real* gram = layer.gram.data() + first * layer.stride;
     const void* stripe = gram;
     if constexpr (kConverts) {
-      SPARSEFW_RETURN_IF_ERROR(LaunchWiden(gram, count * layer.stride, right.data(), work.stream));
+      SPARSEFW_RETURN_IF_ERROR(
+          LaunchWiden(gram, count * layer.stride, right.data(), context.stream()));
       stripe = right.data();
     }
-    SPARSEFW_RETURN_IF_ERROR(work.product.Multiply({.rows = rows,
-                                                    .cols = layer.stride,
-                                                    .depth = count,
-                                                    .a = left.data(),
-                                                    .a_stride = depth,
-                                                    .b = stripe,
-                                                    .b_stride = layer.stride,
-                                                    .c = out,
-                                                    .c_stride = layer.stride,
-                                                    .input = CUDA_R_64F,
-                                                    .output = CUDA_R_64F,
-                                                    .compute = CUBLAS_COMPUTE_64F,
-                                                    .beta = first > 0 ? 1.0 : 0.0}));
-    SPARSEFW_RETURN_IF_ERROR(work.Await());
+    SPARSEFW_RETURN_IF_ERROR(context.product().Multiply({.rows = rows,
+                                                         .cols = layer.stride,
+                                                         .depth = count,
+                                                         .a = left.data(),
+                                                         .a_stride = depth,
+                                                         .b = stripe,
+                                                         .b_stride = layer.stride,
+                                                         .c = out,
+                                                         .c_stride = layer.stride,
+                                                         .input = CUDA_R_64F,
+                                                         .output = CUDA_R_64F,
+                                                         .compute = CUBLAS_COMPUTE_64F,
+                                                         .beta = first > 0 ? 1.0 : 0.0}));
+    SPARSEFW_RETURN_IF_ERROR(context.Await());
   }
   return absl::OkStatus();
 }
@@ -57,8 +60,8 @@ int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
 template int64_t Float64ProductBytes<float>(int64_t, int64_t);
 template int64_t Float64ProductBytes<double>(int64_t, int64_t);
 template absl::Status Float64Product(const DeviceLayer<float>&, int64_t, FillColumns, double*,
-                                     const DeviceWork&);
+                                     const ExecutionContext&);
 template absl::Status Float64Product(const DeviceLayer<double>&, int64_t, FillColumns, double*,
-                                     const DeviceWork&);
+                                     const ExecutionContext&);
 
 }  // namespace sparsefw::cuda

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/device_work.h"
+#include "core/src/cuda/runtime/execution_context.h"
 
 namespace sparsefw::cuda {
 
@@ -26,14 +26,11 @@ using FillColumns =
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 template <typename Real>
 absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
-                            double* out, const DeviceWork& work);
+                            double* out, const ExecutionContext& context);
 
 // What it holds on the device while it runs.
 template <typename Real>
 int64_t Float64ProductBytes(int64_t rows, int64_t cols);
-
-// to [count] = from, exactly.
-absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/linalg/gram_sum.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/staged_upload.h"
-#include "core/src/cuda/runtime/stream.h"
 #include "core/src/linalg/gram_accumulator.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -47,8 +46,8 @@ absl::StatusOr<RawMatrix> UploadColumns(ConstMatrixView matrix, int64_t first_co
 
 class CudaGramAccumulator final : public GramAccumulator {
  public:
-  CudaGramAccumulator(int device, int64_t d_in, Stream stream, DenseProduct product)
-      : device_(device), d_in_(d_in), stream_(std::move(stream)), product_(std::move(product)) {}
+  CudaGramAccumulator(int device, int64_t d_in, std::unique_ptr<ExecutionContext> context)
+      : device_(device), d_in_(d_in), context_(std::move(context)) {}
   // Members free their memory on the device that is current in this thread.
   ~CudaGramAccumulator() override { static_cast<void>(cudaSetDevice(device_)); }
   absl::Status Allocate();
@@ -70,8 +69,7 @@ class CudaGramAccumulator final : public GramAccumulator {
 
   const int device_;
   const int64_t d_in_;
-  const Stream stream_;
-  const DenseProduct product_;
+  const std::unique_ptr<ExecutionContext> context_;
   DeviceBuffer<double> sum_;           // [d_in, d_in]; the lower triangle if mirrored_
   DeviceBuffer<float> block_product_;  // [stripe, d_in]
   DeviceBuffer<uint32_t> block_;       // tokens not yet summed, StrideOf(d_in) apart
@@ -83,14 +81,13 @@ class CudaGramAccumulator final : public GramAccumulator {
 };
 
 absl::Status CudaGramAccumulator::Allocate() {
-  SPARSEFW_ASSIGN_OR_RETURN(sum_, DeviceBuffer<double>::Zeroed(d_in_ * d_in_, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(sum_, DeviceBuffer<double>::Zeroed(d_in_ * d_in_, context_->stream()));
   SPARSEFW_ASSIGN_OR_RETURN(
       block_product_,
-      DeviceBuffer<float>::Create(std::min(kStripeRows, d_in_) * d_in_, stream_.get()));
-  SPARSEFW_ASSIGN_OR_RETURN(
-      block_, DeviceBuffer<uint32_t>::Create(kGramBlockTokens * StrideOf(d_in_), stream_.get()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
-  return absl::OkStatus();
+      DeviceBuffer<float>::Create(std::min(kStripeRows, d_in_) * d_in_, context_->stream()));
+  SPARSEFW_ASSIGN_OR_RETURN(block_, DeviceBuffer<uint32_t>::Create(
+                                        kGramBlockTokens * StrideOf(d_in_), context_->stream()));
+  return context_->Await();
 }
 
 absl::Status CudaGramAccumulator::Enter() const {
@@ -121,7 +118,7 @@ absl::Status CudaGramAccumulator::AddTokens(ConstMatrixView chunk) {
     const int64_t count = std::min(kGramBlockTokens - waiting_, chunk.rows() - first);
     auto* to =
         reinterpret_cast<unsigned char*>(block_.data()) + static_cast<size_t>(waiting_) * pitch;
-    SPARSEFW_RETURN_IF_ERROR(StagedUpload(chunk.Rows(first, count), to, pitch, stream_.get()));
+    SPARSEFW_RETURN_IF_ERROR(StagedUpload(chunk.Rows(first, count), to, pitch, context_->stream()));
     waiting_ += count;
     first += count;
     if (waiting_ == kGramBlockTokens) SPARSEFW_RETURN_IF_ERROR(AddBlock());
@@ -135,19 +132,19 @@ absl::Status CudaGramAccumulator::AddBlock() {
   for (int64_t first = 0; first < d_in_; first += kStripeRows) {
     const int64_t rows = std::min(kStripeRows, d_in_ - first);
     const void* columns = tokens + static_cast<size_t>(first) * SizeOf(block_dtype_);
-    SPARSEFW_RETURN_IF_ERROR(product_.Multiply({.rows = rows,
-                                                .cols = d_in_ - first,
-                                                .depth = waiting_,
-                                                .a = columns,
-                                                .a_stride = StrideOf(d_in_),
-                                                .a_transposed = true,
-                                                .b = columns,
-                                                .b_stride = StrideOf(d_in_),
-                                                .c = block_product_.data(),
-                                                .c_stride = d_in_ - first,
-                                                .input = CudaType(block_dtype_)}));
-    SPARSEFW_RETURN_IF_ERROR(
-        LaunchAddProduct(block_product_.data(), first, rows, d_in_, sum_.data(), stream_.get()));
+    SPARSEFW_RETURN_IF_ERROR(context_->product().Multiply({.rows = rows,
+                                                           .cols = d_in_ - first,
+                                                           .depth = waiting_,
+                                                           .a = columns,
+                                                           .a_stride = StrideOf(d_in_),
+                                                           .a_transposed = true,
+                                                           .b = columns,
+                                                           .b_stride = StrideOf(d_in_),
+                                                           .c = block_product_.data(),
+                                                           .c_stride = d_in_ - first,
+                                                           .input = CudaType(block_dtype_)}));
+    SPARSEFW_RETURN_IF_ERROR(LaunchAddProduct(block_product_.data(), first, rows, d_in_,
+                                              sum_.data(), context_->stream()));
   }
   waiting_ = 0;
   mirrored_ = false;
@@ -159,8 +156,8 @@ absl::Status CudaGramAccumulator::AddGram(ConstMatrixView gram, int64_t token_co
   SPARSEFW_RETURN_IF_ERROR(Enter());
   // In doubles, whatever the dtype, and before the first change of the sum.
   const int64_t size = std::min(kMeanRows, d_in_) * d_in_;
-  SPARSEFW_ASSIGN_OR_RETURN(auto upper, DeviceBuffer<double>::Create(size, stream_.get()));
-  SPARSEFW_ASSIGN_OR_RETURN(auto lower, DeviceBuffer<double>::Create(size, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(auto upper, DeviceBuffer<double>::Create(size, context_->stream()));
+  SPARSEFW_ASSIGN_OR_RETURN(auto lower, DeviceBuffer<double>::Create(size, context_->stream()));
   SPARSEFW_RETURN_IF_ERROR(Remember(AddSymmetrised(gram, upper.data(), lower.data())));
   token_count_ += token_count;
   return absl::OkStatus();
@@ -173,15 +170,15 @@ absl::Status CudaGramAccumulator::AddSymmetrised(ConstMatrixView gram, double* u
     const int64_t rest = d_in_ - first;
     SPARSEFW_ASSIGN_OR_RETURN(
         const RawMatrix upper,
-        UploadColumns(gram.Rows(first, rows), first, rest, upper_data, stream_.get()));
+        UploadColumns(gram.Rows(first, rows), first, rest, upper_data, context_->stream()));
     SPARSEFW_ASSIGN_OR_RETURN(
         const RawMatrix lower,
-        UploadColumns(gram.Rows(first, rest), first, rows, lower_data, stream_.get()));
-    SPARSEFW_RETURN_IF_ERROR(LaunchAddMean(upper, lower, first, d_in_, sum_.data(), stream_.get()));
+        UploadColumns(gram.Rows(first, rest), first, rows, lower_data, context_->stream()));
+    SPARSEFW_RETURN_IF_ERROR(
+        LaunchAddMean(upper, lower, first, d_in_, sum_.data(), context_->stream()));
   }
   mirrored_ = false;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
-  return absl::OkStatus();
+  return context_->Await();
 }
 
 absl::Status CudaGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
@@ -191,13 +188,12 @@ absl::Status CudaGramAccumulator::CopyRows(int64_t first, int64_t count, double*
 
 absl::Status CudaGramAccumulator::Download(int64_t first, int64_t count, double* rows) {
   if (waiting_ > 0) SPARSEFW_RETURN_IF_ERROR(AddBlock());
-  if (!mirrored_) SPARSEFW_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), stream_.get()));
+  if (!mirrored_) SPARSEFW_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), context_->stream()));
   mirrored_ = true;
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(rows, sum_.data() + first * d_in_,
                                                 static_cast<size_t>(count * d_in_) * sizeof(double),
-                                                cudaMemcpyDeviceToHost, stream_.get()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_.get()));
-  return absl::OkStatus();
+                                                cudaMemcpyDeviceToHost, context_->stream()));
+  return context_->Await();
 }
 
 }  // namespace
@@ -210,11 +206,9 @@ absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateCudaGramAccumulator(int d
         "SHAPE_MISMATCH");
   }
   if (d_in > kMostInputs) return OutOfMemory(d_in);
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
-  SPARSEFW_ASSIGN_OR_RETURN(Stream stream, CreateStream());
-  SPARSEFW_ASSIGN_OR_RETURN(DenseProduct product, DenseProduct::Create(stream.get()));
-  auto result =
-      std::make_unique<CudaGramAccumulator>(device, d_in, std::move(stream), std::move(product));
+  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionContext> context,
+                            ExecutionContext::Open(device, kWorkspaceBytes, nullptr));
+  auto result = std::make_unique<CudaGramAccumulator>(device, d_in, std::move(context));
   const absl::Status allocated = result->Allocate();
   if (absl::IsResourceExhausted(allocated)) return OutOfMemory(d_in);
   SPARSEFW_RETURN_IF_ERROR(allocated);

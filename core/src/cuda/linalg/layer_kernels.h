@@ -1,4 +1,4 @@
-// Launches that bring matrices into the engine's form.
+// Launches that bring matrices into the form that the engine computes with.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_LAYER_KERNELS_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_LAYER_KERNELS_H_
 
@@ -34,6 +34,9 @@ absl::Status LaunchConvert(const RawMatrix& matrix, double factor, Real* out, in
 template <typename Real>
 absl::Status LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
                               cudaStream_t stream);
+
+// to [count] = from, exactly.
+absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

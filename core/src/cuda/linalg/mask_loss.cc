@@ -8,7 +8,6 @@
 #include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/device_work.h"
 #include "core/src/cuda/runtime/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
@@ -46,13 +45,13 @@ class LossSum {
  public:
   // Either `mask` or `other` is null.
   LossSum(ConstMatrixView weights, const RawMatrix& gram, const Mask* mask,
-          const Matrix<float>* other, const Scale& scale, const DeviceWork& work)
+          const Matrix<float>* other, const Scale& scale, const ExecutionContext& context)
       : weights_(weights),
         gram_(gram),
         mask_(mask),
         other_(other),
         scale_(scale),
-        work_(work),
+        context_(context),
         stripe_(std::min(kStripeRows, gram.rows)) {
     part_rows_ = PartRows(weights.rows(), weights.cols(), weights.dtype(), other != nullptr);
     panel_rows_ = std::min(kPanelRows, part_rows_);
@@ -66,14 +65,14 @@ class LossSum {
     std::vector<double> sums(static_cast<size_t>(weights_.rows()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(sums.data(), sums_.data(),
                                                   sums.size() * sizeof(double),
-                                                  cudaMemcpyDeviceToHost, work_.stream));
-    SPARSEFW_RETURN_IF_ERROR(work_.Await());
+                                                  cudaMemcpyDeviceToHost, context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(context_.Await());
     return scale_.Unscaled(std::accumulate(sums.begin(), sums.end(), 0.0));
   }
 
  private:
   absl::Status Allocate() {
-    const cudaStream_t stream = work_.stream;
+    const cudaStream_t stream = context_.stream();
     const int64_t cols = weights_.cols();
     SPARSEFW_ASSIGN_OR_RETURN(part_, Bytes::Create(part_rows_ * RowBytes(weights_), stream));
     if (mask_ != nullptr) {
@@ -92,11 +91,12 @@ class LossSum {
 
   // sums_ of rows [first, first + count).
   absl::Status AddPart(int64_t first, int64_t count) {
-    SPARSEFW_RETURN_IF_ERROR(
-        StagedUpload(weights_.Rows(first, count), part_.data(), work_.stream, work_.stop));
+    SPARSEFW_RETURN_IF_ERROR(StagedUpload(weights_.Rows(first, count), part_.data(),
+                                          context_.stream(), context_.stop()));
     if (other_ != nullptr) {
       SPARSEFW_RETURN_IF_ERROR(StagedUpload(other_->view().Rows(first, count),
-                                            part_of_other_.data(), work_.stream, work_.stop));
+                                            part_of_other_.data(), context_.stream(),
+                                            context_.stop()));
     }
     const RawRows part = {.weights = {part_.data(), weights_.dtype(), count, weights_.cols()},
                           .kept = mask_ == nullptr
@@ -118,17 +118,27 @@ class LossSum {
     const RawMatrix stripe = {static_cast<const unsigned char*>(gram_.data) + before, gram_.dtype,
                               count, cols};
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchConvert(stripe, scale_.gram_factor(), gram_stripe_.data(), cols, work_.stream));
+        LaunchConvert(stripe, scale_.gram_factor(), gram_stripe_.data(), cols, context_.stream()));
     for (int64_t row = 0; row < part.weights.rows; row += panel_rows_) {
       const RawRows panel = part.Rows(row, std::min(panel_rows_, part.weights.rows - row));
       SPARSEFW_RETURN_IF_ERROR(
-          LaunchRawColumns(panel, first, count, stripe_, columns_.data(), work_.stream));
-      SPARSEFW_RETURN_IF_ERROR(work_.product.Multiply(panel.weights.rows, cols, count,
-                                                      columns_.data(), stripe_, gram_stripe_.data(),
-                                                      cols, product_.data(), cols));
-      SPARSEFW_RETURN_IF_ERROR(LaunchAddRowDots(panel, product_.data(), sums + row, work_.stream));
+          LaunchRawColumns(panel, first, count, stripe_, columns_.data(), context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(context_.product().Multiply({.rows = panel.weights.rows,
+                                                            .cols = cols,
+                                                            .depth = count,
+                                                            .a = columns_.data(),
+                                                            .a_stride = stripe_,
+                                                            .b = gram_stripe_.data(),
+                                                            .b_stride = cols,
+                                                            .c = product_.data(),
+                                                            .c_stride = cols,
+                                                            .input = CUDA_R_64F,
+                                                            .output = CUDA_R_64F,
+                                                            .compute = CUBLAS_COMPUTE_64F}));
+      SPARSEFW_RETURN_IF_ERROR(
+          LaunchAddRowDots(panel, product_.data(), sums + row, context_.stream()));
     }
-    return work_.Await();
+    return context_.Await();
   }
 
   const ConstMatrixView weights_;
@@ -136,7 +146,7 @@ class LossSum {
   const Mask* const mask_;
   const Matrix<float>* const other_;
   const Scale scale_;
-  const DeviceWork work_;
+  const ExecutionContext& context_;
   const int64_t stripe_;
   int64_t part_rows_;
   int64_t panel_rows_;
@@ -160,16 +170,14 @@ int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights) {
 }
 
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
-                                const Scale& scale, const StopSignal* stop,
-                                const DenseProduct& product, cudaStream_t stream) {
-  return LossSum(weights, gram, &mask, nullptr, scale, {product, stream, stop}).Run();
+                                const Scale& scale, const ExecutionContext& context) {
+  return LossSum(weights, gram, &mask, nullptr, scale, context).Run();
 }
 
 absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
                                      const Matrix<float>& kept, const Scale& scale,
-                                     const StopSignal* stop, const DenseProduct& product,
-                                     cudaStream_t stream) {
-  return LossSum(weights, gram, nullptr, &kept, scale, {product, stream, stop}).Run();
+                                     const ExecutionContext& context) {
+  return LossSum(weights, gram, nullptr, &kept, scale, context).Run();
 }
 
 }  // namespace sparsefw::cuda

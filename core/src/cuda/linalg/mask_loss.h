@@ -8,8 +8,8 @@
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_MASK_LOSS_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -27,8 +27,7 @@ namespace sparsefw::cuda {
 //          512 MiB of it
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
-                                const Scale& scale, const StopSignal* stop,
-                                const DenseProduct& product, cudaStream_t stream);
+                                const Scale& scale, const ExecutionContext& context);
 
 // What MaskLoss, or LossOfWeights, holds on the device beside G.
 int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights);
@@ -37,8 +36,7 @@ int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights);
 // ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
 absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
                                      const Matrix<float>& kept, const Scale& scale,
-                                     const StopSignal* stop, const DenseProduct& product,
-                                     cudaStream_t stream);
+                                     const ExecutionContext& context);
 
 }  // namespace sparsefw::cuda
 

@@ -3,18 +3,11 @@
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_VALUE_H_
 
 #include <cstdint>
-#include <cstring>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
 #include "sparsefw/dtype.h"
 
 namespace sparsefw::cuda {
-
-SPARSEFW_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
-  float value = 0;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 
 // Exact, subnormals included: 2^-24 is the unit of the smallest.
 SPARSEFW_HOST_DEVICE inline float FloatOfHalf(uint16_t half) {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/src/cuda/runtime/host_device.h"
-#include "core/src/reconstruct/reconstruct_limits.h"
+#include "core/src/base/host_device.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 
 namespace sparsefw::cuda {
 

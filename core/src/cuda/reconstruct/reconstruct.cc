@@ -8,7 +8,6 @@
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/row_conjugate_gradients.h"
 #include "core/src/cuda/runtime/device_buffer.h"
-#include "core/src/cuda/runtime/device_work.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -20,20 +19,20 @@ template <typename Real>
 class Reconstruction {
  public:
   Reconstruction(const DeviceLayer<Real>& layer, const Scale& scale, DType dtype,
-                 const DeviceWork& work)
+                 const ExecutionContext& context)
       : layer_(layer),
         scale_(scale),
         dtype_(dtype),
-        work_(work),
+        context_(context),
         panel_rows_(std::min(kPanelRows, layer.rows)),
         weights_(layer.rows, layer.cols) {}
 
   absl::StatusOr<Matrix<float>> Run(const Mask& mask, const std::function<bool()>& out_of_time) {
-    SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(mask, work_.stream));
+    SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(mask, context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     for (int64_t first = 0; first < layer_.rows; first += panel_rows_) {
       const ReconstructedRows<Real> panel = Panel(first);
-      SPARSEFW_RETURN_IF_ERROR(LaunchTakeMasked(panel, work_.stream));
+      SPARSEFW_RETURN_IF_ERROR(LaunchTakeMasked(panel, context_.stream()));
       if (!out_of_time || !out_of_time()) {
         SPARSEFW_RETURN_IF_ERROR(SolvePanel(panel, out_of_time));
       }
@@ -45,13 +44,14 @@ class Reconstruction {
  private:
   absl::Status Allocate() {
     const int64_t size = panel_rows_ * layer_.stride;
-    SPARSEFW_ASSIGN_OR_RETURN(result_, DeviceBuffer<float>::Create(size, work_.stream));
-    SPARSEFW_ASSIGN_OR_RETURN(product_, DeviceBuffer<double>::Create(size, work_.stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result_, DeviceBuffer<float>::Create(size, context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(product_, DeviceBuffer<double>::Create(size, context_.stream()));
     SPARSEFW_ASSIGN_OR_RETURN(masked_losses_,
-                              DeviceBuffer<double>::Create(panel_rows_, work_.stream));
-    SPARSEFW_ASSIGN_OR_RETURN(losses_, DeviceBuffer<double>::Create(panel_rows_, work_.stream));
+                              DeviceBuffer<double>::Create(panel_rows_, context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(losses_,
+                              DeviceBuffer<double>::Create(panel_rows_, context_.stream()));
     SPARSEFW_ASSIGN_OR_RETURN(auto gradients,
-                              RowConjugateGradients<Real>::Create(layer_, panel_rows_, work_));
+                              RowConjugateGradients<Real>::Create(layer_, panel_rows_, context_));
     gradients_.emplace(std::move(gradients));
     return absl::OkStatus();
   }
@@ -72,18 +72,18 @@ class Reconstruction {
     SPARSEFW_RETURN_IF_ERROR(RowLosses(panel, masked_losses_.data()));
     SPARSEFW_RETURN_IF_ERROR(gradients_->Solve(panel.kept, panel.rows, product_.data(),
                                                masked_losses_.data(), out_of_time));
-    SPARSEFW_RETURN_IF_ERROR(LaunchTakeSolution(panel, gradients_->solution(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchTakeSolution(panel, gradients_->solution(), context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(RowLosses(panel, losses_.data()));
-    return LaunchKeepBetter(panel, masked_losses_.data(), losses_.data(), work_.stream);
+    return LaunchKeepBetter(panel, masked_losses_.data(), losses_.data(), context_.stream());
   }
 
   // What the panel's weights lose in each row; product_ = (W - weights) G.
   absl::Status RowLosses(const ReconstructedRows<Real>& panel, double* losses) {
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return LaunchMissingColumns(panel, first, count, depth, out, work_.stream);
+      return LaunchMissingColumns(panel, first, count, depth, out, context_.stream());
     };
-    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, panel.rows, fill, product_.data(), work_));
-    return LaunchRowLosses(panel, product_.data(), losses, work_.stream);
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, panel.rows, fill, product_.data(), context_));
+    return LaunchRowLosses(panel, product_.data(), losses, context_.stream());
   }
 
   absl::Status Download(int64_t first, int64_t rows) {
@@ -91,14 +91,14 @@ class Reconstruction {
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         cudaMemcpy2DAsync(weights_.row(first), row_bytes, result_.data(),
                           static_cast<size_t>(layer_.stride) * sizeof(float), row_bytes,
-                          static_cast<size_t>(rows), cudaMemcpyDeviceToHost, work_.stream));
-    return work_.Await();
+                          static_cast<size_t>(rows), cudaMemcpyDeviceToHost, context_.stream()));
+    return context_.Await();
   }
 
   const DeviceLayer<Real>& layer_;
   const Scale scale_;
   const DType dtype_;
-  const DeviceWork work_;
+  const ExecutionContext& context_;
   const int64_t panel_rows_;
   Matrix<float> weights_;  // the result
   DeviceBuffer<BitWord> kept_;
@@ -116,10 +116,8 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const DeviceLayer<Real>& layer, const Scale& scale,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
-                                                 const StopSignal* stop,
-                                                 const DenseProduct& product, cudaStream_t stream) {
-  return Reconstruction<Real>(layer, scale, problem.weights.dtype(),
-                              DeviceWork{product, stream, stop})
+                                                 const ExecutionContext& context) {
+  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), context)
       .Run(mask, request.out_of_time);
 }
 
@@ -137,12 +135,10 @@ template int64_t ReconstructBytes<double>(int64_t, int64_t);
 template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
                                                           const DeviceLayer<float>&, const Scale&,
                                                           const Mask&, const ReconstructRequest&,
-                                                          const StopSignal*, const DenseProduct&,
-                                                          cudaStream_t);
+                                                          const ExecutionContext&);
 template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
                                                           const DeviceLayer<double>&, const Scale&,
                                                           const Mask&, const ReconstructRequest&,
-                                                          const StopSignal*, const DenseProduct&,
-                                                          cudaStream_t);
+                                                          const ExecutionContext&);
 
 }  // namespace sparsefw::cuda

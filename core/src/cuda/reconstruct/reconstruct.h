@@ -6,14 +6,14 @@
 //
 // As cpu/reconstruct.h does it: conjugate gradients preconditioned with the
 // diagonal of G on all rows of a panel at once, one dense product an iteration,
-// with the limits of reconstruct_limits.h. G_SS singular: the solution found
+// with the limits of reconstruction_rules.h. G_SS singular: the solution found
 // from w_S on. Weights of dead inputs (G_jj = 0) keep their value.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCT_H_
 #define SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCT_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"
 
@@ -35,8 +35,7 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const DeviceLayer<Real>& layer, const Scale& scale,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
-                                                 const StopSignal* stop,
-                                                 const DenseProduct& product, cudaStream_t stream);
+                                                 const ExecutionContext& context);
 
 // What ReconstructWeights holds on the device beside the layer.
 template <typename Real>

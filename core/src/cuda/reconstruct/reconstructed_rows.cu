@@ -1,8 +1,8 @@
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
-#include "core/src/cuda/reconstruct/rounded_value.h"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "core/src/reconstruct/rounded_weights.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
+#include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -51,7 +51,7 @@ __global__ void TakeSolutionKernel(ReconstructedRows<Real> panel, const Real* so
     const int64_t index = row * panel.stride + col;
     const double weight =
         static_cast<double>(panel.weights[index]) + static_cast<double>(solution[index]);
-    panel.result[index] = RoundedValue(panel.dtype, weight / panel.factor);
+    panel.result[index] = RoundedTo(panel.dtype, weight / panel.factor);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/src/reconstruct/reconstruct_limits.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -20,10 +20,10 @@ absl::Status Upload(const std::vector<int>& from, int* to, cudaStream_t stream) 
 
 template <typename Real>
 absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
-    const DeviceLayer<Real>& layer, int64_t rows, const DeviceWork& work) {
-  const cudaStream_t stream = work.stream;
+    const DeviceLayer<Real>& layer, int64_t rows, const ExecutionContext& context) {
+  const cudaStream_t stream = context.stream();
   const int64_t size = rows * layer.stride;
-  RowConjugateGradients result(layer, work);
+  RowConjugateGradients result(layer, context);
   SPARSEFW_ASSIGN_OR_RETURN(result.preconditioner_,
                             DeviceBuffer<Real>::Create(layer.stride, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.solution_, DeviceBuffer<Real>::Create(size, stream));
@@ -58,10 +58,11 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
                                                 const std::function<bool()>& out_of_time) {
   positions_.resize(static_cast<size_t>(rows));
   std::iota(positions_.begin(), positions_.end(), 0);
-  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), work_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), work_.stream));
-  SPARSEFW_RETURN_IF_ERROR(
-      LaunchBeginGradients(Panel(kept), rows, residual, losses, unfinished_.data(), work_.stream));
+  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(LaunchBeginGradients(Panel(kept), rows, residual, losses,
+                                                unfinished_.data(), context_.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(int64_t unfinished, CountUnfinished());
   for (int64_t iteration = 0; iteration < kReconstructIterations && unfinished > 0; ++iteration) {
     if (out_of_time && out_of_time()) break;
@@ -69,13 +70,12 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
       SPARSEFW_RETURN_IF_ERROR(LeaveOutDone(rows));
     }
     const int64_t count = std::ssize(positions_);
-    SPARSEFW_RETURN_IF_ERROR(
-        work_.product.Multiply(count, layer_.stride, layer_.cols, direction_.data(), layer_.stride,
-                               layer_.gram.data(), layer_.stride, product_.data(), layer_.stride));
+    SPARSEFW_RETURN_IF_ERROR(context_.product().MultiplyBySymmetric(
+        count, layer_.cols, layer_.stride, direction_.data(), layer_.gram.data(), product_.data()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), work_.stream));
+        cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(
-        LaunchGradientStep(Panel(kept), count, iteration, unfinished_.data(), work_.stream));
+        LaunchGradientStep(Panel(kept), count, iteration, unfinished_.data(), context_.stream()));
     SPARSEFW_ASSIGN_OR_RETURN(unfinished, CountUnfinished());
   }
   return absl::OkStatus();
@@ -86,8 +86,8 @@ template <typename Real>
 absl::StatusOr<int64_t> RowConjugateGradients<Real>::CountUnfinished() {
   int count = 0;
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&count, unfinished_.data(), sizeof(count),
-                                                cudaMemcpyDeviceToHost, work_.stream));
-  SPARSEFW_RETURN_IF_ERROR(work_.Await());
+                                                cudaMemcpyDeviceToHost, context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(context_.Await());
   return count;
 }
 
@@ -98,8 +98,8 @@ absl::Status RowConjugateGradients<Real>::LeaveOutDone(int64_t rows) {
   std::vector<GradientRow> states(static_cast<size_t>(rows));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(states.data(), rows_.data(),
                                                 states.size() * sizeof(GradientRow),
-                                                cudaMemcpyDeviceToHost, work_.stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(work_.stream));
+                                                cudaMemcpyDeviceToHost, context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
   std::vector<int> from;
   std::vector<int> stay;
   for (size_t position = 0; position < positions_.size(); ++position) {
@@ -109,12 +109,12 @@ absl::Status RowConjugateGradients<Real>::LeaveOutDone(int64_t rows) {
     stay.push_back(row);
   }
   positions_ = std::move(stay);
-  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), work_.stream));
-  SPARSEFW_RETURN_IF_ERROR(Upload(from, from_.data(), work_.stream));
+  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(Upload(from, from_.data(), context_.stream()));
   SPARSEFW_RETURN_IF_ERROR(LaunchGather(direction_.data(), from_.data(), std::ssize(from),
-                                        layer_.stride, product_.data(), work_.stream));
+                                        layer_.stride, product_.data(), context_.stream()));
   std::swap(direction_, product_);
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(work_.stream));  // `from` goes
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));  // `from` goes
   return absl::OkStatus();
 }
 

@@ -11,7 +11,7 @@
 #include "core/src/cuda/reconstruct/row_gradients.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/device_work.h"
+#include "core/src/cuda/runtime/execution_context.h"
 
 namespace sparsefw::cuda {
 
@@ -21,14 +21,14 @@ namespace sparsefw::cuda {
 // of it, so that the last slow ones cost little. Which rows take part in a
 // product does not touch the others.
 //
-// Not thread-safe. The layer and what `work` refers to must outlive it.
+// Not thread-safe. The layer and the context must outlive it.
 template <typename Real>
 class RowConjugateGradients {
  public:
   // For panels of at most `rows` rows.
   // Memory: 4 * sizeof(Real) * rows * stride bytes on the device
   static absl::StatusOr<RowConjugateGradients> Create(const DeviceLayer<Real>& layer, int64_t rows,
-                                                      const DeviceWork& work);
+                                                      const ExecutionContext& context);
 
   static int64_t Bytes(int64_t rows, int64_t cols) {
     const int64_t of_rows = rows * int64_t{sizeof(GradientRow) + 2 * sizeof(int)};
@@ -44,14 +44,14 @@ class RowConjugateGradients {
   const Real* solution() const { return solution_.data(); }  // [rows, stride]
 
  private:
-  RowConjugateGradients(const DeviceLayer<Real>& layer, const DeviceWork& work)
-      : layer_(layer), work_(work) {}
+  RowConjugateGradients(const DeviceLayer<Real>& layer, const ExecutionContext& context)
+      : layer_(layer), context_(context) {}
   GradientPanel<Real> Panel(const BitWord* kept);
   absl::StatusOr<int64_t> CountUnfinished();
   absl::Status LeaveOutDone(int64_t rows);
 
   const DeviceLayer<Real>& layer_;
-  DeviceWork work_;
+  const ExecutionContext& context_;
   DeviceBuffer<Real> preconditioner_;
   DeviceBuffer<Real> solution_;
   DeviceBuffer<Real> residual_;

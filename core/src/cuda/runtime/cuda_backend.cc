@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
                                     properties.pciDeviceID)) {}
 
   std::string_view name() const override { return "cuda"; }
+  bool has_device_memory() const override { return true; }
 
   DeviceDescription Describe() const override {
     size_t free = 0;
@@ -64,16 +65,18 @@ class CudaBackend final : public Backend {
 
   // What Solve holds beside the engine, which has its matrices on the device:
   // the saliency, six masks, the weights of a reconstruction, and pinned memory.
-  int64_t EstimateHostBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
+  int64_t EstimateHostBytes(int64_t rows, int64_t cols,
+                            const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
-    return 4 * rows * cols + masks + start + (work.reconstruct ? 4 * rows * cols : 0) +
+    return 4 * rows * cols + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
            kStagingBytes;
   }
 
-  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols, const WorkAsked& work) const override {
-    return PeakBytes(rows, cols, work);
+  int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,
+                              const MemoryRequest& request) const override {
+    return PeakBytes(rows, cols, request);
   }
 
   absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
@@ -111,10 +114,19 @@ absl::StatusOr<int> CountDevices() {
   return count;
 }
 
-// What is freed stays with the process. By default all of it would go back to the
-// driver whenever a stream is waited for, and every job would map its memory
-// anew, which holds up the others on the device. Only a matter of speed, so an
-// error counts for nothing.
+// Waiting for a stream would otherwise keep a core of the host busy for every
+// engine. Only a matter of the host's time, so an error counts for nothing.
+void WaitBlocking(int device) {
+  if (cudaSetDevice(device) != cudaSuccess ||
+      cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // nobody else should find it
+  }
+}
+
+// What is freed stays with the process; device_buffer.h says what gives it back. By default all of
+// it would go back to the driver whenever a stream is waited for, and every job would map its
+// memory anew, which holds up the others on the device. Only a matter of speed, so an error counts
+// for nothing.
 void KeepFreedMemory(int device) {
   cudaMemPool_t pool = nullptr;
   uint64_t threshold = std::numeric_limits<uint64_t>::max();
@@ -133,20 +145,28 @@ absl::StatusOr<std::vector<const Backend*>> OpenBackends() {
   // before destructors of static objects run.
   static auto* backends = new std::vector<std::unique_ptr<CudaBackend>>;
   std::vector<const Backend*> result;
-  std::string too_old;
+  std::string unusable;  // why the last device that cannot be used cannot
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties = {};
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
     if (properties.major < kLeastMajor) {
-      too_old = absl::StrFormat("%s has compute capability %d.%d; at least %d.0 is needed",
-                                properties.name, properties.major, properties.minor, kLeastMajor);
+      unusable = absl::StrFormat("%s has compute capability %d.%d; at least %d.0 is needed",
+                                 properties.name, properties.major, properties.minor, kLeastMajor);
       continue;
     }
+    int has_pools = 0;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
+    if (has_pools == 0) {  // some virtual GPUs
+      unusable = absl::StrFormat("%s has no memory pools (cudaMallocAsync)", properties.name);
+      continue;
+    }
+    WaitBlocking(device);
     KeepFreedMemory(device);
     backends->push_back(std::make_unique<CudaBackend>(device, properties));
     result.push_back(backends->back().get());
   }
-  if (result.empty()) return Unavailable(too_old);
+  if (result.empty()) return Unavailable(unusable);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// The backends of the CUDA devices there are.
+// The backends of the CUDA devices of this machine.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_BACKEND_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_BACKEND_H_
 

@@ -12,24 +12,13 @@
 
 namespace sparsefw::cuda {
 
-Precision PrecisionFor(int64_t rows, int64_t cols, ProductPrecision product) {
-  const bool small = rows * cols < (int64_t{1} << 20) && cols <= 2048;
-  return small && product == ProductPrecision::kFloat32 ? Precision::kFloat64 : Precision::kFloat32;
-}
-
 CudaEngine::CudaEngine(int device, const EngineOptions& options)
     : device_(device), options_(options) {}
 
 // Members free their memory in the order of the stream, on the device that is
-// current in this thread. The Gram may go as soon as the engine has: nothing on
-// the stream may read it any more, not even after an error.
-CudaEngine::~CudaEngine() {
-  static_cast<void>(UseDevice());
-  iteration_.reset();
-  layer_ = std::monostate();
-  product_.reset();
-  if (stream_) static_cast<void>(cudaStreamSynchronize(stream_.get()));
-}
+// current in this thread. The context waits for the stream: the Gram may go as
+// soon as the engine has, and nothing may read it any more, not even after an error.
+CudaEngine::~CudaEngine() { static_cast<void>(UseDevice()); }
 
 absl::Status CudaEngine::UseDevice() const {
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
@@ -38,13 +27,11 @@ absl::Status CudaEngine::UseDevice() const {
 
 absl::Status CudaEngine::OpenDevice(const EngineProblem& problem) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  if (product_.has_value()) return absl::OkStatus();
-  SPARSEFW_ASSIGN_OR_RETURN(stream_, CreateStream());
+  if (context_ != nullptr) return absl::OkStatus();
   const ConstMatrixView weights = problem.weights;
   SPARSEFW_ASSIGN_OR_RETURN(
-      DenseProduct product,
-      DenseProduct::Create(stream_.get(), WorkspaceBytes(weights.rows(), weights.cols())));
-  product_.emplace(std::move(product));
+      context_, ExecutionContext::Open(device_, WorkspaceBytes(weights.rows(), weights.cols()),
+                                       options_.stop));
   return absl::OkStatus();
 }
 
@@ -67,10 +54,10 @@ absl::Status CudaEngine::Load(const EngineProblem& problem) {
   SPARSEFW_RETURN_IF_ERROR(OpenDevice(problem));
   SPARSEFW_RETURN_IF_ERROR(OpenGram(problem));
   const bool first = problem_.warm == nullptr;
-  iteration_.reset();
+  frank_wolfe_.reset();
   if (first) {
     SPARSEFW_ASSIGN_OR_RETURN(scale_,
-                              ChooseScale(problem.weights, gram_->max_abs(), stream_.get()));
+                              ChooseScale(problem.weights, gram_->max_abs(), context_->stream()));
   }
   problem_ = problem;
   return absl::OkStatus();
@@ -87,7 +74,7 @@ template <typename Real>
 absl::StatusOr<DeviceLayer<Real>*> CudaEngine::LoadedLayer() {
   if (!std::holds_alternative<DeviceLayer<Real>>(layer_)) {
     SPARSEFW_ASSIGN_OR_RETURN(
-        layer_, LoadLayer<Real>(problem_.weights, gram_->matrix(), scale_, stream_.get()));
+        layer_, LoadLayer<Real>(problem_.weights, gram_->matrix(), scale_, context_->stream()));
   }
   return &std::get<DeviceLayer<Real>>(layer_);
 }
@@ -96,20 +83,20 @@ template <typename Real>
 absl::Status CudaEngine::Start() {
   SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
-  const Device device = {stream_.get(),        &*product_,
-                         options_.stop,        options_.product_precision,
-                         options_.tiled_share, options_.dense_share};
-  SPARSEFW_ASSIGN_OR_RETURN(iteration_, FrankWolfe<Real>::Start(*layer, start, device));
+  const FormOptions forms = {.precision = options_.product_precision,
+                             .tiled_share = options_.tiled_share,
+                             .dense_share = options_.dense_share};
+  SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_, FrankWolfe<Real>::Start(*layer, start, forms, *context_));
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  if (iteration_ == nullptr) {
+  if (frank_wolfe_ == nullptr) {
     SPARSEFW_RETURN_IF_ERROR(ChosenPrecision() == Precision::kFloat64 ? Start<double>()
                                                                       : Start<float>());
   }
-  SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, iteration_->Step(request));
+  SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, frank_wolfe_->Step(request));
   stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
   stats.gap = scale_.Unscaled(stats.gap);
   stats.lower_bound = scale_.Unscaled(stats.lower_bound);
@@ -118,22 +105,20 @@ absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
 
 absl::StatusOr<RoundedMask> CudaEngine::Round() {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  if (iteration_ == nullptr) return RoundedMask{*problem_.warm, 0};
-  return iteration_->Round(problem_.saliency);
+  if (frank_wolfe_ == nullptr) return RoundedMask{*problem_.warm, 0};
+  return frank_wolfe_->Round(problem_.saliency);
 }
 
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  return MaskLoss(problem_.weights, gram_->matrix(), mask, scale_, options_.stop, *product_,
-                  stream_.get());
+  return MaskLoss(problem_.weights, gram_->matrix(), mask, scale_, *context_);
 }
 
 absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  iteration_.reset();
+  frank_wolfe_.reset();
   const auto refine = [&](auto* layer) {
-    return RefineMask(problem_, *layer, scale_, start, request, options_.stop, *product_,
-                      stream_.get());
+    return RefineMask(problem_, *layer, scale_, start, request, *context_);
   };
   if (ChosenPrecision() == Precision::kFloat64) {
     SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<double> * layer, LoadedLayer<double>());
@@ -146,10 +131,9 @@ absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRe
 absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
                                                       const ReconstructRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  iteration_.reset();
+  frank_wolfe_.reset();
   const auto reconstruct = [&](const auto* layer) {
-    return ReconstructWeights(problem_, *layer, scale_, mask, request, options_.stop, *product_,
-                              stream_.get());
+    return ReconstructWeights(problem_, *layer, scale_, mask, request, *context_);
   };
   if (ChosenPrecision() == Precision::kFloat64) {
     SPARSEFW_ASSIGN_OR_RETURN(const DeviceLayer<double>* layer, LoadedLayer<double>());
@@ -161,8 +145,7 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
-  return cuda::LossOfWeights(problem_.weights, gram_->matrix(), weights, scale_, options_.stop,
-                             *product_, stream_.get());
+  return cuda::LossOfWeights(problem_.weights, gram_->matrix(), weights, scale_, *context_);
 }
 
 }  // namespace sparsefw::cuda

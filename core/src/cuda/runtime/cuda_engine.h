@@ -4,24 +4,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/iteration/frank_wolfe.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/runtime/device_gram.h"
 #include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/stream.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cuda {
-
-// kAuto's choice, that of the CPU engine: float64 for small layers, unless a
-// precision below float32 was asked for.
-Precision PrecisionFor(int64_t rows, int64_t cols, ProductPrecision product);
 
 // Memory: Load keeps the views. G as it was given is on the device from the first
 // Load on, the caller's copy or one of the engine's own. The first method that
@@ -62,10 +56,9 @@ class CudaEngine final : public Engine {
   std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none
   const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
   // In this order: what is below uses what is above until it is gone.
-  Stream stream_;
-  std::optional<DenseProduct> product_;
+  std::unique_ptr<ExecutionContext> context_;  // null before Load
   std::variant<std::monostate, DeviceLayer<float>, DeviceLayer<double>> layer_;
-  std::unique_ptr<Iteration> iteration_;  // null before the first Step
+  std::unique_ptr<IncrementalFrankWolfe> frank_wolfe_;  // null before the first Step
 };
 
 }  // namespace sparsefw::cuda

@@ -55,6 +55,7 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorContained:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
@@ -63,6 +64,8 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorLaunchFailure:
     case cudaErrorAssert:
     case cudaErrorTensorMemoryLeak:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:  // nothing is known of the device any more
       return true;
     default:
       return false;

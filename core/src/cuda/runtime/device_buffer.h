@@ -15,6 +15,17 @@
 
 namespace sparsefw::cuda {
 
+// `bytes` of the current device in the order of the stream; null for 0. Where
+// there is no memory what the device's pool keeps for later is given back to the
+// driver first, and the allocation tried again: the pool keeps all that is freed
+// (cuda_backend.cc), in pieces that may all be too small.
+// Errors: ResourceExhausted (OUT_OF_MEMORY)
+absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream);
+
+// Gives back to the driver what the pool of the current device keeps unused.
+// Waits for the stream.
+absl::Status TrimMemoryPool(cudaStream_t stream);
+
 // `size` elements on the current device; uninitialised. Allocated and freed in
 // the order of the stream: what was enqueued before may still use it. The
 // stream must outlive it. Move only.
@@ -27,12 +38,10 @@ class DeviceBuffer {
     DeviceBuffer buffer;
     buffer.stream_ = stream;
     buffer.size_ = size;
-    void* data = nullptr;
-    if (size > 0) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(
-          cudaMallocAsync(&data, static_cast<size_t>(size) * sizeof(T), stream));
-    }
-    buffer.data_ = static_cast<T*>(data);
+    const absl::StatusOr<void*> data =
+        AllocateOnDevice(size * static_cast<int64_t>(sizeof(T)), stream);
+    if (!data.ok()) return data.status();
+    buffer.data_ = static_cast<T*>(*data);
     return buffer;
   }
   static absl::StatusOr<DeviceBuffer> Zeroed(int64_t size, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// What an engine holds on the device at its peak.
+// Peak device memory of an engine.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
 
@@ -13,7 +13,7 @@ namespace sparsefw::cuda {
 // cuBLAS' workspace stays through all of them, and so does G as it was given,
 // unless others have it there already; the context of the device, what cuBLAS
 // allocates for itself and the rounding of the memory pool come on top.
-int64_t PeakBytes(int64_t rows, int64_t cols, const WorkAsked& work);
+int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request);
 
 // A product's workspace: DenseProduct.
 int64_t WorkspaceBytes(int64_t rows, int64_t cols);

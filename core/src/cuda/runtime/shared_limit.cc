@@ -8,6 +8,7 @@
 
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -39,14 +40,20 @@ absl::Status AllowShared(const void* kernel, size_t bytes) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> MostSharedBytes() {
+  int device = 0;
+  int bytes = 0;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  // Not cudaGetDeviceProperties, which takes milliseconds.
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return int64_t{bytes};
+}
+
 absl::StatusOr<int64_t> SharedBytesForRows() {
   constexpr int64_t kTwoBlocks = 96 << 10;
-  int device = 0;
-  cudaDeviceProp properties = {};
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-  return std::min(kTwoBlocks,
-                  static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared);
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t most, MostSharedBytes());
+  return std::min(kTwoBlocks, most - kStaticShared);
 }
 
 }  // namespace sparsefw::cuda

@@ -16,6 +16,9 @@ namespace sparsefw::cuda {
 // forbid another's large one. For the current device. Thread-safe.
 absl::Status AllowShared(const void* kernel, size_t bytes);
 
+// What a block may have at most on the current device, static arrays included.
+absl::StatusOr<int64_t> MostSharedBytes();
+
 // The dynamic shared memory that a row of a matrix should take at most on the
 // current device, for kernels with up to kStaticShared of static arrays: two
 // blocks on a multiprocessor of a data centre's device, and what a block may have

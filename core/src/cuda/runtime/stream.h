@@ -5,6 +5,9 @@
 // engines share, a Gram, is complete before they see it and outlives them
 // (device_gram.h). Destructors of these owners wait for nothing and cannot
 // report: what they release is known to be idle, or the device is lost anyway.
+//
+// Waiting blocks the calling thread and leaves its core to others: OpenBackends
+// (cuda_backend.cc) asks for that for streams, CreateEvent for events.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
 
@@ -60,14 +63,18 @@ inline absl::StatusOr<Stream> CreateStream() {
 // An event that says only that something is done, not when.
 inline absl::StatusOr<Event> CreateEvent() {
   cudaEvent_t event = nullptr;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
   return Event(event);
 }
 
 // Some calls wait for the whole device (making and destroying cuBLAS handles
-// and pinned memory), and would end a capture on any of its streams, whatever
-// thread it is in. Held by them and by CaptureGraph.
-Mutex& CaptureMutex();
+// and pinned memory, trimming the memory pool), and would end a capture on any of
+// its streams, whatever thread it is in. Held by them and by CaptureGraph.
+inline Mutex& CaptureMutex() {
+  static auto* mutex = new Mutex;  // engines may end after static objects do
+  return *mutex;
+}
 
 // What `enqueue(stream)` puts on the stream, as a graph that can be launched
 // again and again.

@@ -1,5 +1,5 @@
 // The next vertex, and rounding: both are selections of the largest keys.
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/sources.cuh"
 #include "core/src/cuda/select/select_groups.cuh"
 #include "core/src/cuda/select/select_whole.cuh"
@@ -9,27 +9,28 @@ namespace sparsefw::cuda {
 namespace {
 
 template <typename Real>
-__global__ void FinishStepKernel(IterationState* state, const double* partial, int64_t count,
-                                 ScoreWindow* window, const Selection* selection) {
+__global__ void FinishStepKernel(StepState* state, const double* partial, int64_t count,
+                                 WindowPass* window, const Selection* selection) {
   if (state->stopped != 0) return;
   const double sum = SumOf(partial, count);
   if (threadIdx.x != 0) return;
-  EvaluateVertex(*state, sum);
+  Evaluate(*state, sum);
   if (window == nullptr) return;
   MoveWindow(*window, *selection, ScoreOfKey<Real>(selection->threshold.key));
 }
 
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads) MoveKernel(Iterate<Real> it) {
+__global__ void __launch_bounds__(kBlockThreads) MoveKernel(IterateView<Real> it) {
   if (it.state->stopped != 0) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (i < it.rows * it.stride) StoreMoved(it, i, it.product[i], it.vertex_product[i]);
+  if (i >= it.rows * it.stride) return;
+  StoreMoved(it, ReadStep(it), i, it.product[i], it.vertex_product[i]);
 }
 
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t stream) {
+absl::Status LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream) {
   const ScoreSource<Real> source = {it, motion == Motion::kMove};
   if (!it.groups.whole_matrix) return SelectInGroups(source, it, nullptr, it.vertex, stream);
   SPARSEFW_RETURN_IF_ERROR(LaunchWindow(source, it.free_total, stream));
@@ -37,14 +38,14 @@ absl::Status LaunchSelect(const Iterate<Real>& it, Motion motion, cudaStream_t s
 }
 
 template <typename Real>
-absl::Status LaunchMove(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchMove(const IterateView<Real>& it, cudaStream_t stream) {
   const int64_t entries = it.rows * it.stride;
   return Launch(MoveKernel<Real>, {.blocks_x = (entries + kBlockThreads - 1) / kBlockThreads},
                 stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream) {
+absl::Status LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(FinishStepKernel<Real>, {}, stream, it.state,
                 static_cast<const double*>(it.partial), RoundingBlocks(it),
                 it.groups.whole_matrix ? it.scratch.window : nullptr,
@@ -52,7 +53,7 @@ absl::Status LaunchFinishStep(const Iterate<Real>& it, cudaStream_t stream) {
 }
 
 template <typename Real>
-absl::Status LaunchRound(const Iterate<Real>& it, const float* saliency, BitWord* mask,
+absl::Status LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
                          cudaStream_t stream) {
   const RoundSource<Real> source = {it, saliency};
   return it.groups.whole_matrix
@@ -60,11 +61,11 @@ absl::Status LaunchRound(const Iterate<Real>& it, const float* saliency, BitWord
              : SelectInGroups(source, it, it.fixed, mask, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                      \
-  template absl::Status LaunchSelect<Real>(const Iterate<Real>&, Motion, cudaStream_t); \
-  template absl::Status LaunchMove<Real>(const Iterate<Real>&, cudaStream_t);           \
-  template absl::Status LaunchFinishStep<Real>(const Iterate<Real>&, cudaStream_t);     \
-  template absl::Status LaunchRound<Real>(const Iterate<Real>&, const float*, BitWord*, \
+#define SPARSEFW_INSTANTIATE(Real)                                                          \
+  template absl::Status LaunchSelect<Real>(const IterateView<Real>&, Motion, cudaStream_t); \
+  template absl::Status LaunchMove<Real>(const IterateView<Real>&, cudaStream_t);           \
+  template absl::Status LaunchFinishStep<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template absl::Status LaunchRound<Real>(const IterateView<Real>&, const float*, BitWord*, \
                                           cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);

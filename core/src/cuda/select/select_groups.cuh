@@ -6,7 +6,7 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_GROUPS_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_GROUPS_CUH_
 
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/sources.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, Grou
 }
 
 template <typename Real>
-GroupArgs GroupArgsOf(const Iterate<Real>& it) {
+GroupArgs GroupArgsOf(const IterateView<Real>& it) {
   return {.cols = it.cols,
           .stride = it.stride,
           .group_cols = it.groups.group_cols,
@@ -212,7 +212,7 @@ GroupArgs GroupArgsOf(const Iterate<Real>& it) {
 }
 
 template <typename Source, typename Real>
-absl::Status SelectInGroups(const Source& source, const Iterate<Real>& it, const BitWord* also,
+absl::Status SelectInGroups(const Source& source, const IterateView<Real>& it, const BitWord* also,
                             BitWord* bits, cudaStream_t stream) {
   GroupArgs args = GroupArgsOf(it);
   args.also = also;

@@ -5,7 +5,7 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WHOLE_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WHOLE_CUH_
 
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "sparsefw/status_macros.h"
@@ -194,7 +194,7 @@ inline int64_t DigitBlocks(int64_t entries) {
 // Selects `wanted` keys (fewer where fewer are not 0). `windowed`: a window's
 // pass has come before.
 template <typename Source, typename Real>
-absl::Status SelectWhole(const Source& source, const Iterate<Real>& it, int64_t wanted,
+absl::Status SelectWhole(const Source& source, const IterateView<Real>& it, int64_t wanted,
                          bool windowed, const BitWord* also, BitWord* bits, cudaStream_t stream) {
   const int64_t entries = it.rows * it.stride;
   const LaunchShape shape = {.blocks_x = DigitBlocks(entries)};

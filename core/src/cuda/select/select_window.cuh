@@ -5,7 +5,7 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WINDOW_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WINDOW_CUH_
 
-#include "core/src/cuda/iteration/iterate.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/sources.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -18,10 +18,10 @@ __device__ inline void FinishWindow(const SelectionScratch& scratch, int64_t wan
   if (threadIdx.x != 0) return;
   volatile unsigned long long* above = &scratch.window->above;  // written by other blocks
   volatile unsigned long long* inside = &scratch.window->inside;
-  ScoreWindow window = *scratch.window;
-  window.above = *above;
-  window.inside = *inside;
-  BeginInWindow(*scratch.selection, window, wanted);
+  WindowPass pass = *scratch.window;
+  pass.above = *above;
+  pass.inside = *inside;
+  BeginInWindow(*scratch.selection, pass, wanted);
   *scratch.ticket = 0;
 }
 
@@ -35,7 +35,7 @@ struct WindowSums {
 template <typename Real>
 __device__ void ScanWords(const ScoreSource<Real>& source, const WindowBounds<Real>& bounds,
                           int64_t word, int64_t words, WindowSums& sums) {
-  const Iterate<Real>& it = source.it;
+  const IterateView<Real>& it = source.it;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Real scores[kAhead];
   double parts[kAhead];
@@ -61,8 +61,8 @@ template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
     WindowKernel(ScoreSource<Real> source, int64_t wanted) {
   if (source.Stopped()) return;
-  const Iterate<Real>& it = source.it;
-  const WindowBounds<Real> bounds = BoundsOf<Real>(*it.scratch.window);
+  const IterateView<Real>& it = source.it;
+  const WindowBounds<Real> bounds = BoundsOf<Real>(it.scratch.window->window);
   const int64_t words = it.rows * it.words();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kWordsOfBlock;
   const int64_t end = begin + kWordsOfBlock < words ? begin + kWordsOfBlock : words;

@@ -1,5 +1,5 @@
-// Keys of the selection: unsigned integers in the order of what they stand
-// for, cut into digits for a radix selection from the top.
+// Keys of the selection, cut into digits for a radix selection from the top.
+// core/src/select/ordered_key.h and core/src/frank_wolfe/rounding_key.h make them.
 //
 // The entries selected are those with the largest (key, index): of equal keys
 // the higher row-major index, the tie order of the whole project. Key 0 means
@@ -11,21 +11,19 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
+#include "core/src/frank_wolfe/rounding_key.h"
+#include "core/src/select/ordered_key.h"
 
 namespace sparsefw::cuda {
 
-// Of a score: its own bits where it is positive, for positive IEEE numbers
-// ascend with their bits; 0 where it is not (NaN included).
+// Of a score: its ordered key without the sign where it is positive, which is a
+// positive number's own bits; 0 where it is not (NaN included).
 SPARSEFW_HOST_DEVICE inline uint64_t ScoreKey(float score) {
-  uint32_t bits = 0;
-  memcpy(&bits, &score, sizeof(bits));
-  return score > 0 ? bits : 0;
+  return score > 0 ? OrderedKey(score) ^ (uint32_t{1} << 31) : 0;
 }
 SPARSEFW_HOST_DEVICE inline uint64_t ScoreKey(double score) {
-  uint64_t bits = 0;
-  memcpy(&bits, &score, sizeof(bits));
-  return score > 0 ? bits : 0;
+  return score > 0 ? OrderedKey(score) ^ (uint64_t{1} << 63) : 0;
 }
 template <typename Real>
 inline constexpr int kScoreKeyBits = 8 * static_cast<int>(sizeof(Real)) - 1;
@@ -43,22 +41,6 @@ SPARSEFW_HOST_DEVICE double ScoreOfKey(uint64_t key) {
     memcpy(&score, &key, sizeof(score));
     return score;
   }
-}
-
-// Any float in the order of its value; never 0 for a number.
-SPARSEFW_HOST_DEVICE inline uint32_t OrderedBits(float value) {
-  uint32_t bits = 0;
-  memcpy(&bits, &value, sizeof(bits));
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
-
-// Rounding: the entry of M first, to as many bits as entries of different
-// histories that should be equal agree in, then the saliency.
-inline constexpr int kEntryBits = 20;
-inline constexpr int kRoundKeyBits = kEntryBits + 1 + 32;
-SPARSEFW_HOST_DEVICE inline uint64_t RoundKey(double entry, float saliency) {
-  const auto rounded = static_cast<uint64_t>(entry * (1 << kEntryBits) + 0.5);
-  return rounded << 32 | OrderedBits(saliency);
 }
 
 // Digit number `digit`, counted from the top, of values of `bits` bits.

@@ -6,7 +6,7 @@
 
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/runtime/device_buffer.h"
-#include "core/src/cuda/runtime/device_work.h"
+#include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/swaps/row_matching.h"
 #include "core/src/cuda/swaps/swap_between_rows.h"
 #include "core/src/cuda/swaps/swap_row.h"
@@ -35,24 +35,25 @@ template <typename Real>
 class SwapRefinement {
  public:
   SwapRefinement(const DeviceLayer<Real>& layer, const RefineRequest& request,
-                 const DeviceWork& work)
-      : layer_(layer), request_(request), work_(work) {}
+                 const ExecutionContext& context)
+      : layer_(layer), request_(request), context_(context) {}
 
   // Errors: Cancelled
   absl::Status Load(const EngineProblem& problem, const Mask& start) {
     groups_ = GroupsOf(problem.pattern, layer_.rows, layer_.cols);
-    SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(start, work_.stream));
+    SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(start, context_.stream()));
     if (request_.keep_fixed) {
-      SPARSEFW_ASSIGN_OR_RETURN(locked_, UploadMask(*problem.fixed, work_.stream));
+      SPARSEFW_ASSIGN_OR_RETURN(locked_, UploadMask(*problem.fixed, context_.stream()));
     }
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     SPARSEFW_RETURN_IF_ERROR(ChooseSharedBytes());
-    SPARSEFW_RETURN_IF_ERROR(LaunchDiagonal(layer_, diagonal_.data(), reach_.data(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(
+        LaunchDiagonal(layer_, diagonal_.data(), reach_.data(), context_.stream()));
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return LaunchPrunedColumns(layer_, kept_.data(), first, count, depth, out, work_.stream);
+      return LaunchPrunedColumns(layer_, kept_.data(), first, count, depth, out, context_.stream());
     };
-    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), work_));
-    SPARSEFW_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
+    SPARSEFW_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
     host_tolerance_.resize(static_cast<size_t>(layer_.rows));
     return Download(tolerance_.data(), host_tolerance_);
   }
@@ -77,7 +78,7 @@ class SwapRefinement {
       loss_change_ += row.loss_change;
     }
     SPARSEFW_ASSIGN_OR_RETURN(Mask mask,
-                              DownloadMask(kept_, layer_.rows, layer_.cols, work_.stream));
+                              DownloadMask(kept_, layer_.rows, layer_.cols, context_.stream()));
     return RefinedMask{.mask = std::move(mask),
                        .swaps = swaps_,
                        .loss_change = scale.Unscaled(loss_change_),
@@ -86,7 +87,7 @@ class SwapRefinement {
 
  private:
   absl::Status Allocate() {
-    const cudaStream_t stream = work_.stream;
+    const cudaStream_t stream = context_.stream();
     const int64_t rows = layer_.rows;
     SPARSEFW_ASSIGN_OR_RETURN(diagonal_, DeviceBuffer<double>::Create(layer_.stride, stream));
     SPARSEFW_ASSIGN_OR_RETURN(reach_, DeviceBuffer<double>::Create(layer_.stride, stream));
@@ -101,11 +102,8 @@ class SwapRefinement {
   }
 
   absl::Status ChooseSharedBytes() {
-    int device = 0;
-    cudaDeviceProp properties = {};
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-    shared_bytes_ = SharedProductBytes(layer_.stride, properties.sharedMemPerBlockOptin);
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t most, MostSharedBytes());
+    shared_bytes_ = SharedProductBytes(layer_.stride, static_cast<size_t>(most));
     return absl::OkStatus();
   }
 
@@ -129,7 +127,7 @@ class SwapRefinement {
 
   // Once spent, always so.
   bool Spent() {
-    spent_ = spent_ || work_.stopped() || (request_.out_of_time && request_.out_of_time());
+    spent_ = spent_ || context_.stopped() || (request_.out_of_time && request_.out_of_time());
     return spent_;
   }
 
@@ -140,10 +138,11 @@ class SwapRefinement {
     std::vector<int> active = {static_cast<int>(layer_.rows)};
     while (active[0] > 0 && !Spent()) {
       const int steps = StepsOf(launches_++, active[0], entries);
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(active_.data(), 0, sizeof(int), work_.stream));
-      SPARSEFW_RETURN_IF_ERROR(narrow
-                                   ? LaunchSwapGroups(State(), steps, active_.data(), work_.stream)
-                                   : LaunchSweepRows(State(), steps, active_.data(), work_.stream));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
+          cudaMemsetAsync(active_.data(), 0, sizeof(int), context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(
+          narrow ? LaunchSwapGroups(State(), steps, active_.data(), context_.stream())
+                 : LaunchSweepRows(State(), steps, active_.data(), context_.stream()));
       SPARSEFW_RETURN_IF_ERROR(Download(active_.data(), active));
     }
     return absl::OkStatus();
@@ -153,7 +152,7 @@ class SwapRefinement {
   // whether there were any.
   absl::StatusOr<bool> ExchangeBetweenRows() {
     const int64_t before = swaps_;
-    SPARSEFW_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), work_.stream));
+    SPARSEFW_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), context_.stream()));
     std::vector<RowTerms> terms(static_cast<size_t>(layer_.rows));
     std::vector<RowMove> moves;
     while (!Spent()) {
@@ -170,10 +169,11 @@ class SwapRefinement {
       if (moves.empty()) break;
       SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(moves_.data(), moves.data(),
                                                     moves.size() * sizeof(RowMove),
-                                                    cudaMemcpyHostToDevice, work_.stream));
-      SPARSEFW_RETURN_IF_ERROR(LaunchRowMoves(
-          State(), moves_.data(), static_cast<int64_t>(moves.size()), terms_.data(), work_.stream));
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(work_.stream));
+                                                    cudaMemcpyHostToDevice, context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
+                                              static_cast<int64_t>(moves.size()), terms_.data(),
+                                              context_.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
     }
     return swaps_ > before;
   }
@@ -182,14 +182,14 @@ class SwapRefinement {
   template <typename T>
   absl::Status Download(const T* from, std::vector<T>& to) {
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T),
-                                                  cudaMemcpyDeviceToHost, work_.stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(work_.stream));
+                                                  cudaMemcpyDeviceToHost, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
     return absl::OkStatus();
   }
 
   const DeviceLayer<Real>& layer_;
   const RefineRequest& request_;
-  const DeviceWork work_;
+  const ExecutionContext& context_;
   Groups groups_;
   DeviceBuffer<double> diagonal_;
   DeviceBuffer<double> reach_;
@@ -215,11 +215,10 @@ class SwapRefinement {
 template <typename Real>
 absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const DeviceLayer<Real>& layer,
                                        const Scale& scale, const Mask& start,
-                                       const RefineRequest& request, const StopSignal* stop,
-                                       const DenseProduct& product, cudaStream_t stream) {
-  const DeviceWork work = {product, stream, stop};
-  if (work.stopped()) return RefinedMask{.mask = start};
-  SwapRefinement<Real> refinement(layer, request, work);
+                                       const RefineRequest& request,
+                                       const ExecutionContext& context) {
+  if (context.stopped()) return RefinedMask{.mask = start};
+  SwapRefinement<Real> refinement(layer, request, context);
   const absl::Status loaded = refinement.Load(problem, start);
   if (absl::IsCancelled(loaded)) return RefinedMask{.mask = start};
   SPARSEFW_RETURN_IF_ERROR(loaded);
@@ -241,11 +240,9 @@ template int64_t RefineBytes<float>(int64_t, int64_t);
 template int64_t RefineBytes<double>(int64_t, int64_t);
 template absl::StatusOr<RefinedMask> RefineMask(const EngineProblem&, const DeviceLayer<float>&,
                                                 const Scale&, const Mask&, const RefineRequest&,
-                                                const StopSignal*, const DenseProduct&,
-                                                cudaStream_t);
+                                                const ExecutionContext&);
 template absl::StatusOr<RefinedMask> RefineMask(const EngineProblem&, const DeviceLayer<double>&,
                                                 const Scale&, const Mask&, const RefineRequest&,
-                                                const StopSignal*, const DenseProduct&,
-                                                cudaStream_t);
+                                                const ExecutionContext&);
 
 }  // namespace sparsefw::cuda

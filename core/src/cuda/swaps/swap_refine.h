@@ -12,8 +12,8 @@
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_REFINE_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"
 
@@ -32,8 +32,8 @@ namespace sparsefw::cuda {
 template <typename Real>
 absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const DeviceLayer<Real>& layer,
                                        const Scale& scale, const Mask& start,
-                                       const RefineRequest& request, const StopSignal* stop,
-                                       const DenseProduct& product, cudaStream_t stream);
+                                       const RefineRequest& request,
+                                       const ExecutionContext& context);
 
 // What RefineMask holds on the device beside the layer.
 template <typename Real>

@@ -1,4 +1,4 @@
-// What the kernels of swap refinement know of one row. Every thread of a block
+// One row as the kernels of swap refinement see it. Every thread of a block
 // holds the same values; thread 0 writes what the block shares.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_ROW_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_ROW_CUH_

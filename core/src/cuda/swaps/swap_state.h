@@ -1,5 +1,5 @@
-// What swap refinement works on, on the device: a mask that is being improved
-// and E = D G of it.
+// Device memory of swap refinement: the mask that is being improved and E = D G
+// of it.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_STATE_H_
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_STATE_H_
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/src/cuda/runtime/host_device.h"
+#include "core/src/base/host_device.h"
 
 namespace sparsefw::cuda {
 

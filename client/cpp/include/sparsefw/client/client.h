@@ -129,6 +129,11 @@ class Client {
                                     const CallOptions& call = {});
   // Whether CreateJob would accept it.
   absl::Status ValidateJob(const v1::JobSpec& spec, const CallOptions& call = {});
+  // Whether CreateJob would accept the spec, as far as can be known before its
+  // tensors are uploaded; the request describes them. Unimplemented: an older
+  // server, which does not know this call.
+  absl::Status CheckJobOptions(const v1::CheckJobOptionsRequest& request,
+                               const CallOptions& call = {});
   absl::StatusOr<v1::Job> GetJob(const std::string& name, const CallOptions& call = {});
   // Newest first.
   absl::StatusOr<std::vector<v1::Job>> ListJobs(const ListJobsOptions& options = {},

@@ -1,0 +1,129 @@
+# Bash completion for sparsefw-cli: commands, flags, values and files.
+# tests/integration/test_cli_completion.py compares it with --help.
+
+_sparsefw_cli_flags() {
+  local common="--help --json --server --timeout --retry-for"
+  local outputs="--out --out-weights --keep-tensors --quiet"
+  case $1 in
+    submit)
+      echo "$common $outputs --weights --gram --activations --method --pattern --sparsity" \
+        "--ria-exponent --damping --block-size --iterations --step-rule --alpha --rel-gap" \
+        "--report-every --warm-start --warm-mask --saliency --swaps --no-keep-fixed" \
+        "--reconstruct --sweep --keep-all --deadline --device --precision --priority --label" \
+        "--detach --mask-only" ;;
+    watch) echo "$common --quiet" ;;
+    fetch) echo "$common $outputs" ;;
+    list) echo "$common --state --label --limit" ;;
+    gram) echo "$common --activations --out --dtype --keep-tensors --quiet" ;;
+    status | cancel | delete | info) echo "$common" ;;
+    *) echo "--help --version" ;;
+  esac
+}
+
+# The values of a flag or of a sweep's KEY; nothing where there is no list.
+_sparsefw_cli_values() {
+  case $1 in
+    --method | method) echo "sparsefw wanda ria magnitude sparsegpt" ;;
+    --pattern | pattern) echo "unstructured per-row 1:4 2:4 4:8" ;;
+    --warm-start) echo "wanda ria magnitude" ;;
+    --step-rule) echo "open-loop line-search" ;;
+    --precision) echo "fp32 tf32 bf16" ;;
+    --device) echo "auto cpu reference cuda cuda:0" ;;
+    --state) echo "queued running succeeded failed cancelled" ;;
+    --dtype) echo "F32 F64" ;;
+    swaps | reconstruct) echo "on off" ;;
+  esac
+}
+
+# Which flags are followed by a value that cannot be completed.
+_sparsefw_cli_takes_text() {
+  case $1 in
+    --server | --timeout | --retry-for | --sparsity | --ria-exponent | --damping | --block-size | \
+      --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
+      --limit) return 0 ;;
+  esac
+  return 1
+}
+
+# Words that match the text at the cursor. Bash splits words at ':' where
+# COMP_WORDBREAKS has it and replaces only what follows.
+_sparsefw_cli_reply() {
+  local text=$1 prefix=
+  mapfile -t COMPREPLY < <(compgen -W "$2" -- "$text")
+  if [[ $text == *:* && $COMP_WORDBREAKS == *:* ]]; then
+    prefix=${text%"${text##*:}"}
+    COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
+  fi
+}
+
+_sparsefw_cli_files() {
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$1")
+}
+
+# KEY=VALUE[,VALUE...]: $1 is the key, empty while it is being typed.
+_sparsefw_cli_sweep() {
+  local key=$1 text=$2 done=
+  if [[ -z $key && $text == *=* ]]; then
+    key=${text%%=*}
+    done="$key="
+    text=${text#*=}
+  fi
+  if [[ -z $key ]]; then
+    compopt -o nospace 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -S = -W "alpha sparsity method pattern swaps reconstruct" \
+      -- "$text")
+    return
+  fi
+  [[ $text != *,* ]] || done+="${text%,*},"
+  _sparsefw_cli_reply "${text##*,}" "$(_sparsefw_cli_values "$key")"
+  COMPREPLY=("${COMPREPLY[@]/#/$done}")
+}
+
+_sparsefw_cli() {
+  local command= flag= key= text=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD
+  COMPREPLY=()
+  ((COMP_CWORD > 1)) && command=${COMP_WORDS[1]}
+  # Join "2" ":" "4".
+  while ((i > 2)) && [[ ${COMP_WORDS[i - 1]} != -* &&
+    (${COMP_WORDS[i]} == : || ${COMP_WORDS[i - 1]} == :) ]]; do
+    ((i--))
+    text=${COMP_WORDS[i]}$text
+  done
+  flag=${COMP_WORDS[i - 1]}
+  # --flag=value and --sweep key=value are split at '='.
+  if [[ $text == = ]]; then
+    text=
+    ((i++))
+    flag==
+  fi
+  if [[ $flag == = ]]; then
+    flag=${COMP_WORDS[i - 2]}
+    if ((i > 3)) && [[ ${COMP_WORDS[i - 3]} == --sweep ]]; then
+      key=$flag
+      flag=--sweep
+    fi
+  fi
+  case $flag in
+    --weights | --gram | --activations | --warm-mask | --saliency | --out | --out-weights)
+      _sparsefw_cli_files "$text"
+      return ;;
+    --sweep)
+      _sparsefw_cli_sweep "$key" "$text"
+      return ;;
+  esac
+  local values
+  values=$(_sparsefw_cli_values "$flag")
+  if [[ $flag == --* && -n $values ]]; then
+    _sparsefw_cli_reply "$text" "$values"
+  elif _sparsefw_cli_takes_text "$flag"; then
+    return
+  elif [[ $text == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_flags "$command")" -- "$text")
+  elif [[ -z $command ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram info" \
+      -- "$text")
+  fi
+}
+
+complete -F _sparsefw_cli sparsefw-cli

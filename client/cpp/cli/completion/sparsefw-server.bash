@@ -1,0 +1,29 @@
+# Bash completion for sparsefw-server.
+# tests/integration/test_cli_completion.py compares it with --help.
+
+_sparsefw_server() {
+  local flag=${COMP_WORDS[COMP_CWORD - 1]} text=${COMP_WORDS[COMP_CWORD]} words=
+  COMPREPLY=()
+  case $flag in
+    --config)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -f -- "$text")
+      return ;;
+    --state-dir | --spool-dir)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -d -- "$text")
+      return ;;
+    --device) words="auto cpu reference cuda cuda:0" ;;
+    --log-level) words="debug info warning error" ;;
+    --log-format) words="text json" ;;
+    *)
+      [[ $text == -* ]] || return
+      words="--help --listen --metrics-listen --state-dir --spool-dir --device --workers
+        --io-threads --host-memory --staging-memory --solve-memory --device-memory
+        --streams-per-device --max-tensor-bytes --max-queued-jobs --drain-grace --fetch-grace
+        --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$text")
+}
+
+complete -F _sparsefw_server sparsefw-server

@@ -1,0 +1,159 @@
+"""Runs the benchmarks of core and holds them against the goals.
+
+Usage: script/bench [--quick] [--only NAME] [--out FILE] [--no-peer] [--no-install]
+                    [--against FILE]
+       script/bench --compare OLD NEW
+
+A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png and the table of
+docs/benchmarks.md. --quick (small layers, under two minutes), --only and --out leave docs alone
+and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares the run with an
+older results file, cell by cell; --compare two files that are there, without a run. Both end with
+status 1 when a cell is slower by more than noise.
+"""
+import argparse
+import datetime
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cpu import compare, goals, measure, report, schema  # noqa: E402
+from cpu.plans import PLANS  # noqa: E402
+from harness import machine, places, store  # noqa: E402
+from harness.process import ProgramError, run  # noqa: E402
+
+ROOT = places.ROOT
+SECTIONS = ("ceilings", "iteration", "gram", "time-to-loss", "memory")
+
+
+def log(message):
+    print(f"script/bench: {message}", file=sys.stderr, flush=True)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="script/bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", dest="plan", action="store_const", const="quick",
+                        help="small layers, under two minutes")
+    parser.add_argument("--plan", choices=sorted(PLANS), default="full", help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=SECTIONS, help="this measurement alone")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with this older run")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"),
+                        help="compare two runs and measure nothing")
+    parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--no-install", action="store_true",
+                        help="use PyTorch and Matplotlib only where they are installed")
+    parser.add_argument("--bin", type=Path, default=ROOT / "build/bin", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def read_results(path):
+    results = store.read(path)
+    schema.check(results)
+    return results
+
+
+def run_sections(options, plan, peer):
+    """The measured part of the results. `peer`: (python or None, why there is none)."""
+    wanted = {options.only} if options.only else set(SECTIONS)
+    if "iteration" in wanted:
+        wanted.add("ceilings")  # the floor needs them
+    results = {}
+    with measure.Layers(log) as layer_files:
+        if "ceilings" in wanted:
+            results["ceilings"] = measure.ceilings(options.bin, plan, log)
+        if "iteration" in wanted:
+            python, reason = peer
+            if reason:
+                log(f"PyTorch SKIPPED: {reason}")
+                results["peer_skipped"] = reason
+            results["iterations"], results["peer"], results["peer_description"] = (
+                measure.iterations(options.bin, plan, layer_files, python, log))
+        if "gram" in wanted:
+            results["gram"] = measure.gram(options.bin, plan, log)
+        if "time-to-loss" in wanted:
+            results["time_to_loss"] = measure.time_to_loss(options.bin, plan, layer_files, log)
+        if "memory" in wanted:
+            results["memory"] = measure.memory(options.bin, plan, layer_files, log)
+    return results
+
+
+def find_peer(options):
+    if options.only not in (None, "iteration"):
+        return None, "not asked for"
+    if options.no_peer:
+        return None, "--no-peer"
+    return places.find_python("torch", log, install=not options.no_install)
+
+
+def draw(results_path, picture, install):
+    """The plot, by a Python that can; says so when there is none."""
+    python, reason = places.find_python("matplotlib", log, install)
+    if python is None:
+        log(f"plot SKIPPED: {reason}")
+        return
+    try:
+        run([python, Path(__file__).resolve().parent / "plot.py", results_path, picture], 300)
+        log(f"wrote {picture}")
+    except ProgramError as error:
+        log(f"plot FAILED: {str(error).splitlines()[-1]}")
+
+
+def measure_all(options, plan):
+    started = datetime.datetime.now(datetime.timezone.utc)
+    begin = time.monotonic()
+    results = {"schema": schema.VERSION, "date": started.date().isoformat(),
+               "commit": machine.commit(ROOT), "plan": plan.name,
+               "machine": machine.describe(options.bin.parent)}
+    results.update(run_sections(options, plan, find_peer(options)))
+    results["machine"]["busy_at_end"] = round(machine.busy_share(), 3)
+    results["seconds"] = round(time.monotonic() - begin)
+    results["goals"] = goals.all_goals(results, plan.goal_shapes)
+    schema.check(results)
+    return results
+
+
+def keep(options, plan, results):
+    """Writes the JSON, prints the tables; a full run also goes into the documentation."""
+    kept = plan.name == "full" and options.only is None and options.out is None
+    name = f"{results['date']}-cpu-{machine.cores()}core.json"
+    out = (ROOT / "docs/benchmarks" / name if kept
+           else options.out or ROOT / f"build/bench/{plan.name}.json")
+    picture = ROOT / "docs/benchmarks/cpu.png" if kept else out.with_suffix(".png")
+    store.write(out, results)
+    print(report.text(results), flush=True)
+    log(f"wrote {out} after {results['seconds']} s")
+    draw(out, picture, install=not options.no_install and not options.no_peer)
+    if kept:
+        page = ROOT / "docs/benchmarks.md"
+        links = (f"[{name}](benchmarks/{name})\n\n"
+                 "![engine, PyTorch and floor; the goals](benchmarks/cpu.png)")
+        page.write_text(report.paste(page.read_text(encoding="utf-8"), results, links),
+                        encoding="utf-8")
+        log(f"wrote the table of {page}")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    if options.compare:
+        words, slower = compare.text(*map(read_results, options.compare))
+        print(words)
+        return 1 if slower else 0
+    older = read_results(options.against) if options.against else None  # before the long run
+    plan = PLANS[options.plan or "full"]
+    results = measure_all(options, plan)
+    keep(options, plan, results)
+    if older is None:
+        return 0
+    words, slower = compare.text(older, results)
+    print(f"\n{words}")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (ProgramError, store.SchemaError, OSError) as error:
+        sys.exit(f"script/bench: {error}")

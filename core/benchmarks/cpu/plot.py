@@ -1,0 +1,101 @@
+"""Draws a results file: plot.py RESULTS.json OUT.png. Needs Matplotlib."""
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import matplotlib  # noqa: E402
+
+from cpu import goals  # noqa: E402
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (after the choice of the backend)
+
+INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
+VERDICTS = {True: ("met", "#15803d"), False: ("not met", "#b91c1c"), None: ("–", MUTED)}
+COLOURS = {"PyTorch": "#b45309", "engine": "#1d4ed8", "floor": "#9ca3af"}
+
+
+def _bars(results):
+    """(label, {series: ms}) for the unstructured cells at alpha 0.9 with the most threads."""
+    threads = max(cell["threads"] for cell in results["iterations"])
+    ceiling = goals.find(results.get("ceilings"), threads=threads)
+    rows = []
+    for cell in results["iterations"]:
+        if (cell["pattern"], cell["alpha"], cell["threads"]) != ("unstructured", 0.9, threads):
+            continue
+        values = {"engine": goals.seconds_per_iteration(cell)}
+        keys = {key: cell[key] for key in ("rows", "cols", "pattern", "alpha", "threads")}
+        peer = goals.find(results.get("peer"), **keys)
+        if peer:
+            values["PyTorch"] = peer["seconds_after"][-1] / peer["iterations"]
+        if ceiling:
+            values["floor"] = goals.floor_factor(cell, ceiling, "triad_bytes_per_second")[1]
+        rows.append((f"{cell['rows']}×{cell['cols']}", values))
+    return threads, rows
+
+
+def _plain(axes):
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0, colors=INK)
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
+
+
+def draw_iterations(axes, results):
+    threads, rows = _bars(results)
+    names = [name for name in COLOURS if any(name in values for _, values in rows)]
+    height = 0.8 / max(1, len(names))
+    for index, name in enumerate(names):
+        for row, (_, values) in enumerate(rows):
+            if name not in values:
+                continue
+            ms = values[name] * 1e3
+            y = row + (index - (len(names) - 1) / 2) * height
+            axes.barh(y, ms, height * 0.9, color=COLOURS[name], label=name if row == 0 else None)
+            axes.text(ms * 1.08, y, f"{ms:.3g}", va="center", fontsize=8, color=MUTED)
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds for one iteration (log scale)", color=MUTED)
+    axes.set_title(f"Unstructured 60 %, α = 0.9, {threads} threads", loc="left", fontsize=11,
+                   color=INK)
+    axes.legend(frameon=False, loc="lower right", fontsize=9)
+    _plain(axes)
+
+
+def draw_goals(axes, results):
+    rows = [goal for goal in results["goals"] if goal["value"] is not None]
+    for row, goal in enumerate(rows):
+        axes.text(0.0, row, f"{goal['what']} / {goal['against']}, {goal['where']}", va="center",
+                  fontsize=7.5, color=INK)
+        value = goal["value"]
+        shown = f"{value:.1e}" if 0 < value < 0.001 else f"{value:.3g}"
+        axes.text(0.93, row, f"{shown}   ({goal['wanted']})", va="center", fontsize=7.5,
+                  color=MUTED)
+        text, colour = VERDICTS[goal["met"]]
+        axes.text(1.21, row, text, va="center", fontsize=7.5, color=colour, weight="bold")
+    axes.set_xlim(0, 1.28)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_axis_off()
+    axes.set_title("Goals", loc="left", fontsize=11, color=INK)
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        results = json.load(file)
+    measured = sum(goal["value"] is not None for goal in results["goals"])
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(15, max(4, 0.24 * measured)), width_ratios=(1, 1.3), layout="constrained")
+    if results.get("iterations"):
+        draw_iterations(left, results)
+    else:
+        left.set_axis_off()
+    draw_goals(right, results)
+    figure.savefig(sys.argv[2], dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The parts of a check. Each runs as a process of its own (run_part), and says what it finds line
+by line on standard output:
+
+    {"begin": ITEM}                                    what it is about to do
+    {"item": ITEM, "ok": true, "detail": TEXT, ...}    what came of it; "ok" null: skipped
+    {"files": {NAME: FILE}}                            what it has written
+"""
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_check import gtests, layout, service
+from harness import places
+from harness.process import ProgramError, TimedOut, json_lines, run
+
+SMOKE_SHARE = 0.2  # of the time, for one of its parts at most
+TIMED = ("iteration-unstructured:0.6", "iteration-2:4", "capture")
+END_SECONDS = 5  # what a part needs to write down what it has
+NCU_METRICS = ("gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,"
+               "sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread,"
+               "sm__warps_active.avg.pct_of_peak_sustained_active")
+NCU_KERNELS = 40
+
+
+@dataclass
+class Context:
+    """What every part is given."""
+    bin: Path
+    device: str
+    out: Path
+    plan: str
+    peer: bool
+    seconds: float
+
+    @property
+    def on_cuda(self):
+        return self.device.startswith("cuda")
+
+
+def emit(**line):
+    print(json.dumps(line), flush=True)
+
+
+def item(name, ok, detail="", **facts):
+    emit(item=name, ok=ok, detail=detail, **({"facts": facts} if facts else {}))
+
+
+def _relay(prefix, command, seconds):
+    """The lines of a program that speaks as a part does. What ends it is one more item."""
+    doing = "start"
+    try:
+        for line in json_lines(command, seconds, places.programs_environment()):
+            doing = line.get("begin", doing)
+            if "item" in line:
+                line["item"] = doing = f"{prefix}: {line['item']}"
+                emit(**line)
+            elif "begin" in line:
+                emit(begin=f"{prefix}: {doing}")
+            else:
+                emit(**line)
+    except ProgramError as error:
+        # A status of 1 after an item that failed says nothing new.
+        if "status 1: no message" not in str(error):
+            item(f"{prefix}: {doing}", False, str(error))
+
+
+def smoke(context):
+    """Every kernel against host arithmetic, then the time of each at the goal's size."""
+    program, limit = context.bin / "sparsefw-bench-smoke", SMOKE_SHARE * context.seconds
+    try:
+        names = run([program, "--list", "1"], limit, places.programs_environment()).out
+    except ProgramError as error:
+        item("sparsefw-bench-smoke", False, str(error))
+        return
+    size = ["--rows", 24, "--cols", 64] if context.plan == "smoke" else []
+    for name in names.split():
+        emit(begin=name)
+        _relay(name, [program, "--part", name, *size], limit)
+    large = ["--rows", 16, "--cols", 64] if context.plan == "smoke" else []
+    for name in TIMED[:1] if context.plan == "smoke" else TIMED:
+        _relay(f"time of {name}", [program, "--part", name, "--timing", 1, *large], limit)
+
+
+def _benchmarks(context, part):
+    out = context.out / f"benchmarks-{part}.json"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, layout.ROOT / "core/benchmarks/gpu", "--plan", context.plan,
+               "--part", part, "--device", context.device, "--out", out, "--bin", context.bin,
+               "--seconds", max(2, context.seconds - END_SECONDS),
+               *([] if context.peer else ["--no-peer"])]
+    emit(begin=f"benchmarks, {part}")
+    emit(files={part: str(out)})  # it is written case by case
+    try:
+        done = run(command, context.seconds - 1, check=False)
+    except TimedOut as error:
+        item(f"benchmarks, {part}", False, str(error))
+        return
+    if not out.exists():
+        item(f"benchmarks, {part}", False, f"no figures: {done.err.strip()[-1000:]}")
+        return
+    results = json.loads(out.read_text(encoding="utf-8"))
+    (context.out / f"benchmarks-{part}.txt").write_text(done.out, encoding="utf-8")
+    for failure in results["failures"]:
+        item(f"benchmarks, {part}", False, failure)
+    if results["peer_skipped"] and context.peer:
+        item("PyTorch", False, f"{results['peer_skipped']}; install it, name its Python in "
+             "SPARSEFW_BENCH_PYTHON, or leave it out by --no-peer")
+    if done.code not in (0, 1):
+        item(f"benchmarks, {part}", False, f"status {done.code}: {done.err.strip()[-1000:]}")
+    met = [goal["met"] for goal in results["goals"] if goal["met"] is not None]
+    left = f", {len(results['left_out'])} left out for time" if results["left_out"] else ""
+    item(f"cases, {part}", bool(results["cases"]),
+         f"{len(results['cases'])} cases, {sum(met)} of {len(met)} goals met{left}")
+
+
+def profile(context):
+    """Nsight Compute on the kernels of a few plain iterations, clocks as they are."""
+    if not context.on_cuda:
+        item("ncu", None, "no GPU is used")
+        return
+    ncu = places.find_tool("ncu")
+    if ncu is None:
+        item("ncu", False, "ncu is neither on the PATH nor in /usr/local/cuda; leave this out by "
+             "--only, or install it")
+        return
+    report = context.out / "ncu.csv"
+    size = 4096 if context.plan != "smoke" else 96
+    command = [ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", NCU_METRICS,
+               "--launch-count", NCU_KERNELS, "--target-processes", "all",
+               context.bin / "sparsefw-bench-smoke", "--part", "iteration-unstructured:0.6",
+               "--timing", 1, "--rows", size, "--cols", size]
+    emit(begin="ncu")
+    try:
+        done = run(command, context.seconds - 1, places.programs_environment())
+    except ProgramError as error:
+        said = getattr(error, "said", "") or str(error)
+        report.write_text(said, encoding="utf-8")
+        item("ncu", False, f"{str(error)[:300]} {said[-500:]}")
+        return
+    report.write_text(done.out, encoding="utf-8")
+    emit(files={"ncu": str(report)})
+    kernels = len(re.findall(r"sparsefw::cuda", done.out))
+    item("ncu", kernels > 0, f"{kernels} launches profiled")
+
+
+def tests(context):
+    environment = places.programs_environment(
+        **({"SPARSEFW_REQUIRE_GPU": "1"} if context.on_cuda else {}))
+    found = gtests.Tests(layout.ROOT, layout.gpu_tests(), context.device.split(":")[0],
+                         environment)
+    found.run_all(context.seconds - END_SECONDS, gtests.workers(), item)
+
+
+def sanitizer(tool):
+    def part(context):
+        if not context.on_cuda:
+            item(tool, None, "no GPU is used")
+            return
+        program = places.find_tool("compute-sanitizer")
+        if program is None:
+            item(tool, False, "compute-sanitizer is neither on the PATH nor in /usr/local/cuda; "
+                 "install it, or leave this out by --no-sanitizer")
+            return
+        found = gtests.Tests(layout.ROOT, layout.gpu_tests(), "cuda",
+                             places.programs_environment())
+        found.sanitize(program, tool, context.seconds - END_SECONDS, item)
+    return part
+
+
+def served(context):
+    service.run(context.bin, layout.ROOT / layout.FIXTURE, context.device,
+                context.seconds - END_SECONDS, item)
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    seconds: int  # at most
+    quick_seconds: int
+    work: Callable
+    what: str
+
+
+PARTS = (
+    Part("smoke", 60, 60, smoke, "every kernel against host arithmetic, with its time; captures"),
+    Part("goal", 120, 60, lambda context: _benchmarks(context, "goal"),
+         "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
+    Part("ncu", 30, 20, profile, "Nsight Compute on a plain iteration"),
+    Part("tests", 110, 60, tests, "the tests of the label gpu; what failed again, alone"),
+    Part("memcheck", 40, 20, sanitizer("memcheck"), "compute-sanitizer on small cases"),
+    Part("racecheck", 40, 20, sanitizer("racecheck"), "the same for races in shared memory"),
+    Part("synccheck", 25, 15, sanitizer("synccheck"), "the same for barriers"),
+    Part("service", 40, 40, served, "layers through a server and the command line"),
+    Part("benchmarks", 75, 45, lambda context: _benchmarks(context, "rest"),
+         "the other benchmarks, as many as there is time for"),
+)
+BY_NAME = {part.name: part for part in PARTS}
+
+
+def run_part(name, context):
+    """In the process of the part. Nothing that goes wrong here goes unnamed."""
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    try:
+        BY_NAME[name].work(context)
+    except Exception as error:  # a bug of the check must be an item like any other
+        item(name, False, f"{type(error).__name__}: {error}")
+    emit(end=name)

@@ -1,0 +1,305 @@
+#include "core/benchmarks/programs/device_measures.h"
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/timed_steps.h"
+#include "sparsefw/gram.h"
+#include "sparsefw/solver.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::bench {
+namespace {
+
+using Json = DeviceMeasures::Json;
+
+constexpr int kCalls = 5;  // of something short; the median counts
+
+absl::Status Unknown(const std::string& what, const std::string& value, const std::string& known) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s must be %s; got \"%s\"", what, known, value));
+}
+
+absl::StatusOr<StepRule> RuleOf(const Json& request) {
+  const std::string text = request.value("rule", "open-loop");
+  if (text == "open-loop") return StepRule::kOpenLoop;
+  if (text == "line-search") return StepRule::kLineSearch;
+  return Unknown("rule", text, "open-loop or line-search");
+}
+
+absl::StatusOr<ProductPrecision> PrecisionOf(const Json& request) {
+  const std::string text = request.value("precision", "fp32");
+  if (text == "fp32") return ProductPrecision::kFloat32;
+  if (text == "tf32") return ProductPrecision::kTf32;
+  if (text == "bf16") return ProductPrecision::kBf16;
+  return Unknown("precision", text, "fp32, tf32 or bf16");
+}
+
+// "auto": whichever the engine chooses, iteration by iteration.
+absl::Status SetForm(const Json& request, EngineOptions& options) {
+  constexpr double kNever = 2;
+  const std::string text = request.value("form", "auto");
+  if (text == "auto") return absl::OkStatus();
+  if (text != "rows" && text != "tiles" && text != "dense") {
+    return Unknown("form", text, "auto, rows, tiles or dense");
+  }
+  options.tiled_share = text == "tiles" ? 0 : kNever;
+  options.dense_share = text == "dense" ? 0 : kNever;
+  return absl::OkStatus();
+}
+
+// The median of what `measure` says, called kCalls times.
+template <typename Measure>
+absl::StatusOr<double> MedianSeconds(const Measure& measure) {
+  std::vector<double> seconds;
+  for (int i = 0; i < kCalls; ++i) {
+    const Stopwatch watch;
+    SPARSEFW_RETURN_IF_ERROR(measure());
+    seconds.push_back(watch.seconds());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[kCalls / 2];
+}
+
+struct WarmEngine {
+  std::unique_ptr<Engine> engine;  // has done everything once
+  double load_seconds = 0;         // of what a new engine does before its first step
+};
+
+absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, const Json& request,
+                                          const EngineProblem& problem) {
+  EngineOptions options = {.threads = threads};
+  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
+  SPARSEFW_RETURN_IF_ERROR(SetForm(request, options));
+  SPARSEFW_ASSIGN_OR_RETURN(const StepRule rule, RuleOf(request));
+  WarmEngine warm;
+  const Stopwatch watch;
+  SPARSEFW_ASSIGN_OR_RETURN(warm.engine, backend.CreateEngine(options));
+  SPARSEFW_RETURN_IF_ERROR(warm.engine->Load(problem));
+  SPARSEFW_RETURN_IF_ERROR(warm.engine->Step({.rule = rule}).status());
+  warm.load_seconds = watch.seconds();
+  const int64_t warm_up = request.value("warm_up", 5);
+  if (warm_up > 0) {
+    SPARSEFW_RETURN_IF_ERROR(warm.engine->Step({.count = warm_up, .rule = rule}).status());
+  }
+  return warm;
+}
+
+const char* NameOf(StopCause cause) {
+  if (cause == StopCause::kIterations) return "iterations";
+  if (cause == StopCause::kGap) return "gap";
+  return cause == StopCause::kDeadline ? "deadline" : "cancelled";
+}
+
+}  // namespace
+
+DeviceMeasures::DeviceMeasures(const Backend& backend, int threads, LayerFile layer)
+    : backend_(backend), threads_(threads), layer_(std::move(layer)) {}
+
+absl::StatusOr<Json> DeviceMeasures::Run(const Json& request) {
+  try {
+    const std::string name = request.at("measure");
+    if (name == "gram") return Gram(request);
+    if (layer_.file == nullptr) return absl::InvalidArgumentError("--layer is missing");
+    if (name == "iterations" || name == "forms") return Iterations(request);
+    if (name == "stages") return Stages(request);
+    if (name == "parallel") return Parallel(request);
+    if (name == "solve") return SolveWhole(request);
+    return Unknown("measure", name, "iterations, forms, stages, parallel, solve or gram");
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+}
+
+absl::StatusOr<EngineProblem> DeviceMeasures::StartOf(const Json& request) {
+  const std::string pattern = request.at("pattern");
+  const double alpha = request.value("alpha", 0.9);
+  StartingPoint& start = starts_[absl::StrFormat("%s alpha %.17g", pattern, alpha)];
+  if (start.saliency.size() == 0) {
+    // One at a time: each holds four bytes a weight.
+    StartingPoint made = MakeStartingPoint(layer_, ParsePattern(pattern), alpha);
+    start = std::move(made);
+  }
+  return start.problem(layer_);
+}
+
+absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const EngineProblem problem, StartOf(request));
+  TimedSteps steps;
+  steps.seconds = request.value("seconds", 30.0);
+  SPARSEFW_ASSIGN_OR_RETURN(steps.rule, RuleOf(request));
+  steps.marks = MarksUpTo(request.value("iterations", int64_t{200}),
+                          request.value("marks", std::vector<int64_t>()));
+  SPARSEFW_ASSIGN_OR_RETURN(const WarmEngine warm,
+                            MakeWarmEngine(backend_, threads_, request, problem));
+  Engine* const engine = warm.engine.get();
+  Json answer = {{"load_seconds", warm.load_seconds}, {"runs", Json::array()}};
+  const int64_t repetitions = request.value("repetitions", int64_t{1});
+  int64_t capture_failures = 0;
+  for (int64_t i = 0; i < repetitions; ++i) {
+    SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
+    SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
+    answer["runs"].push_back(std::move(run));
+    SPARSEFW_ASSIGN_OR_RETURN(const StepStats last, engine->Step({.rule = steps.rule}));
+    capture_failures += last.capture_failures;
+  }
+  answer["capture_failures"] = capture_failures;
+  SPARSEFW_ASSIGN_OR_RETURN(answer["step_call_seconds"], MedianSeconds([&] {
+                              return engine->Step({.rule = steps.rule}).status();
+                            }));
+  return answer;
+}
+
+absl::StatusOr<Json> DeviceMeasures::Stages(const Json& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const EngineProblem problem, StartOf(request));
+  const double limit = request.value("seconds", 30.0);
+  SPARSEFW_ASSIGN_OR_RETURN(const WarmEngine warm,
+                            MakeWarmEngine(backend_, threads_, request, problem));
+  Engine* const engine = warm.engine.get();
+  SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
+  const int64_t steps = request.value("steps", int64_t{100});
+  SPARSEFW_RETURN_IF_ERROR(engine->Step({.count = steps, .rule = StepRule::kLineSearch}).status());
+  Json answer;
+  RoundedMask rounded;
+  SPARSEFW_ASSIGN_OR_RETURN(answer["round_seconds"], MedianSeconds([&]() -> absl::Status {
+                              SPARSEFW_ASSIGN_OR_RETURN(rounded, engine->Round());
+                              return absl::OkStatus();
+                            }));
+  double loss = 0;
+  SPARSEFW_ASSIGN_OR_RETURN(answer["loss_seconds"], MedianSeconds([&]() -> absl::Status {
+                              SPARSEFW_ASSIGN_OR_RETURN(loss, engine->Loss(rounded.mask));
+                              return absl::OkStatus();
+                            }));
+  answer["loss"] = loss;
+
+  const Stopwatch refining;
+  const auto refine_is_late = [&] { return refining.seconds() > limit; };
+  SPARSEFW_ASSIGN_OR_RETURN(const RefinedMask refined,
+                            engine->Refine(rounded.mask, {.out_of_time = refine_is_late}));
+  answer.update({{"refine_seconds", refining.seconds()},
+                 {"swaps", refined.swaps},
+                 {"refine_converged", refined.converged},
+                 {"refined_loss", loss + refined.loss_change}});
+
+  const Stopwatch reconstructing;
+  const auto reconstruct_is_late = [&] { return reconstructing.seconds() > limit; };
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const Matrix<float> weights,
+      engine->Reconstruct(refined.mask, {.out_of_time = reconstruct_is_late}));
+  answer["reconstruct_seconds"] = reconstructing.seconds();
+  SPARSEFW_ASSIGN_OR_RETURN(answer["reconstructed_loss"], engine->LossOfWeights(weights));
+  return answer;
+}
+
+absl::StatusOr<Json> DeviceMeasures::Parallel(const Json& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const EngineProblem problem, StartOf(request));
+  const int64_t engines = request.value("engines", int64_t{4});
+  const StepRequest steps = {.count = request.value("iterations", int64_t{200})};
+  Json answer;
+  for (const auto& [name, count] :
+       {std::pair{"alone_seconds", int64_t{1}}, std::pair{"together_seconds", engines}}) {
+    std::vector<std::unique_ptr<Engine>> all;
+    for (int64_t i = 0; i < count; ++i) {
+      SPARSEFW_ASSIGN_OR_RETURN(WarmEngine warm,
+                                MakeWarmEngine(backend_, threads_, request, problem));
+      SPARSEFW_RETURN_IF_ERROR(warm.engine->Load(problem));
+      SPARSEFW_RETURN_IF_ERROR(warm.engine->Step({}).status());
+      all.push_back(std::move(warm.engine));
+    }
+    std::vector<absl::Status> statuses(all.size());
+    std::barrier begin(static_cast<std::ptrdiff_t>(all.size() + 1));
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < all.size(); ++i) {
+      threads.emplace_back([&, i] {
+        begin.arrive_and_wait();
+        statuses[i] = all[i]->Step(steps).status();
+      });
+    }
+    begin.arrive_and_wait();
+    const Stopwatch watch;
+    for (std::jthread& thread : threads) thread.join();
+    answer[name] = watch.seconds();
+    for (const absl::Status& status : statuses) SPARSEFW_RETURN_IF_ERROR(status);
+  }
+  return answer;
+}
+
+absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
+  Problem problem;
+  problem.weights = layer_.weights;
+  problem.gram = layer_.gram;
+  problem.pattern = ParsePattern(request.at("pattern"));
+  SolveOptions options;
+  options.alpha = request.value("alpha", 0.9);
+  options.iterations = request.value("iterations", int64_t{2000});
+  options.rel_gap = request.value("rel_gap", 0.0);
+  options.report_every = request.value("report_every", int64_t{100});
+  options.swaps = request.value("swaps", false);
+  options.threads = threads_;
+  SPARSEFW_ASSIGN_OR_RETURN(options.step_rule, RuleOf(request));
+  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
+  const Stopwatch watch;
+  SPARSEFW_ASSIGN_OR_RETURN(const SolveResult result,
+                            Solve(problem, options, backend_, nullptr, nullptr));
+  return Json{{"seconds", watch.seconds()},
+              {"load_seconds", absl::ToDoubleSeconds(result.load_time)},
+              {"iterations", result.iterations},
+              {"stop_cause", NameOf(result.stop_cause)},
+              {"full_loss", result.full_loss},
+              {"warm_start_loss", result.warm_start_loss},
+              {"relaxed_loss", result.relaxed_loss},
+              {"final_loss", result.final_loss},
+              {"lower_bound", result.lower_bound},
+              {"swaps", result.swaps}};
+}
+
+absl::StatusOr<Json> DeviceMeasures::Gram(const Json& request) {
+  const int64_t cols = request.value("cols", int64_t{4096});
+  const int64_t tokens = request.value("tokens", int64_t{8192});
+  const int64_t repetitions = request.value("repetitions", int64_t{5});
+  const std::string dtype = request.value("dtype", "bf16");
+  const Matrix<float> f32 = GaussianMatrix(tokens, cols, 3);
+  Matrix<BFloat16> bf16;
+  Matrix<Half> f16;
+  ConstMatrixView chunk = f32.view();
+  if (dtype == "bf16") {
+    bf16 = Matrix<BFloat16>(tokens, cols);
+    std::transform(f32.data(), f32.data() + f32.size(), bf16.data(), ToBFloat16);
+    chunk = bf16.view();
+  } else if (dtype == "fp16") {
+    f16 = Matrix<Half>(tokens, cols);
+    std::transform(f32.data(), f32.data() + f32.size(), f16.data(), ToHalf);
+    chunk = f16.view();
+  } else if (dtype != "fp32") {
+    return Unknown("dtype", dtype, "fp32, bf16 or fp16");
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const auto sum, backend_.CreateGramAccumulator(cols, threads_));
+  std::vector<double> row(static_cast<size_t>(cols));
+  SPARSEFW_RETURN_IF_ERROR(sum->Add(chunk));  // warm-up
+  SPARSEFW_RETURN_IF_ERROR(sum->CopyRows(0, 1, row.data()));
+  const Stopwatch watch;
+  for (int64_t i = 0; i < repetitions; ++i) SPARSEFW_RETURN_IF_ERROR(sum->Add(chunk));
+  // What is still under way ends here.
+  SPARSEFW_RETURN_IF_ERROR(sum->CopyRows(0, 1, row.data()));
+  const double seconds = watch.seconds() / static_cast<double>(repetitions);
+  // The sum of squares of its tokens' first values, which are known.
+  double expected = 0;
+  for (int64_t token = 0; token < tokens; ++token) {
+    float value = 0;
+    ConvertToFloat(chunk.row_bytes(token), chunk.dtype(), 1, &value);
+    expected += static_cast<double>(value) * static_cast<double>(value);
+  }
+  expected *= static_cast<double>(repetitions + 1);
+  return Json{{"seconds", seconds}, {"relative_error", std::abs(row[0] / expected - 1)}};
+}
+
+}  // namespace sparsefw::bench

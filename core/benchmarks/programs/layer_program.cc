@@ -1,0 +1,39 @@
+// Writes a synthetic layer (synthetic_layer.h) that the other programs and the
+// PyTorch program measure on.
+//
+//   sparsefw-bench-layer --rows R --cols C --out FILE [--seed 20]
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/synthetic_layer.h"
+
+namespace sparsefw::bench {
+namespace {
+
+int Main(int argc, char** argv) {
+  Flags flags(argc, argv);
+  const int64_t rows = flags.Integer("rows", 0);
+  const int64_t cols = flags.Integer("cols", 0);
+  const auto seed = static_cast<uint64_t>(flags.Integer("seed", 20));
+  const std::string path = flags.Required("out");
+  flags.Finish();
+
+  const Stopwatch watch;
+  const SyntheticLayer layer = OrDie(MakeSyntheticLayer(rows, cols, seed));
+  const double made = watch.seconds();
+  OrDie(WriteLayer(path, layer));
+  std::cout << nlohmann::ordered_json{{"rows", rows},
+                                      {"cols", cols},
+                                      {"seed", seed},
+                                      {"make_seconds", made},
+                                      {"write_seconds", watch.seconds() - made}}
+                   .dump()
+            << '\n';
+  return 0;
+}
+
+}  // namespace
+}  // namespace sparsefw::bench
+
+int main(int argc, char** argv) { return sparsefw::bench::Main(argc, argv); }

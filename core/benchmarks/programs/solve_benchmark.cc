@@ -1,0 +1,120 @@
+// One whole solve in a process of its own: its time, its losses, its peak memory.
+//
+//   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu] [--alpha 0.9]
+//       [--rule open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
+//       [--report-every 100] [--target LOSS]
+//
+// Seconds are wall clock from the call of Solve on, loading included. --target: also prints
+// when a mask of that loss was first there, null if never. Memory is the peak resident set less
+// what was resident before the layer was opened: mapped inputs count, the program does not.
+// An option that this build does not implement is reported as {"unimplemented": MESSAGE}.
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/layer_file.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class Trace final : public SolveObserver {
+ public:
+  explicit Trace(double target) : target_(target) {}
+
+  void OnReport(const ProgressReport& report) override {
+    const double seconds = watch_.seconds();
+    if (!reached_ && report.best_loss <= target_) reached_ = seconds;
+    reports_.push_back({{"iteration", report.iteration},
+                        {"seconds", seconds},
+                        {"relaxed_loss", report.relaxed_loss},
+                        {"best_loss", report.best_loss}});
+  }
+  void OnEnd(const SolveResult& result) {
+    seconds_ = watch_.seconds();
+    if (!reached_ && result.final_loss <= target_) reached_ = seconds_;
+  }
+
+  double seconds() const { return seconds_; }
+  Json reached() const { return reached_ ? Json(*reached_) : Json(nullptr); }
+  const Json& reports() const { return reports_; }
+
+ private:
+  double target_;
+  Stopwatch watch_;
+  double seconds_ = 0;
+  std::optional<double> reached_;
+  Json reports_ = Json::array();
+};
+
+StepRule ParseRule(const std::string& text) {
+  if (text == "open-loop") return StepRule::kOpenLoop;
+  if (text == "line-search") return StepRule::kLineSearch;
+  Die("--rule must be open-loop or line-search; got \"" + text + "\"");
+}
+
+std::string NameOf(StopCause cause) {
+  if (cause == StopCause::kIterations) return "iterations";
+  if (cause == StopCause::kGap) return "gap";
+  return cause == StopCause::kDeadline ? "deadline" : "cancelled";
+}
+
+Json ResultJson(const SolveResult& result) {
+  return {{"iterations", result.iterations},     {"stop_cause", NameOf(result.stop_cause)},
+          {"full_loss", result.full_loss},       {"warm_start_loss", result.warm_start_loss},
+          {"relaxed_loss", result.relaxed_loss}, {"rounded_loss", result.rounded_loss},
+          {"final_loss", result.final_loss},     {"lower_bound", result.lower_bound}};
+}
+
+int Main(int argc, char** argv) {
+  const int64_t before = ResidentBytes();
+  Flags flags(argc, argv);
+  const LayerFile layer = OpenLayer(flags.Required("layer"));
+  Problem problem;
+  problem.weights = layer.weights;
+  problem.gram = layer.gram;
+  problem.pattern = ParsePattern(flags.Required("pattern"));
+  SolveOptions options;
+  options.threads = static_cast<int>(flags.Integer("threads", 1));
+  options.alpha = flags.Number("alpha", options.alpha);
+  options.step_rule = ParseRule(flags.Text("rule", "open-loop"));
+  options.iterations = flags.Integer("iterations", options.iterations);
+  options.rel_gap = flags.Number("rel-gap", 0);
+  options.swaps = flags.Integer("swaps", 0) != 0;
+  options.report_every = flags.Integer("report-every", options.report_every);
+  const double target = flags.Number("target", -std::numeric_limits<double>::max());
+  const Backend* backend = OrDie(FindBackend(flags.Text("device", "cpu")));
+  flags.Finish();
+
+  Trace trace(target);
+  const absl::StatusOr<SolveResult> result = Solve(problem, options, *backend, &trace, nullptr);
+  if (absl::IsUnimplemented(result.status())) {
+    std::cout << Json{{"unimplemented", std::string(result.status().message())}}.dump() << '\n';
+    return 0;
+  }
+  OrDie(result.status());
+  trace.OnEnd(*result);
+  Json json = {{"rows", layer.weights.rows()},
+               {"cols", layer.weights.cols()},
+               {"pattern", ToString(problem.pattern)},
+               {"alpha", options.alpha},
+               {"threads", options.threads},
+               {"seconds", trace.seconds()},
+               {"seconds_to_target", trace.reached()},
+               {"resident_before_bytes", before},
+               {"peak_resident_bytes", PeakResidentBytes()}};
+  json.update(ResultJson(*result));
+  json["reports"] = trace.reports();
+  std::cout << json.dump() << '\n';
+  return 0;
+}
+
+}  // namespace
+}  // namespace sparsefw::bench
+
+int main(int argc, char** argv) { return sparsefw::bench::Main(argc, argv); }

@@ -1,0 +1,23 @@
+// What the engines agree on when they reconstruct weights.
+#ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
+#define SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
+
+#include <cstdint>
+
+#include "core/src/reconstruct/rounded_value.h"
+
+namespace sparsefw {
+
+// Conjugate gradients: a row is done when the steps of the window lowered its loss
+// by less than this part of it, and after so many steps at the latest.
+inline constexpr double kReconstructTolerance = 1e-5;
+inline constexpr int64_t kReconstructWindow = 4;
+inline constexpr int64_t kReconstructIterations = 500;
+
+// A reconstructed row replaces the masked one only if it lowers the row's loss by
+// more than this part of it: less is within the rounding of the products.
+inline constexpr double kRowGuard = 1e-6;
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_

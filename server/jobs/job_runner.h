@@ -1,0 +1,66 @@
+// The interface between the job manager and what runs jobs.
+#ifndef SPARSEFW_SERVER_JOBS_JOB_RUNNER_H_
+#define SPARSEFW_SERVER_JOBS_JOB_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/jobs/devices.h"
+#include "server/jobs/job.h"
+#include "server/jobs/scheduling/shared_gram.h"
+#include "sparsefw/stop_signal.h"
+
+namespace sparsefw::server {
+
+// Where the scheduler placed a job.
+struct Placement {
+  std::string device;                // one of DeviceNeed::devices; "": the CPU
+  std::shared_ptr<SharedGram> gram;  // on that device; null unless DeviceNeed names one
+};
+
+// Implemented over the solver and the tensor store. Thread-safe.
+class JobRunner {
+ public:
+  virtual ~JobRunner() = default;
+
+  // The tensors of a valid spec, held from acceptance to the end of the job so
+  // that they cannot be deleted meanwhile, and what a run will need.
+  struct Inputs {
+    virtual ~Inputs() = default;
+    int64_t rows = 0;
+    int64_t cols = 0;
+    // Host memory that the run needs on top of the tensors, an upper estimate.
+    int64_t working_bytes = 0;
+    DeviceNeed device_need;
+  };
+  // Checks all that can be checked before the run: tensors exist, their values
+  // and shapes fit, options are in range, the device exists.
+  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) = 0;
+
+  // The checks of Prepare that need no values. Inputs that the spec names are
+  // looked up, the others are taken from `inputs`; what is not known is not
+  // checked. Reserves nothing. Returns what the job needs of a device.
+  virtual absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) = 0;
+
+  // Called on a worker thread. `report` may be called from that thread only.
+  // A result with stop_cause kCancelled or kDeadline carries the best mask so
+  // far; a result that lacks something that was asked for says so in
+  // JobResult::incomplete.
+  // Errors: Cancelled    stopped before there was a mask
+  //         DEVICE_LOST  (a reason) the device is unusable until the server
+  //                      restarts; Run may then be called once more with the same
+  //                      inputs and another placement
+  virtual absl::StatusOr<JobResult> Run(
+      const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
+      const std::function<void(const ProgressReport&)>& report) = 0;
+
+  // The job is being deleted or has expired: drop its result tensors.
+  virtual void Discard(const Job& job) = 0;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_JOB_RUNNER_H_

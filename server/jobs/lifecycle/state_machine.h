@@ -1,0 +1,77 @@
+// Every change of a job's state: stored, announced, and counted in one place.
+#ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_STATE_MACHINE_H_
+#define SPARSEFW_SERVER_JOBS_LIFECYCLE_STATE_MACHINE_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job_listener.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/lifecycle/active_job.h"
+#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/scheduling/scheduler.h"
+
+namespace sparsefw::server {
+
+// Thread-safe, without a lock of its own: a transition holds ActiveJob::mutex
+// while it changes and stores the job, then tells the listener, then the watchers.
+// The transitions of one job follow each other, so their events stay in order.
+class StateMachine {
+ public:
+  using JobPtr = std::shared_ptr<ActiveJob>;
+  // All of them outlive it.
+  struct Parts {
+    Clock& clock;
+    JobStore& store;
+    JobListener& listener;
+    JobTable& table;
+    Scheduler& scheduler;
+  };
+  struct Started {
+    std::shared_ptr<const Job> job;
+    std::shared_ptr<JobRunner::Inputs> inputs;
+  };
+  struct Ending {
+    JobState state = JobState::kCancelled;
+    absl::Status error;  // not OK exactly for kFailed
+    std::optional<JobResult> result;
+  };
+
+  explicit StateMachine(const Parts& parts) : parts_(parts) {}
+
+  // Stores a new job, announces and queues it. Errors: the store's; then there is
+  // no such job.
+  absl::Status Accept(const JobPtr& job, std::string_view request_id, std::string_view fingerprint);
+  // kQueued -> kRunning. Nothing when the job has ended, or ends here because its
+  // deadline has passed or the store refuses it.
+  std::optional<Started> Start(const JobPtr& job);
+  void Report(ActiveJob& job, const ProgressReport& report);
+  // Nothing happens when the job is not in state `from` any more.
+  void End(const JobPtr& job, JobState from, Ending ending);
+  void EndExpired(const JobPtr& job);  // queued, its deadline has passed
+  // A queued job ends here, a running one soon.
+  void Cancel(const JobPtr& job);
+
+  // First the events of EventsAfter, then every event from now on.
+  std::shared_ptr<EventQueue> Watch(ActiveJob& job, int64_t after_revision,
+                                    std::function<void()> wake);
+
+ private:
+  // Stores `next` with a new revision and makes it the job. When that fails
+  // nothing has changed, unless `next` has ended.
+  absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
+  static void TellWatchers(ActiveJob& job, const JobEvent& event);
+  void Announce(ActiveJob& job);
+  static Ending DeadlinePassed(const Job& job);
+
+  const Parts parts_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_LIFECYCLE_STATE_MACHINE_H_

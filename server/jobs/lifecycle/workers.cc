@@ -1,0 +1,110 @@
+#include "server/jobs/lifecycle/workers.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+StateMachine::Ending EndingOf(absl::StatusOr<JobResult> outcome) {
+  if (outcome.ok() && !outcome->incomplete.ok()) {
+    absl::Status error = outcome->incomplete;
+    return {JobState::kFailed, std::move(error), *std::move(outcome)};
+  }
+  if (outcome.ok()) {
+    const bool cancelled = outcome->solve.stop_cause == StopCause::kCancelled;
+    return {cancelled ? JobState::kCancelled : JobState::kSucceeded, absl::OkStatus(),
+            *std::move(outcome)};
+  }
+  if (absl::IsCancelled(outcome.status())) return {};
+  return {JobState::kFailed, std::move(outcome).status(), std::nullopt};
+}
+
+}  // namespace
+
+Workers::Workers(int count, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
+                 JobListener& listener)
+    : scheduler_(scheduler), states_(states), runner_(runner), listener_(listener) {
+  threads_.reserve(static_cast<size_t>(count) + 1);
+  threads_.emplace_back([this] { DeadlineLoop(); });
+  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { WorkerLoop(); });
+}
+
+Workers::~Workers() {
+  scheduler_.Stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Workers::WorkerLoop() {
+  while (true) {
+    Lease lease = scheduler_.NextJob();
+    if (lease.job == nullptr) return;
+    RunJob(lease);
+    scheduler_.Release(lease);
+  }
+}
+
+void Workers::DeadlineLoop() {
+  while (true) {
+    const std::vector<Scheduler::JobPtr> expired = scheduler_.NextExpired();
+    if (expired.empty()) return;
+    for (const Scheduler::JobPtr& job : expired) states_.EndExpired(job);
+  }
+}
+
+void Workers::RunJob(Lease& lease) {
+  std::optional<StateMachine::Started> started = states_.Start(lease.job);
+  if (!started) return;
+  const Job& job = *started->job;
+  absl::StatusOr<JobResult> outcome = RunPlaced(lease, job, *started->inputs);
+  if (outcome.ok()) {
+    outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
+  }
+  // Before the end is announced: a client may delete the tensors at once.
+  started->inputs.reset();
+  states_.End(lease.job, JobState::kRunning, EndingOf(std::move(outcome)));
+}
+
+absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
+                                             JobRunner::Inputs& inputs) {
+  for (bool again = false;; again = true) {
+    scheduler_.FreeEvicted(lease);
+    absl::StatusOr<JobResult> outcome = CallRunner(lease, job, inputs);
+    const std::string& device = lease.placement.device;
+    if (device.empty() || ReasonOf(outcome.status()) != "DEVICE_LOST") return outcome;
+    LoseDevice(device, job, outcome.status());
+    if (again) return outcome;
+    SPARSEFW_RETURN_IF_ERROR(scheduler_.MoveToAnotherDevice(lease, outcome.status()));
+  }
+}
+
+absl::StatusOr<JobResult> Workers::CallRunner(Lease& lease, const Job& job,
+                                              JobRunner::Inputs& inputs) {
+  ActiveJob& active = *lease.job;
+  const auto report = [&](const ProgressReport& progress) { states_.Report(active, progress); };
+  try {
+    return runner_.Run(job, inputs, lease.placement, active.stop, report);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrFormat("the run failed: %s", error.what()));
+  } catch (...) {
+    return absl::InternalError("the run failed with an unknown exception");
+  }
+}
+
+void Workers::LoseDevice(const std::string& device, const Job& job, const absl::Status& error) {
+  bool newly_lost = false;
+  const auto stranded = scheduler_.LoseDevice(device, &newly_lost);
+  if (!newly_lost) return;
+  listener_.OnDeviceLost(device, job, error);
+  for (const auto& [queued, why] : stranded) {
+    states_.End(queued, JobState::kQueued, {JobState::kFailed, why, std::nullopt});
+  }
+}
+
+}  // namespace sparsefw::server

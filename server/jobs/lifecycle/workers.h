@@ -1,0 +1,48 @@
+// The threads of the job manager.
+#ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_WORKERS_H_
+#define SPARSEFW_SERVER_JOBS_LIFECYCLE_WORKERS_H_
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/job_listener.h"
+#include "server/jobs/job_runner.h"
+#include "server/jobs/lifecycle/state_machine.h"
+#include "server/jobs/scheduling/scheduler.h"
+
+namespace sparsefw::server {
+
+// Workers run jobs one at a time each; one more thread ends queued jobs whose
+// deadline passes even while every worker is busy.
+class Workers {
+ public:
+  // All of them outlive it. `count` >= 1.
+  Workers(int count, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
+          JobListener& listener);
+  ~Workers();  // stops the scheduler and joins the threads
+
+ private:
+  using Lease = Scheduler::Lease;
+
+  void WorkerLoop();
+  void DeadlineLoop();
+  void RunJob(Lease& lease);
+  // Runs it once more on another device when its own is lost.
+  absl::StatusOr<JobResult> RunPlaced(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
+  absl::StatusOr<JobResult> CallRunner(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
+  // Ends queued jobs that no device can run any more.
+  void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);
+
+  Scheduler& scheduler_;
+  StateMachine& states_;
+  JobRunner& runner_;
+  JobListener& listener_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_LIFECYCLE_WORKERS_H_

@@ -1,0 +1,224 @@
+#include "server/jobs/scheduling/scheduler.h"
+
+#include <optional>
+
+#include "server/jobs/scheduling/placement_pass.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+Scheduler::Scheduler(SchedulerOptions options, Clock& clock)
+    : options_(std::move(options)), clock_(clock), pool_(options_.devices) {}
+
+absl::Status Scheduler::CheckPossible(const DeviceNeed& need) const {
+  MutexLock lock(mutex_);
+  return pool_.CheckPossible(need);
+}
+
+absl::Status Scheduler::Enqueue(const JobPtr& job) {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(pool_.CheckPossible(job->need.device));
+  queue_.Push(job);
+  pool_.Ref(job->need.device);
+  work_.NotifyOne();
+  if (queue_.next_deadline() == job->deadline) deadline_.NotifyOne();
+  return absl::OkStatus();
+}
+
+void Scheduler::Remove(const ActiveJob& job) {
+  EvictedGrams evicted;
+  {
+    MutexLock lock(mutex_);
+    if (!queue_.Remove(job.name)) return;
+    pool_.Unref(job.need.device, &evicted);
+    work_.NotifyAll();  // it may have been the first, for which later jobs waited
+  }
+  Free(std::move(evicted));
+}
+
+void Scheduler::OnStopRequested() {
+  MutexLock lock(mutex_);
+  work_.NotifyAll();
+}
+
+Scheduler::Lease Scheduler::NextJob() {
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    if (Lease lease = TakeFromQueue(); lease.job != nullptr) {
+      // One notification may stand for several jobs: the next may fit too.
+      if (!queue_.empty()) work_.NotifyOne();
+      return lease;
+    }
+    work_.Wait(mutex_);
+  }
+  return {};
+}
+
+Scheduler::Lease Scheduler::TakeFromQueue() {
+  if (!starting_ || queue_.empty()) return {};
+  PlacementPass pass(pool_, {.free_bytes = options_.working_memory_bytes - working_bytes_,
+                             .idle = working_bytes_ == 0,
+                             .free_worker = on_cpu_ < options_.workers});
+  for (const ActiveJob* moving : moving_) pass.Claim(moving->need.device);
+  std::string device;
+  JobPtr taken = queue_.TakeFirst([&](const ActiveJob& job) {
+    if (pass.Full()) return JobQueue::Look::kStop;
+    std::optional<std::string> place = pass.Place(job.need);
+    if (!place) return JobQueue::Look::kPass;
+    device = *std::move(place);
+    return JobQueue::Look::kTake;
+  });
+  if (taken == nullptr) return {};
+  Lease lease = {.job = std::move(taken)};
+  working_bytes_ += lease.job->need.working_bytes;
+  if (device.empty()) {
+    ++on_cpu_;
+  } else {
+    ReserveDevice(lease, device);
+  }
+  return lease;
+}
+
+void Scheduler::ReserveDevice(Lease& lease, const std::string& device) {
+  lease.placement = {device, pool_.Reserve(device, lease.job->need.device, &lease.evicted)};
+}
+
+void Scheduler::Release(Lease& lease) {
+  lease.placement.gram.reset();
+  EvictedGrams evicted = std::move(lease.evicted);
+  {
+    MutexLock lock(mutex_);
+    const JobNeed& need = lease.job->need;
+    working_bytes_ -= need.working_bytes;
+    if (lease.placement.device.empty()) {
+      --on_cpu_;
+    } else {
+      pool_.Release(lease.placement.device, need.device, &evicted);
+    }
+    pool_.Unref(need.device, &evicted);
+    work_.NotifyAll();
+  }
+  Free(std::move(evicted));
+}
+
+void Scheduler::FreeEvicted(Lease& lease) { Free(std::exchange(lease.evicted, {})); }
+
+void Scheduler::Free(EvictedGrams evicted) {
+  if (evicted.empty()) return;
+  for (EvictedGram& one : evicted) one.gram.reset();
+  MutexLock lock(mutex_);
+  for (const EvictedGram& one : evicted) pool_.ReleaseBytes(one);
+  work_.NotifyAll();
+}
+
+std::vector<Scheduler::JobPtr> Scheduler::NextExpired() {
+  std::vector<JobPtr> expired;
+  EvictedGrams evicted;
+  {
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      expired = queue_.TakeExpired(clock_.Now());
+      if (!expired.empty()) break;
+      clock_.WaitUntil(deadline_, mutex_, queue_.next_deadline());
+    }
+    for (const JobPtr& job : expired) pool_.Unref(job->need.device, &evicted);
+    work_.NotifyAll();  // later jobs may have waited for one of them
+  }
+  Free(std::move(evicted));
+  return expired;
+}
+
+std::vector<std::pair<Scheduler::JobPtr, absl::Status>> Scheduler::LoseDevice(
+    const std::string& device, bool* newly_lost) {
+  std::vector<std::pair<JobPtr, absl::Status>> stranded;
+  EvictedGrams evicted;
+  {
+    MutexLock lock(mutex_);
+    *newly_lost = pool_.MarkLost(device, &evicted);
+    if (!*newly_lost) return {};
+    for (const JobPtr& queued : queue_.All()) {
+      absl::Status possible = pool_.CheckPossible(queued->need.device);
+      if (!possible.ok()) stranded.emplace_back(queued, std::move(possible));
+    }
+    work_.NotifyAll();  // jobs that wait to move may have nowhere to go now
+  }
+  Free(std::move(evicted));
+  return stranded;
+}
+
+absl::Status Scheduler::MoveToAnotherDevice(Lease& lease, const absl::Status& lost) {
+  const ActiveJob& job = *lease.job;
+  const DeviceNeed& need = job.need.device;
+  lease.placement.gram.reset();
+  MutexLock lock(mutex_);
+  moving_.push_back(&job);
+  absl::Status status = lost;
+  while (pool_.CheckPossible(need).ok()) {
+    if (job.stop.requested()) {
+      status = absl::CancelledError("the job was cancelled while it waited for another device");
+      break;
+    }
+    if (const std::optional<std::string> device = pool_.Choose(need)) {
+      pool_.Release(lease.placement.device, need, &lease.evicted);
+      ReserveDevice(lease, *device);
+      status = absl::OkStatus();
+      break;
+    }
+    if (job.deadline <= clock_.Now()) {
+      status = WithReason(
+          absl::DeadlineExceededError("the deadline passed while the job waited for another "
+                                      "device: its own was lost"),
+          "DEADLINE_EXCEEDED");
+      break;
+    }
+    clock_.WaitUntil(work_, mutex_, job.deadline);
+  }
+  std::erase(moving_, &job);
+  work_.NotifyAll();
+  return status;
+}
+
+void Scheduler::StopStarting() {
+  MutexLock lock(mutex_);
+  starting_ = false;
+}
+
+void Scheduler::Stop() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  work_.NotifyAll();
+  deadline_.NotifyAll();
+}
+
+std::vector<Scheduler::JobPtr> Scheduler::Queued() const {
+  MutexLock lock(mutex_);
+  return queue_.All();
+}
+
+int64_t Scheduler::queued() const {
+  MutexLock lock(mutex_);
+  return static_cast<int64_t>(queue_.size());
+}
+
+int Scheduler::Position(std::string_view name) const {
+  MutexLock lock(mutex_);
+  return queue_.Position(name);
+}
+
+std::map<std::string, int, std::less<>> Scheduler::Positions() const {
+  MutexLock lock(mutex_);
+  return queue_.Positions();
+}
+
+int64_t Scheduler::working_bytes() const {
+  MutexLock lock(mutex_);
+  return working_bytes_;
+}
+
+std::vector<DeviceUsage> Scheduler::devices() const {
+  MutexLock lock(mutex_);
+  return pool_.usage();
+}
+
+}  // namespace sparsefw::server

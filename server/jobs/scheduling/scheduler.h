@@ -1,0 +1,107 @@
+// Decides when and where queued jobs run, and accounts for what they reserve.
+#ifndef SPARSEFW_SERVER_JOBS_SCHEDULING_SCHEDULER_H_
+#define SPARSEFW_SERVER_JOBS_SCHEDULING_SCHEDULER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/devices.h"
+#include "server/jobs/job_runner.h"
+#include "server/jobs/lifecycle/active_job.h"
+#include "server/jobs/scheduling/device_pool.h"
+#include "server/jobs/scheduling/job_queue.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+struct SchedulerOptions {
+  int workers = 1;  // jobs on the CPU at once
+  int64_t working_memory_bytes = 0;
+  std::vector<PoolDevice> devices;
+};
+
+// Owns the queue, the device pool and all reservations; knows nothing of states
+// or stores. Thread-safe. Its lock comes after ActiveJob::mutex; no other lock is
+// taken under it, and no Gram is freed under it: that waits for its device.
+class Scheduler {
+ public:
+  using JobPtr = std::shared_ptr<ActiveJob>;
+
+  // A job taken from the queue and what is reserved for it, until Release.
+  struct Lease {
+    JobPtr job;  // null: the scheduler has stopped
+    Placement placement = {};
+    EvictedGrams evicted = {};  // to be freed before the job allocates
+  };
+
+  Scheduler(SchedulerOptions options, Clock& clock);
+
+  // Whether a device could run the job, were it idle. Errors: DevicePool's.
+  absl::Status CheckPossible(const DeviceNeed& need) const;
+  // Errors: CheckPossible's; then the job is not queued.
+  absl::Status Enqueue(const JobPtr& job);
+  // Nothing happens when it is not queued.
+  void Remove(const ActiveJob& job);
+  // To be called when a job's stop signal was set: it may wait for another device.
+  void OnStopRequested();
+
+  // Waits for a job that can start now.
+  Lease NextJob();
+  void Release(Lease& lease);
+  // Frees evicted Grams and returns their bytes. To be called before the job runs.
+  void FreeEvicted(Lease& lease);
+  // Removes jobs from the queue whose deadline passes; waits for one. Empty: the
+  // scheduler has stopped.
+  std::vector<JobPtr> NextExpired();
+
+  // The queued jobs that no device can run any more, with the error that says so;
+  // they stay queued. `newly_lost` is false when the device was lost already.
+  std::vector<std::pair<JobPtr, absl::Status>> LoseDevice(const std::string& device,
+                                                          bool* newly_lost);
+  // Waits until another device has room and reserves it; the job goes before the
+  // whole queue. Errors: `lost` when no device can run the job any more; Cancelled
+  // and DeadlineExceeded (DEADLINE_EXCEEDED) while it waited.
+  absl::Status MoveToAnotherDevice(Lease& lease, const absl::Status& lost);
+
+  void StopStarting();  // no job is taken from the queue any more
+  void Stop();          // ends NextJob and NextExpired
+
+  std::vector<JobPtr> Queued() const;
+  int64_t queued() const;
+  int Position(std::string_view name) const;  // jobs ahead; 0 where it is not queued
+  std::map<std::string, int, std::less<>> Positions() const;
+  int64_t working_bytes() const;  // reserved
+  std::vector<DeviceUsage> devices() const;
+
+ private:
+  Lease TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReserveDevice(Lease& lease, const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Free(EvictedGrams evicted) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const SchedulerOptions options_;
+  Clock& clock_;
+
+  mutable Mutex mutex_;
+  CondVar work_;      // NextJob, MoveToAnotherDevice: queue, reservations, moving_, stopping_
+  CondVar deadline_;  // NextExpired: the first deadline, stopping_
+  bool starting_ ABSL_GUARDED_BY(mutex_) = true;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  JobQueue queue_ ABSL_GUARDED_BY(mutex_);
+  int64_t working_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t on_cpu_ ABSL_GUARDED_BY(mutex_) = 0;  // leases without a device
+  DevicePool pool_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose device was lost and that wait for another.
+  std::vector<const ActiveJob*> moving_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_SCHEDULING_SCHEDULER_H_

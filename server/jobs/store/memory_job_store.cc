@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "server/jobs/job_store.h"
+#include "sparsefw/mutex.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+// Jobs are numbered in order of insertion and numbers are never reused, so a page
+// token, the last number listed, stays valid while jobs are added and deleted.
+class MemoryJobStore final : public JobStore {
+ public:
+  absl::Status Insert(const Job& job, std::string_view request_id,
+                      std::string_view fingerprint) override {
+    MutexLock lock(mutex_);
+    if (numbers_.contains(job.name)) {
+      return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
+    }
+    const std::string request(request_id);
+    if (requests_.contains(request)) {
+      return absl::AlreadyExistsError(
+          absl::StrFormat("request_id \"%s\" belongs to %s", request, requests_[request].job));
+    }
+    const int64_t number = ++last_number_;
+    entries_.emplace(number, Entry{job, request});
+    numbers_.emplace(job.name, number);
+    if (!request.empty()) {
+      requests_.emplace(request, RequestRecord{job.name, std::string(fingerprint)});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Update(const Job& job) override {
+    MutexLock lock(mutex_);
+    const auto number = numbers_.find(job.name);
+    if (number == numbers_.end()) return NotFound(job.name);
+    entries_.at(number->second).job = job;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Job> Get(std::string_view name) const override {
+    MutexLock lock(mutex_);
+    const auto number = numbers_.find(name);
+    if (number == numbers_.end()) return NotFound(name);
+    return entries_.at(number->second).job;
+  }
+
+  std::optional<RequestRecord> FindRequest(std::string_view request_id) const override {
+    MutexLock lock(mutex_);
+    const auto record = requests_.find(request_id);
+    if (record == requests_.end()) return std::nullopt;
+    return record->second;
+  }
+
+  absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
+                            std::string_view page_token) const override {
+    if (page_size < 1) {
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrFormat("page_size must be at least 1; got %d", page_size)),
+                        "PAGE_SIZE_INVALID");
+    }
+    MutexLock lock(mutex_);
+    auto entry = entries_.begin();
+    if (!page_token.empty()) {
+      const std::optional<int64_t> last = ParseToken(page_token);
+      if (!last) {
+        return WithReason(
+            absl::InvalidArgumentError("page_token must be one that this server returned"),
+            "PAGE_TOKEN_INVALID");
+      }
+      entry = entries_.upper_bound(*last);
+    }
+    Page page;
+    int64_t last_listed = 0;
+    for (; entry != entries_.end(); ++entry) {
+      if (!Matches(entry->second.job, filter)) continue;
+      if (page.jobs.size() == static_cast<size_t>(page_size)) {
+        page.next_page_token = absl::StrFormat("%s%x", token_prefix_, last_listed);
+        break;
+      }
+      page.jobs.push_back(entry->second.job);
+      last_listed = entry->first;
+    }
+    return page;
+  }
+
+  absl::Status Delete(std::string_view name) override {
+    MutexLock lock(mutex_);
+    const auto number = numbers_.find(name);
+    if (number == numbers_.end()) return NotFound(name);
+    const auto entry = entries_.find(number->second);
+    requests_.erase(entry->second.request_id);
+    entries_.erase(entry);
+    numbers_.erase(number);
+    return absl::OkStatus();
+  }
+
+  std::map<JobState, int64_t> CountByState() const override {
+    MutexLock lock(mutex_);
+    std::map<JobState, int64_t> counts;
+    for (const auto& [number, entry] : entries_) ++counts[entry.job.state];
+    return counts;
+  }
+
+ private:
+  struct Entry {
+    Job job;
+    std::string request_id;
+  };
+
+  static absl::Status NotFound(std::string_view name) {
+    return WithReason(absl::NotFoundError(absl::StrFormat("there is no job \"%s\"", name)),
+                      "JOB_NOT_FOUND");
+  }
+
+  static bool Matches(const Job& job, const JobFilter& filter) {
+    if (!filter.states.empty() &&
+        std::find(filter.states.begin(), filter.states.end(), job.state) == filter.states.end()) {
+      return false;
+    }
+    return std::all_of(filter.labels.begin(), filter.labels.end(), [&job](const auto& label) {
+      const auto own = job.spec.labels.find(label.first);
+      return own != job.spec.labels.end() && own->second == label.second;
+    });
+  }
+
+  std::optional<int64_t> ParseToken(std::string_view token) const {
+    if (!token.starts_with(token_prefix_)) return std::nullopt;
+    token.remove_prefix(token_prefix_.size());
+    int64_t number = 0;
+    const auto [end, error] =
+        std::from_chars(token.data(), token.data() + token.size(), number, 16);
+    if (error != std::errc() || end != token.data() + token.size()) return std::nullopt;
+    return number;
+  }
+
+  // Makes tokens of an earlier process an error: they would skip or repeat jobs.
+  const std::string token_prefix_ = absl::StrFormat("%08x-", std::random_device()());
+
+  mutable Mutex mutex_;
+  int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, Entry, std::greater<>> entries_ ABSL_GUARDED_BY(mutex_);  // newest first
+  std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, RequestRecord, std::less<>> requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<JobStore> NewMemoryJobStore() { return std::make_unique<MemoryJobStore>(); }
+
+}  // namespace sparsefw::server

@@ -1,0 +1,193 @@
+#include "server/jobs/submission/submission.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "server/jobs/lifecycle/job_history.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr int kMaxPriority = 100;
+// A place in the queue may be free soon; the successor of a server that drains
+// takes longer to start.
+constexpr const char* kQueueFullRetryMs = "1000";
+constexpr const char* kDrainingRetryMs = "5000";
+
+absl::Status OutOfRange(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
+}
+
+absl::Status CheckRanges(const JobSpec& spec) {
+  if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
+    return OutOfRange(absl::StrFormat("priority must be in [-%d, %d]; got priority=%d",
+                                      kMaxPriority, kMaxPriority, spec.priority));
+  }
+  if (spec.deadline <= absl::ZeroDuration()) {
+    return OutOfRange(absl::StrFormat("deadline must be above 0; got deadline=%s",
+                                      absl::FormatDuration(spec.deadline)));
+  }
+  if (spec.result_ttl <= absl::ZeroDuration()) {
+    return OutOfRange(absl::StrFormat("result_ttl must be above 0; got result_ttl=%s",
+                                      absl::FormatDuration(spec.result_ttl)));
+  }
+  return absl::OkStatus();
+}
+
+// Exceptions of the runner become errors.
+template <typename Work>
+absl::Status Guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrFormat("validating the job failed: %s", error.what()));
+  } catch (...) {
+    return absl::InternalError("validating the job failed with an unknown exception");
+  }
+}
+
+absl::Status Draining() {
+  return WithReason(
+      absl::UnavailableError("the server is shutting down and accepts no more jobs; try again"),
+      "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
+}
+
+Job NewJob(const JobSpec& spec, std::string_view owner, const JobRunner::Inputs& inputs,
+           absl::Time now) {
+  Job job;
+  job.spec = spec;
+  job.owner = std::string(owner);
+  job.rows = inputs.rows;
+  job.cols = inputs.cols;
+  job.create_time = now;
+  return job;
+}
+
+std::mt19937_64 SeededFromTheSystem() {
+  std::random_device device;
+  std::seed_seq seed{device(), device(), device(), device()};
+  return std::mt19937_64(seed);
+}
+
+}  // namespace
+
+Submission::Submission(int max_queued_jobs, const Parts& parts)
+    : max_queued_jobs_(max_queued_jobs), parts_(parts), random_(SeededFromTheSystem()) {}
+
+absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, std::string_view owner) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto inputs, Prepare(spec));
+  return NewJob(spec, owner, *inputs, parts_.clock.Now());
+}
+
+absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view request_id,
+                                       std::string_view fingerprint, std::string_view owner) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+  const std::string request(request_id);
+  ClaimRequest(request);
+  const absl::Cleanup release_request = [&] { ReleaseRequest(request); };
+  // Before anything can refuse it: a repeated request is answered even when
+  // the queue is full or the server drains.
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Job> earlier, FindEarlier(request, fingerprint));
+  if (earlier) return *earlier;
+
+  SPARSEFW_RETURN_IF_ERROR(ReserveSlot());
+  const absl::Cleanup release_slot = [&] { parts_.table.EndSubmission(); };
+  SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec));
+  Job job = NewJob(spec, owner, *inputs, parts_.clock.Now());
+  job.deadline = job.create_time + spec.deadline;
+  job.revision = 1;
+  job.state_revision = 1;
+  RecordState(job);
+  SPARSEFW_ASSIGN_OR_RETURN(job.name, NewName());
+  const auto active =
+      std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs));
+  SPARSEFW_RETURN_IF_ERROR(parts_.states.Accept(active, request, fingerprint));
+  Job accepted = *active->Current();
+  if (accepted.state == JobState::kQueued) {
+    accepted.queue_position = parts_.scheduler.Position(accepted.name);
+  }
+  return accepted;
+}
+
+absl::Status Submission::Check(const JobSpec& spec, const InputSpecs& inputs) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+  return Guarded([&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(const DeviceNeed need, parts_.runner.Check(spec, inputs));
+    return parts_.scheduler.CheckPossible(need);
+  });
+}
+
+void Submission::StopAccepting() {
+  MutexLock lock(mutex_);
+  accepting_ = false;
+}
+
+// One submission at a time for one request id: the second waits, then finds
+// the job of the first, or takes its place when the first was refused.
+void Submission::ClaimRequest(const std::string& request_id) {
+  if (request_id.empty()) return;
+  MutexLock lock(mutex_);
+  while (!claimed_requests_.insert(request_id).second) claims_.Wait(mutex_);
+}
+
+void Submission::ReleaseRequest(const std::string& request_id) {
+  if (request_id.empty()) return;
+  MutexLock lock(mutex_);
+  claimed_requests_.erase(request_id);
+  claims_.NotifyAll();
+}
+
+absl::StatusOr<std::optional<Job>> Submission::FindEarlier(std::string_view request_id,
+                                                           std::string_view fingerprint) {
+  if (request_id.empty()) return std::nullopt;
+  const std::optional<JobStore::RequestRecord> record = parts_.store.FindRequest(request_id);
+  if (!record) return std::nullopt;
+  if (record->fingerprint != fingerprint) {
+    return WithReason(absl::InvalidArgumentError(absl::StrFormat(
+                          "request_id \"%s\" was used for %s with another request body", request_id,
+                          record->job)),
+                      "REQUEST_ID_REUSED");
+  }
+  absl::StatusOr<Job> job = parts_.find(record->job);
+  // Deleted since we looked, and its request id with it.
+  if (absl::IsNotFound(job.status())) return std::nullopt;
+  if (!job.ok()) return job.status();
+  return *std::move(job);
+}
+
+// A job leaves its slot after it is in the queue: none is missed by the sum.
+absl::Status Submission::ReserveSlot() {
+  MutexLock lock(mutex_);
+  if (!accepting_) return Draining();
+  if (parts_.table.submissions() + parts_.scheduler.queued() >= max_queued_jobs_) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "the queue is full: at most %d jobs may wait; try again later", max_queued_jobs_)),
+        "QUEUE_FULL", {{"retry_delay_ms", kQueueFullRetryMs}});
+  }
+  parts_.table.BeginSubmission();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec) {
+  std::shared_ptr<JobRunner::Inputs> inputs;
+  SPARSEFW_RETURN_IF_ERROR(Guarded([&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs, parts_.runner.Prepare(spec));
+    if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
+    return parts_.scheduler.CheckPossible(inputs->device_need);
+  }));
+  return inputs;
+}
+
+absl::StatusOr<std::string> Submission::NewName() {
+  MutexLock lock(mutex_);
+  if (!accepting_) return Draining();
+  return absl::StrFormat("jobs/%016x", random_());
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,72 @@
+// From a spec to a queued job.
+#ifndef SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
+#define SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job.h"
+#include "server/jobs/job_runner.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/lifecycle/state_machine.h"
+#include "server/jobs/scheduling/scheduler.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Owns the limit on queued jobs and the request ids in progress. Thread-safe. Its
+// lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
+class Submission {
+ public:
+  using FindJob = std::function<absl::StatusOr<Job>(std::string_view name)>;
+  // All of them outlive it.
+  struct Parts {
+    Clock& clock;
+    JobStore& store;
+    JobRunner& runner;
+    JobTable& table;
+    Scheduler& scheduler;
+    StateMachine& states;
+    FindJob find;  // JobManager::Get
+  };
+
+  Submission(int max_queued_jobs, const Parts& parts);
+
+  // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
+  absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
+                             std::string_view fingerprint, std::string_view owner);
+  absl::StatusOr<Job> Validate(const JobSpec& spec, std::string_view owner);
+  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs);
+  void StopAccepting();
+
+ private:
+  absl::StatusOr<std::optional<Job>> FindEarlier(std::string_view request_id,
+                                                 std::string_view fingerprint);
+  void ClaimRequest(const std::string& request_id);
+  void ReleaseRequest(const std::string& request_id);
+  absl::Status ReserveSlot();
+  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec);
+  absl::StatusOr<std::string> NewName();
+
+  const int max_queued_jobs_;
+  const Parts parts_;
+
+  Mutex mutex_;
+  CondVar claims_;  // claimed_requests_
+  bool accepting_ ABSL_GUARDED_BY(mutex_) = true;
+  std::set<std::string> claimed_requests_ ABSL_GUARDED_BY(mutex_);
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_

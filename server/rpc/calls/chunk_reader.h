@@ -1,0 +1,44 @@
+// Cuts a stored tensor into chunks for the wire.
+#ifndef SPARSEFW_SERVER_RPC_CALLS_CHUNK_READER_H_
+#define SPARSEFW_SERVER_RPC_CALLS_CHUNK_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/v1/tensor.pb.h"
+
+namespace sparsefw::server {
+
+// Holds the tensor open. Not thread-safe.
+class ChunkReader {
+ public:
+  // The bytes [offset, offset + limit); limit 0: to the end.
+  // Errors: OutOfRange       offset beyond the end (OFFSET_OUT_OF_RANGE)
+  //         InvalidArgument  negative offset or limit (OFFSET_INVALID)
+  //         NotFound         TENSOR_NOT_FOUND
+  static absl::StatusOr<ChunkReader> Open(TensorStore& store, std::string_view name, int64_t offset,
+                                          int64_t limit);
+
+  bool at_end() const { return offset_ == end_; }
+  // The last byte of the tensor has been handed out.
+  bool complete() const { return offset_ == handle_->info().byte_size; }
+  const std::string& name() const { return handle_->info().name; }
+  // Fills the next chunk: at most 1 MiB, with its CRC32C.
+  void Next(v1::Chunk* chunk);
+
+ private:
+  ChunkReader(std::shared_ptr<const TensorHandle> handle, int64_t offset, int64_t end)
+      : handle_(std::move(handle)), offset_(offset), end_(end) {}
+
+  std::shared_ptr<const TensorHandle> handle_;
+  int64_t offset_;
+  int64_t end_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RPC_CALLS_CHUNK_READER_H_

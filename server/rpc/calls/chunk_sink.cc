@@ -1,0 +1,175 @@
+#include "server/rpc/calls/chunk_sink.h"
+
+#include <span>
+
+#include "server/rpc/convert/convert.h"
+#include "sparsefw/crc32c.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+std::span<const std::byte> BytesOf(const std::string& data) {
+  return std::as_bytes(std::span(data));
+}
+
+// For chunks that the store does not see.
+absl::Status CheckCrc(const std::string& data, uint32_t expected) {
+  const uint32_t actual = Crc32c(BytesOf(data));
+  if (actual == expected) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+                "crc32c of the chunk must be 0x%08x as sent with it; got 0x%08x", expected, actual);
+}
+
+}  // namespace
+
+// Without a request_id it is always a new upload.
+absl::Status UploadSink::Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created) {
+  SPARSEFW_RETURN_IF_ERROR(created.status());
+  name_ = std::get<UploadInfo>(*created).name;
+  own_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status UploadSink::Create(const v1::TensorSpec& spec, std::string_view owner) {
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec converted, FromProto(spec));
+  return Created(context_.tensors->CreateUpload(converted, "", owner));
+}
+
+absl::Status UploadSink::Create(const v1::GramSpec& spec, std::string_view owner) {
+  SPARSEFW_ASSIGN_OR_RETURN(const GramSpec converted, FromProto(spec));
+  return Created(context_.tensors->CreateGramUpload(converted, "", owner));
+}
+
+absl::Status UploadSink::Write(const v1::Chunk& chunk) {
+  SPARSEFW_ASSIGN_OR_RETURN(
+      committed_,
+      context_.tensors->Write(name_, chunk.offset(), BytesOf(chunk.data()), chunk.crc32c()));
+  return absl::OkStatus();
+}
+
+absl::Status UploadSink::Accumulate(int64_t token_offset, const std::string& data,
+                                    uint32_t crc32c) {
+  SPARSEFW_ASSIGN_OR_RETURN(
+      committed_, context_.tensors->Accumulate(name_, token_offset, BytesOf(data), crc32c));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorInfo> UploadSink::Finish(std::optional<uint32_t> total_crc32c) {
+  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo tensor, context_.tensors->Finish(name_, total_crc32c));
+  finished_ = true;
+  return tensor;
+}
+
+void UploadSink::Abandon() {
+  if (!own_ || finished_) return;
+  finished_ = true;
+  // It may have expired already; there is nobody left to tell.
+  context_.tensors->DeleteUpload(name_).IgnoreError();
+}
+
+absl::Status WriteTensorStream::Put(const Request& request, UploadSink& upload) {
+  return upload.Write(request.chunk());
+}
+
+std::optional<uint32_t> WriteTensorStream::TotalCrcOf(const Request& request) {
+  if (!request.has_total_crc32c()) return std::nullopt;
+  return request.total_crc32c();
+}
+
+v1::WriteTensorResponse WriteTensorStream::Unfinished(int64_t committed) {
+  Response response;
+  response.set_committed_size(committed);
+  return response;
+}
+
+v1::WriteTensorResponse WriteTensorStream::Finished(const TensorInfo& tensor) {
+  Response response = Unfinished(tensor.byte_size);
+  *response.mutable_tensor() = ToProto(tensor);
+  return response;
+}
+
+absl::Status AccumulateGramStream::Put(const Request& request, UploadSink& upload) {
+  return upload.Accumulate(request.token_offset(), request.data(), request.crc32c());
+}
+
+v1::AccumulateGramResponse AccumulateGramStream::Unfinished(int64_t committed) {
+  Response response;
+  response.set_committed_tokens(committed);
+  return response;
+}
+
+v1::AccumulateGramResponse AccumulateGramStream::Finished(const TensorInfo& tensor) {
+  Response response = Unfinished(tensor.spec.token_count);
+  *response.mutable_gram() = ToProto(tensor);
+  return response;
+}
+
+template <typename Stream>
+absl::Status StreamSink<Stream>::Resolve(const Request& request) {
+  if (upload_.open()) {
+    if (!request.has_spec() && (!request.has_upload() || request.upload() == upload_.name())) {
+      return absl::OkStatus();
+    }
+    return Invalid("TARGET_INVALID", "only the first message of a stream may name its target");
+  }
+  if (request.has_spec()) return upload_.Create(request.spec(), "");
+  if (request.upload().empty()) {
+    return Invalid(
+        "TARGET_INVALID",
+        "the first message of a stream must name an upload or carry a spec; got neither");
+  }
+  upload_.Use(request.upload());
+  return absl::OkStatus();
+}
+
+template <typename Stream>
+absl::StatusOr<std::optional<typename Stream::Response>> StreamSink<Stream>::Take(
+    const Request& request) {
+  const bool first = !upload_.open();
+  SPARSEFW_RETURN_IF_ERROR(Resolve(request));
+  if (Stream::HasChunk(request)) {
+    const absl::Status put = Stream::Put(request, upload_);
+    // Perhaps the answer to the stream that finished it was lost.
+    if (first && absl::IsNotFound(put)) {
+      SPARSEFW_RETURN_IF_ERROR(CheckCrc(Stream::DataOf(request), Stream::CrcOf(request)));
+      if (absl::StatusOr<Response> response = Finish(request); response.ok()) {
+        return *std::move(response);
+      }
+    }
+    SPARSEFW_RETURN_IF_ERROR(put);
+  }
+  if (!request.finish()) return std::nullopt;
+  return Finish(request);
+}
+
+template <typename Stream>
+absl::StatusOr<typename Stream::Response> StreamSink<Stream>::Finish(const Request& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo tensor, upload_.Finish(Stream::TotalCrcOf(request)));
+  return Stream::Finished(tensor);
+}
+
+template <typename Stream>
+absl::StatusOr<typename Stream::Response> StreamSink<Stream>::EndOfStream() {
+  if (!upload_.open()) {
+    return Invalid("TARGET_INVALID", "the stream ended before its first message");
+  }
+  const int64_t committed = upload_.committed();
+  if (upload_.own()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
+                  "a stream that carries the spec must set finish on its "
+                  "last message; it ended after %d %s",
+                  committed, Stream::kUnits);
+  }
+  if (committed > 0) return Stream::Unfinished(committed);
+  // No chunk came: the client only asks, perhaps about an upload that is a tensor by now.
+  if (const auto upload = context_.tensors->GetUpload(upload_.name()); upload.ok()) {
+    return Stream::Unfinished(Stream::CommittedOf(*upload));
+  }
+  return Finish(Request());
+}
+
+template class StreamSink<WriteTensorStream>;
+template class StreamSink<AccumulateGramStream>;
+
+}  // namespace sparsefw::server

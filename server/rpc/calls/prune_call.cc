@@ -1,0 +1,141 @@
+#include "server/rpc/calls/prune_call.h"
+
+#include <utility>
+
+#include "server/rpc/convert/convert.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+
+PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
+
+std::shared_ptr<PruneCall> PruneCall::Self() {
+  return std::static_pointer_cast<PruneCall>(shared_from_this());
+}
+
+int64_t PruneCall::DataBytes(const v1::PruneRequest& request) const {
+  return static_cast<int64_t>(PruneIntake::ChunkOf(request).data().size());
+}
+
+absl::Status PruneCall::Take(const v1::PruneRequest& request) {
+  if (stage_ != Stage::kIntake) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
+  return complete ? Submit() : absl::OkStatus();
+}
+
+absl::Status PruneCall::TakeEnd() {
+  if (stage_ != Stage::kIntake) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(intake_.EndOfStream());
+  return Submit();
+}
+
+absl::Status PruneCall::Submit() {
+  SPARSEFW_ASSIGN_OR_RETURN(const Job job, intake_.Submit());
+  job_ = job.name;
+  context().prune_streams->Attach(job_);
+  StopReading();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      events_, context().jobs->Watch(job_, 0, [weak = std::weak_ptr<PruneCall>(Self())] {
+        if (const auto self = weak.lock()) self->PostPump();
+      }));
+
+  auto& accepted = *response_.mutable_accepted();
+  accepted.set_job(job.name);
+  accepted.set_weight(job.spec.weight);
+  accepted.set_gram(job.spec.gram);
+  stage_ = Stage::kEvents;
+  MutexLock lock(mutex_);
+  if (closed()) return absl::OkStatus();
+  writing_ = true;
+  StartWrite(&response_);
+  return absl::OkStatus();
+}
+
+void PruneCall::PostPump() {
+  Post([this] { Pump(); });
+}
+
+void PruneCall::OnWriteDone(bool ok) {
+  if (!ok) return Cancelled();
+  Post([this] {
+    writing_ = false;
+    Pump();
+  });
+}
+
+void PruneCall::Pump() {
+  if (writing_ || stage_ == Stage::kIntake || IsClosed()) return;
+  if (stage_ == Stage::kDone) return Close(absl::OkStatus());
+  response_.Clear();
+  const absl::StatusOr<bool> ready = NextResponse();
+  if (!ready.ok()) return Close(ready.status());
+  if (!*ready) return;
+  MutexLock lock(mutex_);
+  if (closed()) return;
+  writing_ = true;
+  StartWrite(&response_);
+}
+
+absl::StatusOr<bool> PruneCall::NextResponse() {
+  if (stage_ == Stage::kEvents) {
+    if (const std::optional<JobEvent> event = events_->Next()) {
+      *response_.mutable_event() = ToProto(*event);
+      return true;
+    }
+    if (!events_->ended()) return false;
+    stage_ = Stage::kMask;
+  }
+  const Job job = *events_->latest();
+  const JobResult result = job.result.value_or(JobResult());
+  if (stage_ == Stage::kMask) {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool ready, NextChunk(result.mask, Stage::kPrunedWeight, true));
+    if (ready) return true;
+  }
+  if (stage_ == Stage::kPrunedWeight) {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool ready,
+                              NextChunk(result.pruned_weight, Stage::kFinal, false));
+    if (ready) return true;
+  }
+  *response_.mutable_final() = ToProto(job);
+  stage_ = Stage::kDone;
+  return true;
+}
+
+// False when the tensor has been sent, or there is none: then the stage is `next`.
+absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, bool mask) {
+  if (!tensor.empty() && !reader_.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
+                              ChunkReader::Open(*context().tensors, tensor, 0, 0));
+    reader_.emplace(std::move(reader));
+  }
+  if (!reader_.has_value() || reader_->at_end()) {
+    reader_.reset();
+    stage_ = next;
+    return false;
+  }
+  v1::Chunk* chunk = mask ? response_.mutable_mask() : response_.mutable_pruned_weight();
+  reader_->Next(chunk);
+  context().metrics->BytesSent(method(), static_cast<int64_t>(chunk->data().size()));
+  return true;
+}
+
+// Before there is a job nothing would end this call; afterwards its job's end does.
+void PruneCall::OnDrain() {
+  MutexLock lock(mutex_);
+  if (reading()) CloseLocked(ReactorRegistry::DrainingError());
+}
+
+void PruneCall::CleanUp() {
+  events_.reset();
+  intake_.Abandon();
+  reader_.reset();
+  if (job_.empty()) return;
+  const bool last = context().prune_streams->Detach(job_);
+  if (!last || stage_ == Stage::kDone || intake_.detach()) return;
+  // Closed before its end, and nobody else follows the job. It may have been
+  // deleted meanwhile, which is as good.
+  context().jobs->Cancel(job_).IgnoreError();
+}
+
+}  // namespace sparsefw::server

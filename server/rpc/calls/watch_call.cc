@@ -1,0 +1,119 @@
+#include "server/rpc/calls/watch_call.h"
+
+#include "server/rpc/convert/convert.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr absl::Duration kDefaultInterval = absl::Seconds(10);
+constexpr absl::Duration kMinInterval = absl::Milliseconds(100);
+
+absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(absl::Duration interval,
+                            FromProto(request.heartbeat_interval(), "heartbeat_interval"));
+  if (interval == absl::ZeroDuration()) interval = kDefaultInterval;
+  if (interval < kMinInterval) {
+    return Invalid("OPTION_INVALID", "heartbeat_interval must be 0 or at least 100ms; got %s",
+                   absl::FormatDuration(interval));
+  }
+  // Bounded, since it must fit the clock's nanoseconds.
+  return absl::ToChronoNanoseconds(std::min(interval, absl::Hours(24)));
+}
+
+}  // namespace
+
+WatchCall::WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc)
+    : Call(context, "PruneService/WatchJob", rpc) {
+  context.watchers.fetch_add(1);
+}
+
+std::weak_ptr<WatchCall> WatchCall::Weak() {
+  return std::static_pointer_cast<WatchCall>(shared_from_this());
+}
+
+WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
+
+void WatchCall::Start(const v1::WatchJobRequest& request) {
+  if (!Open()) return;
+  if (const absl::Status status = Watch(request); !status.ok()) return Close(status);
+  ScheduleHeartbeat(interval_);
+}
+
+absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
+  if (request.after_revision() < 0) {
+    return Invalid("OPTION_INVALID", "after_revision must be at least 0; got %d",
+                   request.after_revision());
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(interval_, Interval(request));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      std::shared_ptr<EventQueue> events,
+      context().jobs->Watch(request.name(), request.after_revision(), [weak = Weak()] {
+        if (const auto self = weak.lock()) self->Pump();
+      }));
+  {
+    MutexLock lock(mutex_);
+    last_write_ = Clock::now();
+    events_ = std::move(events);
+  }
+  Pump();
+  return absl::OkStatus();
+}
+
+void WatchCall::Pump() {
+  MutexLock lock(mutex_);
+  if (events_ == nullptr || closed() || writing_) return;
+  if (const std::optional<JobEvent> event = events_->Next()) {
+    event_ = ToProto(*event);
+    WriteLocked();
+  } else if (events_->ended()) {
+    CloseLocked(absl::OkStatus());
+  }
+}
+
+void WatchCall::WriteLocked() {
+  writing_ = true;
+  // Before the client can know of the mask, and so before it can have read it.
+  told_mask_ = event_.kind() == v1::JobEvent::HEARTBEAT ? "" : event_.job().result().mask();
+  if (!told_mask_.empty()) context().fetches->Told(told_mask_);
+  last_write_ = Clock::now();
+  StartWrite(&event_);
+}
+
+void WatchCall::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok && !told_mask_.empty()) context().fetches->NotTold(told_mask_);
+  }
+  if (!ok) return Cancelled();
+  Pump();
+}
+
+void WatchCall::ScheduleHeartbeat(std::chrono::nanoseconds delay) {
+  // The timer of an ended watch fires once more.
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(30);
+  context().timer->After(std::min(delay, kLongest), [weak = Weak()] {
+    if (const auto self = weak.lock()) self->Heartbeat();
+  });
+}
+
+void WatchCall::Heartbeat() {
+  std::chrono::nanoseconds next = interval_;
+  {
+    MutexLock lock(mutex_);
+    if (closed()) return;
+    const auto quiet = Clock::now() - last_write_;
+    if (quiet < interval_) {
+      next = interval_ - quiet;
+    } else if (!writing_) {
+      event_.Clear();
+      event_.set_kind(v1::JobEvent::HEARTBEAT);
+      *event_.mutable_job() = ToProto(*events_->latest());
+      WriteLocked();
+    }
+  }
+  ScheduleHeartbeat(next);
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,192 @@
+// Jobs and what came of them to the wire; filters from it.
+#include <algorithm>
+#include <cmath>
+
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/status_converter.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+absl::StatusOr<JobState> StateFromProto(int state) {
+  switch (state) {
+    case v1::QUEUED:
+      return JobState::kQueued;
+    case v1::RUNNING:
+      return JobState::kRunning;
+    case v1::SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::FAILED:
+      return JobState::kFailed;
+    case v1::CANCELLED:
+      return JobState::kCancelled;
+    default:
+      return UnknownEnum("states", state);
+  }
+}
+
+v1::JobState StateToProto(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return v1::QUEUED;
+    case JobState::kRunning:
+      return v1::RUNNING;
+    case JobState::kSucceeded:
+      return v1::SUCCEEDED;
+    case JobState::kFailed:
+      return v1::FAILED;
+    case JobState::kCancelled:
+      return v1::CANCELLED;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+v1::StopReason StopToProto(StopCause cause) {
+  switch (cause) {
+    case StopCause::kIterations:
+      return v1::ITERATIONS;
+    case StopCause::kGap:
+      return v1::GAP;
+    case StopCause::kDeadline:
+      return v1::STOPPED_BY_DEADLINE;
+    case StopCause::kCancelled:
+      return v1::STOPPED_BY_CANCEL;
+  }
+  return v1::STOP_REASON_UNSPECIFIED;
+}
+
+v1::Candidate CandidateToProto(CandidateKind kind) {
+  switch (kind) {
+    case CandidateKind::kWarmStart:
+      return v1::CANDIDATE_WARM_START;
+    case CandidateKind::kRounded:
+      return v1::CANDIDATE_ROUNDED;
+    case CandidateKind::kRefined:
+      return v1::CANDIDATE_REFINED;
+  }
+  return v1::CANDIDATE_UNSPECIFIED;
+}
+
+v1::Progress ProgressToProto(const ProgressReport& report) {
+  v1::Progress proto;
+  proto.set_iteration(report.iteration);
+  proto.set_iterations_total(report.iterations_total);
+  proto.set_relaxed_loss(report.relaxed_loss);
+  proto.set_gap(report.gap);
+  proto.set_step_size(report.step_size);
+  proto.set_threshold_residual(report.threshold_residual);
+  proto.set_rounded_loss(report.rounded_loss);
+  proto.set_best_loss(report.best_loss);
+  proto.set_warm_start_loss(report.warm_start_loss);
+  proto.set_swaps(report.swaps);
+  proto.set_sweep_point(report.sweep_point);
+  *proto.mutable_elapsed() = ToProto(report.elapsed);
+  if (report.iteration > 0) {
+    const double left = static_cast<double>(report.iterations_total - report.iteration) /
+                        static_cast<double>(report.iteration);
+    *proto.mutable_remaining_estimate() = ToProto(report.elapsed * std::max(0.0, left));
+  }
+  return proto;
+}
+
+v1::JobResult NumbersToProto(const JobResult& result) {
+  const SolveSummary& solve = result.solve;
+  v1::JobResult proto;
+  proto.set_mask(result.mask);
+  proto.set_pruned_weight(result.pruned_weight);
+  proto.set_kept_count(solve.kept_count);
+  v1::Losses& losses = *proto.mutable_losses();
+  losses.set_full(solve.full_loss);
+  losses.set_warm_start(solve.warm_start_loss);
+  losses.set_relaxed(solve.relaxed_loss);
+  losses.set_rounded(solve.rounded_loss);
+  losses.set_final(solve.final_loss);
+  losses.set_lower_bound(solve.lower_bound);
+  if (result.weights_updated) losses.set_reconstructed(solve.reconstructed_loss);
+  proto.set_relative_reduction(solve.relative_reduction);
+  proto.set_iterations(solve.iterations);
+  proto.set_stop_reason(StopToProto(solve.stop_cause));
+  proto.set_candidate(CandidateToProto(solve.candidate));
+  proto.set_device(result.device);
+  *proto.mutable_timings()->mutable_queue() = ToProto(result.queue_time);
+  *proto.mutable_timings()->mutable_load() = ToProto(solve.load_time);
+  *proto.mutable_timings()->mutable_solve() = ToProto(solve.solve_time);
+  proto.set_swaps(solve.swaps);
+  proto.set_drift(solve.drift);
+  if (solve.damping > 0) proto.set_damping(solve.damping);
+  return proto;
+}
+
+v1::JobResult ResultToProto(const JobSpec& spec, const JobResult& result) {
+  v1::JobResult proto = NumbersToProto(result);
+  for (size_t index = 0; index < result.sweep.size(); ++index) {
+    const SweepOutcome& outcome = result.sweep[index];
+    v1::SweepOutcome& to = *proto.add_sweep();
+    *to.mutable_point() = ToProto(spec.sweep[index]);
+    if (outcome.error.ok()) {
+      *to.mutable_result() = NumbersToProto(outcome.result);
+    } else {
+      *to.mutable_error() = ToRpcStatus(outcome.error);
+    }
+  }
+  proto.set_best_point(result.best_point);
+  return proto;
+}
+
+bool IsFinite(absl::Time time) {
+  return time != absl::InfinitePast() && time != absl::InfiniteFuture();
+}
+
+v1::JobEvent::Kind KindToProto(JobEvent::Kind kind) {
+  switch (kind) {
+    case JobEvent::Kind::kSnapshot:
+      return v1::JobEvent::SNAPSHOT;
+    case JobEvent::Kind::kStateChange:
+      return v1::JobEvent::STATE_CHANGE;
+    case JobEvent::Kind::kProgress:
+      return v1::JobEvent::PROGRESS;
+  }
+  return v1::JobEvent::KIND_UNSPECIFIED;
+}
+
+}  // namespace
+
+absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
+  JobFilter filter;
+  for (const int state : proto.states()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const JobState converted, StateFromProto(state));
+    filter.states.push_back(converted);
+  }
+  filter.labels.insert(proto.labels().begin(), proto.labels().end());
+  return filter;
+}
+
+v1::Job ToProto(const Job& job) {
+  v1::Job proto;
+  proto.set_name(job.name);
+  *proto.mutable_spec() = ToProto(job.spec);
+  proto.set_state(StateToProto(job.state));
+  if (job.progress.has_value()) *proto.mutable_progress() = ProgressToProto(*job.progress);
+  if (job.result.has_value()) *proto.mutable_result() = ResultToProto(job.spec, *job.result);
+  if (!job.error.ok()) *proto.mutable_error() = ToRpcStatus(job.error);
+  proto.set_revision(job.revision);
+  *proto.mutable_create_time() = ToProto(job.create_time);
+  if (IsFinite(job.start_time)) *proto.mutable_start_time() = ToProto(job.start_time);
+  if (IsFinite(job.end_time)) *proto.mutable_end_time() = ToProto(job.end_time);
+  if (IsFinite(job.expire_time)) *proto.mutable_expire_time() = ToProto(job.expire_time);
+  proto.set_queue_position(job.queue_position);
+  proto.set_owner(job.owner);
+  proto.add_shape(job.rows);
+  proto.add_shape(job.cols);
+  return proto;
+}
+
+v1::JobEvent ToProto(const JobEvent& event) {
+  v1::JobEvent proto;
+  proto.set_kind(KindToProto(event.kind));
+  *proto.mutable_job() = ToProto(*event.job);
+  return proto;
+}
+
+}  // namespace sparsefw::server

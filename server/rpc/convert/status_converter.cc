@@ -1,0 +1,82 @@
+#include "server/rpc/convert/status_converter.h"
+
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "google/rpc/error_details.pb.h"
+#include "server/metrics/labels.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 1024;
+constexpr char kDomain[] = "sparsefw";
+
+constexpr bool Same(absl::StatusCode ours, grpc::StatusCode theirs) {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+static_assert(Same(absl::StatusCode::kOk, grpc::OK));
+static_assert(Same(absl::StatusCode::kCancelled, grpc::CANCELLED));
+static_assert(Same(absl::StatusCode::kUnknown, grpc::UNKNOWN));
+static_assert(Same(absl::StatusCode::kInvalidArgument, grpc::INVALID_ARGUMENT));
+static_assert(Same(absl::StatusCode::kDeadlineExceeded, grpc::DEADLINE_EXCEEDED));
+static_assert(Same(absl::StatusCode::kNotFound, grpc::NOT_FOUND));
+static_assert(Same(absl::StatusCode::kAlreadyExists, grpc::ALREADY_EXISTS));
+static_assert(Same(absl::StatusCode::kPermissionDenied, grpc::PERMISSION_DENIED));
+static_assert(Same(absl::StatusCode::kResourceExhausted, grpc::RESOURCE_EXHAUSTED));
+static_assert(Same(absl::StatusCode::kFailedPrecondition, grpc::FAILED_PRECONDITION));
+static_assert(Same(absl::StatusCode::kAborted, grpc::ABORTED));
+static_assert(Same(absl::StatusCode::kOutOfRange, grpc::OUT_OF_RANGE));
+static_assert(Same(absl::StatusCode::kUnimplemented, grpc::UNIMPLEMENTED));
+static_assert(Same(absl::StatusCode::kInternal, grpc::INTERNAL));
+static_assert(Same(absl::StatusCode::kUnavailable, grpc::UNAVAILABLE));
+static_assert(Same(absl::StatusCode::kDataLoss, grpc::DATA_LOSS));
+static_assert(Same(absl::StatusCode::kUnauthenticated, grpc::UNAUTHENTICATED));
+
+// Never in the middle of a UTF-8 sequence: protobuf's string fields would
+// refuse the rest.
+std::string Bounded(std::string_view message) {
+  if (message.size() <= kMaxMessageBytes) return std::string(message);
+  constexpr std::string_view kEllipsis = "...";
+  size_t end = kMaxMessageBytes - kEllipsis.size();
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
+  return std::string(message.substr(0, end)).append(kEllipsis);
+}
+
+}  // namespace
+
+google::rpc::Status ToRpcStatus(const absl::Status& status) {
+  google::rpc::Status result;
+  if (status.ok()) return result;
+  result.set_code(static_cast<int>(status.code()));
+  const absl::string_view message = status.message();
+  result.set_message(Bounded({message.data(), message.size()}));
+
+  google::rpc::ErrorInfo info;
+  const std::string reason = ReasonOf(status);
+  info.set_reason(reason.empty() ? std::string(CodeName(status.code())) : reason);
+  info.set_domain(kDomain);
+  const ReasonMetadata metadata = ReasonMetadataOf(status);
+  info.mutable_metadata()->insert(metadata.begin(), metadata.end());
+  result.add_details()->PackFrom(info);
+
+  int64_t delay_ms = 0;
+  const auto delay = metadata.find("retry_delay_ms");
+  if (delay != metadata.end() && absl::SimpleAtoi(delay->second, &delay_ms) && delay_ms >= 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(delay_ms / 1000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay_ms % 1000) * 1'000'000);
+    result.add_details()->PackFrom(retry);
+  }
+  return result;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status detailed = ToRpcStatus(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(detailed.code()), detailed.message(),
+                      detailed.SerializeAsString());
+}
+
+}  // namespace sparsefw::server

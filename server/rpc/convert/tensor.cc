@@ -1,0 +1,168 @@
+#include <optional>
+
+#include "server/rpc/convert/convert.h"
+#include "server/tensors/spec.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr int32_t kSuggestedChunkBytes = 1 << 20;
+
+absl::StatusOr<TensorKind> KindFromProto(v1::TensorKind kind) {
+  switch (kind) {
+    case v1::TENSOR_KIND_UNSPECIFIED:
+      return Invalid("SPEC_INVALID", "kind must be set; got TENSOR_KIND_UNSPECIFIED");
+    case v1::WEIGHT:
+      return TensorKind::kWeight;
+    case v1::GRAM:
+      return TensorKind::kGram;
+    case v1::SALIENCY:
+      return TensorKind::kSaliency;
+    case v1::MASK:
+      return TensorKind::kMask;
+    case v1::PRUNED_WEIGHT:
+      return Invalid("SPEC_INVALID",
+                     "kind must be WEIGHT, GRAM, SALIENCY or MASK; got PRUNED_WEIGHT, which only "
+                     "the server makes");
+    default:
+      return UnknownEnum("kind", kind);
+  }
+}
+
+v1::TensorKind KindToProto(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kWeight:
+      return v1::WEIGHT;
+    case TensorKind::kGram:
+      return v1::GRAM;
+    case TensorKind::kSaliency:
+      return v1::SALIENCY;
+    case TensorKind::kMask:
+      return v1::MASK;
+    case TensorKind::kPrunedWeight:
+      return v1::PRUNED_WEIGHT;
+  }
+  return v1::TENSOR_KIND_UNSPECIFIED;
+}
+
+absl::StatusOr<TensorDType> DTypeFromProto(v1::DType dtype, std::string_view field,
+                                           std::optional<TensorDType> otherwise) {
+  switch (dtype) {
+    case v1::DTYPE_UNSPECIFIED:
+      if (otherwise.has_value()) return *otherwise;
+      return Invalid("SPEC_INVALID", "%s must be set; got DTYPE_UNSPECIFIED", field);
+    case v1::F32:
+      return TensorDType::kF32;
+    case v1::F16:
+      return TensorDType::kF16;
+    case v1::BF16:
+      return TensorDType::kBF16;
+    case v1::F64:
+      return TensorDType::kF64;
+    case v1::U1:
+      return TensorDType::kU1;
+    default:
+      return UnknownEnum(field, dtype);
+  }
+}
+
+}  // namespace
+
+v1::DType ToProto(TensorDType dtype) {
+  switch (dtype) {
+    case TensorDType::kF32:
+      return v1::F32;
+    case TensorDType::kF16:
+      return v1::F16;
+    case TensorDType::kBF16:
+      return v1::BF16;
+    case TensorDType::kF64:
+      return v1::F64;
+    case TensorDType::kU1:
+      return v1::U1;
+  }
+  return v1::DTYPE_UNSPECIFIED;
+}
+
+MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
+  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
+}
+
+absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
+  TensorSpec spec;
+  SPARSEFW_ASSIGN_OR_RETURN(spec.kind, KindFromProto(proto.kind()));
+  SPARSEFW_ASSIGN_OR_RETURN(spec.dtype, DTypeFromProto(proto.dtype(), "dtype", std::nullopt));
+  if (proto.dims_size() != 2) {
+    return Invalid("SPEC_INVALID", "dims must be two numbers; got %d", proto.dims_size());
+  }
+  if (proto.token_count() < 0) {
+    return Invalid("SPEC_INVALID", "token_count must be at least 0; got %d", proto.token_count());
+  }
+  spec.rows = proto.dims(0);
+  spec.cols = proto.dims(1);
+  spec.token_count = proto.token_count();
+  return spec;
+}
+
+absl::StatusOr<GramSpec> FromProto(const v1::GramSpec& proto) {
+  GramSpec spec;
+  spec.d_in = proto.d_in();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      spec.activation_dtype,
+      DTypeFromProto(proto.activation_dtype(), "activation_dtype", std::nullopt));
+  SPARSEFW_ASSIGN_OR_RETURN(spec.gram_dtype,
+                            DTypeFromProto(proto.gram_dtype(), "gram_dtype", TensorDType::kF32));
+  return spec;
+}
+
+v1::TensorSpec ToProto(const TensorSpec& spec) {
+  v1::TensorSpec proto;
+  proto.set_kind(KindToProto(spec.kind));
+  proto.set_dtype(ToProto(spec.dtype));
+  proto.add_dims(spec.rows);
+  proto.add_dims(spec.cols);
+  proto.set_token_count(spec.token_count);
+  return proto;
+}
+
+v1::GramSpec ToProto(const GramSpec& spec) {
+  v1::GramSpec proto;
+  proto.set_d_in(spec.d_in);
+  proto.set_activation_dtype(ToProto(spec.activation_dtype));
+  proto.set_gram_dtype(ToProto(spec.gram_dtype));
+  return proto;
+}
+
+v1::Tensor ToProto(const TensorInfo& info) {
+  v1::Tensor proto;
+  proto.set_name(info.name);
+  *proto.mutable_spec() = ToProto(info.spec);
+  proto.set_byte_size(info.byte_size);
+  proto.set_crc32c(info.crc32c);
+  *proto.mutable_create_time() = ToProto(info.create_time);
+  if (info.expire_time != absl::InfiniteFuture()) {
+    *proto.mutable_expire_time() = ToProto(info.expire_time);
+  }
+  proto.set_owner(info.owner);
+  proto.set_reference_count(info.reference_count);
+  return proto;
+}
+
+v1::Upload ToProto(const UploadInfo& info) {
+  v1::Upload proto;
+  proto.set_name(info.name);
+  *proto.mutable_spec() = ToProto(info.spec);
+  if (info.gram.has_value()) *proto.mutable_gram() = ToProto(*info.gram);
+  proto.set_committed_size(info.committed_size);
+  proto.set_committed_tokens(info.committed_tokens);
+  proto.set_committed_crc32c(info.committed_crc32c);
+  proto.set_suggested_chunk_bytes(kSuggestedChunkBytes);
+  *proto.mutable_create_time() = ToProto(info.create_time);
+  if (info.expire_time != absl::InfiniteFuture()) {
+    *proto.mutable_expire_time() = ToProto(info.expire_time);
+  }
+  return proto;
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,80 @@
+#include "server/rpc/runtime/reactor_registry.h"
+
+#include "server/rpc/runtime/call.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+bool ReactorRegistry::Add(const std::shared_ptr<Call>& call) {
+  MutexLock lock(mutex_);
+  calls_[call.get()] = call;
+  return !closed_;
+}
+
+void ReactorRegistry::Remove(const Call* call) {
+  {
+    MutexLock lock(mutex_);
+    calls_.erase(call);
+  }
+  changed_.NotifyAll();
+}
+
+absl::Status ReactorRegistry::Admit() const {
+  return draining() ? DrainingError() : absl::OkStatus();
+}
+
+// The calls are told outside the lock: finishing one may remove another.
+std::map<const Call*, std::shared_ptr<Call>> ReactorRegistry::Snapshot() const {
+  std::map<const Call*, std::shared_ptr<Call>> calls;
+  MutexLock lock(mutex_);
+  for (const auto& [key, weak] : calls_) {
+    if (std::shared_ptr<Call> call = weak.lock()) calls[key] = std::move(call);
+  }
+  return calls;
+}
+
+void ReactorRegistry::BeginDrain() {
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+  }
+  for (const auto& [key, call] : Snapshot()) call->OnDrain();
+}
+
+void ReactorRegistry::CloseAll() {
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    closed_ = true;
+  }
+  for (const auto& [key, call] : Snapshot()) call->Close(DrainingError());
+}
+
+bool ReactorRegistry::WaitUntilEmpty(absl::Duration timeout) {
+  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  MutexLock lock(mutex_);
+  while (!calls_.empty()) {
+    const auto left = end - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds::zero()) return false;
+    changed_.WaitFor(mutex_, left);
+  }
+  return true;
+}
+
+bool ReactorRegistry::draining() const {
+  MutexLock lock(mutex_);
+  return draining_;
+}
+
+int64_t ReactorRegistry::size() const {
+  MutexLock lock(mutex_);
+  return static_cast<int64_t>(calls_.size());
+}
+
+absl::Status ReactorRegistry::DrainingError() {
+  return WithReason(
+      absl::UnavailableError("the server is draining and takes no new work; try another one"),
+      "DRAINING", {{"retry_delay_ms", "1000"}});
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,74 @@
+// Dependencies of the RPC handlers. server/app chooses and owns them.
+#ifndef SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
+#define SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/jobs/job_manager.h"
+#include "server/metrics/metrics.h"
+#include "server/rpc/runtime/executor.h"
+#include "server/rpc/runtime/prune_streams.h"
+#include "server/rpc/runtime/reactor_registry.h"
+#include "server/rpc/runtime/result_fetches.h"
+#include "server/rpc/runtime/timer.h"
+#include "server/rpc/runtime/transient_tensors.h"
+#include "server/tensors/staging_budget.h"
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::server {
+
+// Messages stay at or under 2 MiB; a little room for a message's framing, so
+// that exactly 2 MiB of data still pass. gRPC answers RESOURCE_EXHAUSTED beyond.
+inline constexpr int kMaxChunkBytes = 2 << 20;
+inline constexpr int kMaxMessageBytes = kMaxChunkBytes + (64 << 10);
+inline constexpr int kSuggestedChunkBytes = 1 << 20;
+
+// One ended RPC, for the log.
+struct RpcRecord {
+  std::string_view method;
+  const absl::Status& status;
+  absl::Duration duration;
+  std::string peer;
+};
+
+// Constants that GetServerInfo reports.
+struct ServerFacts {
+  std::string version;
+  std::string default_device;
+  std::string default_device_reason;
+  int workers = 1;
+  int max_queued_jobs = 0;
+  int64_t max_tensor_bytes = 0;
+  absl::Time start_time;
+  std::function<std::vector<DeviceDescription>()> devices;
+};
+
+// All pointers outlive every RPC.
+struct RpcContext {
+  TensorStore* tensors = nullptr;
+  StagingBudget* staging = nullptr;
+  JobManager* jobs = nullptr;
+  Metrics* metrics = nullptr;
+  ReactorRegistry* registry = nullptr;
+  TransientTensors* transient = nullptr;
+  ResultFetches* fetches = nullptr;
+  PruneStreams* prune_streams = nullptr;
+  Executor* data_executor = nullptr;     // spool reads and writes, Gram sums
+  Executor* control_executor = nullptr;  // validation of jobs
+  Timer* timer = nullptr;
+  ServerFacts facts;
+  std::function<void(const RpcRecord&)> log;
+  std::atomic<int64_t> watchers{0};
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_

@@ -1,0 +1,109 @@
+// Reads a client's stream no faster than its messages can be put away.
+#ifndef SPARSEFW_SERVER_RPC_RUNTIME_STAGED_STREAM_H_
+#define SPARSEFW_SERVER_RPC_RUNTIME_STAGED_STREAM_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "server/rpc/runtime/rpc_context.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// A message that has arrived takes its bytes from the staging budget before
+// it is queued for the executor; until the budget has room the stream is not
+// read again and HTTP/2 flow control stops the sender. A stream that is silent
+// holds nothing of the budget. So the bytes in memory are at most the budget
+// and one message for each stream.
+//
+// Thread-safe, but OnRead must follow Read one by one, as gRPC does it.
+template <typename Request>
+class StagedStream {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // gRPC's StartRead, unless the RPC has been closed or wants no more.
+    virtual void StartReadIfOpen(Request* request) = 0;
+    // On the executor, one message at a time, in order.
+    virtual void Handle(const Request& request) = 0;
+  };
+
+  StagedStream(RpcContext& context, Owner* owner)
+      : staging_(*context.staging),
+        strand_(std::make_shared<Strand>(context.data_executor)),
+        owner_(owner) {}
+
+  void Read() {
+    incoming_ = std::make_unique<Request>();
+    owner_->StartReadIfOpen(incoming_.get());
+  }
+
+  const Request& incoming() const { return *incoming_; }
+
+  // The read has brought a message with `bytes` of data. `alive` keeps the
+  // owner alive.
+  void OnRead(int64_t bytes, std::shared_ptr<void> alive) {
+    std::shared_ptr<Request> request = std::move(incoming_);
+    const StagingBudget::WaiterId waiter =
+        staging_.Acquire(bytes, [this, request = std::move(request), alive = std::move(alive)](
+                                    StagingBudget::Reservation reservation) mutable {
+          Queue(std::move(request), std::move(reservation), std::move(alive));
+        });
+    if (waiter != StagingBudget::kGranted) waiter_.store(waiter);
+  }
+
+  // The RPC is over: a message that still waits for the budget is dropped.
+  void StopWaiting() { staging_.Cancel(waiter_.load()); }
+
+  // In order with the messages.
+  void Post(std::function<void()> task) { strand_->Post(std::move(task)); }
+
+ private:
+  // So that one fast sender does not fill the budget by itself.
+  static constexpr int kMaxQueued = 4;
+
+  void Queue(std::shared_ptr<Request> request, StagingBudget::Reservation reservation,
+             std::shared_ptr<void> alive) {
+    auto held = std::make_shared<StagingBudget::Reservation>(std::move(reservation));
+    bool read = false;
+    {
+      MutexLock lock(mutex_);
+      read = ++queued_ < kMaxQueued;
+      waiting_ = !read;
+    }
+    strand_->Post([this, request = std::move(request), held = std::move(held),
+                   alive = std::move(alive)]() mutable {
+      owner_->Handle(*request);
+      request.reset();
+      held.reset();
+      Handled();
+    });
+    if (read) Read();
+  }
+
+  void Handled() {
+    bool read = false;
+    {
+      MutexLock lock(mutex_);
+      --queued_;
+      read = std::exchange(waiting_, false);
+    }
+    if (read) Read();
+  }
+
+  StagingBudget& staging_;
+  const std::shared_ptr<Strand> strand_;
+  Owner* const owner_;
+  std::unique_ptr<Request> incoming_;  // handed to gRPC by Read, taken back by OnRead
+  std::atomic<StagingBudget::WaiterId> waiter_{StagingBudget::kGranted};  // the last one
+  Mutex mutex_;
+  int queued_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // to read, for a queued message to be handled
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RPC_RUNTIME_STAGED_STREAM_H_

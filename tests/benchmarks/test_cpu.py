@@ -1,0 +1,133 @@
+"""The smallest run of the whole suite, with the real programs and without PyTorch."""
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from cpu import schema
+from cpu.layers import write_layer, write_safetensors
+from cpu.plans import SMOKE
+from harness import tables
+from harness.process import ProgramError, run_json
+
+
+def suite(bin_folder, *arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "core/benchmarks/cpu"), "--bin", str(bin_folder),
+         "--plan", "smoke", "--no-peer", "--no-install", *map(str, arguments)],
+        capture_output=True, text=True, check=False)
+
+
+def test_everything_is_measured_and_reported(bin_folder, tmp_path):
+    page = (ROOT / "docs/benchmarks.md").read_bytes()
+    out = tmp_path / "results.json"
+    done = suite(bin_folder, "--out", out)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())
+    schema.check(results)
+    threads = [entry["threads"] for entry in results["ceilings"]]
+    cells = len(SMOKE.shapes) * len(threads) * 3 * 2  # patterns, alphas
+    assert len(results["iterations"]) == cells
+    for cell in results["iterations"]:
+        last = cell["runs"][0][-1]
+        assert last["iterations"] == SMOKE.iterations
+        assert 0 < last["toggled_per_iteration"] < cell["rows"] * cell["cols"]
+    assert results["peer_skipped"] == "--no-peer" and "PyTorch SKIPPED: --no-peer" in done.stderr
+    measured = {goal["what"] for goal in results["goals"] if goal["value"] is not None}
+    assert {"one iteration, unstructured", "one iteration, per_row", "one iteration, 2:4",
+            "Gram sum of fp32", "peak memory of a solve"} <= measured
+    assert "| what " in done.stdout and "Milliseconds for one iteration" in done.stdout
+    assert (ROOT / "docs/benchmarks.md").read_bytes() == page  # only a full run writes it
+
+
+def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, capsys):
+    """All that a full run does, on the layers of the smallest one, in a folder of its own."""
+    spec = importlib.util.spec_from_file_location(
+        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
+    page = tmp_path / "docs/benchmarks.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "docs/benchmarks.md").read_text())
+    program.main(["--bin", str(bin_folder), "--no-peer", "--no-install"])
+    (written,) = (tmp_path / "docs/benchmarks").glob("*-cpu-*core.json")
+    results = json.loads(written.read_text())
+    schema.check(results)
+    text = page.read_text()
+    table = tables.goal_table(results["goals"], markdown=True)
+    assert f"(benchmarks/{written.name})" in text and table in text
+    assert table in capsys.readouterr().out
+
+
+def test_one_measurement_alone(bin_folder, tmp_path):
+    out = tmp_path / "gram.json"
+    done = suite(bin_folder, "--only", "gram", "--out", out)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())
+    schema.check(results)
+    assert results["gram"] and "iterations" not in results and "memory" not in results
+    assert any(goal["note"] == "not measured" for goal in results["goals"])
+
+
+def test_marks_limits_and_toggles_of_the_iteration_program(bin_folder, tmp_path):
+    layer = tmp_path / "layer.safetensors"
+    write_layer(layer, 32, 40)
+    flags = {"layer": layer, "pattern": "per_row:0.5", "alpha": 0.5, "threads": 1}
+    result = run_json(bin_folder, "sparsefw-bench-iteration",
+                 {**flags, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2})
+    assert [[mark["iterations"] for mark in marks] for marks in result["runs"]] == [[7, 20, 30]] * 2
+    first, second = result["runs"]
+    for a, b in zip(first, second):  # the same steps, whatever the clock did
+        assert a["relaxed_loss"] == b["relaxed_loss"]
+        assert a["toggled_per_iteration"] == b["toggled_per_iteration"]
+    limited = run_json(bin_folder, "sparsefw-bench-iteration",
+                  {**flags, "iterations": 10**9, "seconds": 0.1})
+    assert 1 <= limited["runs"][0][-1]["iterations"] < 10**9
+
+
+def test_solve_program_reports_target_and_memory(bin_folder, tmp_path):
+    layer = tmp_path / "layer.safetensors"
+    write_layer(layer, 32, 40)
+    flags = {"layer": layer, "pattern": "unstructured:0.6", "iterations": 40, "threads": 1}
+    free = run_json(bin_folder, "sparsefw-bench-solve", flags)
+    assert free["final_loss"] < free["warm_start_loss"] and free["seconds_to_target"] is None
+    assert free["peak_resident_bytes"] >= free["resident_before_bytes"] > 0
+    reached = run_json(bin_folder, "sparsefw-bench-solve", {**flags, "target": free["final_loss"]})
+    assert 0 < reached["seconds_to_target"] <= reached["seconds"]
+    never = run_json(bin_folder, "sparsefw-bench-solve", {**flags, "target": 0})
+    assert never["seconds_to_target"] is None
+
+
+@pytest.mark.parametrize("flags, message", [
+    ({}, "--layer is missing"),
+    ({"layer": "none.safetensors", "pattern": "2:4"}, "none.safetensors"),
+    ({"layer": "LAYER", "pattern": "2/4"}, "--pattern must be"),
+    ({"layer": "LAYER", "pattern": "2:4", "iteration": 3}, "unknown flag --iteration"),
+    ({"layer": "LAYER", "pattern": "2:4", "threads": "two"}, "--threads must be an integer")])
+def test_programs_refuse_what_they_cannot_measure(bin_folder, tmp_path, flags, message):
+    layer = tmp_path / "layer.safetensors"
+    write_safetensors(layer, {"weight": np.ones((4, 8)), "gram": np.eye(8)})
+    flags = {key: layer if value == "LAYER" else value for key, value in flags.items()}
+    with pytest.raises(ProgramError, match=message):
+        run_json(bin_folder, "sparsefw-bench-iteration", flags)
+
+
+def test_accuracy_compares_with_the_reference(bin_folder, tmp_path):
+    out = tmp_path / "accuracy.json"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "core/benchmarks/cpu/accuracy.py"), "--bin", str(bin_folder),
+         "--rows", "64", "--cols", "48", "--iterations", "60", "--out", str(out)],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(out.read_text())["settings"]
+    assert len(settings) == 6 and len(done.stdout.splitlines()) == 6
+    for setting in settings:
+        assert set(setting["relative_difference"]) == {"10", "50", "60"}
+        assert setting["reference"]["60"] < setting["reference"]["10"]
+        assert max(setting["relative_difference"].values()) < 1e-9  # float64, both

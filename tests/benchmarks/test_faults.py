@@ -1,0 +1,234 @@
+"""Faults in a run of script/gpu-check on the emulated device: each still yields a full report
+that names it. The programs are the real ones; a script around one of them puts the fault in."""
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from gpu_check import summary
+
+SMOKE, DEVICE = "sparsefw-bench-smoke", "sparsefw-bench-device"
+CHECK = ROOT / "core/benchmarks/gpu_check"
+# Sets a fault of the emulated device for one part of the smoke program only.
+FOR_PART = 'case "$*" in *"--part {part} "*) export {fault};; esac'
+
+
+@pytest.fixture
+def programs(bin_folder, tmp_path):
+    """A folder with the real programs, those of the emulated device among them."""
+    tests = bin_folder.parent / "tests"
+    if not (tests / "sparsefw-bench-smoke-on-host").exists():
+        pytest.skip("the emulated device is not built")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for program in bin_folder.glob("sparsefw-*"):
+        (folder / program.name).symlink_to(program)
+    (folder / SMOKE).unlink(missing_ok=True)
+    (folder / SMOKE).symlink_to(tests / "sparsefw-bench-smoke-on-host")
+    return folder
+
+
+def wrap(programs, name, script):
+    """Replaces a program by a script; $REAL is the program."""
+    real = (programs / name).resolve()
+    (programs / name).unlink()
+    (programs / name).write_text(f'#!/bin/sh\nREAL={real}\n{script}\nexec $REAL "$@"\n')
+    (programs / name).chmod(0o755)
+
+
+def command(programs, out, *arguments):
+    return [sys.executable, str(CHECK), "run", "--plan", "smoke", "--no-peer", "--bin",
+            str(programs), "--out", str(out), *map(str, arguments)]
+
+
+def environment(bin_folder):
+    module = bin_folder.parent / "tests/libsparsefw_cuda_module_on_host.so"
+    return {**os.environ, "SPARSEFW_CUDA_MODULE": str(module)}
+
+
+def check(programs, bin_folder, *arguments):
+    """(exit status, result, summary). Whatever happened, the report is there and short."""
+    out = programs.parent / "out"
+    done = subprocess.run(command(programs, out, *arguments), capture_output=True, text=True,
+                          check=False, env=environment(bin_folder))
+    return (done.returncode, *report_of(done.stdout, out))
+
+
+def report_of(said, out):
+    result = json.loads((out / "gpu-check.json").read_text())
+    end = said[said.index("==== gpu-check"):]
+    assert len(end.encode()) <= 4096 and "parts:" in end
+    for failure in summary.failures(result)[:3]:
+        assert " ".join(failure.split())[:120] in end
+    return result, end
+
+
+def step(result, name):
+    (found,) = [one for one in result["steps"] if one["name"] == name]
+    return found
+
+
+def failed(result, name):
+    return {one["item"]: one["detail"] for one in step(result, name)["items"] if one["ok"] is False}
+
+
+def test_without_a_fault_everything_passes(programs, bin_folder):
+    status, result, end = check(programs, bin_folder, "--only", "smoke,goal", "--scale", 4)
+    assert status == 0, end
+    assert result["passed"] and result["complete"] and not result["gpu_result"]
+    assert "NOT A GPU RESULT" in end and "emulated" in result["machine"]["device"]
+    names = [one["item"] for one in step(result, "smoke")["items"]]
+    assert len(names) == len(set(names)) > 140
+    for kernel in ("update by rows", "update by tiles", "select", "batch of rows", "capture"):
+        assert any(kernel in name for name in names), kernel
+    assert "ms an iteration over" in end
+
+
+@pytest.mark.parametrize("breaking", ["missing", "format", "not_executable"])
+def test_a_program_that_does_not_start(programs, bin_folder, breaking):
+    (programs / SMOKE).unlink()
+    if breaking != "missing":
+        (programs / SMOKE).write_bytes(b"\x7fELF not really")
+        (programs / SMOKE).chmod(0o755 if breaking == "format" else stat.S_IRUSR)
+    status, result, _ = check(programs, bin_folder, "--only", "smoke,goal",
+                              "--device", "cpu")
+    assert status == 1
+    assert "does not start" in failed(result, "smoke")[SMOKE]
+    assert step(result, "goal")["outcome"] == "passed"
+
+
+def test_a_hang_costs_its_own_limit_and_is_named(programs, bin_folder):
+    wrap(programs, SMOKE, FOR_PART.format(part="iteration-2:4",
+                                          fault="SPARSEFW_CUDA_ON_HOST_HANG=3"))
+    status, result, _ = check(programs, bin_folder, "--only", "smoke", "--scale", 0.5)
+    (item, detail), *more = failed(result, "smoke").items()
+    assert status == 1 and not more
+    assert item == "iteration-2:4: 2:4 float32 pruned" and "took longer than" in detail
+    after = [one["item"] for one in step(result, "smoke")["items"]]
+    assert any(name.startswith("engine-2:4") for name in after)
+
+
+def test_a_part_that_hangs_is_ended(programs, bin_folder):
+    wrap(programs, DEVICE, "exec sleep 600")
+    status, result, end = check(programs, bin_folder, "--only", "goal,service", "--scale", 0.05,
+                                "--device", "cpu")
+    assert status == 1 and failed(result, "goal")
+    assert step(result, "goal")["seconds"] < 30
+    assert step(result, "service")["items"]  # the next part ran
+    assert "goal" in end
+
+
+def test_a_sticky_error_is_named_and_stays_in_its_process(programs, bin_folder):
+    wrap(programs, SMOKE, FOR_PART.format(part="iteration-unstructured:0.6",
+                                          fault="SPARSEFW_CUDA_ON_HOST_FAULT=0:200"))
+    status, result, _ = check(programs, bin_folder, "--only", "smoke")
+    found = failed(result, "smoke")
+    assert status == 1
+    assert any("illegal" in detail.lower() for detail in found.values())
+    assert all("iteration-unstructured" in item for item in found), found
+    assert len(step(result, "smoke")["items"]) > 100
+
+
+def test_a_sticky_error_in_a_benchmark_restarts_its_program(programs, bin_folder):
+    """The first process of the measuring program loses its device; the next cases get another."""
+    flag = programs.parent / "once"
+    wrap(programs, DEVICE, f'case "$*" in *--layer*) [ -e {flag} ] || {{ : > {flag}; '
+                           "export SPARSEFW_CUDA_ON_HOST_FAULT=0:300; };; esac")
+    status, result, _ = check(programs, bin_folder, "--only", "goal", "--scale", 2)
+    assert status == 1
+    (failure,) = failed(result, "goal").values()
+    assert "iterations 64x48" in failure and "illegal" in failure.lower()
+    figures = json.loads(Path(result["files"]["goal"]).read_text())
+    assert len(figures["cases"]) == 18
+    assert sum("error" in case for case in figures["cases"]) == 1
+
+
+def test_a_wrong_result_is_named(programs, bin_folder):
+    wrap(programs, SMOKE, FOR_PART.format(part="iteration-per_row:0.6",
+                                          fault="SPARSEFW_CUDA_ON_HOST_SKIP=3"))
+    status, result, end = check(programs, bin_folder, "--only", "smoke")
+    assert status == 1
+    (item, detail), *more = failed(result, "smoke").items()
+    assert not more and re.search("iteration-per_row:0.6: .* pruned", item)
+    assert "off by" in detail and item in end
+
+
+def started(process):
+    """Lines of a running check until its first part says something."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if "smoke: device" in line:
+            return said
+    raise AssertionError(said)
+
+
+@pytest.fixture
+def running(programs, bin_folder):
+    wrap(programs, SMOKE, FOR_PART.format(part="iteration-unstructured:0.6",
+                                          fault="SPARSEFW_CUDA_ON_HOST_HANG=3"))
+    out = programs.parent / "out"
+    process = subprocess.Popen(command(programs, out, "--only", "smoke,goal,service"), text=True,
+                               stdout=subprocess.PIPE, env=environment(bin_folder))
+    yield process, started(process), out
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_check_that_is_cut_off_reports_what_it_has(running, number):
+    process, said, out = running
+    process.send_signal(number)
+    said += process.stdout.read()
+    assert process.wait() == 1
+    result, end = report_of(said, out)
+    assert not result["complete"] and not result["passed"]
+    assert step(result, "smoke")["items"][0]["ok"]
+    assert f"cut off by {number.name}" in " ".join(failed(result, "smoke").values())
+    for name in ("goal", "service"):
+        assert failed(result, name) == {name: f"not run: {number.name}"}
+    assert number.name in end
+
+
+def children(pid):
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def test_a_part_that_is_killed_is_named_and_the_next_one_runs(running):
+    process, said, out = running
+    (part,) = children(process.pid)
+    while not (programs := children(part)):
+        time.sleep(0.01)
+    os.kill(part, signal.SIGKILL)
+    process.stdout.readline()
+    said += process.stdout.readline()
+    process.send_signal(signal.SIGTERM)  # enough was seen
+    said += process.stdout.read()
+    process.wait()
+    result, _ = report_of(said, out)
+    assert "the part ended with status -9" in " ".join(failed(result, "smoke").values())
+    assert "goal" in [one["name"] for one in result["steps"]]
+    assert not any(Path(f"/proc/{program}/exe").exists() for program in programs)
+
+
+def test_a_check_that_is_killed_leaves_what_was_known(running):
+    process, _, out = running
+    process.kill()
+    process.wait()
+    result = json.loads((out / "gpu-check.json").read_text())
+    assert result["steps"][0]["items"] and not result["complete"]
+
+
+def test_parts_without_time_are_named(programs, bin_folder):
+    status, result, _ = check(programs, bin_folder, "--only", "ncu,service", "--total", 1)
+    assert status == 1
+    assert failed(result, "service") == {"service": "no time was left for it"}

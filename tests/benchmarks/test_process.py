@@ -1,0 +1,87 @@
+"""Programs as processes: what they say, how they end, and that nothing of them is left."""
+import os
+import signal
+import time
+
+import pytest
+from harness.process import LineProgram, ProgramError, TimedOut, json_lines, run
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid):
+    """Waits until it is; a kill is not yet an end."""
+    for _ in range(2000):
+        if not alive(pid):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_what_ends_well_and_what_does_not():
+    assert run(["echo", "out"], 60).out == "out\n"
+    assert run(["sh", "-c", "echo err >&2; exit 3"], 60, check=False).code == 3
+    with pytest.raises(ProgramError, match="ended with status 3: err"):
+        run(["sh", "-c", "echo err >&2; exit 3"], 60)
+
+
+@pytest.mark.parametrize("make", [
+    lambda path: None, lambda path: path.write_text("no program"),
+    lambda path: (path.write_bytes(b"\x7fELF not really"), path.chmod(0o755))])
+@pytest.mark.parametrize("use", [lambda path: run([path], 60), lambda path: LineProgram([path], 60),
+                                 lambda path: list(json_lines([path], 60))])
+def test_what_does_not_start_is_a_program_error(tmp_path, make, use):
+    path = tmp_path / "program"
+    make(path)
+    with pytest.raises(ProgramError, match="does not start"):
+        use(path)
+
+
+def test_a_kill_reaches_the_whole_group(tmp_path):
+    script = f"echo said; sleep 600 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(TimedOut) as late:
+        run(["sh", "-c", script], 0.5)
+    assert late.value.said == "said\n"
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_what_says_nothing_any_more_is_ended_early():
+    with pytest.raises(TimedOut):
+        run(["sh", "-c", "echo begin; exec sleep 600"], 600, stall=0.5)
+
+
+def test_lines_come_one_by_one_and_an_end_is_told():
+    lines = json_lines(["sh", "-c", "echo '{\"a\": 1}'; echo plain; exit 4"], 60)
+    assert next(lines) == {"a": 1} and next(lines) == {"text": "plain"}
+    with pytest.raises(ProgramError, match="ended with status 4"):
+        next(lines)
+
+
+def test_a_session_is_ended_with_its_program(tmp_path):
+    """Also what leads a group of its own, as every program of a part does."""
+    script = f"set -m; sleep 600 & echo $! > {tmp_path}/pid; echo '{{}}'; exec sleep 600"
+    lines = json_lines(["bash", "-c", script], 600)
+    next(lines)
+    lines.close()
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_pipe_that_outlives_its_program_is_not_waited_for(tmp_path):
+    script = f"setsid sleep 600 & echo $! > {tmp_path}/pid; echo '{{}}'"
+    assert list(json_lines(["bash", "-c", script], 600)) == [{}]
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_an_error_ends_a_line_program():
+    script = 'echo "{}"; while read line; do echo \'{"error": "sticky"}\'; done'
+    program = LineProgram(["sh", "-c", script], 60)
+    with pytest.raises(ProgramError, match="sticky"):
+        program.ask({}, 60)
+    assert program.ended

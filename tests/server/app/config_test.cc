@@ -1,0 +1,187 @@
+#include "server/app/config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "gtest/gtest.h"
+
+namespace sparsefw::server {
+namespace {
+
+class ConfigTest : public testing::Test {
+ protected:
+  ~ConfigTest() override { std::filesystem::remove(file_); }
+  Arguments Parse(const std::vector<std::string>& arguments) {
+    return ParseArguments(arguments, [this](const std::string& name) {
+      const auto found = environment_.find(name);
+      return found == environment_.end() ? "" : found->second;
+    });
+  }
+  ServerConfig MustParse(const std::vector<std::string>& arguments) {
+    const Arguments result = Parse(arguments);
+    EXPECT_TRUE(result.config.has_value()) << result.text;
+    return result.config.value_or(ServerConfig());
+  }
+  void ExpectBad(const std::vector<std::string>& arguments, const std::string& words) {
+    const Arguments result = Parse(arguments);
+    EXPECT_FALSE(result.config.has_value());
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.text.find(words), std::string::npos) << result.text;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+  }
+  std::string WriteFile(const std::string& content) {
+    std::ofstream(file_) << content;
+    return file_;
+  }
+
+  std::map<std::string, std::string> environment_{{"HOME", "/home/x"}};
+  const std::string file_ =
+      (std::filesystem::temp_directory_path() / ("sparsefw-config-" + std::to_string(getpid())))
+          .string();
+};
+
+TEST_F(ConfigTest, Defaults) {
+  const ServerConfig config = MustParse({});
+  EXPECT_EQ(config.listen, "127.0.0.1:50051");
+  EXPECT_EQ(config.metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(config.device, "auto");
+  EXPECT_EQ(config.host_memory_bytes, int64_t{8} << 30);
+  EXPECT_EQ(config.staging_memory_bytes, int64_t{512} << 20);
+  EXPECT_EQ(config.drain_grace, absl::Seconds(30));
+  EXPECT_EQ(config.fetch_grace, absl::Seconds(10));
+  EXPECT_EQ(config.gpu_metrics_period, absl::Seconds(5));
+  EXPECT_EQ(config.solve_memory_bytes, 0) << "from the machine";
+  EXPECT_EQ(config.state_dir, "/home/x/.local/state/sparsefw-server");
+  EXPECT_EQ(config.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
+  EXPECT_EQ(config.device_memory_bytes, 0);
+  EXPECT_EQ(config.device_memory_share, 0.9);
+  EXPECT_EQ(config.streams_per_device, 4);
+}
+
+TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {
+  EXPECT_EQ(MustParse({"--device-memory", "2GiB"}).device_memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(MustParse({"--device-memory", "50%"}).device_memory_share, 0.5);
+  EXPECT_EQ(MustParse({"--streams-per-device", "2"}).streams_per_device, 2);
+  environment_["SPARSEFW_DEVICE_MEMORY"] = "2GiB";
+  EXPECT_EQ(MustParse({"--device-memory", "100%"}).device_memory_bytes, 0) << "the flag wins";
+  environment_.erase("SPARSEFW_DEVICE_MEMORY");
+  for (const char* bad : {"0%", "101%", "1.5%", "%", "much", "0", "-1"}) {
+    ExpectBad({"--device-memory", bad}, "must be a size like 40GiB or a share from 1% to 100%");
+  }
+  ExpectBad({"--streams-per-device", "0"}, "--streams-per-device");
+}
+
+TEST_F(ConfigTest, EveryFlagIsTaken) {
+  const ServerConfig config = MustParse({"--listen",
+                                         "0.0.0.0:1",
+                                         "--metrics-listen=[::1]:2",
+                                         "--state-dir",
+                                         "/s",
+                                         "--spool-dir",
+                                         "/p",
+                                         "--device",
+                                         "cuda:0,1",
+                                         "--workers",
+                                         "3",
+                                         "--io-threads",
+                                         "5",
+                                         "--host-memory",
+                                         "2GiB",
+                                         "--staging-memory",
+                                         "64MiB",
+                                         "--max-tensor-bytes",
+                                         "1000",
+                                         "--max-queued-jobs",
+                                         "7",
+                                         "--drain-grace",
+                                         "1m30s",
+                                         "--upload-idle-ttl",
+                                         "5s",
+                                         "--gc-interval",
+                                         "250ms",
+                                         "--gpu-metrics-period",
+                                         "1m",
+                                         "--log-level",
+                                         "debug",
+                                         "--log-format",
+                                         "json"});
+  EXPECT_EQ(config.listen, "0.0.0.0:1");
+  EXPECT_EQ(config.metrics_listen, "[::1]:2");
+  EXPECT_EQ(config.state_dir, "/s");
+  EXPECT_EQ(config.spool_dir, "/p");
+  EXPECT_EQ(config.device, "cuda:0,1");
+  EXPECT_EQ(config.workers, 3);
+  EXPECT_EQ(config.io_threads, 5);
+  EXPECT_EQ(config.host_memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(config.staging_memory_bytes, 64 << 20);
+  EXPECT_EQ(config.max_tensor_bytes, 1000);
+  EXPECT_EQ(config.max_queued_jobs, 7);
+  EXPECT_EQ(config.drain_grace, absl::Seconds(90));
+  EXPECT_EQ(config.upload_idle_ttl, absl::Seconds(5));
+  EXPECT_EQ(config.gc_interval, absl::Milliseconds(250));
+  EXPECT_EQ(config.gpu_metrics_period, absl::Minutes(1));
+  EXPECT_EQ(config.log_level, "debug");
+  EXPECT_EQ(config.log_format, "json");
+}
+
+TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFile) {
+  const std::string file = WriteFile("workers = 2\nhost-memory = 1GiB\nlisten = \"127.0.0.1:7\"\n");
+  EXPECT_EQ(MustParse({"--config", file}).workers, 2);
+  EXPECT_EQ(MustParse({"--config", file}).listen, "127.0.0.1:7");
+  EXPECT_EQ(MustParse({"--config", file}).host_memory_bytes, 1 << 30);
+  environment_["SPARSEFW_WORKERS"] = "3";
+  environment_["SPARSEFW_HOST_MEMORY"] = "3GiB";
+  EXPECT_EQ(MustParse({"--config", file}).workers, 3);
+  EXPECT_EQ(MustParse({"--config", file}).host_memory_bytes, int64_t{3} << 30);
+  EXPECT_EQ(MustParse({"--config", file, "--workers", "4"}).workers, 4);
+  environment_["SPARSEFW_CONFIG"] = file;
+  environment_.erase("SPARSEFW_WORKERS");
+  EXPECT_EQ(MustParse({}).workers, 2);
+}
+
+TEST_F(ConfigTest, BadUsageNamesTheFlag) {
+  ExpectBad({"--no-such-flag"}, "no-such-flag");
+  ExpectBad({"stray"}, "stray");
+  ExpectBad({"--workers", "0"}, "--workers");
+  ExpectBad({"--workers", "two"}, "--workers");
+  ExpectBad({"--listen", "nowhere"}, "must be HOST:PORT");
+  ExpectBad({"--listen", "127.0.0.1:70000"}, "--listen");
+  ExpectBad({"--host-memory", "8 gigs"}, "--host-memory");
+  ExpectBad({"--host-memory", "8 gigs"}, "must be a size of at least 1 bytes");
+  ExpectBad({"--staging-memory", "1MiB"}, "at least 4194304 bytes");
+  ExpectBad({"--drain-grace", "soon"}, "must be a duration like 30s or 5m; got soon");
+  ExpectBad({"--gpu-metrics-period", "99ms"}, "must be 0 (off) or at least 100ms; got 99ms");
+  ExpectBad({"--gpu-metrics-period=-1s"}, "must be a duration like 30s or 5m; got -1s");
+  ExpectBad({"--gpu-metrics-period", "often"}, "must be a duration like 30s or 5m; got often");
+  ExpectBad({"--device", "cuda:0,0"}, "names cuda:0 twice; got cuda:0,0");
+  ExpectBad({"--device", "cuda:0,x"}, "which \"x\" is not; got cuda:0,x");
+  ExpectBad({"--device", "tpu"}, "must be auto, cpu, reference, cuda or cuda:N[,N]; got tpu");
+  ExpectBad({"--log-level", "loud"}, "debug, info, warning, error");
+  ExpectBad({"--config", "/no/such/file"}, "/no/such/file");
+  ExpectBad({"--config", WriteFile("wrkers = 2\n")}, "wrkers");
+  ExpectBad({"--config", WriteFile("workers = 0\n")}, "--workers");
+  environment_["SPARSEFW_WORKERS"] = "many";
+  ExpectBad({}, "--workers");
+}
+
+TEST_F(ConfigTest, HelpIsNotAnError) {
+  const Arguments result = Parse({"--help"});
+  EXPECT_FALSE(result.config.has_value());
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.text.find("--host-memory"), std::string::npos);
+}
+
+TEST(ParseBytesTest, KnowsItsUnitsAndItsLimits) {
+  EXPECT_EQ(ParseBytes("1"), 1);
+  EXPECT_EQ(ParseBytes("8GiB"), int64_t{8} << 30);
+  EXPECT_EQ(ParseBytes("8 gib"), int64_t{8} << 30);
+  EXPECT_EQ(ParseBytes("2TB"), 2'000'000'000'000);
+  for (const char* bad :
+       {"", "0", "-1", "1.5GiB", "GiB", "1XB", "9999999999999TiB", "99999999999999999999"}) {
+    EXPECT_EQ(ParseBytes(bad), std::nullopt) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,196 @@
+// gRPC's callback server hangs in Shutdown for as long as one reactor has not
+// called Finish: every drain here must end in bounded time.
+#include <future>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "health.grpc.pb.h"
+#include "tests/server/app/test_server.h"
+
+namespace sparsefw::server {
+namespace {
+
+ServerConfig DrainConfig(absl::Duration fetch_grace = absl::Seconds(2)) {
+  ServerConfig config;
+  config.fetch_grace = fetch_grace;
+  return config;
+}
+
+void Drain(TestServer& server, absl::Duration grace) {
+  auto drained = std::async(std::launch::async, [&] { server.server->Drain(grace); });
+  if (drained.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+    ADD_FAILURE() << "the drain hangs";
+    std::abort();  // nothing would join it
+  }
+}
+
+TEST(DrainTest, AnIdleServerEndsAtOnce) {
+  TestServer server(DrainConfig());
+  Drain(server, absl::Hours(1));
+  Drain(server, absl::ZeroDuration());  // again: nothing happens
+}
+
+TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
+  TestServer server(DrainConfig());
+  const v1::Job running = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(running.name());
+  const v1::Job queued = server.MustCreate(server.Layer(8, 8, 5));
+
+  constexpr int kEach = 10;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  const auto context = [&contexts] {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    return contexts.back().get();
+  };
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::JobEvent>>> watches;
+  std::vector<std::unique_ptr<grpc::ClientWriter<v1::WriteTensorRequest>>> uploads;
+  std::vector<std::unique_ptr<v1::WriteTensorResponse>> responses;
+  std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::PruneRequest, v1::PruneResponse>>>
+      prunes;
+  v1::WatchJobRequest watch;
+  v1::WriteTensorRequest upload;
+  *upload.mutable_spec() = Spec(v1::WEIGHT, v1::F32, 64, 64);
+  for (int i = 0; i < kEach; ++i) {
+    watch.set_name(i % 2 == 0 ? running.name() : queued.name());
+    watches.push_back(server.jobs->WatchJob(context(), watch));
+    responses.push_back(std::make_unique<v1::WriteTensorResponse>());
+    uploads.push_back(server.tensors->WriteTensor(context(), responses.back().get()));
+    ASSERT_TRUE(uploads.back()->Write(upload));
+    prunes.push_back(server.jobs->Prune(context()));
+  }
+  while (server.server->calls().size() < 3 * kEach) std::this_thread::yield();
+
+  Drain(server, absl::ZeroDuration());
+  for (const auto& stream : uploads) {
+    stream->WritesDone();
+    EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
+  }
+  for (const auto& stream : prunes) {
+    EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
+  }
+  for (const auto& stream : watches) {
+    v1::JobEvent event;
+    v1::JobEvent last;
+    while (stream->Read(&event)) last = event;
+    EXPECT_EQ(last.job().state(), v1::CANCELLED);
+    EXPECT_TRUE(stream->Finish().ok()) << "a watch ends with its job";
+  }
+}
+
+TEST(DrainTest, ClientsThatDoNotReadHoldNobodyUp) {
+  TestServer server(DrainConfig());
+  const std::string big = server.UploadWeight(2048, 2048);  // beyond any flow-control window
+  v1::ReadTensorRequest request;
+  request.set_name(big);
+  grpc::ClientContext context;
+  const auto reader = server.tensors->ReadTensor(&context, request);
+  v1::ReadTensorResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  Drain(server, absl::ZeroDuration());
+  while (reader->Read(&response)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::UNAVAILABLE);
+}
+
+TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
+  TestServer server(DrainConfig());
+  v1::JobSpec spec = server.Endless();
+  spec.mutable_deadline()->set_seconds(2);
+  const v1::Job job = server.MustCreate(spec);
+  server.WaitUntilRunning(job.name());
+  v1::Job last;
+  std::thread watcher([&] { last = server.WaitForEnd(job.name()); });
+  while (server.server->calls().size() < 1) std::this_thread::yield();
+  Drain(server, absl::Hours(1));
+  watcher.join();
+  EXPECT_EQ(last.state(), v1::SUCCEEDED);
+  EXPECT_EQ(last.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
+}
+
+// A client waits for the end, sees to something else, and then reads.
+TEST(DrainTest, TheMaskOfAWatchedJobCanStillBeFetched) {
+  TestServer server(DrainConfig(absl::Seconds(60)));
+  v1::JobSpec spec = server.Endless();
+  spec.mutable_deadline()->set_seconds(1);
+  const v1::Job job = server.MustCreate(spec);
+  server.WaitUntilRunning(job.name());
+  std::string mask;
+  std::thread client([&] {
+    const v1::Job ended = server.WaitForEnd(job.name());
+    // Its watch has ended: no call shows the server that it will read.
+    while (server.server->calls().size() > 0) std::this_thread::yield();
+    mask = server.Read(ended.result().mask());
+  });
+  while (server.server->calls().size() < 1) std::this_thread::yield();
+  Drain(server, absl::Seconds(30));
+  client.join();
+  EXPECT_EQ(mask.size(), 64U * 64 / 8);
+}
+
+TEST(DrainTest, AWatcherThatDoesNotFetchIsWaitedForWithinTheGrace) {
+  TestServer server(DrainConfig(absl::Seconds(1)));
+  const v1::Job job = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(job.name());
+  std::thread watcher([&] { server.WaitForEnd(job.name()); });
+  while (server.server->calls().size() < 1) std::this_thread::yield();
+  Drain(server, absl::ZeroDuration());
+  watcher.join();
+}
+
+TEST(DrainTest, AJobThatNobodyWatchesDelaysNothing) {
+  TestServer server(DrainConfig(absl::Hours(1)));
+  const v1::Job job = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(job.name());
+  Drain(server, absl::ZeroDuration());
+}
+
+TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
+  TestServer server(DrainConfig());
+  const v1::JobSpec spec = server.Endless();
+  const v1::Job job = server.MustCreate(spec);
+  server.WaitUntilRunning(job.name());
+  const auto health = grpc::health::v1::Health::NewStub(server.Connect());
+  const auto serving = [&health](const std::string& service) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    EXPECT_TRUE(health->Check(&context, request, &response).ok());
+    return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  };
+  EXPECT_TRUE(serving("sparsefw.v1.PruneService"));
+  std::thread drain([&] { server.server->Drain(absl::Seconds(60)); });
+  while (!server.server->calls().draining()) std::this_thread::yield();
+
+  for (const char* service : {"", "sparsefw.v1.PruneService", "sparsefw.v1.TensorService"}) {
+    EXPECT_FALSE(serving(service)) << service;
+  }
+  v1::Job refused;
+  const grpc::Status status = server.CreateJob(spec, &refused);
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(DetailsOf(status).reason, "DRAINING");
+  EXPECT_TRUE(DetailsOf(status).has_retry);
+  v1::Tensor tensor;
+  EXPECT_TRUE(
+      Failed(server.TryUpload(Spec(v1::WEIGHT, v1::F32, 2, 2), std::string(16, 'x'), &tensor),
+             grpc::UNAVAILABLE, "DRAINING", "draining"));
+  EXPECT_EQ(server.GetJob(job.name()).state(), v1::RUNNING);
+  EXPECT_FALSE(server.Read(spec.gram()).empty());
+  ASSERT_TRUE(server.Cancel(job.name()).ok());
+  drain.join();
+}
+
+TEST(DrainTest, AHealthWatchDoesNotKeepItOpen) {
+  TestServer server(DrainConfig());
+  const auto health = grpc::health::v1::Health::NewStub(server.Connect());
+  grpc::ClientContext context;
+  const auto watch = health->Watch(&context, grpc::health::v1::HealthCheckRequest());
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  Drain(server, absl::ZeroDuration());
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,65 @@
+#include "server/jobs/scheduling/placement_pass.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sparsefw::server {
+namespace {
+
+const std::vector<std::string> kBoth = {"cuda:0", "cuda:1"};
+const std::vector<std::string> kFirst = {"cuda:0"};
+const std::vector<std::string> kSecond = {"cuda:1"};
+
+DevicePool TwoDevices(int streams = 2) {
+  return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
+}
+
+// Of jobs without a Gram.
+void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
+  EvictedGrams evicted;
+  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);
+  EXPECT_TRUE(evicted.empty());
+}
+
+TEST(PlacementPassTest, JobsForOtherDevicesPassOneThatWaits) {
+  DevicePool pool = TwoDevices();
+  Reserve(pool, "cuda:0", 50);
+  PlacementPass pass(pool, {});
+  EXPECT_EQ(pass.Place({0, {kFirst, 80}}), std::nullopt);
+  EXPECT_EQ(pass.Place({0, {kFirst, 10}}), std::nullopt) << "kept for the one before";
+  EXPECT_EQ(pass.Place({0, {kBoth, 10}}), "cuda:1");
+  EXPECT_EQ(pass.Place({}), "") << "the CPU's";
+  EXPECT_FALSE(pass.Full());
+}
+
+TEST(PlacementPassTest, OneThatWaitsForMemoryOfTheHostIsPassedByNobody) {
+  const DevicePool pool = TwoDevices();
+  PlacementPass pass(pool, {.free_bytes = 5, .idle = false});
+  EXPECT_EQ(pass.Place({6, {}}), std::nullopt);
+  EXPECT_EQ(pass.Place({1, {}}), std::nullopt);
+  EXPECT_EQ(pass.Place({1, {kBoth, 1}}), std::nullopt);
+  EXPECT_TRUE(pass.Full());
+  PlacementPass idle(pool, {.free_bytes = 5, .idle = true});
+  EXPECT_EQ(idle.Place({6, {}}), "") << "alone it would never fit better";
+}
+
+TEST(PlacementPassTest, WithoutAWorkerOnlyDevicesTakeJobs) {
+  DevicePool pool({{"cuda:0", 100, 1}});
+  PlacementPass pass(pool, {.free_worker = false});
+  EXPECT_EQ(pass.Place({}), std::nullopt);
+  EXPECT_FALSE(pass.Full());
+  EXPECT_EQ(pass.Place({0, {kFirst, 1}}), "cuda:0");
+  Reserve(pool, "cuda:0", 1);
+  EXPECT_TRUE(PlacementPass(pool, {.free_worker = false}).Full());
+}
+
+TEST(PlacementPassTest, WhatMovesFromALostDeviceComesFirst) {
+  const DevicePool pool = TwoDevices();
+  PlacementPass pass(pool, {});
+  pass.Claim({kSecond, 50});
+  EXPECT_EQ(pass.Place({0, {kSecond, 1}}), std::nullopt);
+  EXPECT_EQ(pass.Place({0, {kFirst, 1}}), "cuda:0");
+}
+
+}  // namespace
+}  // namespace sparsefw::server

@@ -1,0 +1,526 @@
+// CreateJob, GetJob, ListJobs, CancelJob, DeleteJob: with the real solver.
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "sparsefw/mask.h"
+#include "tests/server/app/test_server.h"
+
+namespace sparsefw::server {
+namespace {
+
+class JobRpcTest : public testing::Test {
+ protected:
+  grpc::Status Create(const v1::CreateJobRequest& request, v1::Job* job) {
+    grpc::ClientContext context;
+    return server_.jobs->CreateJob(&context, request, job);
+  }
+  grpc::Status Try(const v1::JobSpec& spec) {
+    v1::Job job;
+    return server_.CreateJob(spec, &job);
+  }
+  grpc::Status DeleteTensor(const std::string& name) {
+    grpc::ClientContext context;
+    v1::DeleteTensorRequest request;
+    request.set_name(name);
+    google::protobuf::Empty empty;
+    return server_.tensors->DeleteTensor(&context, request, &empty);
+  }
+  grpc::Status DeleteJob(const std::string& name) {
+    grpc::ClientContext context;
+    v1::DeleteJobRequest request;
+    request.set_name(name);
+    google::protobuf::Empty empty;
+    return server_.jobs->DeleteJob(&context, request, &empty);
+  }
+  Mask ReadMask(const v1::Job& job) {
+    const std::string bytes = server_.Read(job.result().mask());
+    absl::StatusOr<Mask> mask =
+        Mask::FromBytes(job.shape(0), job.shape(1), std::as_bytes(std::span(bytes)));
+    EXPECT_TRUE(mask.ok()) << mask.status();
+    return mask.ok() ? *std::move(mask) : Mask();
+  }
+
+  TestServer server_;
+};
+
+TEST_F(JobRpcTest, SolvesALayer) {
+  v1::JobSpec spec = server_.Layer(24, 32, 200);
+  spec.set_return_pruned_weight(true);
+  (*spec.mutable_labels())["layer"] = "q";
+  const v1::Job accepted = server_.MustCreate(spec);
+  EXPECT_EQ(accepted.name().rfind("jobs/", 0), 0U);
+  const v1::Job job = server_.WaitForEnd(accepted.name());
+  ASSERT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+  EXPECT_GT(job.revision(), accepted.revision());
+  const v1::JobResult& result = job.result();
+  EXPECT_EQ(result.iterations(), 200);
+  EXPECT_EQ(result.stop_reason(), v1::ITERATIONS);
+  EXPECT_EQ(result.device(), "cpu");
+  EXPECT_LE(result.losses().final(), result.losses().warm_start());
+  EXPECT_LE(result.losses().lower_bound(), result.losses().final() * (1 + 1e-9));
+  EXPECT_LT(result.losses().final(), result.losses().full());
+  EXPECT_GT(job.end_time().seconds(), 0);
+  EXPECT_GT(job.expire_time().seconds(), job.end_time().seconds() + 86000);
+
+  const Mask mask = ReadMask(job);
+  for (int64_t row = 0; row < 24; ++row) EXPECT_EQ(mask.CountKeptInRow(row), 16);
+  EXPECT_EQ(result.kept_count(), 24 * 16);
+
+  const std::vector<float> weight = RandomValues(24 * 32, 1);
+  const std::string bytes = server_.Read(result.pruned_weight());
+  std::vector<float> pruned(24 * 32);
+  ASSERT_EQ(bytes.size(), pruned.size() * sizeof(float));
+  std::memcpy(pruned.data(), bytes.data(), bytes.size());
+  for (int64_t i = 0; i < 24 * 32; ++i) {
+    const auto at = static_cast<size_t>(i);
+    EXPECT_EQ(pruned[at], mask.Get(i / 32, i % 32) ? weight[at] : 0.0F);
+  }
+}
+
+TEST_F(JobRpcTest, EveryMethodAndPatternRuns) {
+  v1::JobSpec spec = server_.Layer(16, 16, 20);
+  for (const v1::Method method : {v1::MAGNITUDE, v1::WANDA, v1::RIA, v1::SPARSEFW}) {
+    for (int pattern = 0; pattern < 3; ++pattern) {
+      spec.set_method(method);
+      spec.clear_pattern();
+      if (pattern == 0) spec.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
+      if (pattern == 1) spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
+      if (pattern == 2) {
+        spec.mutable_pattern()->mutable_nm()->set_keep(2);
+        spec.mutable_pattern()->mutable_nm()->set_group(4);
+      }
+      SCOPED_TRACE(spec.ShortDebugString());
+      const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
+      EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+      EXPECT_EQ(ReadMask(job).CountKept(), job.result().kept_count());
+    }
+  }
+}
+
+TEST_F(JobRpcTest, AMaskOfOneJobStartsTheNext) {
+  v1::JobSpec spec = server_.Layer(16, 16, 20);
+  const v1::Job first = server_.WaitForEnd(server_.MustCreate(spec).name());
+  spec.mutable_warm_start()->set_mask(first.result().mask());
+  const v1::Job second = server_.WaitForEnd(server_.MustCreate(spec).name());
+  ASSERT_EQ(second.state(), v1::SUCCEEDED) << second.error().message();
+  EXPECT_NEAR(second.result().losses().warm_start(), first.result().losses().final(),
+              1e-9 * first.result().losses().final());
+  spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.25);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "WARM_MASK_COUNT", "warm_start.mask"));
+
+  std::vector<float> saliency(16 * 16, 1.0F);
+  spec.mutable_warm_start()->set_saliency(
+      server_.Upload(Spec(v1::SALIENCY, v1::F32, 16, 16), BytesOf(saliency)));
+  EXPECT_EQ(server_.WaitForEnd(server_.MustCreate(spec).name()).state(), v1::SUCCEEDED);
+}
+
+TEST_F(JobRpcTest, RefusesWhatIsWrongWithTheInputs) {
+  const v1::JobSpec good = server_.Layer(8, 16, 10);
+  v1::JobSpec spec = good;
+  spec.set_weight("tensors/none");
+  EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "TENSOR_NOT_FOUND",
+                     "weight must name a tensor that the server has; got tensors/none"));
+  spec.clear_weight();
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "weight must name"));
+  spec = good;
+  std::swap(*spec.mutable_weight(), *spec.mutable_gram());
+  EXPECT_TRUE(
+      Failed(Try(spec), grpc::INVALID_ARGUMENT, "WRONG_TENSOR_KIND", "weight must be a WEIGHT"));
+  spec = good;
+  spec.set_gram(server_.UploadGram(8));
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH",
+                     "gram must be [16, 16] to fit the weight; got [8, 8]"));
+  spec = good;
+  spec.mutable_warm_start()->set_saliency(
+      server_.Upload(Spec(v1::SALIENCY, v1::F32, 8, 8), std::string(8 * 8 * 4, '\0')));
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "warm_start.saliency"));
+}
+
+TEST_F(JobRpcTest, RefusesBadValuesNamingTheIndex) {
+  const v1::JobSpec good = server_.Layer(8, 16, 10);
+  std::vector<float> weight = RandomValues(8 * 16, 1);
+  weight[3 * 16 + 7] = std::nanf("");
+  v1::JobSpec spec = good;
+  spec.set_weight(server_.Upload(Spec(v1::WEIGHT, v1::F32, 8, 16), BytesOf(weight)));
+  const grpc::Status nan = Try(spec);
+  EXPECT_TRUE(Failed(nan, grpc::INVALID_ARGUMENT, "NON_FINITE", "weight"));
+  EXPECT_NE(nan.error_message().find('3'), std::string::npos) << nan.error_message();
+  EXPECT_NE(nan.error_message().find('7'), std::string::npos) << nan.error_message();
+
+  std::vector<float> gram = RandomGram(16, 2);
+  gram[2 * 16 + 5] += 100;
+  spec = good;
+  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_ASYMMETRIC");
+  gram = RandomGram(16, 2);
+  gram[4 * 16 + 4] = -1;
+  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NEGATIVE_DIAGONAL");
+  gram = RandomGram(16, 2);
+  gram[4 * 16 + 4] = 0;
+  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NOT_POSITIVE_DEFINITE");
+  // The values are read once; every job that names the tensor gets the same answer.
+  EXPECT_EQ(Try(spec).error_message(), Try(spec).error_message());
+  EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NOT_POSITIVE_DEFINITE");
+}
+
+TEST_F(JobRpcTest, RefusesBadOptionsAndDevicesThatAreNotThere) {
+  const v1::JobSpec good = server_.Layer(8, 16, 10);
+  v1::JobSpec spec = good;
+  spec.mutable_sparsefw()->set_alpha(1.5);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "alpha"));
+  spec = good;
+  spec.mutable_sparsefw()->set_iterations(0);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "iterations"));
+  spec = good;
+  spec.mutable_pattern()->mutable_nm()->set_keep(5);
+  spec.mutable_pattern()->mutable_nm()->set_group(4);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "PATTERN_INVALID",
+                     "keep must be in [1, group]; got keep=5, group=4"));
+  spec = good;
+  spec.set_priority(101);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "priority"));
+  spec = good;
+  spec.mutable_deadline()->set_seconds(-1);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "deadline"));
+  spec = good;
+  spec.set_method(v1::SPARSEGPT);
+  spec.mutable_refine()->set_swaps(true);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "swaps must be off"));
+  spec = good;
+  spec.mutable_sparsegpt()->set_damping(2);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "damping=2"));
+  spec = good;
+  spec.mutable_sweep()->add_points();
+  spec.mutable_sweep()->add_points()->set_alpha(7);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID",
+                     "sweep.points[1]: alpha must be in [0, 1]; got alpha=7"));
+  spec = good;
+  spec.mutable_sweep()->add_points()->mutable_pattern()->mutable_nm()->set_keep(1);
+  spec.mutable_sweep()->mutable_points(0)->mutable_pattern()->mutable_nm()->set_group(7);
+  EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "sweep.points[0]: "));
+  spec = good;
+  spec.set_device("cuda:0");
+  EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE",
+                     "cpu, reference; got cuda:0, and there is no CUDA device: SPARSEFW_CUDA_MODULE"
+                     "=none turns CUDA off"));
+  spec.set_device("cpu:7");
+  EXPECT_TRUE(Failed(Try(spec), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE", "cpu, reference"));
+}
+
+TEST_F(JobRpcTest, ADeviceOfTheJobsOwnChoiceRunsIt) {
+  v1::JobSpec spec = server_.Layer(8, 16, 10);
+  spec.set_device("reference");
+  const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
+  EXPECT_EQ(job.result().device(), "reference");
+}
+
+TEST_F(JobRpcTest, CreateIsIdempotent) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = server_.Layer(8, 16, 10);
+  request.set_request_id("job-1");
+  v1::Job first;
+  v1::Job second;
+  ASSERT_TRUE(Create(request, &first).ok());
+  ASSERT_TRUE(Create(request, &second).ok());
+  EXPECT_EQ(first.name(), second.name());
+  request.mutable_spec()->set_priority(1);
+  EXPECT_TRUE(
+      Failed(Create(request, &second), grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "job-1"));
+}
+
+// The same limits as for tensors.
+TEST_F(JobRpcTest, RefusesLongOwnersAndBadRequestIds) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = server_.Layer(8, 16, 10);
+  v1::Job job;
+  request.set_owner(std::string(257, 'o'));
+  EXPECT_TRUE(Failed(Create(request, &job), grpc::INVALID_ARGUMENT, "OWNER_INVALID", "got 257"));
+  request.set_owner(std::string(256, 'o'));
+  request.set_request_id(std::string(129, 'i'));
+  EXPECT_TRUE(
+      Failed(Create(request, &job), grpc::INVALID_ARGUMENT, "REQUEST_ID_INVALID", "got 129"));
+  request.set_request_id(std::string(128, 'i'));
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_EQ(job.owner().size(), 256U);
+}
+
+TEST_F(JobRpcTest, ValidateOnlyQueuesNothing) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = server_.Layer(8, 16, 10);
+  request.set_validate_only(true);
+  v1::Job job;
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_TRUE(job.name().empty());
+  EXPECT_EQ(job.shape(0), 8);
+  EXPECT_EQ(job.shape(1), 16);
+  grpc::ClientContext context;
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(server_.jobs->ListJobs(&context, v1::ListJobsRequest(), &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+  EXPECT_TRUE(DeleteTensor(request.spec().weight()).ok()) << "nothing holds it";
+}
+
+class CheckJobOptionsTest : public JobRpcTest {
+ protected:
+  CheckJobOptionsTest() {
+    spec_.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+    *request_.mutable_weight() = Spec(v1::WEIGHT, v1::F32, 8, 16);
+    *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 16, 16);
+  }
+  grpc::Status Check() {
+    *request_.mutable_spec() = spec_;
+    grpc::ClientContext context;
+    v1::CheckJobOptionsResponse response;
+    return server_.jobs->CheckJobOptions(&context, request_, &response);
+  }
+  // Check and CreateJob refuse the same spec with the same code, message, and details.
+  grpc::Status CheckAsCreate() {
+    const grpc::Status checked = Check();
+    v1::JobSpec whole = spec_;
+    if (whole.weight().empty()) whole.set_weight(server_.UploadWeight(8, 16));
+    if (whole.gram().empty()) whole.set_gram(server_.UploadGram(16));
+    const grpc::Status created = Try(whole);
+    EXPECT_EQ(checked.error_code(), created.error_code());
+    EXPECT_EQ(checked.error_message(), created.error_message());
+    EXPECT_EQ(checked.error_details(), created.error_details());
+    return checked;
+  }
+
+  v1::JobSpec spec_;
+  v1::CheckJobOptionsRequest request_;
+};
+
+TEST_F(CheckJobOptionsTest, NeedsNoTensorsAndLeavesNothing) {
+  EXPECT_TRUE(Check().ok());
+  request_.clear_gram();
+  request_.mutable_activations()->set_d_in(16);
+  request_.mutable_activations()->set_activation_dtype(v1::BF16);
+  EXPECT_TRUE(Check().ok());
+  request_.clear_gram_source();
+  request_.clear_weight();
+  EXPECT_TRUE(Check().ok()) << "nothing is known of the tensors";
+  const TensorStoreUsage usage = server_.server->tensors().usage();
+  EXPECT_EQ(usage.uploads + usage.tensors, 0);
+  EXPECT_EQ(usage.used_bytes, 0);
+}
+
+TEST_F(CheckJobOptionsTest, RefusesAsCreateJobDoes) {
+  spec_.mutable_sparsefw()->set_alpha(2);
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "alpha=2"));
+  spec_.clear_sparsefw();
+  spec_.mutable_pattern()->mutable_nm()->set_keep(2);
+  spec_.mutable_pattern()->mutable_nm()->set_group(5);
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "5"));
+  spec_.mutable_pattern()->mutable_nm()->set_group(4);
+  spec_.set_priority(101);
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "priority=101"));
+  spec_.clear_priority();
+  spec_.set_device("tpu");
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::FAILED_PRECONDITION, "DEVICE_UNAVAILABLE", "tpu"));
+  spec_.clear_device();
+  spec_.clear_pattern();
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "none"));
+}
+
+TEST_F(CheckJobOptionsTest, RefusesAPointOfASweepByItsNumber) {
+  v1::SweepPoint* point = spec_.mutable_sweep()->add_points();
+  point = spec_.mutable_sweep()->add_points();
+  point->mutable_pattern()->mutable_nm()->set_keep(1);
+  point->mutable_pattern()->mutable_nm()->set_group(3);
+  EXPECT_TRUE(
+      Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "sweep.points[1]: "));
+}
+
+TEST_F(CheckJobOptionsTest, RefusesALayerThatNeverFits) {
+  ServerConfig config;
+  config.solve_memory_bytes = 1 << 20;
+  TestServer small(config);
+  *request_.mutable_weight() = Spec(v1::WEIGHT, v1::F32, 4096, 4096);
+  request_.clear_gram();
+  *request_.mutable_spec() = spec_;
+  grpc::ClientContext context;
+  v1::CheckJobOptionsResponse response;
+  const grpc::Status status = small.jobs->CheckJobOptions(&context, request_, &response);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(DetailsOf(status).has_retry) << "waiting does not help";
+}
+
+TEST_F(CheckJobOptionsTest, NamesTheInputInTheMetadata) {
+  *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 8, 8);
+  grpc::Status status = Check();
+  EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "gram must be [16, 16]"));
+  EXPECT_EQ(DetailsOf(status).metadata.at("field"), "gram");
+  *request_.mutable_gram() = Spec(v1::GRAM, v1::F16, 16, 16);
+  status = Check();
+  EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SPEC_INVALID", "dtype of a GRAM"));
+  EXPECT_EQ(DetailsOf(status).metadata.at("field"), "gram");
+  *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 16, 16);
+  *request_.mutable_warm_start() = Spec(v1::MASK, v1::U1, 8, 15);
+  status = Check();
+  EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "[8, 15]"));
+  EXPECT_EQ(DetailsOf(status).metadata.at("field"), "warm_start.mask");
+  *request_.mutable_warm_start() = Spec(v1::SALIENCY, v1::F32, 9, 16);
+  EXPECT_EQ(DetailsOf(Check()).metadata.at("field"), "warm_start.saliency");
+  request_.clear_warm_start();
+  *request_.mutable_weight() = Spec(v1::SALIENCY, v1::F32, 8, 16);
+  EXPECT_TRUE(
+      Failed(Check(), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "weight.kind must be WEIGHT"));
+}
+
+TEST_F(CheckJobOptionsTest, LooksUpTheTensorsThatTheSpecNames) {
+  spec_.set_weight(server_.UploadWeight(8, 16));
+  EXPECT_TRUE(Failed(Check(), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "at most one of"));
+  request_.clear_weight();
+  EXPECT_TRUE(Check().ok());
+  spec_.mutable_pattern()->mutable_nm()->set_keep(2);
+  spec_.mutable_pattern()->mutable_nm()->set_group(5);
+  EXPECT_TRUE(Failed(Check(), grpc::INVALID_ARGUMENT, "PATTERN_INVALID", "5"));
+  spec_.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  request_.clear_gram();
+  spec_.set_gram("tensors/none");
+  const grpc::Status missing = CheckAsCreate();
+  EXPECT_TRUE(Failed(missing, grpc::FAILED_PRECONDITION, "TENSOR_NOT_FOUND", "tensors/none"));
+  EXPECT_EQ(DetailsOf(missing).metadata.at("field"), "gram");
+  EXPECT_EQ(DetailsOf(missing).metadata.at("tensor"), "tensors/none");
+  spec_.set_gram(spec_.weight());
+  EXPECT_TRUE(Failed(CheckAsCreate(), grpc::INVALID_ARGUMENT, "WRONG_TENSOR_KIND", "a WEIGHT"));
+  EXPECT_TRUE(DeleteTensor(spec_.weight()).ok()) << "nothing holds it";
+}
+
+TEST_F(JobRpcTest, CancelsARunningJobAndKeepsItsMask) {
+  const v1::Job job = server_.MustCreate(server_.Endless());
+  server_.WaitUntilRunning(job.name());
+  // Until there was a report, so a mask.
+  while (!server_.GetJob(job.name()).has_progress()) std::this_thread::yield();
+  ASSERT_TRUE(server_.Cancel(job.name()).ok());
+  const v1::Job ended = server_.WaitForEnd(job.name());
+  EXPECT_EQ(ended.state(), v1::CANCELLED);
+  EXPECT_EQ(ended.result().stop_reason(), v1::STOPPED_BY_CANCEL);
+  EXPECT_EQ(ReadMask(ended).CountKept(), 64 * 32);
+  ASSERT_TRUE(server_.Cancel(job.name()).ok()) << "cancel is idempotent";
+  EXPECT_EQ(server_.GetJob(job.name()).revision(), ended.revision());
+}
+
+TEST_F(JobRpcTest, CancelsAQueuedJobAtOnceAndLeavesAnEndedOneAlone) {
+  const v1::Job running = server_.MustCreate(server_.Endless());
+  server_.WaitUntilRunning(running.name());
+  const v1::Job queued = server_.MustCreate(server_.Layer(8, 16, 10));
+  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::QUEUED);
+  ASSERT_TRUE(server_.Cancel(queued.name()).ok());
+  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::CANCELLED);
+  ASSERT_TRUE(server_.Cancel(running.name()).ok());
+  EXPECT_EQ(server_.WaitForEnd(running.name()).state(), v1::CANCELLED);
+
+  const v1::Job done = server_.WaitForEnd(server_.MustCreate(server_.Layer(8, 16, 10)).name());
+  ASSERT_TRUE(server_.Cancel(done.name()).ok());
+  EXPECT_EQ(server_.GetJob(done.name()).state(), v1::SUCCEEDED);
+  EXPECT_TRUE(Failed(server_.Cancel("jobs/none"), grpc::NOT_FOUND, "JOB_NOT_FOUND", "jobs/none"));
+}
+
+TEST_F(JobRpcTest, ADeadlineEndsTheJobWithTheBestMaskSoFar) {
+  v1::JobSpec spec = server_.Endless();
+  spec.mutable_deadline()->set_nanos(400'000'000);
+  const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
+  EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+  EXPECT_EQ(job.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
+  EXPECT_EQ(ReadMask(job).CountKept(), 64 * 32);
+}
+
+TEST_F(JobRpcTest, TensorsOfALiveJobCannotBeDeleted) {
+  const v1::JobSpec spec = server_.Endless();
+  const v1::Job job = server_.MustCreate(spec);
+  EXPECT_TRUE(Failed(DeleteTensor(spec.weight()), grpc::FAILED_PRECONDITION, "TENSOR_IN_USE",
+                     spec.weight()));
+  EXPECT_TRUE(
+      Failed(DeleteJob(job.name()), grpc::FAILED_PRECONDITION, "JOB_NOT_FINISHED", job.name()));
+  ASSERT_TRUE(server_.Cancel(job.name()).ok());
+  const v1::Job ended = server_.WaitForEnd(job.name());
+  EXPECT_TRUE(DeleteTensor(spec.weight()).ok());
+  EXPECT_TRUE(DeleteTensor(spec.gram()).ok());
+  EXPECT_TRUE(DeleteJob(job.name()).ok());
+  EXPECT_EQ(server_.server->tensors().usage().tensors, 0) << "the mask goes with its job";
+  EXPECT_TRUE(Failed(DeleteJob(job.name()), grpc::NOT_FOUND, "JOB_NOT_FOUND", job.name()));
+}
+
+TEST_F(JobRpcTest, ListsByStateAndLabelInPages) {
+  v1::JobSpec spec = server_.Layer(8, 16, 5);
+  std::vector<std::string> even;
+  for (int i = 0; i < 6; ++i) {
+    (*spec.mutable_labels())["parity"] = i % 2 == 0 ? "even" : "odd";
+    const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
+    if (i % 2 == 0) even.push_back(job.name());
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  request.add_states(v1::SUCCEEDED);
+  (*request.mutable_labels())["parity"] = "even";
+  std::vector<std::string> listed;
+  do {
+    grpc::ClientContext context;
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(server_.jobs->ListJobs(&context, request, &response).ok());
+    EXPECT_LE(response.jobs_size(), 2);
+    for (const v1::Job& job : response.jobs()) listed.push_back(job.name());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(listed, std::vector<std::string>(even.rbegin(), even.rend()));
+
+  request.Clear();
+  request.add_states(v1::FAILED);
+  grpc::ClientContext context;
+  v1::ListJobsResponse response;
+  ASSERT_TRUE(server_.jobs->ListJobs(&context, request, &response).ok());
+  EXPECT_EQ(response.jobs_size(), 0);
+}
+
+TEST_F(JobRpcTest, APageOfLargeJobsStaysWithinAMessage) {
+  v1::JobSpec spec = server_.Layer(4, 4, 1);
+  for (int i = 0; i < 64; ++i) {
+    (*spec.mutable_labels())[std::to_string(i) + std::string(60, 'k')] = std::string(256, 'v');
+  }
+  constexpr int kJobs = 150;  // of about 20 KiB
+  for (int i = 0; i < kJobs; ++i) server_.MustCreate(spec);
+  int listed = 0;
+  int pages = 0;
+  v1::ListJobsRequest request;
+  request.set_page_size(1000);
+  do {
+    grpc::ClientContext context;
+    v1::ListJobsResponse response;
+    const grpc::Status status = server_.jobs->ListJobs(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_LE(response.ByteSizeLong(), 2U << 20);
+    listed += response.jobs_size();
+    ++pages;
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(listed, kJobs);
+  EXPECT_GT(pages, 1);
+}
+
+TEST_F(JobRpcTest, TwoClientsAtOnce) {
+  const auto client = [this](uint32_t seed) {
+    const auto tensors = v1::TensorService::NewStub(server_.Connect());
+    for (uint32_t round = 0; round < 5; ++round) {
+      v1::JobSpec spec;
+      spec.set_weight(server_.UploadWeight(16, 32, seed + round));
+      spec.set_gram(server_.UploadGram(32, seed + round));
+      spec.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
+      spec.mutable_sparsefw()->set_iterations(30);
+      const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
+      EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+      EXPECT_EQ(ReadMask(job).CountKept(), 16 * 32 - static_cast<int64_t>(16 * 32 * 0.6));
+    }
+  };
+  std::thread first(client, 100);
+  std::thread second(client, 200);
+  first.join();
+  second.join();
+}
+
+}  // namespace
+}  // namespace sparsefw::server

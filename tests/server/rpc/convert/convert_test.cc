@@ -1,0 +1,316 @@
+#include "server/rpc/convert/convert.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "gtest/gtest.h"
+#include "server/rpc/convert/fingerprint.h"
+#include "server/tensors/spec.h"
+#include "sparsefw/names.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+void ExpectInvalid(const absl::Status& status, const std::string& reason,
+                   const std::string& words) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(ReasonOf(status), reason);
+  EXPECT_NE(std::string(status.message()).find(words), std::string::npos) << status;
+}
+
+v1::TensorSpec Weight() {
+  v1::TensorSpec spec;
+  spec.set_kind(v1::WEIGHT);
+  spec.set_dtype(v1::BF16);
+  spec.add_dims(int64_t{1} << 40);
+  spec.add_dims(3);
+  return spec;
+}
+
+v1::JobSpec Minimal() {
+  v1::JobSpec spec;
+  spec.mutable_pattern()->mutable_nm()->set_keep(2);
+  spec.mutable_pattern()->mutable_nm()->set_group(4);
+  return spec;
+}
+
+TEST(ConvertTensorTest, KeepsSizesBeyond32Bits) {
+  const absl::StatusOr<TensorSpec> spec = FromProto(Weight());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->kind, TensorKind::kWeight);
+  EXPECT_EQ(spec->dtype, TensorDType::kBF16);
+  EXPECT_EQ(spec->rows, int64_t{1} << 40);
+  EXPECT_EQ(spec->cols, 3);
+  EXPECT_EQ(ToProto(*spec).SerializeAsString(), Weight().SerializeAsString());
+}
+
+TEST(ConvertTensorTest, NamesWhatIsWrong) {
+  v1::TensorSpec spec = Weight();
+  spec.set_kind(v1::TENSOR_KIND_UNSPECIFIED);
+  ExpectInvalid(FromProto(spec).status(), "SPEC_INVALID", "kind must be set");
+  spec.set_kind(static_cast<v1::TensorKind>(77));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN", "kind must be one of");
+  spec.set_kind(v1::PRUNED_WEIGHT);
+  ExpectInvalid(FromProto(spec).status(), "SPEC_INVALID", "only the server makes");
+  spec = Weight();
+  spec.set_dtype(static_cast<v1::DType>(9));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN",
+                "dtype must be one of the values of this version; got 9");
+  spec.set_dtype(v1::DTYPE_UNSPECIFIED);
+  ExpectInvalid(FromProto(spec).status(), "SPEC_INVALID", "dtype must be set");
+  spec = Weight();
+  spec.add_dims(1);
+  ExpectInvalid(FromProto(spec).status(), "SPEC_INVALID", "dims must be two numbers; got 3");
+  spec = Weight();
+  spec.set_token_count(-1);
+  ExpectInvalid(FromProto(spec).status(), "SPEC_INVALID", "token_count");
+}
+
+TEST(ConvertTensorTest, GramDTypeDefaultsToF32AndActivationsHaveNoDefault) {
+  v1::GramSpec proto;
+  proto.set_d_in(5);
+  ExpectInvalid(FromProto(proto).status(), "SPEC_INVALID", "activation_dtype must be set");
+  proto.set_activation_dtype(v1::F16);
+  const absl::StatusOr<GramSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->gram_dtype, TensorDType::kF32);
+  EXPECT_EQ(spec->activation_dtype, TensorDType::kF16);
+  EXPECT_EQ(spec->d_in, 5);
+}
+
+TEST(ConvertJobTest, UnsetFieldsTakeTheDocumentedDefaults) {
+  const absl::StatusOr<JobSpec> spec = FromProto(Minimal());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->pattern, Pattern::KeepOfGroup(2, 4));
+  EXPECT_EQ(spec->options.method, Method::kSparseFw);
+  EXPECT_EQ(spec->options.warm_start.method, SaliencyMethod::kWanda);
+  EXPECT_EQ(spec->options.warm_start.ria_exponent, 0.5);
+  EXPECT_EQ(spec->options.alpha, 0.9);
+  EXPECT_EQ(spec->options.iterations, 2000);
+  EXPECT_EQ(spec->options.step_rule, StepRule::kOpenLoop);
+  EXPECT_EQ(spec->options.report_every, 100);
+  EXPECT_TRUE(spec->options.keep_fixed);
+  EXPECT_EQ(spec->options.product_precision, ProductPrecision::kFloat32);
+  EXPECT_EQ(spec->deadline, absl::InfiniteDuration());
+  EXPECT_EQ(spec->result_ttl, absl::Hours(24));
+}
+
+TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
+  v1::JobSpec proto = Minimal();
+  proto.set_weight("tensors/w");
+  proto.set_gram("tensors/g");
+  proto.set_method(v1::RIA);
+  proto.mutable_warm_start()->set_method(v1::MAGNITUDE);
+  proto.mutable_warm_start()->set_ria_exponent(0.25);
+  v1::SparseFwOptions& options = *proto.mutable_sparsefw();
+  options.set_alpha(0);
+  options.set_iterations(7);
+  options.set_step_rule(v1::LINE_SEARCH);
+  options.set_rel_gap(0.125);
+  options.set_report_every(3);
+  proto.set_reconstruct(true);
+  proto.mutable_refine()->set_swaps(true);
+  proto.mutable_refine()->set_keep_fixed(false);
+  proto.mutable_sparsegpt()->set_damping(0.5);
+  proto.mutable_sparsegpt()->set_block_size(64);
+  v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
+  point.set_method(v1::WANDA);
+  point.mutable_pattern()->mutable_per_row()->set_sparsity(0.25);
+  point.set_alpha(0.5);
+  point.set_swaps(false);
+  point.set_reconstruct(true);
+  proto.mutable_sweep()->set_keep(v1::Sweep::ALL);
+  proto.set_priority(-5);
+  proto.mutable_deadline()->set_seconds(60);
+  proto.mutable_deadline()->set_nanos(5);
+  proto.mutable_result_ttl()->set_seconds(9);
+  (*proto.mutable_labels())["layer"] = "q";
+  proto.set_device("cpu");
+  proto.set_return_pruned_weight(true);
+  proto.set_product_precision(v1::PRODUCT_TF32);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(ToProto(*spec).DebugString(), proto.DebugString());
+  EXPECT_EQ(spec->options.product_precision, ProductPrecision::kTf32);
+  EXPECT_EQ(spec->sweep[0].options.product_precision, ProductPrecision::kTf32);
+
+  proto.set_product_precision(v1::PRODUCT_BF16);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+  proto.set_product_precision(v1::PRODUCT_FP32);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+
+  proto.mutable_warm_start()->set_mask("tensors/m");
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+  proto.mutable_warm_start()->set_saliency("tensors/s");
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+  proto.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+}
+
+TEST(ConvertJobTest, APointOfASweepTakesFromTheJobWhatItDoesNotSay) {
+  v1::JobSpec proto = Minimal();
+  proto.set_method(v1::RIA);
+  proto.mutable_refine()->set_swaps(true);
+  proto.mutable_sparsefw()->set_alpha(0.25);
+  proto.mutable_sparsefw()->set_iterations(7);
+  v1::Sweep& sweep = *proto.mutable_sweep();
+  sweep.add_points();
+  sweep.add_points()->set_method(v1::SPARSEFW);
+  sweep.add_points()->set_alpha(0);
+  sweep.add_points()->set_swaps(false);
+  sweep.add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->sweep.size(), 5);
+  EXPECT_EQ(spec->sweep_keep, SweepKeep::kBest);
+  for (const SweepPoint& point : spec->sweep) EXPECT_EQ(point.options.iterations, 7);
+  EXPECT_EQ(spec->sweep[0].options.method, Method::kRia);
+  EXPECT_EQ(spec->sweep[0].options.alpha, 0.25);
+  EXPECT_TRUE(spec->sweep[0].options.swaps);
+  EXPECT_EQ(spec->sweep[0].pattern, Pattern::KeepOfGroup(2, 4));
+  EXPECT_EQ(spec->sweep[1].options.method, Method::kSparseFw);
+  EXPECT_EQ(spec->sweep[2].options.alpha, 0);
+  EXPECT_FALSE(spec->sweep[3].options.swaps);
+  EXPECT_EQ(spec->sweep[4].pattern, Pattern::PerRow(0.5));
+}
+
+TEST(ConvertJobTest, ASweepOverPatternsNeedsNoneOfTheJob) {
+  v1::JobSpec proto;
+  proto.mutable_sweep()->add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->pattern, Pattern::PerRow(0.5));
+  proto.mutable_sweep()->add_points()->set_alpha(0.5);
+  ExpectInvalid(FromProto(proto).status(), "PATTERN_INVALID", "pattern must be");
+}
+
+TEST(ConvertJobTest, NamesThePointOfASweepThatIsWrong) {
+  v1::JobSpec proto = Minimal();
+  proto.mutable_sweep()->add_points();
+  proto.mutable_sweep()->add_points()->set_method(static_cast<v1::Method>(42));
+  ExpectInvalid(FromProto(proto).status(), "ENUM_UNKNOWN", "sweep.points[1]: method must be");
+  proto = Minimal();
+  for (int i = 0; i < 257; ++i) proto.mutable_sweep()->add_points();
+  ExpectInvalid(FromProto(proto).status(), "OPTION_INVALID", "at most 256; got 257");
+  proto = Minimal();
+  proto.mutable_sweep()->set_keep(static_cast<v1::Sweep::Keep>(9));
+  ExpectInvalid(FromProto(proto).status(), "ENUM_UNKNOWN", "sweep.keep");
+}
+
+TEST(ConvertJobTest, NamesWhatIsWrong) {
+  v1::JobSpec spec = Minimal();
+  spec.set_method(static_cast<v1::Method>(42));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN",
+                "method must be one of the values of this version; got 42");
+  spec = Minimal();
+  spec.mutable_sparsefw()->set_step_rule(static_cast<v1::StepRule>(42));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN", "sparsefw.step_rule");
+  spec = Minimal();
+  spec.set_product_precision(static_cast<v1::ProductPrecision>(42));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN",
+                "product_precision must be one of the values of this version; got 42");
+  spec = Minimal();
+  spec.mutable_warm_start()->set_method(static_cast<v1::Method>(42));
+  ExpectInvalid(FromProto(spec).status(), "ENUM_UNKNOWN", "warm_start.method");
+  spec.mutable_warm_start()->set_method(v1::SPARSEFW);
+  ExpectInvalid(FromProto(spec).status(), "OPTION_INVALID",
+                "must be MAGNITUDE, WANDA or RIA; got SPARSEFW");
+  spec = Minimal();
+  spec.clear_pattern();
+  ExpectInvalid(FromProto(spec).status(), "PATTERN_INVALID", "pattern must be");
+  spec = Minimal();
+  spec.mutable_deadline()->set_nanos(2'000'000'000);
+  ExpectInvalid(FromProto(spec).status(), "DURATION_INVALID", "deadline must be a valid Duration");
+  spec = Minimal();
+  (*spec.mutable_labels())[std::string(65, 'k')] = "v";
+  ExpectInvalid(FromProto(spec).status(), "TEXT_TOO_LONG", "must be at most 64 bytes; got 65");
+  spec = Minimal();
+  for (int i = 0; i < 65; ++i) (*spec.mutable_labels())[absl::StrFormat("%d", i)].push_back('v');
+  ExpectInvalid(FromProto(spec).status(), "LABELS_INVALID", "at most 64; got 65");
+}
+
+TEST(ConvertJobTest, AJobShowsTimesOnlyOnceTheyAreKnown) {
+  Job job;
+  job.name = "jobs/1";
+  job.create_time = absl::FromUnixMillis(1500);
+  v1::Job proto = ToProto(job);
+  EXPECT_EQ(proto.state(), v1::QUEUED);
+  EXPECT_EQ(proto.create_time().seconds(), 1);
+  EXPECT_EQ(proto.create_time().nanos(), 500'000'000);
+  EXPECT_FALSE(proto.has_start_time());
+  EXPECT_FALSE(proto.has_end_time());
+  EXPECT_FALSE(proto.has_expire_time());
+  EXPECT_FALSE(proto.has_result());
+  EXPECT_FALSE(proto.has_error());
+
+  job.state = JobState::kFailed;
+  job.error = WithReason(absl::ResourceExhaustedError("no memory"), "HOST_MEMORY");
+  job.end_time = absl::FromUnixSeconds(9);
+  job.progress =
+      ProgressReport{.iteration = 25, .iterations_total = 100, .elapsed = absl::Seconds(1)};
+  proto = ToProto(job);
+  EXPECT_EQ(proto.state(), v1::FAILED);
+  EXPECT_EQ(proto.error().message(), "no memory");
+  EXPECT_EQ(proto.error().code(), 8);
+  EXPECT_EQ(proto.end_time().seconds(), 9);
+  EXPECT_EQ(proto.progress().remaining_estimate().seconds(), 3);
+}
+
+std::string Upper(std::string_view name) {
+  std::string upper(name);
+  absl::AsciiStrToUpper(&upper);
+  return upper;
+}
+
+// Metrics and logs must speak of methods and states as the wire does.
+TEST(NamesTest, AgreeWithTheWire) {
+  for (const Method method :
+       {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt, Method::kSparseFw}) {
+    EXPECT_EQ(Upper(NameOf(method)), v1::Method_Name(ToProto(method)));
+  }
+  for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
+                               JobState::kFailed, JobState::kCancelled}) {
+    Job job;
+    job.state = state;
+    EXPECT_EQ(Upper(NameOf(state)), v1::JobState_Name(ToProto(job).state()));
+  }
+  for (const TensorKind kind : {TensorKind::kWeight, TensorKind::kGram, TensorKind::kSaliency,
+                                TensorKind::kMask, TensorKind::kPrunedWeight}) {
+    EXPECT_EQ(NameOf(kind), v1::TensorKind_Name(ToProto(TensorSpec{kind}).kind()));
+  }
+}
+
+TEST(ConvertCommonTest, PageSizesHaveADefaultAndALimit) {
+  EXPECT_EQ(*PageSize(0), 100);
+  EXPECT_EQ(*PageSize(7), 7);
+  EXPECT_EQ(*PageSize(5000), 1000);
+  ExpectInvalid(PageSize(-1).status(), "PAGE_SIZE_INVALID", "page_size must be at least 0; got -1");
+}
+
+TEST(ConvertCommonTest, InfiniteDurationsStayInRange) {
+  EXPECT_EQ(ToProto(absl::InfiniteDuration()).seconds(), 315'576'000'000);
+  EXPECT_EQ(ToProto(absl::Milliseconds(-1500)).nanos(), -500'000'000);
+}
+
+TEST(ConvertCommonTest, UnknownStatesInAFilterAreNamed) {
+  v1::ListJobsRequest request;
+  request.add_states(static_cast<v1::JobState>(66));
+  ExpectInvalid(FilterFromProto(request).status(), "ENUM_UNKNOWN", "states must be one of");
+}
+
+TEST(FingerprintTest, IgnoresTheRequestIdAndTheOrderOfLabels) {
+  v1::CreateJobRequest a;
+  v1::CreateJobRequest b;
+  for (int i = 0; i < 40; ++i)
+    (*a.mutable_spec()->mutable_labels())[absl::StrFormat("%d", i)].push_back('x');
+  for (int i = 39; i >= 0; --i)
+    (*b.mutable_spec()->mutable_labels())[absl::StrFormat("%d", i)].push_back('x');
+  a.set_request_id("one");
+  b.set_request_id("two");
+  EXPECT_EQ(FingerprintOf(a), FingerprintOf(b));
+  b.mutable_spec()->set_priority(1);
+  EXPECT_NE(FingerprintOf(a), FingerprintOf(b));
+}
+
+}  // namespace
+}  // namespace sparsefw::server
