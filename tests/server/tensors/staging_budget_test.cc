@@ -1,4 +1,4 @@
-#include "server/tensors/staging_budget.h"
+#include "server/tensors/uploads/staging_budget.h"
 
 #include <atomic>
 #include <memory>
