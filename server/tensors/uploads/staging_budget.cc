@@ -24,13 +24,6 @@ void StagingBudget::Reservation::Release() {
 
 bool StagingBudget::Fits(int64_t bytes) const { return used_ == 0 || bytes <= limit_ - used_; }
 
-std::optional<StagingBudget::Reservation> StagingBudget::TryAcquire(int64_t bytes) {
-  MutexLock lock(mutex_);
-  if (!waiters_.empty() || !Fits(bytes)) return std::nullopt;
-  used_ += bytes;
-  return Reservation(this, bytes);
-}
-
 StagingBudget::WaiterId StagingBudget::Acquire(int64_t bytes, OnGranted on_granted) {
   {
     MutexLock lock(mutex_);

@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "sparsefw/mutex.h"
@@ -50,9 +49,6 @@ class StagingBudget {
   explicit StagingBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
   StagingBudget(const StagingBudget&) = delete;
   StagingBudget& operator=(const StagingBudget&) = delete;
-
-  // Nothing when the bytes are not free, or when others wait for theirs.
-  std::optional<Reservation> TryAcquire(int64_t bytes);
 
   // Calls `on_granted` before it returns, and returns kGranted, when the bytes
   // are free and nobody waits; otherwise calls it once they are.
