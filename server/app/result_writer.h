@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
-#include "server/tensors/byte_budget.h"
+#include "server/tensors/store/byte_budget.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/solver.h"
 

@@ -13,8 +13,8 @@
 #include "server/app/logging.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/runtime/rpc_context.h"
-#include "server/tensors/staging_budget.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/staging_budget.h"
 
 namespace sparsefw::server {
 

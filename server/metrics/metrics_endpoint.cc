@@ -2,6 +2,8 @@
 
 #include <microhttpd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -61,6 +63,12 @@ MHD_Result Answer(void* collectables, MHD_Connection* connection, const char* pa
   return Respond(connection, MHD_HTTP_OK, Text(*static_cast<const Collectables*>(collectables)));
 }
 
+// Called by the library for every connection that it has taken.
+void CountClosed(void* connections, MHD_Connection* /*connection*/, void** /*state*/,
+                 MHD_ConnectionNotificationCode code) {
+  if (code == MHD_CONNECTION_NOTIFY_CLOSED) --*static_cast<std::atomic<int64_t>*>(connections);
+}
+
 class HttpEndpoint final : public MetricsEndpoint {
  public:
   HttpEndpoint(const HostPort& wanted, int port, Collectables collectables)
@@ -81,27 +89,35 @@ class HttpEndpoint final : public MetricsEndpoint {
   const Collectables collectables_;
   const int port_;
   const std::string address_;
+  std::atomic<int64_t> connections_{0};  // handed to the daemon and not closed
   MHD_Daemon* daemon_ = nullptr;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
 absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> refused) {
   // Half of what connections of gRPC leave: each port serves while the other has
-  // too many.
+  // too many. The library's own limit is never reached: version 0.9.75 locks up
+  // where a connection that was added is beyond it.
   const int64_t share = ReservedDescriptors() / 2;
   daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
       &Answer, const_cast<Collectables*>(&collectables_), MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(share), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_END);
+      static_cast<unsigned>(2 * share + 16), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
+      MHD_OPTION_NOTIFY_CONNECTION, &CountClosed, &connections_, MHD_OPTION_END);
   if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
   ConnectionAcceptor::Options options = {
-      .reserved_descriptors = share, .accepted = {}, .refused = std::move(refused)};
-  options.accepted = [daemon = daemon_](Descriptor connection) {
+      .reserved_descriptors = share, .accepted = {}, .refused = refused};
+  options.accepted = [this, share, refused = std::move(refused)](Descriptor connection) {
+    if (connections_ >= share) return refused();
     sockaddr_storage peer = {};
     socklen_t size = sizeof(peer);
     getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &size);
-    // Closes it when there are too many.
-    MHD_add_connection(daemon, connection.Release(), reinterpret_cast<sockaddr*>(&peer), size);
+    ++connections_;
+    // The daemon closes it, also where it does not take it.
+    if (MHD_add_connection(daemon_, connection.Release(), reinterpret_cast<sockaddr*>(&peer),
+                           size) != MHD_YES) {
+      --connections_;
+    }
   };
   SPARSEFW_ASSIGN_OR_RETURN(acceptor_,
                             ConnectionAcceptor::Start(std::move(sockets), std::move(options)));

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/tensors/byte_budget.h"
+#include "server/tensors/store/byte_budget.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"

@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include "client/cpp/cli/exit_code.h"
-#include "client/cpp/cli/format.h"
-#include "client/cpp/cli/progress.h"
-#include "client/cpp/cli/result.h"
-#include "client/cpp/cli/result_text.h"
-#include "client/cpp/cli/time_left.h"
+#include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/progress.h"
+#include "client/cpp/cli/output/result.h"
+#include "client/cpp/cli/output/result_text.h"
+#include "client/cpp/cli/output/time_left.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/matchers.h"
 

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/flags/names.h"
+#include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/inputs.h"
-#include "client/cpp/cli/names.h"
-#include "client/cpp/cli/options.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::cli {

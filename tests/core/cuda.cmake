@@ -40,7 +40,7 @@ target_link_options(sparsefw_cuda_module_on_host PRIVATE
 
 # The kernels one by one, as script/gpu-check runs them on a device.
 if(TARGET sparsefw_bench_support)
-  include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke.cmake)
+  include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke/smoke.cmake)
   add_executable(sparsefw-bench-smoke-on-host ${SPARSEFW_SMOKE_SOURCES})
   set_target_properties(sparsefw-bench-smoke-on-host PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

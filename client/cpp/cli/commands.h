@@ -4,8 +4,8 @@
 #define SPARSEFW_CLIENT_CLI_COMMANDS_H_
 
 #include "absl/status/status.h"
-#include "client/cpp/cli/options.h"
-#include "client/cpp/cli/progress.h"
+#include "client/cpp/cli/flags/options.h"
+#include "client/cpp/cli/output/progress.h"
 
 namespace sparsefw::cli {
 

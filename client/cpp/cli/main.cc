@@ -8,8 +8,8 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
-#include "client/cpp/cli/options.h"
-#include "client/cpp/cli/progress.h"
+#include "client/cpp/cli/flags/options.h"
+#include "client/cpp/cli/output/progress.h"
 
 namespace {
 

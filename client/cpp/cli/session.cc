@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/exit_code.h"
-#include "client/cpp/cli/result.h"
+#include "client/cpp/cli/output/result.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/safetensors.h"

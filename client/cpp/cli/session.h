@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cpp/cli/options.h"
-#include "client/cpp/cli/progress.h"
+#include "client/cpp/cli/flags/options.h"
+#include "client/cpp/cli/output/progress.h"
 #include "sparsefw/client/client.h"
 
 namespace sparsefw::cli {

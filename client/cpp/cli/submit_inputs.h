@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/inputs.h"
-#include "client/cpp/cli/options.h"
 
 namespace sparsefw::cli {
 

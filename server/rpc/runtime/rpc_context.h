@@ -19,8 +19,8 @@
 #include "server/rpc/runtime/result_fetches.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/rpc/runtime/transient_tensors.h"
-#include "server/tensors/staging_budget.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::server {

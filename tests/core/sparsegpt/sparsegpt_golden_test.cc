@@ -59,7 +59,7 @@ TEST_P(SparseGptGoldenTest, MaskWeightsDampingAndLosses) {
   const SolveOptions options = {
       .method = Method::kSparseGpt,
       .sparsegpt = {.damping = golden.at("damping"), .block = golden.at("block")}};
-  if (layer.at("name") == "indefinite_1_5") {
+  if (layer.at("name") == "indefinite_1.5") {
     // Solve refuses this G; the damping that its factorisation needs is tested below Solve.
     EXPECT_THAT(Solve(problem, options, **FindBackend("cpu"), nullptr, nullptr),
                 StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE"));

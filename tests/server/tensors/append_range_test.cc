@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "server/tensors/upload_content.h"
+#include "server/tensors/uploads/upload_content.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {

@@ -1,4 +1,4 @@
-#include "server/tensors/byte_budget.h"
+#include "server/tensors/store/byte_budget.h"
 
 #include <limits>
 #include <optional>

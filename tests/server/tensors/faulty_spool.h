@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "server/tensors/spool.h"
+#include "server/tensors/spool/spool.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_reason.h"
 

@@ -1,4 +1,4 @@
-#include "server/tensors/page_token.h"
+#include "server/tensors/store/page_token.h"
 
 #include <limits>
 #include <string>

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "server/tensors/random_id.h"
-#include "server/tensors/spool.h"
+#include "server/tensors/spool/spool.h"
 #include "tests/server/tensors/store_fixture.h"
 
 namespace sparsefw::server {

@@ -1,7 +1,8 @@
-#include "server/tensors/staging_budget.h"
+#include "server/tensors/uploads/staging_budget.h"
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -32,6 +33,16 @@ class Waiters {
   std::vector<StagingBudget::Reservation> held_;
 };
 
+// Nothing when the bytes are not granted at once.
+std::optional<StagingBudget::Reservation> TryAcquire(StagingBudget& budget, int64_t bytes) {
+  std::optional<StagingBudget::Reservation> granted;
+  const auto waiter = budget.Acquire(bytes, [&granted](StagingBudget::Reservation reservation) {
+    granted = std::move(reservation);
+  });
+  if (waiter != StagingBudget::kGranted) budget.Cancel(waiter);
+  return granted;
+}
+
 TEST(StagingBudget, GrantsAtOnceWhatIsFree) {
   StagingBudget budget(100);
   Waiters waiters;
@@ -39,8 +50,8 @@ TEST(StagingBudget, GrantsAtOnceWhatIsFree) {
   EXPECT_THAT(waiters.order_, ElementsAre(1));
   EXPECT_EQ(budget.used(), 60);
   EXPECT_EQ(budget.limit(), 100);
-  EXPECT_FALSE(budget.TryAcquire(41).has_value());
-  EXPECT_TRUE(budget.TryAcquire(40).has_value());
+  EXPECT_FALSE(TryAcquire(budget, 41).has_value());
+  EXPECT_TRUE(TryAcquire(budget, 40).has_value());
   waiters.GiveBackAll();
   EXPECT_EQ(budget.used(), 0);
 }
@@ -48,7 +59,7 @@ TEST(StagingBudget, GrantsAtOnceWhatIsFree) {
 TEST(StagingBudget, WaitersAreServedInOrder) {
   StagingBudget budget(100);
   Waiters waiters;
-  auto first = budget.TryAcquire(100);
+  auto first = TryAcquire(budget, 100);
   ASSERT_TRUE(first.has_value());
   EXPECT_NE(budget.Acquire(70, waiters.Keep(1)), StagingBudget::kGranted);
   EXPECT_NE(budget.Acquire(40, waiters.Keep(2)), StagingBudget::kGranted);
@@ -59,7 +70,7 @@ TEST(StagingBudget, WaitersAreServedInOrder) {
   first.reset();
   EXPECT_THAT(waiters.order_, ElementsAre(1)) << "the third must not overtake the second";
   EXPECT_EQ(budget.used(), 70);
-  EXPECT_FALSE(budget.TryAcquire(1).has_value()) << "nor must anybody else";
+  EXPECT_FALSE(TryAcquire(budget, 1).has_value()) << "nor must anybody else";
   waiters.GiveBackAll();
   EXPECT_THAT(waiters.order_, ElementsAre(1, 2, 3));
   EXPECT_EQ(budget.waiting(), 0);
@@ -68,13 +79,13 @@ TEST(StagingBudget, WaitersAreServedInOrder) {
 TEST(StagingBudget, LargerThanTheLimitIsGrantedAlone) {
   StagingBudget budget(100);
   Waiters waiters;
-  auto small = budget.TryAcquire(1);
+  auto small = TryAcquire(budget, 1);
   budget.Acquire(250, waiters.Keep(1));
   EXPECT_THAT(waiters.order_, ElementsAre());
   small.reset();
   EXPECT_THAT(waiters.order_, ElementsAre(1));
   EXPECT_EQ(budget.used(), 250);
-  EXPECT_FALSE(budget.TryAcquire(1).has_value());
+  EXPECT_FALSE(TryAcquire(budget, 1).has_value());
   waiters.GiveBackAll();
   EXPECT_EQ(budget.used(), 0);
 }
@@ -82,7 +93,7 @@ TEST(StagingBudget, LargerThanTheLimitIsGrantedAlone) {
 TEST(StagingBudget, CancelledWaitersAreNotCalled) {
   StagingBudget budget(100);
   Waiters waiters;
-  auto all = budget.TryAcquire(100);
+  auto all = TryAcquire(budget, 100);
   const auto first = budget.Acquire(10, waiters.Keep(1));
   const auto second = budget.Acquire(10, waiters.Keep(2));
   EXPECT_TRUE(budget.Cancel(first));
@@ -96,7 +107,7 @@ TEST(StagingBudget, CancelledWaitersAreNotCalled) {
 TEST(StagingBudget, CancellingTheHeadLetsTheOthersPass) {
   StagingBudget budget(100);
   Waiters waiters;
-  auto most = budget.TryAcquire(90);
+  auto most = TryAcquire(budget, 90);
   const auto large = budget.Acquire(50, waiters.Keep(1));
   budget.Acquire(10, waiters.Keep(2));
   EXPECT_THAT(waiters.order_, ElementsAre());
@@ -110,7 +121,7 @@ TEST(StagingBudget, LongQueuesDoNotRecurse) {
   constexpr int kWaiters = 200'000;
   int called = 0;
   int depth = 0;
-  auto all = budget.TryAcquire(1);
+  auto all = TryAcquire(budget, 1);
   for (int i = 0; i < kWaiters; ++i) {
     budget.Acquire(1, [&](StagingBudget::Reservation reservation) {
       ++called;
@@ -127,7 +138,7 @@ TEST(StagingBudget, LongQueuesDoNotRecurse) {
 TEST(StagingBudget, CallbacksMayAskAgain) {
   StagingBudget budget(10);
   Waiters waiters;
-  auto all = budget.TryAcquire(10);
+  auto all = TryAcquire(budget, 10);
   budget.Acquire(4, [&](StagingBudget::Reservation reservation) {
     waiters.held_.push_back(std::move(reservation));
     waiters.order_.push_back(1);

@@ -14,8 +14,8 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "server/tensors/spool.h"
-#include "server/tensors/spooled_tensor_store.h"
+#include "server/tensors/spool/spool.h"
+#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/crc32c.h"

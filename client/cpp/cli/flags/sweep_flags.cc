@@ -1,0 +1,127 @@
+#include "client/cpp/cli/flags/sweep_flags.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/flags/names.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+constexpr size_t kMaxPoints = 256;
+
+// A point while its pattern is still in two parts.
+struct Draft {
+  v1::SweepPoint point;
+  std::string pattern;
+  std::optional<double> sparsity;
+};
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+absl::StatusOr<double> ParseShare(const std::string& key, const std::string& text) {
+  double value = 0;
+  if (absl::SimpleAtod(text, &value) && value >= 0 && value <= 1) return value;
+  return UsageError(absl::StrFormat("--sweep %s must be numbers in [0, 1]; got \"%s\"", key, text));
+}
+
+absl::StatusOr<bool> ParseSwitch(const std::string& key, const std::string& text) {
+  if (text == "on") return true;
+  if (text == "off") return false;
+  return UsageError(absl::StrFormat("--sweep %s must be on or off; got \"%s\"", key, text));
+}
+
+absl::Status Set(const std::string& key, const std::string& text, Draft& draft) {
+  if (key == "alpha") {
+    SPARSEFW_ASSIGN_OR_RETURN(const double alpha, ParseShare(key, text));
+    draft.point.set_alpha(alpha);
+  } else if (key == "sparsity") {
+    SPARSEFW_ASSIGN_OR_RETURN(draft.sparsity, ParseShare(key, text));
+  } else if (key == "pattern") {
+    draft.pattern = text;
+  } else if (key == "method") {
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--sweep method", text));
+    draft.point.set_method(method);
+  } else if (key == "swaps") {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
+    draft.point.set_swaps(on);
+  } else if (key == "reconstruct") {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
+    draft.point.set_reconstruct(on);
+  } else {
+    return UsageError(absl::StrFormat(
+        "--sweep must be over alpha, sparsity, method, pattern, swaps or reconstruct; got \"%s\"",
+        key));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Axis> ParseAxis(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    return UsageError(absl::StrFormat("--sweep must be KEY=VALUE[,VALUE...]; got \"%s\"", text));
+  }
+  return Axis{text.substr(0, equals), absl::StrSplit(text.substr(equals + 1), ',')};
+}
+
+absl::StatusOr<std::vector<Axis>> ParseAxes(const std::vector<std::string>& texts) {
+  std::vector<Axis> axes;
+  size_t points = 1;
+  for (const std::string& text : texts) {
+    SPARSEFW_ASSIGN_OR_RETURN(Axis axis, ParseAxis(text));
+    for (const Axis& other : axes) {
+      if (other.key != axis.key) continue;
+      return UsageError(absl::StrFormat("--sweep %s is given twice", axis.key));
+    }
+    points *= axis.values.size();
+    if (points > kMaxPoints) {
+      return UsageError(
+          absl::StrFormat("--sweep may have at most %d points; got %d", kMaxPoints, points));
+    }
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Sweep> ParseSweep(const SubmitFlags& flags) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Axis> axes, ParseAxes(flags.sweep));
+  std::vector<Draft> drafts(1);
+  drafts[0].pattern = flags.pattern;
+  drafts[0].sparsity = flags.sparsity;
+  bool patterns = false;
+  for (const Axis& axis : axes) {
+    patterns |= axis.key == "pattern" || axis.key == "sparsity";
+    std::vector<Draft> product;
+    for (const Draft& draft : drafts) {
+      for (const std::string& value : axis.values) {
+        product.push_back(draft);
+        SPARSEFW_RETURN_IF_ERROR(Set(axis.key, value, product.back()));
+      }
+    }
+    drafts = std::move(product);
+  }
+  v1::Sweep sweep;
+  for (Draft& draft : drafts) {
+    if (patterns) {
+      if (draft.pattern.empty()) return UsageError("--pattern is required");
+      SPARSEFW_ASSIGN_OR_RETURN(*draft.point.mutable_pattern(),
+                                ParsePattern(draft.pattern, draft.sparsity));
+    }
+    *sweep.add_points() = std::move(draft.point);
+  }
+  sweep.set_keep(flags.keep_all ? v1::Sweep::ALL : v1::Sweep::BEST);
+  return sweep;
+}
+
+}  // namespace sparsefw::cli

@@ -1,0 +1,140 @@
+#include "client/cpp/cli/output/result.h"
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/flags/names.h"
+#include "client/cpp/cli/output/sweep_result.h"
+#include "nlohmann/json.hpp"
+#include "sparsefw/client/error.h"
+
+namespace sparsefw::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinities and no NaN.
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json Seconds(const std::optional<absl::Duration>& span) {
+  return span ? Json(absl::ToDoubleSeconds(*span)) : Json(nullptr);
+}
+
+Json LossesJson(const v1::Losses& losses) {
+  return Json{
+      {"full", Number(losses.full())},
+      {"warm_start", Number(losses.warm_start())},
+      {"relaxed", Number(losses.relaxed())},
+      {"rounded", Number(losses.rounded())},
+      {"final", Number(losses.final())},
+      {"lower_bound", Number(losses.lower_bound())},
+      {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr}};
+}
+
+Json Timings(const v1::Job& job, const ClientTimes& times) {
+  const bool done = job.has_result();
+  const v1::Timings& server = job.result().timings();
+  return Json{{"upload_s", Seconds(times.upload)},
+              {"queue_s", done ? Seconds(FromProto(server.queue())) : Json(nullptr)},
+              {"solve_s", done ? Seconds(FromProto(server.solve())) : Json(nullptr)},
+              {"total_s", Seconds(TotalTime(job, times))}};
+}
+
+}  // namespace
+
+std::optional<absl::Duration> TotalTime(const v1::Job& job, const ClientTimes& times) {
+  if (times.total) return times.total;
+  if (!job.has_create_time() || !job.has_end_time()) return std::nullopt;
+  return FromProto(job.end_time()) - FromProto(job.create_time());
+}
+
+Json ResultNumbersJson(const v1::JobResult& result) {
+  return Json{{"kept", result.kept_count()},
+              {"losses", LossesJson(result.losses())},
+              {"relative_reduction", Number(result.relative_reduction())},
+              {"iterations", result.iterations()},
+              {"stop_reason", StopReasonName(result.stop_reason())},
+              {"candidate", CandidateName(result.candidate())},
+              {"swaps", result.swaps()},
+              {"drift", Number(result.drift())},
+              {"damping", result.has_damping() ? Number(result.damping()) : nullptr}};
+}
+
+Json ResultJson(const v1::Job& job, const ClientTimes& times) {
+  const v1::JobResult& result = job.result();
+  const bool done = job.has_result();
+  const v1::SweepPoint point = ResultPoint(job);
+  const Json numbers = ResultNumbersJson(result);
+  const auto number = [&](const char* key) { return done ? numbers[key] : Json(nullptr); };
+  Json json;
+  json["job"] = job.name();
+  json["state"] = JobStateName(job.state());
+  json["method"] = MethodName(point.method());
+  json["pattern"] = PatternName(point.pattern());
+  json["shape"] = Json::array();
+  for (const int64_t dim : job.shape()) json["shape"].push_back(dim);
+  for (const char* key :
+       {"kept", "losses", "relative_reduction", "iterations", "stop_reason", "candidate"}) {
+    json[key] = number(key);
+  }
+  json["device"] = done ? Json(result.device()) : Json(nullptr);
+  json["timings"] = Timings(job, times);
+  for (const char* key : {"swaps", "drift", "damping"}) json[key] = number(key);
+  if (result.sweep_size() > 0) {
+    json["best_point"] = result.best_point();
+    json["sweep"] = SweepJson(job);
+  }
+  return json;
+}
+
+Json StatusJson(const v1::Job& job) {
+  Json json = ResultJson(job, {});
+  json["queue_position"] = job.state() == v1::QUEUED ? Json(job.queue_position()) : Json(nullptr);
+  json["progress"] = nullptr;
+  if (job.has_progress()) {
+    const v1::Progress& progress = job.progress();
+    json["progress"] = Json{{"iteration", progress.iteration()},
+                            {"iterations_total", progress.iterations_total()},
+                            {"relaxed_loss", Number(progress.relaxed_loss())},
+                            {"gap", Number(progress.gap())},
+                            {"best_loss", Number(progress.best_loss())},
+                            {"remaining_s", Seconds(FromProto(progress.remaining_estimate()))}};
+  }
+  json["error"] = job.state() == v1::FAILED ? Json(job.error().message()) : Json(nullptr);
+  const auto& labels = job.spec().labels();
+  json["labels"] = std::map<std::string, std::string>(labels.begin(), labels.end());
+  return json;
+}
+
+std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
+  std::map<std::string, std::string> metadata;
+  const Json json = ResultJson(job, {});
+  for (const auto& [key, value] : json.items()) {
+    if (key == "timings") continue;
+    if (key == "losses") {
+      for (const auto& [name, loss] : value.items()) metadata["losses." + name] = loss.dump();
+    } else {
+      metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  }
+  metadata["sparsity"] = Json(SparsityOf(ResultPoint(job).pattern())).dump();
+  return metadata;
+}
+
+absl::Status JobOutcome(const v1::Job& job) {
+  if (job.state() != v1::FAILED && !job.result().mask().empty()) return absl::OkStatus();
+  if (job.state() == v1::CANCELLED) {
+    return WithExitCode(
+        absl::CancelledError(absl::StrFormat("%s was cancelled before it had a mask", job.name())),
+        ExitCode::kNoMask);
+  }
+  const absl::Status error = client::StatusFromProto(job.error());
+  const bool late = absl::IsDeadlineExceeded(error);
+  const std::string message = absl::StrFormat(
+      "%s %s: %s", job.name(), late ? "passed its deadline" : "failed",
+      job.error().message().empty() ? "it ended without a mask" : job.error().message());
+  return WithExitCode(absl::AbortedError(message), late ? ExitCode::kNoMask : ExitCode::kJobFailed);
+}
+
+}  // namespace sparsefw::cli

@@ -1,0 +1,240 @@
+#include "client/cpp/cli/output/result_text.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/cli/flags/names.h"
+#include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/sweep_result.h"
+#include "sparsefw/client/job_state.h"
+
+namespace sparsefw::cli {
+namespace {
+
+// Aligned "name  value" lines.
+class Table {
+ public:
+  void Add(std::string name, std::string value) {
+    rows_.push_back({std::move(name), std::move(value)});
+  }
+  // A share in per cent, aligned with those of other rows, and what it means.
+  void AddShare(std::string name, double share, std::string_view note) {
+    Add(std::move(name), absl::StrFormat("%8.3f %%  %s", 100 * share, note));
+  }
+  void AddBlank() { rows_.emplace_back(); }
+  std::string Text() const {
+    size_t width = 0;
+    for (const auto& row : rows_) width = std::max(width, row.first.size());
+    std::string text;
+    for (const auto& [name, value] : rows_) {
+      if (!value.empty()) {
+        text += absl::StrFormat("%-*s  %s", static_cast<int>(width), name, value);
+      }
+      text += "\n";
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> rows_;
+};
+
+std::string WarmStartName(const v1::WarmStart& start) {
+  switch (start.source_case()) {
+    case v1::WarmStart::kMask:
+      return "given mask";
+    case v1::WarmStart::kSaliency:
+      return "given scores";
+    case v1::WarmStart::kMethod:
+      return MethodName(start.method());
+    case v1::WarmStart::SOURCE_NOT_SET:
+      break;
+  }
+  return MethodName(v1::WANDA);
+}
+
+std::string_view BestMask(v1::Candidate candidate) {
+  switch (candidate) {
+    case v1::CANDIDATE_WARM_START:
+      return "no better mask found";
+    case v1::CANDIDATE_ROUNDED:
+      return "best mask: a rounded iterate";
+    case v1::CANDIDATE_REFINED:
+      return "best mask: refined by swaps";
+    default:
+      return "";
+  }
+}
+
+void AddReduction(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
+  const v1::JobResult& result = job.result();
+  const v1::Losses& losses = result.losses();
+  const bool iterative = point.method() == v1::SPARSEFW;
+  const bool sparsegpt = point.method() == v1::SPARSEGPT;
+  if (!iterative && !sparsegpt && !point.swaps()) return;
+  // A one-shot method starts from its own mask.
+  std::string note = absl::StrFormat(
+      "below the warm start (%s, %.3f %%); ",
+      iterative || sparsegpt ? WarmStartName(job.spec().warm_start()) : MethodName(point.method()),
+      losses.full() > 0 ? 100 * losses.warm_start() / losses.full() : 0);
+  note += sparsegpt ? std::string_view("with the updated weights") : BestMask(result.candidate());
+  table.AddShare("reduction", result.relative_reduction(), note);
+}
+
+void AddGap(const v1::Losses& losses, Table& table) {
+  if (!(losses.lower_bound() > 0) || !(losses.final() > 0)) {
+    table.Add("gap", "no certificate: the lower bound is 0");
+    return;
+  }
+  table.AddShare(
+      "gap", 1 - losses.lower_bound() / losses.final(),
+      absl::StrFormat("at most; a mask with the same fixed weights loses %.3f %% or more",
+                      100 * losses.lower_bound() / losses.full()));
+}
+
+void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
+  const v1::JobResult& result = job.result();
+  const v1::Losses& losses = result.losses();
+  const double full = losses.full();
+  if (!(full > 0)) {
+    table.Add("loss", FormatLoss(losses.final()) + "; |WX|^2 is 0");
+  } else if (losses.has_reconstructed()) {
+    table.AddShare("loss", losses.reconstructed() / full,
+                   absl::StrFormat("|WX - W'X|^2 / |WX|^2 with the updated weights W'; "
+                                   "mask alone %.3f %%",
+                                   100 * losses.final() / full));
+  } else {
+    table.AddShare("loss", losses.final() / full,
+                   absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
+                                   100 * (1 - losses.final() / full)));
+  }
+  AddReduction(job, point, table);
+  if (point.method() == v1::SPARSEFW) AddGap(losses, table);
+  if (job.shape_size() != 2) return;
+  const int64_t weights = job.shape(0) * job.shape(1);
+  const int64_t removed = weights - result.kept_count();
+  table.AddShare(
+      "removed", static_cast<double>(removed) / static_cast<double>(weights),
+      absl::StrFormat("%d of %d weights; %d kept", removed, weights, result.kept_count()));
+}
+
+std::string_view WhyStopped(v1::StopReason reason) {
+  switch (reason) {
+    case v1::GAP:
+      return "the gap was reached";
+    case v1::STOPPED_BY_DEADLINE:
+      return "stopped by the deadline";
+    case v1::STOPPED_BY_CANCEL:
+      return "stopped by cancel";
+    default:
+      return "all were run";
+  }
+}
+
+std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point) {
+  std::string text = MethodName(point.method());
+  if (point.method() == v1::SPARSEFW) {
+    text += absl::StrFormat(", alpha %g, %d iterations (%s), drift %.1e", point.alpha(),
+                            result.iterations(), WhyStopped(result.stop_reason()), result.drift());
+  }
+  if (result.has_damping()) text += absl::StrFormat(", damping %g", result.damping());
+  return text;
+}
+
+void AddWhat(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
+  table.Add("job", absl::StrFormat("%s, %s", job.name(), JobStateName(job.state())));
+  std::string layer = PatternName(point.pattern());
+  if (job.shape_size() == 2) {
+    layer = absl::StrFormat("[%d, %d], %s", job.shape(0), job.shape(1), layer);
+  }
+  table.Add("layer",
+            layer + absl::StrFormat(", %s to remove", FormatPercent(SparsityOf(point.pattern()))));
+}
+
+// The losses themselves, for comparison with those of other programs.
+void AddLosses(const v1::Losses& losses, const v1::SweepPoint& point, Table& table) {
+  std::vector<std::string> first = {"full " + FormatLoss(losses.full())};
+  std::vector<std::string> second;
+  if (point.method() == v1::SPARSEFW) {
+    first.push_back("warm start " + FormatLoss(losses.warm_start()));
+    first.push_back("relaxed " + FormatLoss(losses.relaxed()));
+    second.push_back("rounded " + FormatLoss(losses.rounded()));
+    second.push_back("final " + FormatLoss(losses.final()));
+    second.push_back("lower bound " + FormatLoss(losses.lower_bound()));
+  } else {
+    if (point.method() == v1::SPARSEGPT || point.swaps()) {
+      first.push_back("warm start " + FormatLoss(losses.warm_start()));
+    }
+    first.push_back("final " + FormatLoss(losses.final()));
+  }
+  if (losses.has_reconstructed()) {
+    second.push_back("updated weights " + FormatLoss(losses.reconstructed()));
+  }
+  table.Add("losses", absl::StrJoin(first, ", "));
+  if (!second.empty()) table.Add("", absl::StrJoin(second, ", "));
+}
+
+std::string TimesText(const v1::Job& job, const ClientTimes& times) {
+  const v1::Timings& server = job.result().timings();
+  std::vector<std::string> parts;
+  if (times.upload) parts.push_back("upload " + FormatSpan(*times.upload));
+  parts.push_back("queue " + FormatSpan(FromProto(server.queue())));
+  parts.push_back("solve " + FormatSpan(FromProto(server.solve())));
+  const std::string text = absl::StrJoin(parts, ", ");
+  const auto total = TotalTime(job, times);
+  return total ? absl::StrFormat("%s: %s", FormatSpan(*total), text) : text;
+}
+
+void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTimes& times,
+                const OutputOptions& output, Table& table) {
+  const v1::JobResult& result = job.result();
+  table.Add("method", MethodText(result, point));
+  if (point.swaps()) table.Add("swaps", absl::StrFormat("%d", result.swaps()));
+  AddLosses(result.losses(), point, table);
+  table.Add("device", result.device());
+  table.Add("time", TimesText(job, times));
+  if (!output.out.empty()) table.Add("mask", output.out);
+  if (!output.out_weights.empty()) table.Add("weights", output.out_weights);
+  if (output.out.empty() && !result.mask().empty()) {
+    table.Add("mask", absl::StrFormat("sparsefw-cli fetch %s --out FILE", job.name()));
+  }
+}
+
+}  // namespace
+
+std::string ResultText(const v1::Job& job, const ClientTimes& times, const OutputOptions& output) {
+  Table table;
+  v1::SweepPoint point = ResultPoint(job);
+  if (job.has_result()) {
+    AddHeadline(job, point, table);
+    table.AddBlank();
+  }
+  AddWhat(job, point, table);
+  if (job.has_result()) AddDetails(job, point, times, output, table);
+  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
+  if (job.result().sweep_size() == 0) return table.Text();
+  return table.Text() + "\n" + SweepText(job);
+}
+
+std::string StatusText(const v1::Job& job) {
+  if (client::IsTerminal(job.state()) && job.has_result()) return ResultText(job, {}, {});
+  Table table;
+  const v1::SweepPoint point = ResultPoint(job);
+  AddWhat(job, point, table);
+  table.Add("method", MethodName(point.method()));
+  if (job.state() == v1::QUEUED) table.Add("ahead", std::to_string(job.queue_position()));
+  if (job.has_progress()) {
+    const v1::Progress& progress = job.progress();
+    table.Add("progress",
+              FormatProgress(job, progress.has_remaining_estimate()
+                                      ? std::optional(FromProto(progress.remaining_estimate()))
+                                      : std::nullopt));
+  }
+  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
+  return table.Text();
+}
+
+}  // namespace sparsefw::cli

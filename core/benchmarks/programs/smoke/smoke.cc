@@ -1,0 +1,91 @@
+#include "core/benchmarks/programs/smoke/smoke.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+
+namespace sparsefw::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kWarmUp = 2;
+constexpr int kRepetitions = 5;  // of a timed launch; the median counts
+
+absl::Status TimedLaunch(const Smoke::Launch& launch, cudaEvent_t begin, cudaEvent_t end,
+                         float* milliseconds) {
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin, nullptr));
+  if (absl::Status launched = launch(nullptr); !launched.ok()) return launched;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(end, nullptr));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(milliseconds, begin, end));
+  return absl::OkStatus();
+}
+
+cuda::Event TimingEvent() {
+  cudaEvent_t event = nullptr;
+  OrDie(cuda::ToStatus(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate"));
+  return cuda::Event(event);
+}
+
+}  // namespace
+
+Verdict Compare(const std::vector<double>& actual, const std::vector<double>& expected,
+                double limit) {
+  if (actual.size() != expected.size()) return {INFINITY, limit};
+  double largest = 0;
+  double off = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double difference = std::abs(actual[i] - expected[i]);
+    if (std::isnan(difference)) return {INFINITY, limit};
+    off = std::max(off, difference);
+    largest = std::max(largest, std::abs(expected[i]));
+  }
+  return {largest > 0 ? off / largest : off, limit};
+}
+
+void Smoke::Begin(const std::string& name) {
+  std::cout << Json{{"begin", name}}.dump() << std::endl;
+}
+
+void Smoke::Report(const std::string& name, bool ok, const std::string& detail, Json facts) {
+  failed_ = failed_ || !ok;
+  std::cout
+      << Json{{"item", name}, {"ok", ok}, {"detail", detail}, {"facts", std::move(facts)}}.dump()
+      << std::endl;
+}
+
+double Smoke::Milliseconds(const std::function<void()>& reset, const Launch& launch) {
+  const cuda::Event begin = TimingEvent();
+  const cuda::Event end = TimingEvent();
+  std::vector<float> measured;
+  const int count = timing_ ? kWarmUp + kRepetitions : 1;
+  for (int i = 0; i < count; ++i) {
+    if (reset) reset();
+    float milliseconds = 0;
+    OrDie(TimedLaunch(launch, begin.get(), end.get(), &milliseconds));
+    if (!timing_ || i >= kWarmUp) measured.push_back(milliseconds);
+  }
+  std::sort(measured.begin(), measured.end());
+  return static_cast<double>(measured[measured.size() / 2]);
+}
+
+void Smoke::Kernel(const std::string& name, const std::function<void()>& reset,
+                   const Launch& launch, const std::function<Verdict()>& check) {
+  Begin(name);
+  const double ms = Milliseconds(reset, launch);
+  if (timing_) {
+    Report(name, true, absl::StrFormat("%.4f ms", ms), {{"ms", ms}});
+    return;
+  }
+  const Verdict verdict = check();
+  const bool ok = verdict.error <= verdict.limit;  // not so for NaN
+  // JSON has no infinity.
+  const double error = std::isfinite(verdict.error) ? verdict.error : 1e300;
+  Report(name, ok, absl::StrFormat("off by %.2g, at most %.2g", error, verdict.limit),
+         {{"ms", ms}, {"error", error}, {"limit", verdict.limit}});
+}
+
+}  // namespace sparsefw::bench

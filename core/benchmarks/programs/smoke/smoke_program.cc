@@ -1,0 +1,72 @@
+// The kernels of the CUDA engine, part by part (smoke.h):
+//
+//   sparsefw-bench-smoke --list 1                     the names of all parts, one a line
+//   sparsefw-bench-smoke --part NAME [--rows R] [--cols C]
+//   sparsefw-bench-smoke --part NAME --timing 1       event times at the size of a large layer
+//
+// Linked with the engine's kernels, which the module does not export. Ends with status 1 when
+// something is wrong.
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/benchmarks/programs/smoke/smoke.h"
+
+namespace sparsefw::bench {
+namespace {
+
+constexpr int64_t kRows = 96, kCols = 192;  // tiles, several words, a padded row
+constexpr int64_t kLargeSize = 4096;
+
+struct Part {
+  std::string name;
+  std::function<void(Smoke&, int64_t rows, int64_t cols)> run;
+};
+
+std::vector<Part> AllParts() {
+  std::vector<Part> parts = {{"device", [](Smoke& smoke, int64_t, int64_t) { SmokeDevice(smoke); }},
+                             {"layer", SmokeLayerKernels},
+                             {"gram", SmokeGramKernels},
+                             {"dense", SmokeDense}};
+  for (const std::string pattern : {"unstructured:0.6", "per_row:0.6", "2:4"}) {
+    parts.push_back({"iteration-" + pattern, [pattern](Smoke& smoke, int64_t rows, int64_t cols) {
+                       SmokeIteration(smoke, pattern, rows, cols);
+                     }});
+  }
+  parts.push_back({"capture", SmokeCapture});
+  for (const std::string pattern : {"unstructured:0.6", "per_row:0.6", "2:4"}) {
+    parts.push_back({"engine-" + pattern, [pattern](Smoke& smoke, int64_t rows, int64_t cols) {
+                       SmokeEngine(smoke, pattern, rows / 2, cols / 2);
+                     }});
+  }
+  return parts;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags(argc, argv);
+  const std::string wanted = flags.Text("part", "");
+  const bool list = flags.Integer("list", 0) != 0;
+  const bool timing = flags.Integer("timing", 0) != 0;
+  const int64_t rows = flags.Integer("rows", timing ? kLargeSize : kRows);
+  const int64_t cols = flags.Integer("cols", timing ? kLargeSize : kCols);
+  flags.Finish();
+  if (rows < 1 || cols < 1) Die("--rows and --cols must be at least 1");
+  std::string known;
+  for (const Part& part : AllParts()) {
+    known += known.empty() ? part.name : ", " + part.name;
+    if (list) std::cout << part.name << '\n';
+    if (list || part.name != wanted) continue;
+    Smoke smoke(timing);
+    part.run(smoke, rows, cols);
+    return smoke.failed() ? 1 : 0;
+  }
+  if (!list) Die("--part must be one of " + known + "; got \"" + wanted + "\"");
+  return 0;
+}
+
+}  // namespace
+}  // namespace sparsefw::bench
+
+int main(int argc, char** argv) { return sparsefw::bench::Main(argc, argv); }

@@ -1,0 +1,213 @@
+// The spool on a real file system.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "server/net/descriptor.h"
+#include "server/tensors/random_id.h"
+#include "server/tensors/spool/spool.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr char kLockName[] = "lock";
+constexpr std::string_view kSuffix = ".tensor";
+
+absl::Status SpoolError(std::string_view what, std::string_view action, int error) {
+  const std::string message =
+      absl::StrFormat("%s: cannot be %s: %s", what, action, std::system_category().message(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return WithReason(absl::ResourceExhaustedError(message), "SPOOL_FULL");
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return WithReason(absl::UnavailableError(message), "SPOOL_FAILED");
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return WithReason(absl::PermissionDeniedError(message), "SPOOL_FAILED");
+    default:
+      return WithReason(absl::InternalError(message), "SPOOL_FAILED");
+  }
+}
+
+// Of a file in the folder, in answer to a client: it does not learn where the
+// folder is. That the folder can be written was checked at the start, so no
+// error here is the client's lack of permission.
+absl::Status FileError(std::string_view action, int error) {
+  return SpoolError("a file of the spool", action, error == EACCES || error == EPERM ? EIO : error);
+}
+
+struct Folder {
+  Descriptor fd;
+  Descriptor lock;  // released by the kernel when it is closed, however the program ends
+};
+
+class FolderFile final : public SpoolFile {
+ public:
+  FolderFile(std::shared_ptr<const Folder> folder, std::string name, int64_t size)
+      : folder_(std::move(folder)), name_(std::move(name)), size_(size) {}
+  // What cannot be removed now is removed at the next start.
+  ~FolderFile() override { unlinkat(folder_->fd.get(), name_.c_str(), 0); }
+
+  absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
+    const Descriptor fd(Open(O_WRONLY));
+    if (!fd.ok()) return FileError("opened", errno);
+    while (!bytes.empty()) {
+      const ssize_t written = pwrite(fd.get(), bytes.data(), bytes.size(), offset);
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return FileError("written", errno);
+      }
+      bytes = bytes.subspan(static_cast<size_t>(written));
+      offset += written;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<MappedBytes> Map() const override {
+    const Descriptor fd(Open(O_RDONLY));
+    if (!fd.ok()) return FileError("opened", errno);
+    struct stat info = {};
+    if (fstat(fd.get(), &info) != 0) return FileError("examined", errno);
+    if (info.st_size != size_) {
+      // Reading beyond the end of a mapped file is a SIGBUS.
+      return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED",
+                    "a file of the spool must be %d bytes; somebody made it %d", size_,
+                    info.st_size);
+    }
+    const auto size = static_cast<size_t>(size_);
+    void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (data == MAP_FAILED) return FileError("mapped into memory", errno);
+    return MappedBytes(std::span(static_cast<const std::byte*>(data), size));
+  }
+
+ private:
+  int Open(int flags) const {
+    return openat(folder_->fd.get(), name_.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
+  }
+
+  const std::shared_ptr<const Folder> folder_;
+  const std::string name_;
+  const int64_t size_;
+};
+
+// An error number, or 0.
+int Allocate(int fd, int64_t size) {
+  while (fallocate(fd, 0, 0, size) != 0) {
+    if (errno == EINTR) continue;
+    // The file system cannot: a full disk shows when bytes come.
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return ftruncate(fd, size) == 0 ? 0 : errno;
+    return errno;
+  }
+  return 0;
+}
+
+class FolderSpool final : public Spool {
+ public:
+  explicit FolderSpool(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)) {}
+
+  absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
+    const std::string name = std::string(id) + std::string(kSuffix);
+    const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
+                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.ok()) return FileError("made", errno);
+    auto file = std::make_unique<FolderFile>(folder_, name, size);
+    if (const int error = Allocate(fd.get(), size); error != 0) {
+      return FileError(absl::StrFormat("made %d bytes long", size), error);
+    }
+    return file;
+  }
+
+ private:
+  const std::shared_ptr<const Folder> folder_;
+};
+
+absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) return SpoolError(path, "made", error.value());
+  // Other people's weights: for nobody else's eyes.
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return SpoolError(path, "made", errno);
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return SpoolError(path, "opened as a folder", errno);
+  if (faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
+    return SpoolError(path, "written", errno);
+  }
+  return fd;
+}
+
+std::string HolderOf(int lock) {
+  char pid[24] = {};
+  const ssize_t size = pread(lock, pid, sizeof(pid) - 1, 0);
+  return size > 0 ? absl::StrFormat("process %d", std::atoll(pid)) : "another process";
+}
+
+absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
+  Descriptor lock(openat(folder, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.ok()) return SpoolError(path, "locked", errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return SpoolError(path, "locked", errno);
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE",
+                  "%s: a spool folder must belong to one server; %s is using it", path,
+                  HolderOf(lock.get()));
+  }
+  // For the message above only: on a full disk the lock holds without it.
+  const std::string pid = absl::StrFormat("%d\n", getpid());
+  if (ftruncate(lock.get(), 0) == 0) (void)!pwrite(lock.get(), pid.data(), pid.size(), 0);
+  return lock;
+}
+
+bool IsTensorFile(std::string_view name) {
+  return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
+         IsId(name.substr(0, kIdLength));
+}
+
+absl::Status RemoveOldFiles(const std::string& path, int folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path, error);
+  while (!error && entry != std::filesystem::directory_iterator()) {
+    const std::string name = entry->path().filename().string();
+    if (IsTensorFile(name) && unlinkat(folder, name.c_str(), 0) != 0 && errno != ENOENT) {
+      return SpoolError(absl::StrFormat("%s/%s", path, name), "removed", errno);
+    }
+    entry.increment(error);
+  }
+  return error ? SpoolError(path, "listed", error.value()) : absl::OkStatus();
+}
+
+}  // namespace
+
+MappedBytes::~MappedBytes() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path.empty()) {
+    return Invalid("OPTION_INVALID", "the spool folder must have a name; got none");
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(Descriptor fd, OpenFolder(path));
+  SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));
+  SPARSEFW_RETURN_IF_ERROR(RemoveOldFiles(path, fd.get()));
+  return std::make_shared<FolderSpool>(
+      std::make_shared<const Folder>(Folder{std::move(fd), std::move(lock)}));
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,49 @@
+// Which upload or tensor a request id has made.
+#ifndef SPARSEFW_SERVER_TENSORS_STORE_REQUEST_INDEX_H_
+#define SPARSEFW_SERVER_TENSORS_STORE_REQUEST_INDEX_H_
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "server/tensors/tensor_store.h"
+
+namespace sparsefw::server {
+
+// All that a creating request says besides its id.
+struct RequestBody {
+  std::variant<TensorSpec, GramSpec> spec;
+  std::string owner;
+  friend bool operator==(const RequestBody&, const RequestBody&) = default;
+};
+
+// An entry lives as long as the upload and the tensor that it becomes, so its
+// size is bounded by theirs. Not thread-safe.
+class RequestIndex {
+ public:
+  struct Entry {
+    RequestBody body;
+    std::string id;  // of the upload and of the tensor
+  };
+
+  // Null when there is none.
+  const Entry* Find(std::string_view request_id) const {
+    const auto found = entries_.find(std::string(request_id));
+    return found == entries_.end() ? nullptr : &found->second;
+  }
+  // Empty ids are not kept.
+  void Insert(std::string_view request_id, RequestBody body, std::string id) {
+    if (request_id.empty()) return;
+    entries_.emplace(std::string(request_id), Entry{std::move(body), std::move(id)});
+  }
+  void Erase(std::string_view request_id) { entries_.erase(std::string(request_id)); }
+
+ private:
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_STORE_REQUEST_INDEX_H_

@@ -1,0 +1,135 @@
+#include "server/tensors/uploads/upload.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "sparsefw/crc32c.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+std::string_view CallFor(UploadKind kind) {
+  return kind == UploadKind::kTensor ? "WriteTensor" : "AccumulateGram";
+}
+
+absl::Status WrongKind(const std::string& name, UploadKind kind) {
+  return Invalid("WRONG_UPLOAD_KIND", "%s must be written to by %s; got a chunk of %s", name,
+                 CallFor(kind),
+                 CallFor(kind == UploadKind::kTensor ? UploadKind::kGram : UploadKind::kTensor));
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  constexpr size_t kMostBytes = 80;
+  const std::string cut(text.substr(0, kMostBytes));
+  return absl::CEscape(cut) + (text.size() > kMostBytes ? "..." : "");
+}
+
+absl::Status UploadNotFound(std::string_view name) {
+  return Refuse(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND",
+                "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
+}
+
+Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Duration idle_ttl,
+               Owner* owner)
+    : origin_(std::move(origin)),
+      idle_ttl_(idle_ttl),
+      owner_(owner),
+      create_time_(owner->Now()),
+      expire_time_ns_(absl::ToUnixNanos(create_time_ + idle_ttl)),
+      content_(std::move(content)) {}
+
+absl::Time Upload::expire_time() const {
+  return absl::FromUnixNanos(expire_time_ns_.load(std::memory_order_relaxed));
+}
+
+void Upload::Touch() {
+  expire_time_ns_.store(absl::ToUnixNanos(owner_->Now() + idle_ttl_), std::memory_order_relaxed);
+}
+
+void Upload::End() {
+  owner_->Forget(*this);
+  state_ = State::kEnded;
+  content_.reset();
+}
+
+absl::Status Upload::CheckOpen() const {
+  return state_ == State::kOpen ? absl::OkStatus() : UploadNotFound(name());
+}
+
+absl::Status Upload::WithProgress(absl::Status status) const {
+  ReasonMetadata metadata = ReasonMetadataOf(status);
+  metadata.merge(content_->Progress());
+  const std::string reason = ReasonOf(status);
+  return WithReason(std::move(status), reason, metadata);
+}
+
+absl::Status Upload::Prepare() {
+  MutexLock lock(mutex_);
+  if (state_ != State::kNew) return prepared_;
+  prepared_ = content_->Prepare();
+  if (prepared_.ok()) {
+    state_ = State::kOpen;
+  } else {
+    End();
+  }
+  return prepared_;
+}
+
+absl::StatusOr<UploadInfo> Upload::Info() {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(CheckOpen());
+  UploadInfo info;
+  content_->Describe(info);
+  info.name = name();
+  info.create_time = create_time_;
+  info.expire_time = expire_time();
+  return info;
+}
+
+absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
+                                       std::span<const std::byte> data, uint32_t crc32c) {
+  const uint32_t actual = Crc32c(data);  // before the lock: chunks may be checked in parallel
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(CheckOpen());
+  if (content_->kind() != kind) return WithProgress(WrongKind(name(), content_->kind()));
+  if (actual != crc32c) {
+    return WithProgress(Refuse(
+        absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+        "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
+        data.size(), offset, actual, crc32c));
+  }
+  absl::StatusOr<int64_t> committed = content_->Append(offset, data);
+  if (!committed.ok()) return WithProgress(std::move(committed).status());
+  Touch();
+  return committed;
+}
+
+absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(CheckOpen());
+  absl::StatusOr<CompleteTensor> tensor = content_->Finish(total_crc32c);
+  if (!tensor.ok()) return WithProgress(std::move(tensor).status());
+  TensorInfo info = owner_->Publish(*this, *std::move(tensor));
+  state_ = State::kEnded;
+  content_.reset();
+  return info;
+}
+
+absl::Status Upload::Delete() {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(CheckOpen());
+  End();
+  return absl::OkStatus();
+}
+
+void Upload::DeleteIfIdle(absl::Time now) {
+  if (expire_time() > now) return;  // without the lock, which a writer may hold for long
+  MutexLock lock(mutex_);
+  if (state_ == State::kOpen && expire_time() <= now) End();
+}
+
+}  // namespace sparsefw::server
