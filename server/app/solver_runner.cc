@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<const Backend*>> Place(const JobSpec& spec,
                  backends.front()->Describe().name);
 }
 
-// What the point that needs most needs. In a sweep an engine still holds its
+// The most that any point needs. In a sweep an engine still holds its
 // copies of the layer while SparseGPT works.
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols) {
   const std::vector<SweepPoint> points = PointsOf(spec);

@@ -15,7 +15,7 @@ struct PoolDevice {
   int streams = 1;           // jobs at a time, >= 1
 };
 
-// What a job needs of a device; bytes are upper estimates.
+// Requirements of a job on a device; bytes are upper estimates.
 struct DeviceNeed {
   std::vector<std::string> devices;  // of the pool: those that may run it; empty: the CPU
   int64_t bytes = 0;                 // without the Gram matrix

@@ -42,7 +42,7 @@ struct JobManagerOptions {
 // refuses is announced all the same; CollectGarbage stores it later.
 // A job whose device is lost is run once more, from its start, on another device
 // that may run it, as soon as there is room; it stays kRunning.
-// What a runner throws becomes Internal.
+// Exceptions of a runner become Internal.
 class JobManager {
  public:
   // `store`, `runner` and `listener` outlive the manager.

@@ -1,4 +1,4 @@
-// What was measured of a GPU at one time.
+// One measurement of a GPU.
 #ifndef SPARSEFW_SERVER_METRICS_GPU_SAMPLE_H_
 #define SPARSEFW_SERVER_METRICS_GPU_SAMPLE_H_
 

@@ -1,4 +1,4 @@
-// What the server counts. Interface only; see prometheus_metrics.h.
+// Interface of the server's counters; prometheus_metrics.h implements it.
 #ifndef SPARSEFW_SERVER_METRICS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_METRICS_H_
 

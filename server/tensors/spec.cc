@@ -1,4 +1,4 @@
-// What TensorSpec and GramSpec allow, and how many bytes that is.
+// Validation and sizes of TensorSpec and GramSpec.
 #include "server/tensors/spec.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
-// What every benchmark program shares: flags, a clock, memory figures, and one
-// JSON object on standard output. A benchmark that cannot measure stops with a
-// message: a figure of nothing is worse than none.
+// Shared by all benchmark programs: flags, a clock, memory figures, and one JSON
+// object on standard output. A benchmark that cannot measure ends with a message.
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
 

@@ -1,5 +1,5 @@
-// What the BLAS library reaches when it is simply called, with its own
-// threads: the ceilings that the engine's products are measured against.
+// The rates of the BLAS library with its own threads: the ceilings of the
+// engine's products.
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
 

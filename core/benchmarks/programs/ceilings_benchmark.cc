@@ -1,5 +1,5 @@
-// What this machine can do at most, with --threads threads: the denominators of
-// every floor. Best of several repetitions each, since a ceiling is not a mean.
+// The machine's ceilings with --threads threads, the denominators of every floor.
+// Each is the best of several repetitions.
 //
 //   sparsefw-bench-ceilings --threads T [--size 2048] [--triad-mib 384] [--seconds 2]
 //

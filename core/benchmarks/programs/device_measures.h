@@ -1,4 +1,4 @@
-// What sparsefw-bench-device can measure of a backend, one function each. A
+// The measurements of sparsefw-bench-device, one function each. A
 // case is a JSON object; so is the answer. Defaults stand at the function.
 //
 // Everything else is prepared outside the clock: the layer, its starting

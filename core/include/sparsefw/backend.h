@@ -180,7 +180,7 @@ class Engine {
 // float64 whatever this says.
 enum class ProductPrecision { kFloat32, kTf32, kBf16 };
 
-// What the iterates of the CPU and CUDA engines are computed in. kAuto is for
+// Precision of the iterates of the CPU and CUDA engines. kAuto is for
 // everyone but tests and benchmarks: float64 where a layer is small.
 //
 // float32 halves the memory traffic that bounds a step. But Frank-Wolfe is

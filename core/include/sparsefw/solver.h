@@ -71,7 +71,7 @@ struct SolveOptions {
 enum class StopCause { kIterations, kGap, kDeadline, kCancelled };
 enum class CandidateKind { kWarmStart, kRounded, kRefined };
 
-// What is known at a report point.
+// State of a solve at a report point.
 struct ProgressReport {
   int64_t iteration = 0;  // Frank-Wolfe steps taken
   int64_t iterations_total = 0;
@@ -88,7 +88,7 @@ struct ProgressReport {
   absl::Duration elapsed;
 };
 
-// What a solve has found out, without the matrices.
+// Numbers of a finished solve, without the matrices.
 struct SolveSummary {
   int64_t kept_count = 0;
   double full_loss = 0;        // ||WX||^2: the loss of pruning everything

@@ -1,6 +1,6 @@
 // Many settings on one layer: which alpha, which method, how sparse.
 //
-// What they have in common is done once: the conversion of W and G, the loss of
+// Their common work is done once: the conversion of W and G, the loss of
 // pruning everything, and, for settings with the same warm start that follow
 // each other, its loss and its product D(M_0) G. Swaps and reconstruction free
 // the converted copies for memory's sake.

@@ -1,4 +1,4 @@
-// What the operating system's errors mean to a user of files.
+// Statuses of errors of the operating system, for users of files.
 #ifndef SPARSEFW_CORE_SRC_IO_FILE_STATUS_H_
 #define SPARSEFW_CORE_SRC_IO_FILE_STATUS_H_
 

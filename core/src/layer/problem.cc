@@ -68,7 +68,7 @@ constexpr double kAsymmetryTolerance = 1e-3;
 constexpr double kCauchySchwarzFactor = 1.25;
 constexpr double kDiagonalFloor = 1e-3;
 
-// What one pass over G finds out; where the trouble is, only a second pass says.
+// Result of the first pass over G; a second pass locates an error.
 struct GramSummary {
   double max_abs = 0;
   double max_difference = 0;  // of |G_ij - G_ji|
@@ -257,7 +257,7 @@ absl::Status ValidateMaskCounts(const Mask& mask, const Pattern& pattern, std::s
 
 absl::Status ValidateProblem(const Problem& problem) {
   const ConstMatrixView& weights = problem.weights;
-  // What costs nothing first.
+  // The cheapest checks first.
   SPARSEFW_RETURN_IF_ERROR(ValidateShape(weights, "weights"));
   SPARSEFW_RETURN_IF_ERROR(ValidateShape(problem.gram, "gram"));
   if (problem.gram.rows() != weights.cols() || problem.gram.cols() != weights.cols()) {

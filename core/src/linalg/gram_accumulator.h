@@ -43,7 +43,7 @@ class CpuGramAccumulator final : public GramAccumulator {
   int64_t token_count_ = 0;
 };
 
-// What every accumulator asks of its inputs; `tokens_before` makes the token
+// Checks of the inputs of every accumulator; `tokens_before` makes the token
 // of an error count over all chunks.
 absl::Status ValidateChunk(ConstMatrixView chunk, int64_t d_in, int64_t tokens_before);
 absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t token_count);

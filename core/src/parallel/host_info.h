@@ -1,4 +1,4 @@
-// What machine this is.
+// Name, cores and memory of this machine.
 #ifndef SPARSEFW_CORE_SRC_PARALLEL_HOST_INFO_H_
 #define SPARSEFW_CORE_SRC_PARALLEL_HOST_INFO_H_
 

@@ -1,4 +1,4 @@
-// What the engines agree on when they reconstruct weights.
+// Constants of weight reconstruction, shared by the engines.
 #ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
 #define SPARSEFW_CORE_SRC_RECONSTRUCT_RECONSTRUCTION_RULES_H_
 

@@ -45,7 +45,7 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
 
  private:
-  // What is known about the iterate M_t.
+  // Loss, gap and vertex of the iterate M_t.
   struct Evaluation {
     double loss = 0;
     double gap = 0;

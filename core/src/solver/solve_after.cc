@@ -1,5 +1,4 @@
-// What comes after the iteration: swap refinement of the best mask, and weight
-// reconstruction for it.
+// After the iteration: swap refinement of the best mask and weight reconstruction.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +8,7 @@
 namespace sparsefw {
 namespace {
 
-// What each stage costs, in evaluations of the loss, which is half a dense
+// Cost of each stage in evaluations of the loss, which is half a dense
 // product in float64. Refinement begins with one product; reconstruction
 // begins and ends with one. Both are followed by a loss, that of weights being
 // no more than that of a mask.

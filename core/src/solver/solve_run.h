@@ -14,7 +14,7 @@
 
 namespace sparsefw {
 
-// What a solve is given; sparsefw/solver.h says what each means.
+// Inputs of a solve, as in sparsefw/solver.h.
 struct SolveContext {
   const Problem& problem;
   const SolveOptions& options;

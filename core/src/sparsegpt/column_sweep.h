@@ -14,7 +14,7 @@
 
 namespace sparsefw::sparsegpt {
 
-// What a sweep is given. The matrices may be wider than cols.
+// Inputs of a sweep. The matrices may be wider than cols.
 struct SweepLayer {
   Matrix<double>& weights;       // [rows, >= cols]; becomes the new weights
   const Matrix<double>& factor;  // U [cols, >= cols], read on and above the diagonal

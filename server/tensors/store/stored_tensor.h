@@ -18,7 +18,7 @@
 
 namespace sparsefw::server {
 
-// What an upload, or the server itself, has made: checked, not yet visible.
+// A tensor made by an upload or the server: checked, not yet visible.
 struct CompleteTensor {
   TensorSpec spec;
   uint32_t crc32c = 0;

@@ -10,7 +10,7 @@
 namespace sparsefw::server {
 namespace {
 
-// What frees memory here is a job or an upload that ends: seconds, not minutes.
+// Memory is freed when a job or an upload ends, which takes seconds.
 constexpr char kRetryDelayMs[] = "1000";
 
 absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view limit_name,

@@ -1,4 +1,4 @@
-// What an upload has received so far: bytes of a tensor, or a sum over tokens.
+// Received content of an upload: bytes of a tensor, or a sum over tokens.
 #ifndef SPARSEFW_SERVER_TENSORS_UPLOADS_UPLOAD_CONTENT_H_
 #define SPARSEFW_SERVER_TENSORS_UPLOADS_UPLOAD_CONTENT_H_
 
@@ -31,7 +31,7 @@ class UploadContent {
   virtual UploadKind kind() const = 0;
   // Fills in spec, gram and the committed fields.
   virtual void Describe(UploadInfo& info) const = 0;
-  // What every error tells the client, so that it can resume at once.
+  // Metadata of every error, from which the client resumes.
   virtual ReasonMetadata Progress() const = 0;
 
   // Takes room on the disk and in memory. Called once, first.

@@ -1,4 +1,4 @@
-// What swap refinement works on: a mask that is being improved and E = D G of it.
+// State of swap refinement: the mask being improved and its E = D G.
 #ifndef SPARSEFW_CORE_SRC_CPU_SWAPS_SWAP_STATE_H_
 #define SPARSEFW_CORE_SRC_CPU_SWAPS_SWAP_STATE_H_
 

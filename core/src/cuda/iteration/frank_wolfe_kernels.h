@@ -142,7 +142,7 @@ absl::Status LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t c
 template <typename Real>
 absl::Status LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream);
 
-// What a Step begins with.
+// Options of LaunchBeginStep.
 struct StepOptions {
   bool line_search = false;
   double rel_gap = 0;

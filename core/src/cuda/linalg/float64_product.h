@@ -28,7 +28,7 @@ template <typename Real>
 absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
                             double* out, const ExecutionContext& context);
 
-// What it holds on the device while it runs.
+// Device bytes while it runs.
 template <typename Real>
 int64_t Float64ProductBytes(int64_t rows, int64_t cols);
 

@@ -29,7 +29,7 @@ namespace sparsefw::cuda {
 absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context);
 
-// What MaskLoss, or LossOfWeights, holds on the device beside G.
+// Device bytes of MaskLoss or LossOfWeights beside G.
 int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights);
 int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights);
 

@@ -37,7 +37,7 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const ReconstructRequest& request,
                                                  const ExecutionContext& context);
 
-// What ReconstructWeights holds on the device beside the layer.
+// Device bytes of ReconstructWeights beside the layer.
 template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols);
 

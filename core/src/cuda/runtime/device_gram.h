@@ -38,7 +38,7 @@ class CudaGram final : public DeviceGram {
   double max_abs_ = 0;
 };
 
-// What it holds, with what it takes to find max_abs.
+// Bytes held, including the scratch that finds max_abs.
 int64_t CudaGramBytes(int64_t cols, DType dtype);
 
 }  // namespace sparsefw::cuda

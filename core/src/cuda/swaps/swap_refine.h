@@ -35,7 +35,7 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Devic
                                        const RefineRequest& request,
                                        const ExecutionContext& context);
 
-// What RefineMask holds on the device beside the layer.
+// Device bytes of RefineMask beside the layer.
 template <typename Real>
 int64_t RefineBytes(int64_t rows, int64_t cols);
 

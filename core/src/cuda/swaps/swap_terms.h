@@ -16,12 +16,12 @@ namespace sparsefw::cuda {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What pruning a kept weight changes the loss by.
+// Change of the loss when a kept weight is pruned.
 SPARSEFW_HOST_DEVICE inline double OutTerm(double weight, double product, double diagonal) {
   return weight * (weight * diagonal + 2 * product);
 }
 
-// What restoring a pruned weight changes the loss by.
+// Change of the loss when a pruned weight is restored.
 SPARSEFW_HOST_DEVICE inline double InTerm(double weight, double product, double diagonal) {
   return weight * (weight * diagonal - 2 * product);
 }
