@@ -51,6 +51,8 @@ class Runner:
         self._say(f"{step['name']}: {name}: FAILED: {detail[:500]}")
 
     def _take(self, step, line):
+        """Keeps a line, and only then says it: what was said is in the file."""
+        said = None
         if "files" in line:
             self.result["files"].update(line["files"])
         elif "item" in line:
@@ -58,12 +60,15 @@ class Runner:
             if line["ok"] is False:
                 step["outcome"] = FAILED
             mark = {True: "ok", False: "FAILED", None: "skipped"}[line["ok"]]
-            self._say(f"{step['name']}: {line['item']}: {mark} {line.get('detail', '')[:300]}")
+            said = f"{step['name']}: {line['item']}: {mark} {line.get('detail', '')[:300]}"
         if line.get("item") == "device: device" and line["ok"]:
             self.result["machine"]["device"] = line["detail"]
             self.result["gpu_result"] = (self._options.device.startswith("cuda")
                                          and "emulated" not in line["detail"])
         step["doing"] = line.get("begin", step.get("doing"))
+        self._write()
+        if said:
+            self._say(said)
 
     def _run(self, part, limit):
         step = {"name": part.name, "outcome": PASSED, "limit_seconds": round(limit, 1),
@@ -79,7 +84,6 @@ class Runner:
             for line in json_lines(command, limit):
                 ended = ended or line.get("end") == part.name
                 self._take(step, line)
-                self._write()
         except ProgramError as error:
             self._fail(step, step["doing"] or part.name, f"the part {error}")
         except Interrupted as reason:
