@@ -3,10 +3,10 @@
 # project are in none of them, so that an edit rebuilds no more than without. The presets dev, asan
 # and tsan build without, which shows where an include is missing. Generated code gains nothing.
 #
-#   sparsefw_precompile(target KIND)   KIND: std, grpc, test or test_grpc
+#   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test or test_grpc
 #
 # g++ takes a precompiled header only where the code generation options are the same: std and grpc
-# are for the static libraries (-fPIC), the other two for test programs.
+# are for the static libraries (-fPIC), program for programs, the other two for test programs.
 option(SPARSEFW_PCH "Precompile the headers of the libraries used" OFF)
 
 set(_sparsefw_pch_std
@@ -32,7 +32,7 @@ function(_sparsefw_pch_target kind)
   if(kind MATCHES "test")
     list(APPEND headers ${_sparsefw_pch_test})
     target_link_libraries(${target} PRIVATE sparsefw::test_options GTest::gtest GTest::gmock)
-  else()
+  elseif(NOT kind STREQUAL "program")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()
   target_precompile_headers(${target} PRIVATE ${headers})
