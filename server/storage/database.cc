@@ -1,0 +1,196 @@
+#include "server/storage/database.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "SQLiteCpp/SQLiteCpp.h"
+#include "absl/strings/str_format.h"
+#include "server/storage/migrations.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+#include "sqlite3.h"
+
+namespace sparsefw::server {
+namespace {
+
+// "SPFW": tells our files from other databases.
+constexpr int kApplicationId = 0x53504657;
+// Nobody else writes; a backup tool may hold a lock for a moment.
+constexpr int kBusyTimeoutMs = 10'000;
+constexpr size_t kMostPerCommit = 512;
+
+absl::Status StoreError(int code, std::string_view message) {
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                    "the disk of the job store is full: %s", message);
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+      return Refuse(absl::StatusCode::kPermissionDenied, "STORE_FAILED",
+                    "the job store cannot be written: %s", message);
+    default:
+      return Refuse(absl::StatusCode::kInternal, "STORE_FAILED", "the job store fails: %s",
+                    message);
+  }
+}
+
+// Exceptions end here.
+template <typename Function>
+absl::Status Guarded(const Function& function) {
+  try {
+    return function();
+  } catch (const SQLite::Exception& error) {
+    return StoreError(error.getErrorCode(), error.what());
+  } catch (const std::exception& error) {
+    return Refuse(absl::StatusCode::kInternal, "STORE_FAILED", "the job store fails: %s",
+                  error.what());
+  }
+}
+
+int64_t Pragma(SQLite::Database& db, const char* name) {
+  return db.execAndGet(absl::StrFormat("PRAGMA %s", name)).getInt64();
+}
+
+absl::Status NotOurs(const std::string& path) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_VERSION",
+                "%s: the store must be a database of sparsefw-server; it is another one", path);
+}
+
+absl::Status Migrate(SQLite::Database& db, const std::string& path) {
+  const int64_t version = Pragma(db, "user_version");
+  const int64_t application = Pragma(db, "application_id");
+  const bool empty = db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt() == 0;
+  if (application != kApplicationId && !(empty && application == 0)) return NotOurs(path);
+  if (version > Database::CurrentVersion()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_VERSION",
+                  "%s: the schema version must be at most %d; got %d, made by a newer server", path,
+                  Database::CurrentVersion(), version);
+  }
+  for (int64_t next = version; next < Database::CurrentVersion(); ++next) {
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
+    db.exec(Migrations()[static_cast<size_t>(next)]);
+    db.exec(absl::StrFormat("PRAGMA application_id = %d", kApplicationId));
+    db.exec(absl::StrFormat("PRAGMA user_version = %d", next + 1));
+    transaction.commit();
+  }
+  return absl::OkStatus();
+}
+
+// SQLite would make it readable for everybody that the umask allows.
+absl::Status MakePrivate(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    const absl::Status cause = absl::ErrnoToStatus(errno, "");
+    return Refuse(absl::StatusCode::kPermissionDenied, "STORE_FAILED",
+                  "%s: the store must be a file that can be written%s", path,
+                  std::string(cause.message()));
+  }
+  close(fd);
+  return absl::OkStatus();
+}
+
+void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
+
+}  // namespace
+
+struct Database::Pending {
+  Durability durability = Durability::kPowerLoss;
+  Work work;
+  absl::Status result = absl::OkStatus();
+  bool queued = false;
+  bool done = false;
+};
+
+int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+  SPARSEFW_RETURN_IF_ERROR(MakePrivate(path));
+  std::unique_ptr<Database> database;
+  const absl::Status opened = Guarded([&]() -> absl::Status {
+    auto writer = std::make_unique<SQLite::Database>(
+        path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    Execute(*writer, "PRAGMA journal_mode = WAL");
+    Execute(*writer, "PRAGMA synchronous = FULL");
+    SPARSEFW_RETURN_IF_ERROR(Migrate(*writer, path));
+    auto reader = std::make_unique<SQLite::Database>(
+        path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    Execute(*reader, "PRAGMA query_only = ON");
+    database.reset(new Database(std::move(writer), std::move(reader)));
+    return absl::OkStatus();
+  });
+  if (!opened.ok()) return opened;
+  return database;
+}
+
+Database::Database(std::unique_ptr<SQLite::Database> writer,
+                   std::unique_ptr<SQLite::Database> reader)
+    : writer_(std::move(writer)), reader_(std::move(reader)) {}
+
+Database::~Database() = default;
+
+absl::Status Database::Write(Durability durability, Work work) {
+  Pending mine{durability, work};
+  while (true) {
+    std::deque<Pending*> batch;
+    {
+      MutexLock lock(mutex_);
+      if (!mine.queued) pending_.push_back(&mine);
+      mine.queued = true;
+      while (!mine.done && leading_) changed_.Wait(mutex_);
+      if (mine.done) return std::move(mine.result);
+      leading_ = true;
+      while (!pending_.empty() && batch.size() < kMostPerCommit) {
+        batch.push_back(pending_.front());
+        pending_.pop_front();
+      }
+    }
+    RunBatch(batch);
+    // Under the lock: a writer that sees `done` leaves with its Pending.
+    MutexLock lock(mutex_);
+    leading_ = false;
+    for (Pending* pending : batch) pending->done = true;
+    changed_.NotifyAll();
+  }
+}
+
+// When the commit fails all writes of the batch have failed.
+void Database::RunBatch(std::deque<Pending*>& batch) {
+  bool power_loss = false;
+  for (const Pending* pending : batch) power_loss |= pending->durability == Durability::kPowerLoss;
+  const absl::Status committed = Guarded([&]() -> absl::Status {
+    Execute(*writer_, power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
+    for (Pending* pending : batch) {
+      Execute(*writer_, "SAVEPOINT work");
+      pending->result = Guarded([&] { return pending->work(*writer_); });
+      // A full disk ends the whole transaction.
+      if (sqlite3_get_autocommit(writer_->getHandle()) != 0) return pending->result;
+      if (!pending->result.ok()) Execute(*writer_, "ROLLBACK TO work");
+      Execute(*writer_, "RELEASE work");
+    }
+    transaction.commit();
+    return absl::OkStatus();
+  });
+  if (committed.ok()) return;
+  for (Pending* pending : batch) {
+    if (pending->result.ok()) pending->result = committed;
+  }
+}
+
+absl::Status Database::Read(Work work) const {
+  MutexLock lock(reader_mutex_);
+  return Guarded([&]() -> absl::Status {
+    SQLite::Transaction transaction(*reader_, SQLite::TransactionBehavior::DEFERRED);
+    absl::Status result = work(*reader_);
+    transaction.commit();
+    return result;
+  });
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,78 @@
+// The SQLite database of one server: transactions, durability, migrations.
+#ifndef SPARSEFW_SERVER_STORAGE_DATABASE_H_
+#define SPARSEFW_SERVER_STORAGE_DATABASE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sparsefw/mutex.h"
+
+namespace SQLite {
+class Database;
+}
+
+namespace sparsefw::server {
+
+// What survives when Database::Write returns. A killed process loses neither.
+enum class Durability {
+  kPowerLoss,    // synced to the disk
+  kProcessLoss,  // in the files of the database; a later kPowerLoss write syncs it too
+};
+
+// Thread-safe. Write-ahead log; one connection writes, another one reads.
+//
+// Work is a function that gets the connection and uses SQLiteCpp: it may throw
+// SQLite::Exception, which becomes the error of the call. It must not start
+// transactions of its own and must not call this database.
+//
+// Errors of all calls, besides those of the work:
+//   ResourceExhausted  STORE_FULL: the disk is full
+//   Internal           STORE_FAILED: any other error of SQLite
+// Neither corrupts the database: what was committed stays.
+class Database {
+ public:
+  using Work = absl::FunctionRef<absl::Status(SQLite::Database&)>;
+
+  // Makes the file where it is not there (mode 0600), and brings an older schema
+  // to the current version, one transaction a version.
+  // Errors: FailedPrecondition  STORE_VERSION: made by a newer server; it is not a
+  //                             database of this program
+  //         Internal, ResourceExhausted, PermissionDenied  STORE_FAILED, STORE_FULL
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  ~Database();
+
+  // Runs `work` and commits it, or nothing of it. Writes of several threads that
+  // wait at the same time share one commit: each has a savepoint of its own, so an
+  // error of one does not touch the others.
+  absl::Status Write(Durability durability, Work work);
+  // A consistent view: sees every write that has returned.
+  absl::Status Read(Work work) const;
+
+  // The schema version of this program.
+  static int CurrentVersion();
+
+ private:
+  struct Pending;
+  Database(std::unique_ptr<SQLite::Database> writer, std::unique_ptr<SQLite::Database> reader);
+
+  void RunBatch(std::deque<Pending*>& batch);
+
+  const std::unique_ptr<SQLite::Database> writer_;  // used by the thread that leads a batch
+  mutable Mutex reader_mutex_;
+  const std::unique_ptr<SQLite::Database> reader_ ABSL_PT_GUARDED_BY(reader_mutex_);
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool leading_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Pending*> pending_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_STORAGE_DATABASE_H_
