@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "core/src/base/number_text.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw {
@@ -54,7 +55,7 @@ absl::Status ValidatePattern(const Pattern& pattern, int64_t rows, int64_t cols)
     // The negation catches NaN.
     if (!(pattern.sparsity >= 0 && pattern.sparsity <= 1)) {
       return PatternInvalid(
-          absl::StrFormat("sparsity must be in [0, 1]; got %g", pattern.sparsity));
+          absl::StrFormat("sparsity must be in [0, 1]; got %s", NumberText(pattern.sparsity)));
     }
     return absl::OkStatus();
   }

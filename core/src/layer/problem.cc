@@ -18,10 +18,6 @@
 namespace sparsefw {
 namespace {
 
-absl::Status Invalid(std::string_view reason, const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), reason);
-}
-
 absl::Status ValidateDType(ConstMatrixView matrix, std::string_view name,
                            std::initializer_list<DType> allowed) {
   std::string names;
@@ -29,22 +25,21 @@ absl::Status ValidateDType(ConstMatrixView matrix, std::string_view name,
     if (dtype == matrix.dtype()) return absl::OkStatus();
     names += (names.empty() ? "" : ", ") + std::string(DTypeName(dtype));
   }
-  return Invalid("DTYPE_UNSUPPORTED", absl::StrFormat("the dtype of %s must be one of %s; got %s",
-                                                      name, names, DTypeName(matrix.dtype())));
+  return Invalid("DTYPE_UNSUPPORTED", "the dtype of %s must be one of %s; got %s", name, names,
+                 DTypeName(matrix.dtype()));
 }
 
 absl::Status ValidateShape(ConstMatrixView matrix, std::string_view name) {
   if (matrix.empty() || matrix.rows() < 1 || matrix.cols() < 1) {
-    return Invalid("SHAPE_MISMATCH",
-                   absl::StrFormat("%s must have at least one row and one column; got [%d, %d]",
-                                   name, matrix.rows(), matrix.cols()));
+    return Invalid("SHAPE_MISMATCH", "%s must have at least one row and one column; got [%d, %d]",
+                   name, matrix.rows(), matrix.cols());
   }
   if (matrix.stride() < matrix.cols() ||
       matrix.rows() > std::numeric_limits<int64_t>::max() / 8 / matrix.stride()) {
     return Invalid("SHAPE_MISMATCH",
-                   absl::StrFormat("the stride of %s must be at least cols and rows*stride fit in "
-                                   "memory; got [%d, %d] with stride %d",
-                                   name, matrix.rows(), matrix.cols(), matrix.stride()));
+                   "the stride of %s must be at least cols and rows*stride fit in "
+                   "memory; got [%d, %d] with stride %d",
+                   name, matrix.rows(), matrix.cols(), matrix.stride());
   }
   return absl::OkStatus();
 }
@@ -52,9 +47,8 @@ absl::Status ValidateShape(ConstMatrixView matrix, std::string_view name) {
 absl::Status ValidateSameShape(int64_t rows, int64_t cols, ConstMatrixView weights,
                                std::string_view name) {
   if (rows == weights.rows() && cols == weights.cols()) return absl::OkStatus();
-  return Invalid("SHAPE_MISMATCH",
-                 absl::StrFormat("%s must be [%d, %d], the shape of weights; got [%d, %d]", name,
-                                 weights.rows(), weights.cols(), rows, cols));
+  return Invalid("SHAPE_MISMATCH", "%s must be [%d, %d], the shape of weights; got [%d, %d]", name,
+                 weights.rows(), weights.cols(), rows, cols);
 }
 
 // Of the largest value of G.
@@ -144,11 +138,10 @@ absl::Status AsymmetryError(ConstMatrixView gram, double tolerance) {
       const double upper = ValueAt(gram, i, j);
       const double lower = ValueAt(gram, j, i);
       if (!(std::fabs(upper - lower) > tolerance)) continue;
-      return Invalid(
-          "GRAM_ASYMMETRIC",
-          absl::StrFormat("gram must be symmetric to 1e-3 of its largest value (%g); got "
-                          "gram[%d, %d]=%g and gram[%d, %d]=%g",
-                          tolerance, i, j, upper, j, i, lower));
+      return Invalid("GRAM_ASYMMETRIC",
+                     "gram must be symmetric to 1e-3 of its largest value (%g); got "
+                     "gram[%d, %d]=%g and gram[%d, %d]=%g",
+                     tolerance, i, j, upper, j, i, lower);
     }
   }
   return absl::OkStatus();
@@ -161,12 +154,11 @@ absl::Status IndefiniteError(ConstMatrixView gram, const std::vector<double>& ro
       const double bound =
           kCauchySchwarzFactor * roots[static_cast<size_t>(j)] * roots[static_cast<size_t>(i)];
       if (!(std::fabs(value) > bound)) continue;
-      return Invalid(
-          "GRAM_NOT_POSITIVE_DEFINITE",
-          absl::StrFormat("gram must be positive semi-definite, so "
-                          "|gram[i, j]| <= sqrt(gram[i, i] * gram[j, j]); got "
-                          "gram[%d, %d]=%g, gram[%d, %d]=%g and gram[%d, %d]=%g",
-                          i, j, value, i, i, ValueAt(gram, i, i), j, j, ValueAt(gram, j, j)));
+      return Invalid("GRAM_NOT_POSITIVE_DEFINITE",
+                     "gram must be positive semi-definite, so "
+                     "|gram[i, j]| <= sqrt(gram[i, i] * gram[j, j]); got "
+                     "gram[%d, %d]=%g, gram[%d, %d]=%g and gram[%d, %d]=%g",
+                     i, j, value, i, i, ValueAt(gram, i, i), j, j, ValueAt(gram, j, j));
     }
   }
   return absl::OkStatus();
@@ -192,9 +184,8 @@ absl::Status GroupCountError(const Mask& mask, int64_t row, int64_t group, const
   const int64_t first = group * groups.group_cols;
   int64_t kept = 0;
   for (int64_t i = 0; i < groups.group_cols; ++i) kept += mask.Get(row, first + i) ? 1 : 0;
-  return Invalid("WARM_MASK_COUNT",
-                 absl::StrFormat("%s must keep %d of columns [%d, %d) in row %d; got %d", name,
-                                 groups.capacity, first, first + groups.group_cols, row, kept));
+  return Invalid("WARM_MASK_COUNT", "%s must keep %d of columns [%d, %d) in row %d; got %d", name,
+                 groups.capacity, first, first + groups.group_cols, row, kept);
 }
 
 }  // namespace
@@ -204,15 +195,14 @@ absl::Status ValidateFinite(ConstMatrixView matrix, std::string_view name) {
       ValidateDType(matrix, name, {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}));
   const std::optional<NonFinite> found = FindNonFinite(matrix);
   if (!found) return absl::OkStatus();
-  return Invalid("NON_FINITE", absl::StrFormat("%s must be finite; got %s[%d, %d]=%g", name, name,
-                                               found->row, found->col, found->value));
+  return Invalid("NON_FINITE", "%s must be finite; got %s[%d, %d]=%g", name, name, found->row,
+                 found->col, found->value);
 }
 
 absl::Status ValidateGram(ConstMatrixView gram) {
   SPARSEFW_RETURN_IF_ERROR(ValidateShape(gram, "gram"));
   if (gram.rows() != gram.cols()) {
-    return Invalid("SHAPE_MISMATCH",
-                   absl::StrFormat("gram must be square; got [%d, %d]", gram.rows(), gram.cols()));
+    return Invalid("SHAPE_MISMATCH", "gram must be square; got [%d, %d]", gram.rows(), gram.cols());
   }
   SPARSEFW_RETURN_IF_ERROR(ValidateDType(gram, "gram", {DType::kF32, DType::kF64}));
   const std::vector<double> roots = RootsOfDiagonal(gram);
@@ -223,8 +213,7 @@ absl::Status ValidateGram(ConstMatrixView gram) {
     const double value = ValueAt(gram, i, i);
     if (value < 0) {
       return Invalid("GRAM_NEGATIVE_DIAGONAL",
-                     absl::StrFormat("the diagonal of gram must be at least 0; got gram[%d, %d]=%g",
-                                     i, i, value));
+                     "the diagonal of gram must be at least 0; got gram[%d, %d]=%g", i, i, value);
     }
   }
   const double asymmetry = kAsymmetryTolerance * summary.max_abs;
@@ -238,9 +227,8 @@ absl::Status ValidateMaskCounts(const Mask& mask, const Pattern& pattern, std::s
   if (groups.whole_matrix) {
     const int64_t kept = mask.CountKept();
     if (kept == groups.capacity) return absl::OkStatus();
-    return Invalid("WARM_MASK_COUNT",
-                   absl::StrFormat("%s must keep %d of %d weights; got %d", name, groups.capacity,
-                                   mask.rows() * mask.cols(), kept));
+    return Invalid("WARM_MASK_COUNT", "%s must keep %d of %d weights; got %d", name,
+                   groups.capacity, mask.rows() * mask.cols(), kept);
   }
   LowestIndex lowest;
   ParallelFor(mask.rows(), RowGrain(mask.cols()), [&](int64_t begin, int64_t end) {
@@ -262,9 +250,9 @@ absl::Status ValidateProblem(const Problem& problem) {
   SPARSEFW_RETURN_IF_ERROR(ValidateShape(problem.gram, "gram"));
   if (problem.gram.rows() != weights.cols() || problem.gram.cols() != weights.cols()) {
     return Invalid("SHAPE_MISMATCH",
-                   absl::StrFormat("gram must be [%d, %d], d_in of weights [%d, %d]; got [%d, %d]",
-                                   weights.cols(), weights.cols(), weights.rows(), weights.cols(),
-                                   problem.gram.rows(), problem.gram.cols()));
+                   "gram must be [%d, %d], d_in of weights [%d, %d]; got [%d, %d]", weights.cols(),
+                   weights.cols(), weights.rows(), weights.cols(), problem.gram.rows(),
+                   problem.gram.cols());
   }
   const bool own_saliency = !problem.saliency.empty();
   if (own_saliency) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/src/base/number_text.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/select/selection.h"
 #include "sparsefw/status_macros.h"
@@ -49,8 +50,8 @@ absl::Status ValidateInputs(ConstMatrixView weights, std::span<const double> gra
   }
   if (options.method == SaliencyMethod::kRia &&
       !(options.ria_exponent >= 0 && std::isfinite(options.ria_exponent))) {
-    return OptionInvalid(absl::StrFormat("ria_exponent must be finite and at least 0; got %g",
-                                         options.ria_exponent));
+    return OptionInvalid(absl::StrFormat("ria_exponent must be finite and at least 0; got %s",
+                                         NumberText(options.ria_exponent)));
   }
   return absl::OkStatus();
 }
@@ -159,7 +160,7 @@ absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pa
   }
   // The negation catches NaN.
   if (!(alpha >= 0 && alpha <= 1)) {
-    return OptionInvalid(absl::StrFormat("alpha must be in [0, 1]; got %g", alpha));
+    return OptionInvalid(absl::StrFormat("alpha must be in [0, 1]; got %s", NumberText(alpha)));
   }
   const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
   Mask fixed(scores.rows(), scores.cols());

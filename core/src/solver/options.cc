@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "core/src/base/number_text.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -9,28 +10,24 @@
 namespace sparsefw {
 namespace {
 
-absl::Status OptionInvalid(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
-}
-
 absl::Status RequireAtLeast(const char* name, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
-  return OptionInvalid(
-      absl::StrFormat("%s must be at least %d; got %s=%d", name, least, name, value));
+  return Invalid("OPTION_INVALID", "%s must be at least %d; got %s=%d", name, least, name, value);
 }
 
 // The comparison is false for NaN too.
 absl::Status RequireFiniteNotNegative(const char* name, double value) {
   if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
-  return OptionInvalid(
-      absl::StrFormat("%s must be finite and at least 0; got %s=%g", name, name, value));
+  return Invalid("OPTION_INVALID", "%s must be finite and at least 0; got %s=%s", name, name,
+                 NumberText(value));
 }
 
 }  // namespace
 
 absl::Status ValidateOptions(const SolveOptions& options) {
   if (!(options.alpha >= 0 && options.alpha <= 1)) {
-    return OptionInvalid(absl::StrFormat("alpha must be in [0, 1]; got alpha=%g", options.alpha));
+    return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got alpha=%s",
+                   NumberText(options.alpha));
   }
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("iterations", options.iterations, 1));
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("report_every", options.report_every, 1));
@@ -39,13 +36,13 @@ absl::Status ValidateOptions(const SolveOptions& options) {
   SPARSEFW_RETURN_IF_ERROR(
       RequireFiniteNotNegative("ria_exponent", options.warm_start.ria_exponent));
   if (!(options.sparsegpt.damping >= 0 && options.sparsegpt.damping <= 1)) {
-    return OptionInvalid(
-        absl::StrFormat("damping must be in [0, 1]; got damping=%g", options.sparsegpt.damping));
+    return Invalid("OPTION_INVALID", "damping must be in [0, 1]; got damping=%s",
+                   NumberText(options.sparsegpt.damping));
   }
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("block", options.sparsegpt.block, 1));
   // Its new weights belong to its own mask.
   if (options.method == Method::kSparseGpt && options.swaps) {
-    return OptionInvalid("swaps must be off with method SPARSEGPT; got swaps=true");
+    return Invalid("OPTION_INVALID", "swaps must be off with method SPARSEGPT; got swaps=true");
   }
   return absl::OkStatus();
 }

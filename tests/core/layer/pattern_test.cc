@@ -12,6 +12,12 @@ namespace {
 using ::absl::StatusCode;
 using ::sparsefw::testing::StatusIs;
 
+TEST(PatternTest, ARefusedSparsityIsPrintedInFull) {
+  EXPECT_THAT(ValidatePattern(Pattern::PerRow(1.0000001), 2, 4),
+              StatusIs(StatusCode::kInvalidArgument, "PATTERN_INVALID",
+                       "sparsity must be in [0, 1]; got 1.0000001"));
+}
+
 TEST(PatternTest, UnstructuredIsOneGroupOverEverything) {
   const Groups groups = GroupsOf(Pattern::Unstructured(0.6), 10, 7);
   EXPECT_TRUE(groups.whole_matrix);
