@@ -22,8 +22,9 @@ std::optional<absl::Duration> Backoff::Next(absl::Time now,
   // Jitter goes on top of what the server asked for: clients that were all
   // refused at once must not all come back at once.
   if (server_delay) delay += *server_delay;
-  if (now + delay > give_up_) return std::nullopt;
-  return delay;
+  if (now >= give_up_) return std::nullopt;
+  // The last attempt is at the time to give up, however long the wait would be.
+  return std::min(delay, give_up_ - now);
 }
 
 }  // namespace sparsefw::client

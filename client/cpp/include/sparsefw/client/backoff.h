@@ -18,8 +18,8 @@ class Backoff {
   Backoff(const RetryOptions& options, absl::Time now, uint64_t seed);
 
   // The next wait: at least `server_delay` where the server asked for one
-  // (never shortened by jitter). Empty: the wait would end after the time to
-  // give up.
+  // (never shortened by jitter), but no longer than until the time to give up.
+  // Empty: that time has come.
   std::optional<absl::Duration> Next(absl::Time now,
                                      std::optional<absl::Duration> server_delay = std::nullopt);
 

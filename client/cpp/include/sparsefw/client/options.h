@@ -21,7 +21,7 @@ struct RetryOptions {
   // The n-th wait in a row is drawn from [d/2, d] with
   // d = min(max_backoff, initial_backoff * multiplier^n).
   absl::Duration initial_backoff = absl::Milliseconds(100);
-  absl::Duration max_backoff = absl::Seconds(5);
+  absl::Duration max_backoff = absl::Seconds(2);
   double multiplier = 2;
   // Time without progress (a byte committed, an event received) after which
   // the last error is returned.
