@@ -52,6 +52,13 @@ std::string Now() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
 }
 
+// A client may send names of megabytes.
+constexpr size_t kMostTextBytes = 1024;
+std::string Cut(const std::string& text) {
+  if (text.size() <= kMostTextBytes) return text;
+  return absl::StrFormat("%s... (%d bytes)", text.substr(0, kMostTextBytes), text.size());
+}
+
 // Escapes text from clients, so that an event stays one line.
 std::string Quoted(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of(
@@ -64,7 +71,7 @@ std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
   std::string line = absl::StrFormat("%s %s %s", Now(), Name(level), event);
   for (const auto& [key, value] : fields) {
     if (const auto* text = std::get_if<std::string>(&value)) {
-      absl::StrAppendFormat(&line, " %s=%s", key, Quoted(*text));
+      absl::StrAppendFormat(&line, " %s=%s", key, Quoted(Cut(*text)));
     } else if (const auto* number = std::get_if<int64_t>(&value)) {
       absl::StrAppendFormat(&line, " %s=%d", key, *number);
     } else {
@@ -77,8 +84,12 @@ std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
 std::string JsonLine(LogLevel level, std::string_view event, Fields fields) {
   nlohmann::ordered_json line = {{"ts", Now()}, {"level", Name(level)}, {"event", event}};
   for (const auto& [key, value] : fields) {
-    std::visit([&line, name = std::string(key)](const auto& content) { line[name] = content; },
-               value);
+    const std::string name(key);
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      line[name] = Cut(*text);
+    } else {
+      std::visit([&](const auto& content) { line[name] = content; }, value);
+    }
   }
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

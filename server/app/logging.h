@@ -30,6 +30,7 @@ class Logger {
 
   // text: 2026-01-31T12:00:00.000Z info event key=value key="two words"
   // json: {"ts":"...","level":"info","event":"...","key":"value"}
+  // Texts longer than 1 KiB are cut.
   void Log(LogLevel level, std::string_view event, std::initializer_list<Field> fields = {});
 
  private:

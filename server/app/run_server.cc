@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -83,6 +84,10 @@ void StartWatchdog(absl::Duration limit, Logger* logger) {
   }).detach();
 }
 
+// Tells systemd, where it started the program (Type=notify). The library does
+// nothing elsewhere.
+void Notify(const char* state) { static_cast<void>(sd_notify(0, state)); }
+
 int Fail(const absl::Status& status) {
   const absl::string_view message = status.message();
   std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()), message.data());
@@ -115,8 +120,10 @@ int RunServer(int argc, char** argv) {
   std::printf("listening on %s metrics on %s device %s\n", (*server)->address().c_str(),
               (*server)->metrics_address().c_str(), (*server)->device().c_str());
   std::fflush(stdout);
+  Notify("READY=1");
 
   WaitForSignal();
+  Notify("STOPPING=1\nSTATUS=draining");
   StartWatchdog(config.drain_grace + config.fetch_grace + kWatchdogMargin, logger);
   (*server)->Drain(config.drain_grace);
   server->reset();

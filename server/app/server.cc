@@ -1,5 +1,7 @@
 #include "server/app/server.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -75,7 +77,10 @@ class ServerImpl final : public Server {
  private:
   absl::Status OpenStores(const Backend& backend);
   void OpenJobs(const DefaultDevice& device);
+  // No device is left that may run jobs for the default one.
+  bool DevicesLost() const;
   void CheckHealth();
+  std::string NotReady() const;
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void LogMissingDevices();
@@ -113,7 +118,7 @@ class ServerImpl final : public Server {
   std::set<std::string> default_devices_;
 
   // A job may lose its device before the port is open.
-  Mutex health_mutex_;
+  mutable Mutex health_mutex_;
   Listener* serving_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
 
   Mutex drain_mutex_;
@@ -133,9 +138,10 @@ absl::Status ServerImpl::Open() {
   if (gpu_monitor_ != nullptr) {
     metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
   }
-  SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
-                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get(),
-                                                   [this] { connections_->OnRefused(); }));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      endpoint_, MetricsEndpoint::Start(
+                     config_.metrics_listen, metrics_.get(), [this] { return NotReady(); },
+                     [this] { connections_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
   SPARSEFW_ASSIGN_OR_RETURN(
       listener_, Listener::Start(config_.listen, context_, [this] { connections_->OnRefused(); }));
@@ -198,12 +204,15 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
 }
 
-// Once no device is left that may run jobs for the default one.
-void ServerImpl::CheckHealth() {
+bool ServerImpl::DevicesLost() const {
   for (const DeviceUsage& usage : jobs_->devices()) {
-    if (!usage.lost && default_devices_.contains(usage.device.name)) return;
+    if (!usage.lost && default_devices_.contains(usage.device.name)) return false;
   }
-  if (default_devices_.empty()) return;
+  return !default_devices_.empty();
+}
+
+void ServerImpl::CheckHealth() {
+  if (!DevicesLost()) return;
   MutexLock lock(health_mutex_);
   if (serving_ != nullptr) serving_->StopServing();
 }
@@ -233,6 +242,15 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   facts.max_tensor_bytes = std::min(config_.max_tensor_bytes, config_.host_memory_bytes);
   facts.start_time = absl::Now();
   facts.devices = [usable = device.usable] { return DescribeDevices(usable); };
+}
+
+std::string ServerImpl::NotReady() const {
+  {
+    MutexLock lock(health_mutex_);
+    if (serving_ == nullptr) return "starting";
+  }
+  if (registry_.draining()) return "draining";
+  return DevicesLost() ? "every device of the default is lost" : "";
 }
 
 Gauges ServerImpl::ComputeGauges() {
@@ -288,6 +306,9 @@ void ServerImpl::ScheduleGarbageCollection() {
     data_executor_->Post([this] {
       jobs_->CollectGarbage();
       tensors_->CollectGarbage();
+      // A burst of calls leaves its peak in glibc's heap, which nothing else
+      // returns to the system once TuneAllocator has raised its threshold.
+      if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
     });
     ScheduleGarbageCollection();
   });

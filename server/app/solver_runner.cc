@@ -123,6 +123,20 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
   return most;
 }
 
+// Only SPARSEFW starts from a given mask or saliency. The others would report the
+// loss of a warm start that is not the one that was given.
+absl::Status CheckWarmStart(const JobSpec& spec) {
+  if (spec.warm_mask.empty() && spec.warm_saliency.empty()) return absl::OkStatus();
+  for (const SweepPoint& point : PointsOf(spec)) {
+    if (point.options.method == Method::kSparseFw) return absl::OkStatus();
+  }
+  const bool mask = !spec.warm_mask.empty();
+  const std::string_view field = mask ? kWarmMask : kWarmSaliency;
+  return About(
+      field, Invalid("OPTION_INVALID", "%s must be empty for a method other than SPARSEFW; got %s",
+                     field, mask ? spec.warm_mask : spec.warm_saliency));
+}
+
 absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
   if (needed > limit) {
     return Refuse(
@@ -206,6 +220,7 @@ absl::Status SolverRunner::Describe(std::string_view field, const std::string& n
 absl::StatusOr<std::vector<const Backend*>> SolverRunner::CheckOptions(const JobSpec& spec) const {
   SPARSEFW_RETURN_IF_ERROR(
       CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
+  SPARSEFW_RETURN_IF_ERROR(CheckWarmStart(spec));
   return Place(spec, options_.backends, options_.default_backends);
 }
 

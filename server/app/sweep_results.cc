@@ -48,11 +48,17 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
     outcome.error = std::move(result).status();
     return absl::OkStatus();
   }
+  if (keep_ == SweepKeep::kAll) {
+    absl::StatusOr<std::string> mask = writer_.PutMask(result->mask);
+    // A mask that cannot be stored, on a full disk say, does not end the others.
+    if (!mask.ok()) {
+      outcome.error = std::move(mask).status();
+      return absl::OkStatus();
+    }
+    outcome.result.mask = *std::move(mask);
+  }
   outcome.result.solve = *result;
   outcome.result.weights_updated = result->weights.size() > 0;
-  if (keep_ == SweepKeep::kAll) {
-    SPARSEFW_ASSIGN_OR_RETURN(outcome.result.mask, writer_.PutMask(result->mask));
-  }
   Best* const best = BestOf(points_[point].pattern);
   if (best == nullptr) {
     best_.push_back({point, *std::move(result)});

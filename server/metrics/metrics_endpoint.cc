@@ -49,18 +49,30 @@ MHD_Result Respond(MHD_Connection* connection, unsigned code, const std::string&
   return result;
 }
 
-MHD_Result Answer(void* collectables, MHD_Connection* connection, const char* path,
-                  const char* method, const char* /*version*/, const char* /*body*/,
-                  size_t* /*body_size*/, void** /*state*/) {
-  if (std::string_view(path) != "/metrics") {
-    return Respond(connection, MHD_HTTP_NOT_FOUND, "only /metrics is here\n");
+struct Content {
+  Collectables collectables;
+  MetricsEndpoint::NotReady not_ready;
+};
+
+MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, const char* method,
+                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/,
+                  void** /*state*/) {
+  const std::string_view wanted = path;
+  if (wanted != "/metrics" && wanted != "/healthz" && wanted != "/readyz") {
+    return Respond(connection, MHD_HTTP_NOT_FOUND,
+                   "only /metrics, /healthz and /readyz are here\n");
   }
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     return Respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n",
                    "GET, HEAD");
   }
-  return Respond(connection, MHD_HTTP_OK, Text(*static_cast<const Collectables*>(collectables)));
+  const auto& content = *static_cast<const Content*>(data);
+  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(content.collectables));
+  if (wanted == "/healthz") return Respond(connection, MHD_HTTP_OK, "ok\n");
+  const std::string why = content.not_ready();
+  return why.empty() ? Respond(connection, MHD_HTTP_OK, "ready\n")
+                     : Respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why + "\n");
 }
 
 // Called by the library for every connection that it has taken.
@@ -71,8 +83,8 @@ void CountClosed(void* connections, MHD_Connection* /*connection*/, void** /*sta
 
 class HttpEndpoint final : public MetricsEndpoint {
  public:
-  HttpEndpoint(const HostPort& wanted, int port, Collectables collectables)
-      : collectables_(std::move(collectables)),
+  HttpEndpoint(const HostPort& wanted, int port, Content content)
+      : content_(std::move(content)),
         port_(port),
         address_(absl::StrFormat("%s:%d", wanted.host, port)) {}
   ~HttpEndpoint() override {
@@ -86,7 +98,7 @@ class HttpEndpoint final : public MetricsEndpoint {
   int port() const override { return port_; }
 
  private:
-  const Collectables collectables_;
+  Content content_;
   const int port_;
   const std::string address_;
   std::atomic<int64_t> connections_{0};  // handed to the daemon and not closed
@@ -99,11 +111,11 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
   // too many. The library's own limit is never reached: version 0.9.75 locks up
   // where a connection that was added is beyond it.
   const int64_t share = ReservedDescriptors() / 2;
-  daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
-      &Answer, const_cast<Collectables*>(&collectables_), MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(2 * share + 16), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
-      MHD_OPTION_NOTIFY_CONNECTION, &CountClosed, &connections_, MHD_OPTION_END);
+  daemon_ = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
+                             0, nullptr, nullptr, &Answer, &content_, MHD_OPTION_CONNECTION_LIMIT,
+                             static_cast<unsigned>(2 * share + 16), MHD_OPTION_CONNECTION_TIMEOUT,
+                             kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &CountClosed,
+                             &connections_, MHD_OPTION_END);
   if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
   ConnectionAcceptor::Options options = {
       .reserved_descriptors = share, .accepted = {}, .refused = refused};
@@ -127,7 +139,8 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    std::string_view address, const PrometheusMetrics* metrics, std::function<void()> refused) {
+    std::string_view address, const PrometheusMetrics* metrics, NotReady not_ready,
+    std::function<void()> refused) {
   const std::optional<HostPort> wanted = ParseHostPort(address);
   if (!wanted) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -136,7 +149,8 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   SPARSEFW_ASSIGN_OR_RETURN(
       ListenSockets sockets,
       Listen(*wanted, absl::StrFormat("cannot serve metrics on %s", address)));
-  auto endpoint = std::make_unique<HttpEndpoint>(*wanted, sockets.port, metrics->collectables());
+  auto endpoint = std::make_unique<HttpEndpoint>(
+      *wanted, sockets.port, Content{metrics->collectables(), std::move(not_ready)});
   SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));
   return endpoint;
 }

@@ -1,4 +1,4 @@
-// The HTTP endpoint that Prometheus scrapes: GET /metrics.
+// The HTTP endpoint of operators: /metrics for Prometheus, /healthz and /readyz.
 #ifndef SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 #define SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 
@@ -17,10 +17,17 @@ namespace sparsefw::server {
 //
 // One thread serves all connections without blocking on any. They are closed
 // after 10 s of silence, and at once where there are more than half of
-// ReservedDescriptors() or too few descriptors are left. GET and HEAD of /metrics: 200;
-// another method: 405; another path: 404; what is not HTTP: 400.
+// ReservedDescriptors() or too few descriptors are left. GET and HEAD:
+//   /metrics  200
+//   /healthz  200 while the process runs
+//   /readyz   200 while new work is accepted, otherwise 503 and the reason
+// Another method: 405; another path: 404; what is not HTTP: 400.
 class MetricsEndpoint {
  public:
+  // Why the server accepts no work now; empty: it does. Called on the endpoint's
+  // thread: it must not block.
+  using NotReady = std::function<std::string()>;
+
   // address: "host:port"; port 0 takes a free one. refused: called on an own
   // thread when a connection is closed for want of file descriptors.
   // Errors: InvalidArgument  the address has no such form
@@ -28,6 +35,7 @@ class MetricsEndpoint {
   //         port in use, PermissionDenied, ...
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
                                                                 const PrometheusMetrics* metrics,
+                                                                NotReady not_ready,
                                                                 std::function<void()> refused);
   virtual ~MetricsEndpoint() = default;
 

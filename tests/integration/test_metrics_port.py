@@ -1,9 +1,11 @@
 """Whatever comes to the metrics port, the server lives and /metrics answers."""
+import signal
 import socket
 import urllib.request
 
 import pytest
 
+from support.layers import ENDLESS
 from support.processes import Cli, wait_until
 
 
@@ -62,6 +64,25 @@ def test_status(shared_server, bytes_, status):
     if bytes_.startswith(b"HEAD"):
         assert answer.endswith(b"\r\n\r\n"), "a HEAD with a body"
     is_well(shared_server)
+
+
+def body_of(server, path):
+    head, _, body = ask(server, request("GET", path)).partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_health_and_readiness(start_server, big_layer):
+    server = start_server("--drain-grace", "1h")
+    assert body_of(server, "/healthz") == (200, b"ok\n")
+    assert body_of(server, "/readyz") == (200, b"ready\n")
+    cli = Cli(server.address)
+    job = cli.run(*big_layer.submit(*ENDLESS, "--detach", "--json", out=False)).json()["job"]
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: body_of(server, "/readyz") == (503, b"draining\n"), 20, "not ready")
+    assert body_of(server, "/healthz") == (200, b"ok\n"), "a drain is no reason to be killed"
+    assert cli.run("cancel", job).code == 0
+    assert server.wait(30) == 0
 
 
 MALFORMED = {

@@ -31,6 +31,36 @@ def test_logs_as_json(start_server):
     assert any(line.get("message") == "serving" or "serving" in line.values() for line in lines)
 
 
+def test_a_long_name_is_cut_in_the_log(start_server):
+    server = start_server()
+    from support.rpc import Client, grpc, prune_service_pb2
+    client = Client(server.address)
+    with pytest.raises(grpc.RpcError):
+        client.jobs.GetJob(prune_service_pb2.GetJobRequest(name="jobs/" + "x" * 1_500_000))
+    client.close()
+    assert server.stop() == 0
+    assert max(map(len, server.log().splitlines())) < 4000
+    assert "jobs/xxx" in server.log()
+
+
+def notifications(path):
+    """A socket as systemd gives it to a program of Type=notify."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind(str(path))
+    listener.settimeout(30 * TIME_SCALE)
+    return listener
+
+
+def test_tells_systemd_when_it_is_ready_and_when_it_stops(start_server, folder):
+    path = folder / "notify"
+    with notifications(path) as listener:
+        server = start_server(env={"NOTIFY_SOCKET": str(path)})
+        assert listener.recv(4096) == b"READY=1"
+        assert Cli(server.address).run("info").code == 0
+        assert server.stop() == 0
+        assert b"STOPPING=1" in listener.recv(4096)
+
+
 def test_help(folder):
     code, out, err = run("--help")
     assert code == 0 and err == ""

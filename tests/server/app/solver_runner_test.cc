@@ -112,6 +112,47 @@ TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes + kMaskBytes);
 }
 
+TEST_F(SolverRunnerTest, AMaskOfASweepThatCannotBeStoredDoesNotEndTheOthers) {
+  Open(1 << 20);
+  job_.spec.return_pruned_weight = false;
+  job_.spec.sweep_keep = SweepKeep::kAll;
+  for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia}) {
+    job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs, runner_->Prepare(job_.spec));
+  faults_->FailWritesAfter(2 * kMaskBytes, DiskFull());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
+  ASSERT_EQ(result.sweep.size(), 3U);
+  for (const size_t point : {0, 1}) {
+    EXPECT_THAT(result.sweep[point].error, IsOk());
+    EXPECT_THAT(store_->Acquire(result.sweep[point].result.mask), IsOk());
+  }
+  EXPECT_THAT(result.sweep[2].error, StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+  EXPECT_LT(result.best_point, 2);
+  EXPECT_EQ(result.mask, result.sweep[static_cast<size_t>(result.best_point)].result.mask);
+}
+
+TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
+  Open(1 << 20);
+  job_.spec.warm_saliency = job_.spec.weight;
+  for (const Method method : {Method::kSparseGpt, Method::kWanda}) {
+    job_.spec.options.method = method;
+    EXPECT_THAT(
+        runner_->Prepare(job_.spec),
+        StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
+                 "warm_start.saliency must be empty for a method other than SPARSEFW; got " +
+                     job_.spec.weight));
+    EXPECT_THAT(runner_->Check(job_.spec, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID"));
+  }
+  // A sweep may use it in some of its points.
+  for (const Method method : {Method::kWanda, Method::kSparseFw}) {
+    job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
+  }
+  EXPECT_THAT(runner_->Prepare(job_.spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_TENSOR_KIND"));
+}
+
 // Only a pass over the values would notice: nobody changes them in earnest.
 TEST_F(SolverRunnerTest, ValuesAreCheckedOnceForAllJobsAndSolves) {
   Open(1 << 20);

@@ -46,9 +46,10 @@ std::string Get(int port, const std::string& path) {
 class MetricsEndpointTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address) {
-    return MetricsEndpoint::Start(address, metrics_.get(), [] {});
+    return MetricsEndpoint::Start(address, metrics_.get(), [this] { return not_ready_; }, [] {});
   }
 
+  std::string not_ready_;  // set before a request, so the endpoint's thread sees it
   const std::unique_ptr<PrometheusMetrics> metrics_ =
       NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, {}, absl::UnixEpoch());
 };
@@ -65,6 +66,17 @@ TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   EXPECT_THAT(answer, HasSubstr("\nsparsefw_tensors 42\n"));
   EXPECT_THAT(answer, HasSubstr("sparsefw_rpc_started_total{method=\"PruneService/GetJob\"} 1\n"));
   EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsEndpointTest, TellsWhetherItIsReadyAndWhyNot) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
+  EXPECT_THAT(Get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Get(endpoint->port(), "/readyz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  not_ready_ = "draining";
+  EXPECT_THAT(Get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const std::string answer = Get(endpoint->port(), "/readyz");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\ndraining\n"));
 }
 
 TEST_F(MetricsEndpointTest, MalformedRequestsAreRefusedAndItServesOn) {
