@@ -11,6 +11,7 @@
 
 #include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/str_format.h"
+#include "server/failpoint/failpoint.h"
 #include "server/storage/migrations.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -174,9 +175,11 @@ void Database::RunBatch(std::deque<Pending*>& batch) {
       if (!pending->result.ok()) Execute(*writer_, "ROLLBACK TO work");
       Execute(*writer_, "RELEASE work");
     }
+    Failpoint("store.commit");
     transaction.commit();
     return absl::OkStatus();
   });
+  Failpoint("store.committed");
   if (committed.ok()) return;
   for (Pending* pending : batch) {
     if (pending->result.ok()) pending->result = committed;
