@@ -1,0 +1,182 @@
+"""The goals of the service, each measured beside what it is compared with, in one run."""
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "core/benchmarks"))
+
+from harness import machine, store  # noqa: E402
+from harness.process import kill, run, start  # noqa: E402
+
+MIB = 1 << 20
+
+
+class Program:
+    """A server on a free port of loopback."""
+
+    def __init__(self, *command):
+        self.process = start([str(part) for part in command], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL)
+        line = self.process.stdout.readline()
+        self.address = re.match(r"listening on (\S+)", line)[1]
+
+    def anonymous_bytes(self):
+        """The largest so far: files that are mapped do not count as the server's memory."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return int(re.search(r"^RssAnon:\s+(\d+) kB$", text, re.M)[1]) * 1024
+
+    def close(self):
+        kill(self.process, grace=30)
+
+
+class Bench:
+    def __init__(self, bin_folder, folder):
+        self.bin, self.folder, self.count = bin_folder, folder, 0
+
+    def server(self, *flags):
+        self.count += 1
+        return Program(self.bin / "sparsefw-server", "--listen", "127.0.0.1:0", "--metrics-listen",
+                       "127.0.0.1:0", "--device", "cpu", "--host-memory", "16GiB", "--state-dir",
+                       self.folder / f"state{self.count}", "--log-level", "warning", *flags)
+
+    def measure(self, address, name, seconds=300, **flags):
+        arguments = [part for key, value in flags.items() for part in (f"--{key}", str(value))]
+        done = run([self.bin / "sparsefw-bench-service", "--server", address, "--measure", name,
+                    *arguments], seconds)
+        return json.loads(done.out)
+
+    def upload(self, runs):
+        """In turn, so that both meet the same machine."""
+        server, sink = self.server(), Program(self.bin / "sparsefw-bench-sink")
+        ours, bare = [], []
+        try:
+            for _ in range(runs):
+                for one, seconds in ((server, ours), (sink, bare)):
+                    seconds += self.measure(one.address, "upload", runs=2)["seconds"][1:]
+        finally:
+            server.close()
+            sink.close()
+        size = 256 * MIB
+        return {"bytes": size, "seconds": ours, "sink_seconds": bare,
+                "bytes_per_second": size / statistics.median(ours),
+                "sink_bytes_per_second": size / statistics.median(bare),
+                "share": statistics.median(bare) / statistics.median(ours)}
+
+    def latency(self, runs):
+        server = self.server()
+        try:
+            result = {}
+            for uploads in (0, 4):
+                times = sorted(self.measure(server.address, "latency", runs=runs,
+                                            uploads=uploads)["milliseconds"])
+                result[f"uploads_{uploads}"] = {
+                    "p50_ms": times[len(times) // 2], "p99_ms": times[len(times) * 99 // 100],
+                    "most_ms": times[-1]}
+            return result
+        finally:
+            server.close()
+
+    def overhead(self, runs):
+        server = self.server()
+        try:
+            found = self.measure(server.address, "overhead", runs=runs)
+        finally:
+            server.close()
+        job, solve = (statistics.median(found[key]) for key in ("seconds", "in_process_seconds"))
+        return {"job_ms": 1e3 * job, "solve_ms": 1e3 * solve, "overhead_ms": 1e3 * (job - solve)}
+
+    def queue(self, jobs):
+        server = self.server("--workers", "2")
+        try:
+            found = self.measure(server.address, "queue", runs=jobs, clients=16,
+                                 iterations=4000)
+        finally:
+            server.close()
+        found["rate_share"] = found["sequential_solve_seconds"] / found["seconds"]
+        return found
+
+    def memory(self, bytes_each):
+        server = self.server("--staging-memory", "512MiB")
+        try:
+            before = server.anonymous_bytes()
+            process = start([str(part) for part in (
+                self.bin / "sparsefw-bench-service", "--server", server.address, "--measure",
+                "fill", "--uploads", "8", "--bytes", bytes_each)], stdout=subprocess.DEVNULL)
+            most = before
+            while process.poll() is None:
+                most = max(most, server.anonymous_bytes())
+                try:
+                    process.wait(0.05)
+                except subprocess.TimeoutExpired:
+                    pass
+            if process.returncode != 0:
+                raise SystemExit("the uploads failed")
+        finally:
+            server.close()
+        return {"uploads": 8, "bytes_each": bytes_each, "idle_bytes": before, "most_bytes": most,
+                "budget_bytes": 512 * MIB}
+
+
+def table(results):
+    """[(what, measured, goal, met)]"""
+    lines = []
+    if one := results.get("upload"):
+        lines.append(("upload of 256 MiB, of a bare sink's rate", f"{one['share']:.0%} "
+                      f"({one['bytes_per_second'] / 1e9:.2f} of "
+                      f"{one['sink_bytes_per_second'] / 1e9:.2f} GB/s)", ">= 85%",
+                      one["share"] >= 0.85))
+    if one := results.get("overhead"):
+        lines.append(("job overhead over the in-process solve", f"{one['overhead_ms']:.2f} ms",
+                      "<= 5 ms", one["overhead_ms"] <= 5))
+    if one := results.get("latency"):
+        loaded = one["uploads_4"]
+        lines.append(("unary call beside 4 uploads, p99", f"{loaded['p99_ms']:.1f} ms (idle "
+                      f"{one['uploads_0']['p99_ms']:.1f})", "<= 10 ms", loaded["p99_ms"] <= 10))
+    if one := results.get("memory"):
+        lines.append(("server memory with 8 uploads", f"{one['most_bytes'] / MIB:.0f} MiB",
+                      "<= 712 MiB", one["most_bytes"] <= 712 * MIB))
+    if one := results.get("queue"):
+        lines.append(("1000 jobs of 16 clients, of the sequential solver's rate",
+                      f"{one['rate_share']:.2f}, {one['jobs_there']} of {one['jobs']} jobs",
+                      ">= 0.9, none lost", one["rate_share"] >= 0.9
+                      and one["jobs_there"] == one["jobs"]))
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="script/bench-service", description=__doc__)
+    parser.add_argument("--bin", type=Path, default=ROOT / "build/bin")
+    parser.add_argument("--out", type=Path, help="JSON of all figures")
+    parser.add_argument("--quick", action="store_true", help="that it works, not how fast")
+    parser.add_argument("--only", choices=("upload", "latency", "overhead", "queue", "memory"))
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="sparsefw-bench-service-"))
+    bench, quick = Bench(options.bin, folder), options.quick
+    steps = {"upload": lambda: bench.upload(1 if quick else 9),
+             "overhead": lambda: bench.overhead(5 if quick else 200),
+             "latency": lambda: bench.latency(50 if quick else 2000),
+             "queue": lambda: bench.queue(50 if quick else 1000),
+             "memory": lambda: bench.memory((64 if quick else 1024) * MIB)}
+    results = {"schema": 1, "host": machine.host(), "busy_before": machine.busy_share()}
+    try:
+        for name, step in steps.items():
+            if options.only in (None, name):
+                print(f"script/bench-service: {name}", file=sys.stderr)
+                results[name] = step()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for what, measured, goal, met in table(results):
+        print(f"{what:58} {measured:34} {goal:18} {'met' if met else 'NOT MET'}")
+    if options.out:
+        store.write(options.out, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+// One measurement of a running server as a client sees it; prints JSON. Jobs run --iterations.
+//
+//   --measure upload    seconds of uploads of --bytes, --runs of them
+//   --measure latency   milliseconds of GetServerInfo, --runs calls, while --uploads streams
+//                       send --bytes each, again and again
+//   --measure overhead  seconds from CreateJob to the mask of a tiny layer, and of the same
+//                       solve in this process, in turn, --runs of each
+//   --measure queue     seconds for --runs tiny jobs from --clients threads
+//   --measure fill      --uploads streams of --bytes at once: seconds
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/synthetic_layer.h"
+#include "nlohmann/json.hpp"
+#include "sparsefw/client/client.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw::bench {
+namespace {
+
+using client::Client;
+
+constexpr int64_t kTinyRows = 16;
+constexpr int64_t kTinyCols = 32;
+
+struct Settings {
+  std::string server;
+  int64_t bytes;
+  int64_t runs;
+  int64_t uploads;
+  int64_t clients;
+  int64_t iterations;
+};
+
+std::unique_ptr<Client> Connect(const Settings& settings) {
+  return OrDie(Client::Connect(settings.server));
+}
+
+// A weight of the given size: rows of 4 KiB.
+v1::TensorSpec SpecOf(int64_t bytes) {
+  v1::TensorSpec spec;
+  spec.set_kind(v1::WEIGHT);
+  spec.set_dtype(v1::F32);
+  spec.add_dims(bytes / 4096);
+  spec.add_dims(1024);
+  return spec;
+}
+
+std::vector<std::byte> Content(int64_t bytes) {
+  std::vector<std::byte> content(static_cast<size_t>(bytes / 4096 * 4096));
+  for (size_t i = 0; i < content.size(); i += 64) content[i] = static_cast<std::byte>(i >> 6);
+  return content;
+}
+
+// The sink keeps nothing and cannot delete.
+void Drop(Client& one, const v1::Tensor& tensor) {
+  if (tensor.name() != "tensors/sink") OrDie(one.DeleteTensor(tensor.name()));
+}
+
+nlohmann::json Upload(const Settings& settings) {
+  const auto one = Connect(settings);
+  const std::vector<std::byte> content = Content(settings.bytes);
+  std::vector<double> seconds;
+  for (int64_t run = 0; run < settings.runs; ++run) {
+    const Stopwatch watch;
+    const v1::Tensor tensor = OrDie(one->UploadTensor(SpecOf(settings.bytes), content));
+    seconds.push_back(watch.seconds());
+    Drop(*one, tensor);
+  }
+  return {{"bytes", settings.bytes}, {"seconds", seconds}};
+}
+
+nlohmann::json Latency(const Settings& settings) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> uploads;
+  for (int64_t i = 0; i < settings.uploads; ++i) {
+    uploads.emplace_back([&] {
+      const auto one = Connect(settings);
+      const std::vector<std::byte> content = Content(settings.bytes);
+      while (!stop) Drop(*one, OrDie(one->UploadTensor(SpecOf(settings.bytes), content)));
+    });
+  }
+  const auto one = Connect(settings);
+  std::vector<double> milliseconds;
+  for (int64_t run = 0; run < settings.runs; ++run) {
+    const Stopwatch watch;
+    OrDie(one->GetServerInfo().status());
+    milliseconds.push_back(1e3 * watch.seconds());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  stop = true;
+  for (std::thread& upload : uploads) upload.join();
+  return {{"uploads", settings.uploads}, {"milliseconds", milliseconds}};
+}
+
+struct TinyLayer {
+  const int64_t iterations;
+  SyntheticLayer layer = OrDie(MakeSyntheticLayer(kTinyRows, kTinyCols, 1));
+
+  v1::JobSpec Upload(Client& one) const {
+    v1::TensorSpec weight, gram;
+    weight.set_kind(v1::WEIGHT);
+    gram.set_kind(v1::GRAM);
+    for (v1::TensorSpec* spec : {&weight, &gram}) spec->set_dtype(v1::F32);
+    weight.add_dims(kTinyRows);
+    weight.add_dims(kTinyCols);
+    gram.add_dims(kTinyCols);
+    gram.add_dims(kTinyCols);
+    v1::JobSpec spec;
+    spec.set_weight(OrDie(one.UploadTensor(weight, std::as_bytes(layer.weights.span()))).name());
+    spec.set_gram(OrDie(one.UploadTensor(gram, std::as_bytes(layer.gram.span()))).name());
+    spec.set_method(v1::SPARSEFW);
+    spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
+    spec.mutable_sparsefw()->set_iterations(iterations);
+    return spec;
+  }
+
+  void Solve() const {
+    Problem problem;
+    problem.weights = layer.weights.view();
+    problem.gram = layer.gram.view();
+    problem.pattern = Pattern::PerRow(0.6);
+    SolveOptions options;
+    options.iterations = iterations;
+    OrDie(sparsefw::Solve(problem, options, *OrDie(FindBackend("cpu")), nullptr, nullptr).status());
+  }
+};
+
+void RunJob(Client& one, const v1::JobSpec& spec) {
+  const v1::Job job = OrDie(one.WaitJob(OrDie(one.CreateJob(spec)).name()));
+  if (job.state() != v1::SUCCEEDED) Die(job.name() + " did not succeed");
+  OrDie(one.ReadTensor(job.result().mask()).status());
+}
+
+nlohmann::json Overhead(const Settings& settings) {
+  const auto one = Connect(settings);
+  const TinyLayer tiny{settings.iterations};
+  const v1::JobSpec spec = tiny.Upload(*one);
+  std::vector<double> service, in_process;
+  for (int64_t run = 0; run < settings.runs; ++run) {
+    const Stopwatch job;
+    RunJob(*one, spec);
+    service.push_back(job.seconds());
+    const Stopwatch solve;
+    tiny.Solve();
+    in_process.push_back(solve.seconds());
+  }
+  return {{"seconds", service}, {"in_process_seconds", in_process}};
+}
+
+nlohmann::json Queue(const Settings& settings) {
+  const TinyLayer tiny{settings.iterations};
+  const v1::JobSpec spec = tiny.Upload(*Connect(settings));
+  std::atomic<int64_t> left{settings.runs};
+  std::vector<std::thread> clients;
+  const Stopwatch watch;
+  for (int64_t i = 0; i < settings.clients; ++i) {
+    clients.emplace_back([&] {
+      const auto one = Connect(settings);
+      while (left.fetch_sub(1) > 0) RunJob(*one, spec);
+    });
+  }
+  for (std::thread& thread : clients) thread.join();
+  const double seconds = watch.seconds();
+  const Stopwatch solves;
+  for (int64_t run = 0; run < settings.runs; ++run) tiny.Solve();
+  const auto jobs = OrDie(Connect(settings)->ListJobs());
+  return {{"jobs", settings.runs},
+          {"jobs_there", jobs.size()},
+          {"seconds", seconds},
+          {"sequential_solve_seconds", solves.seconds()}};
+}
+
+nlohmann::json Fill(const Settings& settings) {
+  const std::vector<std::byte> content = Content(settings.bytes);
+  std::vector<std::thread> uploads;
+  const Stopwatch watch;
+  for (int64_t i = 0; i < settings.uploads; ++i) {
+    uploads.emplace_back([&] {
+      const auto one = Connect(settings);
+      Drop(*one, OrDie(one->UploadTensor(SpecOf(settings.bytes), content)));
+    });
+  }
+  for (std::thread& upload : uploads) upload.join();
+  return {{"uploads", settings.uploads}, {"bytes", settings.bytes}, {"seconds", watch.seconds()}};
+}
+
+int Main(int argc, char** argv) {
+  Flags flags(argc, argv);
+  const std::string measure = flags.Required("measure");
+  const Settings settings = {flags.Required("server"),     flags.Integer("bytes", 256 << 20),
+                             flags.Integer("runs", 9),     flags.Integer("uploads", 4),
+                             flags.Integer("clients", 16), flags.Integer("iterations", 50)};
+  flags.Finish();
+  nlohmann::json result;
+  if (measure == "upload") {
+    result = Upload(settings);
+  } else if (measure == "latency") {
+    result = Latency(settings);
+  } else if (measure == "overhead") {
+    result = Overhead(settings);
+  } else if (measure == "queue") {
+    result = Queue(settings);
+  } else if (measure == "fill") {
+    result = Fill(settings);
+  } else {
+    Die("--measure must be upload, latency, overhead, queue or fill; got " + measure);
+  }
+  std::printf("%s\n", result.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace sparsefw::bench
+
+int main(int argc, char** argv) { return sparsefw::bench::Main(argc, argv); }
