@@ -15,6 +15,7 @@ set(_sparsefw_pch_std
   <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
   <absl/strings/str_format.h> <absl/time/time.h>)
 set(_sparsefw_pch_grpc <grpcpp/grpcpp.h> <google/protobuf/message.h>)
+set(_sparsefw_pch_program <nlohmann/json.hpp>)
 set(_sparsefw_pch_test <gmock/gmock.h> <gtest/gtest.h>)
 
 # Made by its first user.
@@ -32,7 +33,10 @@ function(_sparsefw_pch_target kind)
   if(kind MATCHES "test")
     list(APPEND headers ${_sparsefw_pch_test})
     target_link_libraries(${target} PRIVATE sparsefw::test_options GTest::gtest GTest::gmock)
-  elseif(NOT kind STREQUAL "program")
+  elseif(kind STREQUAL "program")
+    list(APPEND headers ${_sparsefw_pch_program})
+    target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json)
+  else()
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()
   target_precompile_headers(${target} PRIVATE ${headers})
