@@ -56,6 +56,12 @@ class IterationStateTest : public ::testing::TestWithParam<Param> {
   void SetUp() override { SPARSEFW_NEED_DEVICE(std::get<0>(GetParam())); }
 };
 
+std::string NameOfParam(const Param& param) {
+  const auto& [kind, pattern, rule, alpha] = param;
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) +
+         (alpha == 0 ? "_alpha_0" : "_alpha_09");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, IterationStateTest,
     ::testing::Combine(::testing::ValuesIn(testing::kAllEngines),
@@ -63,11 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Pattern::KeepOfGroup(2, 4)),
                        ::testing::Values(StepRule::kOpenLoop, StepRule::kLineSearch),
                        ::testing::Values(0.0, 0.9)),
-    [](const auto& test) {
-      const auto& [kind, pattern, rule, alpha] = test.param;
-      return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) +
-             (alpha == 0 ? "_alpha_0" : "_alpha_09");
-    });
+    [](const auto& test) { return NameOfParam(test.param); });
 
 // Saved after each of `counts` steps more; the restored engine goes on beside the
 // other one to the end.
@@ -157,7 +159,7 @@ TEST_P(IterationStateErrorTest, AStateThatIsCutOffOrOfAnotherLayerIsRefused) {
   for (size_t size = 0; size < state.size(); size += 1 + size / 4) {
     SCOPED_TRACE(size);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto other, LoadedEngine(GetParam(), start_));
-    StateReader reader(std::span(state).first(size));
+    StateReader reader{std::span(state).first(size)};
     EXPECT_THAT(other->RestoreIteration(reader),
                 StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "field"));
   }

@@ -43,7 +43,7 @@ void ExpectContinues(const std::vector<ProgressReport>& whole,
   }
 }
 
-struct Run {
+struct OneSolve {
   absl::StatusOr<SolveResult> result = absl::UnknownError("not run");
   std::vector<ProgressReport> reports;
   std::vector<std::vector<std::byte>> checkpoints;
@@ -56,22 +56,22 @@ struct Layer {
   const Backend* backend = nullptr;
 
   // Stops after that many checkpoints; 0: never.
-  Run Solve(std::span<const std::byte> resume = {}, size_t stop_after = 0) const {
+  OneSolve Solve(std::span<const std::byte> resume = {}, size_t stop_after = 0) const {
     StopSignal stop;
     MemorySink sink;
     sink.on_commit = [&](size_t count) {
       if (count == stop_after) stop.Request();
     };
     Trace trace;
-    Run run;
+    OneSolve run;
     run.result = sparsefw::Solve(problem, options, *backend, &trace, &stop, {&sink, resume});
     run.reports = std::move(trace.reports);
     run.checkpoints = std::move(sink.checkpoints);
     return run;
   }
-  Run SolveWithout() const {
+  OneSolve SolveWithout() const {
     Trace trace;
-    Run run;
+    OneSolve run;
     run.result = sparsefw::Solve(problem, options, *backend, &trace, nullptr);
     run.reports = std::move(trace.reports);
     return run;
@@ -96,18 +96,18 @@ Layer MakeLayer(EngineKind kind, const Pattern& pattern, StepRule rule, double a
 
 // Interrupted after every checkpoint in turn, and resumed.
 void ExpectEveryInterruptionHarmless(const Layer& layer) {
-  const Run plain = layer.SolveWithout();
+  const OneSolve plain = layer.SolveWithout();
   SPARSEFW_ASSERT_OK(plain.result);
-  const Run whole = layer.Solve();
+  const OneSolve whole = layer.Solve();
   SPARSEFW_ASSERT_OK(whole.result);
   ExpectSameResult(*plain.result, *whole.result);
   ExpectContinues(plain.reports, whole.reports);
   ASSERT_EQ(plain.reports.size(), whole.reports.size());
   for (size_t k = 0; k < whole.checkpoints.size(); ++k) {
     SCOPED_TRACE("checkpoint " + std::to_string(k));
-    const Run first = layer.Solve({}, k + 1);
+    const OneSolve first = layer.Solve({}, k + 1);
     ASSERT_EQ(first.checkpoints.size(), k + 1);
-    const Run second = layer.Solve(first.checkpoints.back());
+    const OneSolve second = layer.Solve(first.checkpoints.back());
     SPARSEFW_ASSERT_OK(second.result);
     ExpectSameResult(*plain.result, *second.result);
     ExpectContinues(plain.reports, second.reports);
@@ -188,9 +188,9 @@ TEST_P(ResumeOfEngineTest, AStopAtTheGapIsTheSame) {
   Layer layer =
       MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kLineSearch, 0.5, 16, 24);
   layer.options.report_every = 5;
-  layer.options.rel_gap = 0.05;
+  layer.options.rel_gap = 0.3;
   layer.options.swaps = true;
-  const Run whole = layer.Solve();
+  const OneSolve whole = layer.Solve();
   SPARSEFW_ASSERT_OK(whole.result);
   EXPECT_EQ(whole.result->stop_cause, StopCause::kGap);
   ExpectEveryInterruptionHarmless(layer);
@@ -203,10 +203,10 @@ TEST_P(ResumeOfEngineTest, MayHappenAgainAndAgain) {
   layer.options.iterations = 60;
   layer.options.report_every = 7;
   layer.options.swaps = true;
-  const Run plain = layer.SolveWithout();
+  const OneSolve plain = layer.SolveWithout();
   SPARSEFW_ASSERT_OK(plain.result);
   std::vector<std::byte> checkpoint;
-  Run run;
+  OneSolve run;
   int solves = 0;
   for (; solves < 30; ++solves) {
     run = layer.Solve(checkpoint, 1);
@@ -238,9 +238,9 @@ TEST_P(ResumeOfEngineTest, CallersSaliencyAndMaskAreInputsToo) {
 TEST_P(ResumeOfEngineTest, TimesAddUp) {
   Layer layer =
       MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kOpenLoop, 0.5, 16, 24);
-  const Run first = layer.Solve({}, 1);
+  const OneSolve first = layer.Solve({}, 1);
   ASSERT_EQ(first.checkpoints.size(), 1);
-  const Run second = layer.Solve(first.checkpoints[0]);
+  const OneSolve second = layer.Solve(first.checkpoints[0]);
   SPARSEFW_ASSERT_OK(second.result);
   ASSERT_FALSE(first.reports.empty());
   EXPECT_GT(second.reports.front().elapsed, first.reports.back().elapsed);
