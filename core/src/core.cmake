@@ -11,8 +11,9 @@ sparsefw_library(core
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
     reference/reference_reconstruct.cc reference/reference_refine.cc
     cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
-    cpu/iteration/frank_wolfe.cc cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc
-    cpu/iteration/row_wise.cc cpu/iteration/vertex_update.cc
+    cpu/iteration/frank_wolfe.cc cpu/iteration/frank_wolfe_state.cc
+    cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc cpu/iteration/row_wise.cc
+    cpu/iteration/vertex_update.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
     cpu/linalg/panel_kernels.cc
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
@@ -21,8 +22,9 @@ sparsefw_library(core
     cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc
-    solver/options.cc solver/solve_after.cc solver/solve_run.cc solver/solve_sparsegpt.cc
-    solver/solver.cc solver/sweep.cc
+    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/solve_after.cc
+    solver/solve_checkpoint.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
+    solver/sweep.cc
     backends/cuda_module.cc backends/registry.cc
   LIBRARIES sparsefw::base absl::time absl::function_ref
   PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb hwy::hwy ${CMAKE_DL_LIBS})

@@ -2,10 +2,12 @@
 //
 //   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu] [--alpha 0.9]
 //       [--rule open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
-//       [--report-every 100] [--target LOSS]
+//       [--report-every 100] [--target LOSS] [--resume FILE]
+//       [--checkpoint FILE --checkpoint-every SECONDS]
 //
 // Seconds are wall clock from the call of Solve on, loading included. --target: also prints
-// when a mask of that loss was first there, null if never. Memory is the peak resident set less
+// when a mask of that loss was first there, null if never. --checkpoint: the latest
+// checkpoint is kept in FILE; how many, their bytes and their seconds are printed. Memory is the peak resident set less
 // what was resident before the layer was opened: mapped inputs count, the program does not.
 // An option that this build does not implement is reported as {"unimplemented": MESSAGE}.
 #include <iostream>
@@ -13,9 +15,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/checkpoint_files.h"
 #include "core/benchmarks/programs/layer_file.h"
+#include "sparsefw/crc32c.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
@@ -68,7 +73,8 @@ Json ResultJson(const SolveResult& result) {
   return {{"iterations", result.iterations},     {"stop_cause", NameOf(result.stop_cause)},
           {"full_loss", result.full_loss},       {"warm_start_loss", result.warm_start_loss},
           {"relaxed_loss", result.relaxed_loss}, {"rounded_loss", result.rounded_loss},
-          {"final_loss", result.final_loss},     {"lower_bound", result.lower_bound}};
+          {"final_loss", result.final_loss},     {"lower_bound", result.lower_bound},
+          {"mask_crc32c", Crc32c(result.mask.bytes())}};
 }
 
 int Main(int argc, char** argv) {
@@ -89,10 +95,16 @@ int Main(int argc, char** argv) {
   options.report_every = flags.Integer("report-every", options.report_every);
   const double target = flags.Number("target", -std::numeric_limits<double>::max());
   const Backend* backend = OrDie(FindBackend(flags.Text("device", "cpu")));
+  const std::string checkpoint = flags.Text("checkpoint", "");
+  FileSink sink(checkpoint, absl::Seconds(flags.Number("checkpoint-every", 30)));
+  const std::string resume = flags.Text("resume", "");
   flags.Finish();
 
+  const std::vector<std::byte> saved = resume.empty() ? std::vector<std::byte>() : ReadWhole(resume);
   Trace trace(target);
-  const absl::StatusOr<SolveResult> result = Solve(problem, options, *backend, &trace, nullptr);
+  const absl::StatusOr<SolveResult> result =
+      Solve(problem, options, *backend, &trace, nullptr,
+            {.sink = checkpoint.empty() ? nullptr : &sink, .resume = saved});
   if (absl::IsUnimplemented(result.status())) {
     std::cout << Json{{"unimplemented", std::string(result.status().message())}}.dump() << '\n';
     return 0;
@@ -109,6 +121,10 @@ int Main(int argc, char** argv) {
                {"resident_before_bytes", before},
                {"peak_resident_bytes", PeakResidentBytes()}};
   json.update(ResultJson(*result));
+  if (!checkpoint.empty()) {
+    json["checkpoints"] = {
+        {"count", sink.count()}, {"bytes", sink.bytes()}, {"seconds", sink.seconds()}};
+  }
   json["reports"] = trace.reports();
   std::cout << json.dump() << '\n';
   return 0;

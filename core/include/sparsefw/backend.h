@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "sparsefw/dtype.h"
 #include "sparsefw/gram.h"
+#include "sparsefw/iteration_state.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
@@ -173,6 +174,23 @@ class Engine {
 
   // ||(W - weights) X||^2, from scratch like Loss. weights: [rows, cols].
   virtual absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) = 0;
+
+  // Writes all that the coming steps and roundings depend on, after a Step.
+  // Changes nothing. Only where Backend::checkpoint_tag is not empty, as below.
+  // Errors: what the writer says; FailedPrecondition before the first Step
+  virtual absl::Status SaveIteration(StateWriter& writer) {
+    static_cast<void>(writer);
+    return absl::UnimplementedError("this engine has no checkpoints");
+  }
+
+  // After Load with the problem of SaveIteration, in place of the Step that comes
+  // first: what follows has the same bits as if the engine were the one that was
+  // saved. After an error it must be loaded again.
+  // Errors: FailedPrecondition (CHECKPOINT_INVALID)  not the state of such an engine
+  virtual absl::Status RestoreIteration(StateReader& reader) {
+    static_cast<void>(reader);
+    return absl::UnimplementedError("this engine has no checkpoints");
+  }
 };
 
 // Precision of the dense products of the iteration on a CUDA device. The CPU
@@ -234,6 +252,10 @@ class Backend {
   virtual bool has_device_memory() const { return false; }
   virtual absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const = 0;
+  // Names what the bits of its engines depend on beside the input: the engine, the
+  // number of its saved state's layout, the kind of processor. Two engines with the
+  // same tag continue each other's iterations. Empty: it has no checkpoints.
+  virtual std::string checkpoint_tag() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const = 0;
   // Upper estimate of the bytes that a solve of this shape holds, the caller's

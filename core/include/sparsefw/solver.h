@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/checkpoint.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/saliency.h"
@@ -155,9 +156,19 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask
 //          ResourceExhausted  memory
+//          FailedPrecondition checkpoints.resume is cut off or damaged, or was
+//                             written by another version or engine, with other
+//                             options or inputs (CHECKPOINT_INVALID): the solve
+//                             can be begun without it
+//
+// Checkpoints: of kSparseFw, and before the reconstruction of one-shot methods
+//          with swaps; of engines whose Backend::checkpoint_tag is not empty.
+//          Otherwise the sink is not asked. The deadline may differ from that of
+//          the solve that wrote one. A solve that goes on begins with the report of
+//          the checkpoint; times include those of the solve before.
 absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
                                   const Backend& backend, SolveObserver* observer,
-                                  const StopSignal* stop);
+                                  const StopSignal* stop, const Checkpoints& checkpoints = {});
 
 }  // namespace sparsefw
 

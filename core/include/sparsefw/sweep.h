@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/checkpoint.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
@@ -36,6 +37,13 @@ class SweepObserver {
   virtual absl::Status OnResult(size_t point, absl::StatusOr<SolveResult> result) = 0;
 };
 
+// How a sweep is continued: the caller has the results of the points before
+// first_point. checkpoints.resume, where not empty, is a checkpoint of that point.
+struct SweepStart {
+  size_t first_point = 0;
+  Checkpoints checkpoints = {};
+};
+
 // Solves layer with every point's pattern and options, in order; layer.pattern
 // is not used. Every result is, bit for bit, that of Solve with that point
 // alone.
@@ -50,9 +58,13 @@ class SweepObserver {
 //          from the first point.
 // Errors:  InvalidArgument  no point; what ValidateProblem says of W and G
 //          what OnResult returned
+//          FailedPrecondition  start.checkpoints.resume is not of start.first_point,
+//                              or what Solve says of it (CHECKPOINT_INVALID); that
+//                              point has no result then and can be begun without it
 //          ResourceExhausted  memory
 absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points,
-                        const Backend& backend, SweepObserver& observer, const StopSignal* stop);
+                        const Backend& backend, SweepObserver& observer, const StopSignal* stop,
+                        const SweepStart& start = {});
 
 }  // namespace sparsefw
 

@@ -19,6 +19,10 @@ class IncrementalFrankWolfe {
   // step.
   virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
   virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
+
+  // All that the coming Steps and Rounds depend on; as Engine::SaveIteration. Each
+  // implementation has its Restore in place of its Start.
+  virtual absl::Status Save(StateWriter& writer) = 0;
 };
 
 // M_0 = warm without fixed. Used during Start only.

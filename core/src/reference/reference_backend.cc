@@ -31,6 +31,11 @@ class ReferenceBackendImpl final : public Backend {
     return std::make_unique<ReferenceEngine>(options);
   }
 
+  // The BLAS chooses its kernels by the processor.
+  std::string checkpoint_tag() const override {
+    return absl::StrFormat("reference 1, %s", ProcessorName());
+  }
+
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
                                                                          int) const override {
     if (d_in < 1) {

@@ -49,6 +49,15 @@ absl::StatusOr<double> InnerProduct(const Matrix<double>& a, const Matrix<double
   return sum;
 }
 
+// The scalars of a saved iteration.
+struct Counters {
+  int64_t iteration = 0;
+  int64_t toggled = 0;
+  double step_size = 0;
+  double lower_bound = 0;
+};
+static_assert(sizeof(Counters) == 4 * sizeof(int64_t));
+
 constexpr int64_t kStepsPerLook = int64_t{1} << 16;
 
 // Moves the `count` first in the order of `before` to the front and drops the others.
@@ -80,6 +89,7 @@ absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
   previous_vertex_ = *problem.warm;
   iteration_ = 0;
   step_size_ = 0;
+  toggled_ = 0;
   lower_bound_ = -std::numeric_limits<double>::infinity();
   evaluation_.reset();
   SPARSEFW_ASSIGN_OR_RETURN(weights_, ToDouble(problem.weights, context_));
@@ -261,6 +271,29 @@ absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
     rounded.threshold_residual = distance / static_cast<double>(groups_.total_kept);
   }
   return rounded;
+}
+
+// Loss, gap and vertex of M_t are evaluated once more: they follow from it.
+absl::Status ReferenceEngine::SaveIteration(StateWriter& writer) {
+  const Counters counters = {iteration_, toggled_, step_size_, lower_bound_};
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("ref_scalars", BytesOf(counters)));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("mask", std::as_bytes(mask_.span())));
+  return writer.Field("last_vertex", previous_vertex_.bytes());
+}
+
+absl::Status ReferenceEngine::RestoreIteration(StateReader& reader) {
+  Counters counters;
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("ref_scalars", WritableBytesOf(counters)));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("mask", std::as_writable_bytes(mask_.span())));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> vertex,
+                            reader.Field("last_vertex", previous_vertex_.bytes().size()));
+  SPARSEFW_ASSIGN_OR_RETURN(previous_vertex_, Mask::FromBytes(mask_.rows(), mask_.cols(), vertex));
+  iteration_ = counters.iteration;
+  toggled_ = counters.toggled;
+  step_size_ = counters.step_size;
+  lower_bound_ = counters.lower_bound;
+  evaluation_.reset();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> ReferenceEngine::Loss(const Mask& mask) {

@@ -43,6 +43,8 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
+  absl::Status SaveIteration(StateWriter& writer) override;
+  absl::Status RestoreIteration(StateReader& reader) override;
 
  private:
   // Loss, gap and vertex of the iterate M_t.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -28,6 +29,7 @@ class BitRows {
   int64_t words() const { return bits_.cols(); }
   uint64_t* row(int64_t row) { return bits_.row(row); }
   const uint64_t* row(int64_t row) const { return bits_.row(row); }
+  std::span<uint64_t> span() { return bits_.span(); }
   bool Get(int64_t row, int64_t col) const { return (bits_(row, col >> 6) >> (col & 63)) & 1; }
   void Set(int64_t row, int64_t col) { bits_(row, col >> 6) |= uint64_t{1} << (col & 63); }
   void Flip(int64_t row, int64_t col) { bits_(row, col >> 6) ^= uint64_t{1} << (col & 63); }

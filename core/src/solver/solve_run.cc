@@ -65,18 +65,36 @@ absl::Status CancelledWithoutMask() {
 
 }  // namespace
 
-SolveRun::SolveRun(const SolveContext& context) : context_(context), start_(context.now()) {}
+SolveRun::SolveRun(const SolveContext& context)
+    : context_(context), start_(context.now()), last_checkpoint_(start_) {}
 
 absl::StatusOr<SolveResult> SolveRun::Run() {
-  absl::Status status = Prepare();
+  absl::Status status = OpenCheckpoints();
+  if (status.ok()) status = Prepare();
   if (status.ok() && context_.options.method == Method::kSparseGpt) status = RunSparseGpt();
   if (!status.ok()) {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
-  if (!one_shot()) SPARSEFW_RETURN_IF_ERROR(Iterate());
-  if (context_.options.swaps) SPARSEFW_RETURN_IF_ERROR(Refine());
-  if (context_.options.reconstruct) SPARSEFW_RETURN_IF_ERROR(Reconstruct());
+  SPARSEFW_RETURN_IF_ERROR(RestoreSolver());
+  SPARSEFW_RETURN_IF_ERROR(RunStages());
   return Finish();
+}
+
+// A checkpoint stands between two stages where the first has taken long.
+absl::Status SolveRun::RunStages() {
+  const bool swaps = context_.options.swaps;
+  if (!one_shot() && next_ == Stage::kIterate) SPARSEFW_RETURN_IF_ERROR(Iterate());
+  if (swaps && next_ != Stage::kReconstruct) {
+    if (!one_shot() && next_ == Stage::kIterate) {
+      SPARSEFW_RETURN_IF_ERROR(OfferCheckpoint(Stage::kRefine));
+    }
+    SPARSEFW_RETURN_IF_ERROR(Refine());
+  }
+  if (!context_.options.reconstruct) return absl::OkStatus();
+  if ((swaps || !one_shot()) && next_ != Stage::kReconstruct) {
+    SPARSEFW_RETURN_IF_ERROR(OfferCheckpoint(Stage::kReconstruct));
+  }
+  return Reconstruct();
 }
 
 absl::Status SolveRun::Prepare() {
@@ -185,10 +203,7 @@ absl::Status SolveRun::CheckLimits() const {
 
 absl::Status SolveRun::Iterate() {
   absl::Status status = [&]() -> absl::Status {
-    const absl::Time begin = context_.now();
-    // Takes no step; engines convert their inputs now at the latest.
-    SPARSEFW_ASSIGN_OR_RETURN(stats_, engine_->Step({.rule = context_.options.step_rule}));
-    result_.load_time += context_.now() - begin;
+    SPARSEFW_RETURN_IF_ERROR(BeginIteration());
     bool more = true;
     while (more) {
       SPARSEFW_ASSIGN_OR_RETURN(more, TakeBatch());
@@ -199,6 +214,18 @@ absl::Status SolveRun::Iterate() {
   // The mask of an earlier report point, or the warm start, stands.
   if (!absl::IsCancelled(status)) return status;
   result_.stop_cause = StopCause::kCancelled;
+  return absl::OkStatus();
+}
+
+absl::Status SolveRun::BeginIteration() {
+  const absl::Time begin = context_.now();
+  if (resume_.has_value()) {
+    SPARSEFW_RETURN_IF_ERROR(RestoreEngine());
+  } else {
+    // Takes no step; engines convert their inputs now at the latest.
+    SPARSEFW_ASSIGN_OR_RETURN(stats_, engine_->Step({.rule = context_.options.step_rule}));
+  }
+  result_.load_time += context_.now() - begin;
   return absl::OkStatus();
 }
 
@@ -226,7 +253,11 @@ absl::StatusOr<bool> SolveRun::TakeBatch() {
   }
   const bool report_point =
       stats_.iteration % options.report_every == 0 || stats_.iteration == options.iterations;
-  if (report_point) SPARSEFW_RETURN_IF_ERROR(Report());
+  if (!report_point) return true;
+  SPARSEFW_RETURN_IF_ERROR(Report());
+  if (stats_.iteration < options.iterations) {
+    SPARSEFW_RETURN_IF_ERROR(OfferCheckpoint(Stage::kIterate));
+  }
   return true;
 }
 
@@ -249,7 +280,11 @@ int64_t SolveRun::BatchSize() const {
   const int64_t to_report = options.report_every - stats_.iteration % options.report_every;
   const int64_t limit = std::min(to_end, to_report);
   if (stats_.iteration == 0) return 1;
-  if (step_time_ <= absl::ZeroDuration()) return limit;
+  if (step_time_ <= absl::ZeroDuration()) {
+    // After a checkpoint nothing has been measured yet.
+    const bool unknown = resume_.has_value() && options.deadline < absl::InfiniteFuture();
+    return unknown ? 1 : limit;
+  }
   const absl::Duration left =
       context_.options.deadline - context_.now() - context_.cache.loss_time - round_time_;
   const double by_time = absl::FDivDuration(left / 2, step_time_);  // may be infinite
@@ -294,7 +329,7 @@ void SolveRun::Notify() const {
                                .warm_start_loss = result_.warm_start_loss,
                                .lower_bound = Certificate(result_.final_loss),
                                .swaps = result_.swaps,
-                               .elapsed = context_.now() - start_});
+                               .elapsed = Elapsed()});
 }
 
 // Masks settle long before the iteration ends; the last one is not evaluated twice.
@@ -342,7 +377,7 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
     const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
     result_.relative_reduction = 1 - loss / result_.warm_start_loss;
   }
-  result_.solve_time = context_.now() - start_ - result_.load_time;
+  result_.solve_time = Elapsed() - result_.load_time;
   return std::move(result_);
 }
 

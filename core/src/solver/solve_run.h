@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/src/solver/layer_cache.h"
+#include "sparsefw/iteration_state.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
@@ -23,7 +25,11 @@ struct SolveContext {
   SolveObserver* observer = nullptr;
   const StopSignal* stop = nullptr;
   std::function<absl::Time()> now;
+  Checkpoints checkpoints = {};
+  int sweep_point = 0;
 };
+
+class CheckpointWriter;
 
 // One solve from end to end; whatever it throws has become a status.
 absl::StatusOr<SolveResult> RunSolve(const SolveContext& context);
@@ -48,7 +54,9 @@ class SolveRun {
   absl::Status RunSparseGpt();  // solve_sparsegpt.cc
 
   // From then on stop and deadline only end the iteration.
+  absl::Status RunStages();
   absl::Status Iterate();
+  absl::Status BeginIteration();
   absl::StatusOr<bool> TakeBatch();
   absl::Status MeasureDrift();
   absl::Status Report();
@@ -70,6 +78,15 @@ class SolveRun {
   bool TimeToBegin(int losses);
   absl::StatusOr<SolveResult> Finish();
 
+  // solve_checkpoint.cc. What a solve does next; the values stand in checkpoints.
+  enum class Stage : int64_t { kIterate = 0, kRefine = 1, kReconstruct = 2 };
+  absl::Status OpenCheckpoints();
+  absl::Status RestoreSolver();
+  absl::Status RestoreEngine();
+  absl::Status OfferCheckpoint(Stage next);
+  absl::Status WriteCheckpoint(CheckpointWriter& writer, Stage next);
+  absl::Duration Elapsed() const { return elapsed_before_ + (context_.now() - start_); }
+
   const SolveContext context_;
   const absl::Time start_;
   Engine* engine_ = nullptr;  // of context_.work
@@ -87,6 +104,12 @@ class SolveRun {
   // Measured on this layer, to be prompt about stop and deadline.
   absl::Duration round_time_;
   absl::Duration step_time_;
+
+  std::string terms_;                  // empty: no checkpoints
+  std::optional<StateReader> resume_;  // empty: from the start
+  Stage next_ = Stage::kIterate;       // where it began
+  absl::Duration elapsed_before_;      // in the solve that wrote the checkpoint
+  absl::Time last_checkpoint_;
 };
 
 }  // namespace sparsefw

@@ -12,7 +12,7 @@ namespace sparsefw {
 
 absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& options,
                                   const Backend& backend, SolveObserver* observer,
-                                  const StopSignal* stop) {
+                                  const StopSignal* stop, const Checkpoints& checkpoints) {
   LayerCache cache;
   return RunSolve({.problem = problem,
                    .options = options,
@@ -20,7 +20,8 @@ absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& op
                    .cache = cache,
                    .observer = observer,
                    .stop = stop,
-                   .now = absl::Now});
+                   .now = absl::Now,
+                   .checkpoints = checkpoints});
 }
 
 absl::StatusOr<SolveResult> RunSolve(const SolveContext& context) {

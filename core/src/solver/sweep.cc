@@ -28,14 +28,16 @@ class PointObserver final : public SolveObserver {
 }  // namespace
 
 absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points,
-                        const Backend& backend, SweepObserver& observer, const StopSignal* stop) {
+                        const Backend& backend, SweepObserver& observer, const StopSignal* stop,
+                        const SweepStart& start) {
   if (points.empty()) {
     return WithReason(absl::InvalidArgumentError("a sweep must have at least 1 point; got 0"),
                       "OPTION_INVALID");
   }
   LayerCache cache;
-  cache.reused = points.size() > 1;
-  for (size_t index = 0; index < points.size(); ++index) {
+  cache.reused = points.size() > start.first_point + 1;
+  Checkpoints checkpoints = start.checkpoints;
+  for (size_t index = start.first_point; index < points.size(); ++index) {
     Problem problem = layer;
     problem.pattern = points[index].pattern;
     SolveOptions options = points[index].options;
@@ -48,7 +50,12 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                                                    .cache = cache,
                                                    .observer = &point_observer,
                                                    .stop = stop,
-                                                   .now = absl::Now});
+                                                   .now = absl::Now,
+                                                   .checkpoints = checkpoints,
+                                                   .sweep_point = static_cast<int>(index)});
+    checkpoints.resume = {};  // of the first point only
+    // Of the point there is no result yet: it can be begun without the checkpoint.
+    if (ReasonOf(result.status()) == "CHECKPOINT_INVALID") return result.status();
     // An engine that failed on the way is in no defined state.
     if (!result.ok()) cache.engine.reset();
     SPARSEFW_RETURN_IF_ERROR(observer.OnResult(index, std::move(result)));

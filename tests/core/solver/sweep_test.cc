@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/core/solver/memory_checkpoints.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
 
 namespace sparsefw {
 namespace {
 
+using ::sparsefw::testing::ExpectSameResult;
 using ::sparsefw::testing::MakeRandomLayer;
+using ::sparsefw::testing::MemorySink;
 using ::sparsefw::testing::RandomLayer;
 using ::sparsefw::testing::StatusIs;
 
@@ -128,6 +131,56 @@ TEST_P(SweepTest, AnObserverThatRefusesAResultEndsTheSweep) {
 TEST_P(SweepTest, NeedsAPoint) {
   EXPECT_THAT(Sweep({}),
               StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "at least 1 point"));
+}
+
+// Interrupted after every checkpoint of every point.
+TEST_P(SweepTest, GoesOnFromACheckpoint) {
+  std::vector<SweepPoint> points = {
+      Point(Pattern::PerRow(0.6), Method::kSparseFw, 0.9),
+      Point(Pattern::PerRow(0.6), Method::kSparseFw, 0.5, StepRule::kLineSearch),
+      Point(Pattern::PerRow(0.6), Method::kWanda, 0.5),
+      Point(Pattern::Unstructured(0.5), Method::kSparseFw, 0.5)};
+  for (SweepPoint& point : points) point.options.report_every = 15;
+  points[1].options.swaps = true;
+  SPARSEFW_ASSERT_OK(Sweep(points));
+  const Outcomes plain = std::move(outcomes_);
+
+  Outcomes observed;
+  MemorySink sink;
+  SPARSEFW_ASSERT_OK(SolveSweep(problem(), points, backend(), observed, nullptr,
+                                {.checkpoints = {.sink = &sink}}));
+  ASSERT_EQ(sink.checkpoints.size(), 7);
+  ASSERT_EQ(observed.results.size(), points.size());
+  for (size_t k = 0; k < sink.checkpoints.size(); ++k) {
+    SCOPED_TRACE(k);
+    const auto first = static_cast<size_t>(sink.infos[k].sweep_point);
+    Outcomes resumed;
+    for (size_t i = 0; i < first; ++i) resumed.results.emplace_back(absl::UnknownError("earlier"));
+    SPARSEFW_ASSERT_OK(
+        SolveSweep(problem(), points, backend(), resumed, nullptr,
+                   {.first_point = first, .checkpoints = {.resume = sink.checkpoints[k]}}));
+    ASSERT_EQ(resumed.results.size(), points.size());
+    for (size_t point = 0; point < points.size(); ++point) {
+      SCOPED_TRACE(point);
+      ExpectSameResult(*observed.results[point], *plain.results[point]);
+      if (point >= first) ExpectSameResult(*resumed.results[point], *plain.results[point]);
+    }
+    // A checkpoint of one point is none of another, and costs the sweep no result.
+    Outcomes none;
+    const size_t other = first == 0 ? 3 : 0;
+    EXPECT_THAT(SolveSweep(problem(), points, backend(), none, nullptr,
+                           {.first_point = other, .checkpoints = {.resume = sink.checkpoints[k]}}),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                         "sweep_point="));
+    EXPECT_TRUE(none.results.empty());
+  }
+}
+
+TEST_P(SweepTest, ThatWasInterruptedAfterItsLastPointHasNothingLeft) {
+  const std::vector<SweepPoint> points = {Point(Pattern::PerRow(0.6), Method::kWanda, 0.9)};
+  SPARSEFW_ASSERT_OK(SolveSweep(problem(), points, backend(), outcomes_, nullptr,
+                                {.first_point = points.size()}));
+  EXPECT_TRUE(outcomes_.results.empty());
 }
 
 }  // namespace

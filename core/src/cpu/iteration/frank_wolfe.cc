@@ -221,6 +221,7 @@ bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
   RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
+  fresh_ = false;
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
   for (const StepSums& step : sums) {
     at_.vertex_loss += step.vertex_loss_change;
@@ -234,6 +235,7 @@ absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
 template <typename Real>
 absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
   const bool refresh = RefreshesProduct(at_.iteration);
+  fresh_ = refresh;
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
   const bool dense = RefreshesVertexProduct(at_.iteration) || toggles > ShareOfWeights(kDenseShare);
   if (!dense && !refresh && rule == StepRule::kOpenLoop) {

@@ -48,9 +48,14 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
       StartProduct<Real>* kept, const ParallelContext& context);
+  // Where another iteration of the same layer and start was saved.
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Restore(
+      std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start, StateReader& reader,
+      const ParallelContext& context);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+  absl::Status Save(StateWriter& writer) override;
 
  private:
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
@@ -75,6 +80,14 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   double StepSize(StepRule rule) const;
   int64_t ShareOfWeights(double share) const;
 
+  // frank_wolfe_state.cc
+  absl::Status RestoreFrom(StateReader& reader);
+  template <typename Visit>  // visit(name, bytes) -> status
+  absl::Status VisitState(const Visit& visit);
+  template <typename Visit>
+  absl::Status VisitProducts(const Visit& visit);
+  bool ProductsFollowFromMask() const;
+
   const ParallelContext& context_;
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
@@ -84,6 +97,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   const int64_t free_total_;
   bool row_wise_ = false;  // this epoch
   bool unfinished_ = false;
+  bool fresh_ = false;  // E and L were computed anew at this M
   Recurrence at_;
   int64_t toggled_ = 0;
   bool reached_gap_ = false;

@@ -4,6 +4,7 @@
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_RELAXED_MASK_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/src/frank_wolfe/lazy_mask.h"
@@ -43,6 +44,10 @@ class RelaxedMask {
     return static_cast<Real>(LazyValue(static_cast<double>(entries_(row, col)), in_vertex,
                                        scales_[static_cast<size_t>(row)]));
   }
+
+  // Both together are M, V known.
+  std::span<Real> entries() { return entries_.span(); }
+  std::span<LazyScale> scales() { return scales_; }
 
  private:
   void RewriteRow(Rewrite rewrite, const LazyScale& old, int64_t row, const uint64_t* vertex);

@@ -59,6 +59,12 @@ class CpuBackendImpl final : public Backend {
     return std::make_unique<cpu::CpuEngine>(options);
   }
 
+  // Its kernels and those of the BLAS are chosen by the processor. The bits are the
+  // same for any number of threads.
+  std::string checkpoint_tag() const override {
+    return absl::StrFormat("cpu 1, %s, %s", ProcessorName(), InstructionSet());
+  }
+
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const override {
     return CpuGramAccumulator::Create(d_in, threads);

@@ -26,12 +26,12 @@ Precision CpuEngine::ChosenPrecision() const {
   return precision_ == Precision::kAuto ? PrecisionFor(weights.rows(), weights.cols()) : precision_;
 }
 
-absl::Status CpuEngine::Start() {
-  return ChosenPrecision() == Precision::kFloat64 ? StartIn<double>() : StartIn<float>();
+absl::Status CpuEngine::Start(StateReader* saved) {
+  return ChosenPrecision() == Precision::kFloat64 ? StartIn<double>(saved) : StartIn<float>(saved);
 }
 
 template <typename Real>
-absl::Status CpuEngine::StartIn() {
+absl::Status CpuEngine::StartIn(StateReader* saved) {
   Converted<Real>& converted = std::get<Converted<Real>>(converted_);
   if (converted.layer == nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
@@ -39,9 +39,14 @@ absl::Status CpuEngine::StartIn() {
     converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
   }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
-  SPARSEFW_ASSIGN_OR_RETURN(
-      iteration_, FrankWolfe<Real>::Start(converted.layer, start,
-                                          problem_.reused ? &converted.start : nullptr, context_));
+  if (saved != nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        iteration_, FrankWolfe<Real>::Restore(converted.layer, start, *saved, context_));
+  } else {
+    StartProduct<Real>* const kept = problem_.reused ? &converted.start : nullptr;
+    SPARSEFW_ASSIGN_OR_RETURN(iteration_,
+                              FrankWolfe<Real>::Start(converted.layer, start, kept, context_));
+  }
   if (!problem_.reused) converted = {};  // the iteration owns the layer
   return absl::OkStatus();
 }
@@ -52,7 +57,7 @@ void CpuEngine::ReleaseIteration() {
 }
 
 absl::StatusOr<StepStats> CpuEngine::Step(const StepRequest& request) {
-  if (iteration_ == nullptr) SPARSEFW_RETURN_IF_ERROR(Start());
+  if (iteration_ == nullptr) SPARSEFW_RETURN_IF_ERROR(Start(nullptr));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, iteration_->Step(request));
   stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
   stats.gap = scale_.Unscaled(stats.gap);
@@ -64,6 +69,13 @@ absl::StatusOr<RoundedMask> CpuEngine::Round() {
   if (iteration_ == nullptr) return RoundedMask{*problem_.warm, 0};
   return iteration_->Round(problem_.saliency);
 }
+
+absl::Status CpuEngine::SaveIteration(StateWriter& writer) {
+  if (iteration_ == nullptr) return absl::FailedPreconditionError("there is no iteration to save");
+  return iteration_->Save(writer);
+}
+
+absl::Status CpuEngine::RestoreIteration(StateReader& reader) { return Start(&reader); }
 
 absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
   return MaskLoss(problem_.weights, problem_.gram, mask, scale_, context_);

@@ -32,12 +32,15 @@ class CpuEngine final : public Engine {
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
+  absl::Status SaveIteration(StateWriter& writer) override;
+  absl::Status RestoreIteration(StateReader& reader) override;
 
  private:
   Precision ChosenPrecision() const;
-  absl::Status Start();
+  // At the warm start, or where `saved` is, if it is not null.
+  absl::Status Start(StateReader* saved);
   template <typename Real>
-  absl::Status StartIn();
+  absl::Status StartIn(StateReader* saved);
   void ReleaseIteration();
 
   // What a later start on the same W and G uses again.

@@ -26,6 +26,7 @@ class WholeRowSelector final : public RowSelector<Real> {
   }
 
   bool MayLeaveOutFixed() const override { return true; }
+  std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(guesses_)); }
 
   double Select(int64_t row, const RowOperands<Real>& operands, Real step,
                 RowScratch<Real>& scratch, uint64_t* vertex) override {
@@ -94,6 +95,7 @@ class GroupSelector final : public RowSelector<Real> {
       : groups_(iterate.groups), cols_(iterate.layer->cols) {}
 
   bool MayLeaveOutFixed() const override { return false; }
+  std::span<std::byte> guesses() override { return {}; }
 
   double Select(int64_t /*row*/, const RowOperands<Real>& operands, Real step,
                 RowScratch<Real>& scratch, uint64_t* vertex) override {
@@ -132,6 +134,8 @@ class SelectorByRows final : public VertexSelector<Real> {
   absl::StatusOr<double> Finish() override {
     return std::accumulate(inner_.begin(), inner_.end(), 0.0);
   }
+
+  std::span<std::byte> guesses() override { return rows_.guesses(); }
 
  private:
   Iterate<Real>& iterate_;

@@ -2,8 +2,10 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_SELECT_ROW_SELECTOR_H_
 #define SPARSEFW_CORE_SRC_CPU_SELECT_ROW_SELECTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/src/cpu/iteration/iterate.h"
@@ -37,6 +39,9 @@ class RowSelector {
 
   // Whether fixed columns may be left out: not where groups are counted by them.
   virtual bool MayLeaveOutFixed() const = 0;
+
+  // As VertexSelector::guesses.
+  virtual std::span<std::byte> guesses() = 0;
 };
 
 // Null where one budget serves the whole matrix.

@@ -9,8 +9,10 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_
 #define SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
@@ -19,8 +21,9 @@
 
 namespace sparsefw::cpu {
 
-// Keeps what it learnt from earlier selections: the exact result never depends
-// on it, only the time it takes.
+// Keeps what it learnt from earlier selections, its guesses: the vertex never
+// depends on them, only the time it takes and the last bits of <D_V, E>, which is
+// summed in another order where a guess was wrong.
 template <typename Real>
 class VertexSelector {
  public:
@@ -33,6 +36,9 @@ class VertexSelector {
   // After Scan of every block: completes iterate.vertex and returns <D_V, E>,
   // summed row by row and the rows block by block.
   virtual absl::StatusOr<double> Finish() = 0;
+
+  // The bytes of its guesses, for a checkpoint.
+  virtual std::span<std::byte> guesses() = 0;
 };
 
 // One budget for the whole matrix: whole_matrix_selector.cc.

@@ -83,6 +83,10 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     return TakeCandidates(std::min(free_ - above, inside), all);
   }
 
+  std::span<std::byte> guesses() override {
+    return std::as_writable_bytes(std::span(&window_, 1));
+  }
+
  private:
   struct Candidate {
     Real score;

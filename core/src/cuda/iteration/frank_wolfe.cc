@@ -23,6 +23,10 @@ constexpr int kMostCaptureFailures = 3;
 
 }  // namespace
 
+int64_t IterationsOfEpoch(int64_t size) {
+  return std::clamp<int64_t>(kWeightsOfEpoch / size, 1, kLongestEpoch);
+}
+
 template <typename Real>
 absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
     const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
@@ -56,9 +60,9 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
-  const int64_t epoch = std::clamp<int64_t>(kWeightsOfEpoch / layer_.size(), 1, kLongestEpoch);
   SPARSEFW_ASSIGN_OR_RETURN(
-      toggles_, ToggleHistory::Create(epoch, static_cast<int64_t>(state.pending), stream));
+      toggles_, ToggleHistory::Create(IterationsOfEpoch(layer_.size()),
+                                      static_cast<int64_t>(state.pending), stream));
   return absl::OkStatus();
 }
 

@@ -23,6 +23,12 @@
 
 namespace sparsefw::cuda {
 
+// Iterations of an epoch of a layer with that many weights, padding included.
+int64_t IterationsOfEpoch(int64_t size);
+
+// Host memory that Save takes beside the caller's.
+inline constexpr int64_t kSavedPieceBytes = int64_t{1} << 20;
+
 // Rows of a dense product that are formed at a time.
 inline constexpr int64_t kPanelRows = 1024;
 
@@ -46,10 +52,15 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
       const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
       const ExecutionContext& context);
+  // Where another iteration of the same layer, start and forms was saved.
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Restore(
+      const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
+      StateReader& reader, const ExecutionContext& context);
   ~FrankWolfe() override;
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+  absl::Status Save(StateWriter& writer) override;
 
  private:
   struct Buffers {
@@ -99,6 +110,11 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   UpdateForm FormIn(int64_t epoch) const;
   absl::StatusOr<StepStats> ReadStats();
   absl::Status SkipSteps(const StepRequest& request);
+
+  // frank_wolfe_state.cc
+  absl::Status RestoreFrom(StateReader& reader);
+  template <typename Visit>
+  absl::Status VisitState(const Visit& visit);
 
   const DeviceLayer<Real>& layer_;
   FormOptions forms_;

@@ -48,6 +48,17 @@ void ToggleHistory::Take(int64_t epoch) {
     counts_[SlotOf(epoch)] = {epoch, state.toggled};
 }
 
+ToggleHistory::State ToggleHistory::state() const {
+  State state = {.first_toggles = first_toggles_, .counts = {}};
+  std::copy_n(counts_, kSlots, state.counts);
+  return state;
+}
+
+void ToggleHistory::Restore(const State& state) {
+  first_toggles_ = state.first_toggles;
+  std::copy_n(state.counts, kSlots, counts_);
+}
+
 double ToggleHistory::TogglesFor(int64_t epoch) const {
   if (epoch < 2) return static_cast<double>(first_toggles_);
   const uint64_t before = epoch == 2 ? 0 : counts_[SlotOf(epoch - 3)].toggled;

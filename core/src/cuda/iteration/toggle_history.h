@@ -20,6 +20,19 @@ namespace sparsefw::cuda {
 // has the one in between to work on while the host learns of it.
 class ToggleHistory {
  public:
+  // An epoch is decided by the counts at the ends of the two epochs before the
+  // last, while that of the last is being recorded.
+  static constexpr size_t kSlots = 4;
+  struct Count {
+    int64_t epoch = -1;
+    uint64_t toggled = 0;  // up to its end
+  };
+  // What has been learnt, for a checkpoint.
+  struct State {
+    int64_t first_toggles = 0;
+    Count counts[kSlots];
+  };
+
   ToggleHistory() = default;
   // first_toggles: of iteration 0, which stands for the first two epochs. The
   // stream must outlive it.
@@ -41,14 +54,11 @@ class ToggleHistory {
   // was true.
   double TogglesFor(int64_t epoch) const;
 
+  // After LearnUpTo; Restore after Create.
+  State state() const;
+  void Restore(const State& state);
+
  private:
-  // An epoch is decided by the counts at the ends of the two epochs before the
-  // last, while that of the last is being recorded.
-  static constexpr size_t kSlots = 4;
-  struct Count {
-    int64_t epoch = -1;
-    uint64_t toggled = 0;  // up to its end
-  };
   static size_t SlotOf(int64_t epoch) { return static_cast<size_t>(epoch) % kSlots; }
   void Take(int64_t epoch);
 

@@ -58,6 +58,15 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaEngine>(device_, options);
   }
 
+  // cuBLAS chooses its kernels by the device, and so may its next version.
+  std::string checkpoint_tag() const override {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) return {};
+    const absl::StatusOr<const CublasLibrary*> cublas = CublasLibrary::Open();
+    if (!cublas.ok()) return {};
+    return absl::StrFormat("cuda 1, %s, driver %d, %s", description_, driver, (*cublas)->name);
+  }
+
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
                                                                          int) const override {
     return CreateCudaGramAccumulator(device_, d_in);
@@ -71,7 +80,7 @@ class CudaBackend final : public Backend {
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
     return 4 * rows * cols + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
-           kStagingBytes;
+           kStagingBytes + kSavedPieceBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,

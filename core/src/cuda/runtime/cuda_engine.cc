@@ -80,22 +80,41 @@ absl::StatusOr<DeviceLayer<Real>*> CudaEngine::LoadedLayer() {
 }
 
 template <typename Real>
-absl::Status CudaEngine::Start() {
+absl::Status CudaEngine::Start(StateReader* saved) {
   SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   const FormOptions forms = {.precision = options_.product_precision,
                              .tiled_share = options_.tiled_share,
                              .dense_share = options_.dense_share};
+  if (saved != nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        frank_wolfe_, FrankWolfe<Real>::Restore(*layer, start, forms, *saved, *context_));
+    return absl::OkStatus();
+  }
   SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_, FrankWolfe<Real>::Start(*layer, start, forms, *context_));
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
+absl::Status CudaEngine::StartInPrecision(StateReader* saved) {
+  return ChosenPrecision() == Precision::kFloat64 ? Start<double>(saved) : Start<float>(saved);
+}
+
+absl::Status CudaEngine::SaveIteration(StateWriter& writer) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice());
   if (frank_wolfe_ == nullptr) {
-    SPARSEFW_RETURN_IF_ERROR(ChosenPrecision() == Precision::kFloat64 ? Start<double>()
-                                                                      : Start<float>());
+    return absl::FailedPreconditionError("there is no iteration to save");
   }
+  return frank_wolfe_->Save(writer);
+}
+
+absl::Status CudaEngine::RestoreIteration(StateReader& reader) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  return StartInPrecision(&reader);
+}
+
+absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  if (frank_wolfe_ == nullptr) SPARSEFW_RETURN_IF_ERROR(StartInPrecision(nullptr));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, frank_wolfe_->Step(request));
   stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
   stats.gap = scale_.Unscaled(stats.gap);

@@ -38,6 +38,8 @@ class CudaEngine final : public Engine {
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
+  absl::Status SaveIteration(StateWriter& writer) override;
+  absl::Status RestoreIteration(StateReader& reader) override;
 
  private:
   absl::Status UseDevice() const;
@@ -46,8 +48,10 @@ class CudaEngine final : public Engine {
   Precision ChosenPrecision() const;
   template <typename Real>
   absl::StatusOr<DeviceLayer<Real>*> LoadedLayer();
+  // At the warm start, or where `saved` is, if it is not null.
   template <typename Real>
-  absl::Status Start();
+  absl::Status Start(StateReader* saved);
+  absl::Status StartInPrecision(StateReader* saved);
 
   const int device_;
   const EngineOptions options_;

@@ -1,0 +1,118 @@
+// What the coming iterations depend on, written and restored.
+//
+// Beside M, V, E, U and the scalars these are the selectors' guesses: the vertex
+// does not depend on them, but the order in which <D_V, E> is summed does. Right
+// after a refresh E is D(M) G newly computed, and the next step computes U anew:
+// both are left out then, and E is formed once more when it is restored.
+#include <bit>
+#include <cstring>
+
+#include "core/src/cpu/iteration/frank_wolfe.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+struct Scalars {
+  Recurrence recurrence;
+  int64_t toggled = 0;
+  double drift = 0;
+  int64_t row_wise = 0;
+  int64_t products = 0;  // 1: E and U follow
+};
+static_assert(sizeof(Scalars) == sizeof(Recurrence) + 4 * sizeof(int64_t));
+static_assert(sizeof(Recurrence) == 7 * sizeof(int64_t), "its bytes are written as they are");
+
+}  // namespace
+
+// The step that comes first must form U anew.
+template <typename Real>
+bool FrankWolfe<Real>::ProductsFollowFromMask() const {
+  return fresh_ && RefreshesVertexProduct(at_.iteration);
+}
+
+template <typename Real>
+template <typename Visit>
+absl::Status FrankWolfe<Real>::VisitState(const Visit& visit) {
+  SPARSEFW_RETURN_IF_ERROR(visit("entries", std::as_writable_bytes(relaxed_.entries())));
+  SPARSEFW_RETURN_IF_ERROR(visit("scales", std::as_writable_bytes(relaxed_.scales())));
+  SPARSEFW_RETURN_IF_ERROR(visit("last_vertex", std::as_writable_bytes(iterate_.previous.span())));
+  SPARSEFW_RETURN_IF_ERROR(visit("vertex", std::as_writable_bytes(iterate_.vertex.span())));
+  return visit("guesses", selector_->guesses());
+}
+
+template <typename Real>
+template <typename Visit>
+absl::Status FrankWolfe<Real>::VisitProducts(const Visit& visit) {
+  SPARSEFW_RETURN_IF_ERROR(visit("product", std::as_writable_bytes(iterate_.product.span())));
+  return visit("vertex_product", std::as_writable_bytes(iterate_.vertex_product.span()));
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
+  if (unfinished_) return absl::FailedPreconditionError("a step was not finished");
+  const bool products = !ProductsFollowFromMask();
+  const Scalars scalars = {.recurrence = at_,
+                           .toggled = toggled_,
+                           .drift = drift_,
+                           .row_wise = row_wise_ ? 1 : 0,
+                           .products = products ? 1 : 0};
+  const auto write = [&writer](std::string_view name, std::span<const std::byte> bytes) {
+    return writer.Field(name, bytes);
+  };
+  SPARSEFW_RETURN_IF_ERROR(write("cpu_scalars", BytesOf(scalars)));
+  SPARSEFW_RETURN_IF_ERROR(VisitState(write));
+  return products ? VisitProducts(write) : absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
+  Scalars scalars;
+  const auto read = [&](std::string_view name, std::span<std::byte> bytes) {
+    return context_.stopped() ? absl::CancelledError("the engine was told to stop")
+                              : reader.Read(name, bytes);
+  };
+  SPARSEFW_RETURN_IF_ERROR(read("cpu_scalars", WritableBytesOf(scalars)));
+  SPARSEFW_RETURN_IF_ERROR(VisitState(read));
+  if (scalars.products != 0) {
+    SPARSEFW_RETURN_IF_ERROR(VisitProducts(read));
+  } else {
+    SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, true));  // replaces E and L
+    const double saved = scalars.recurrence.relaxed_loss;
+    if (std::bit_cast<uint64_t>(at_.relaxed_loss) != std::bit_cast<uint64_t>(saved)) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                    "a checkpoint must be of the same weights and gram; its relaxed loss is %.17g, "
+                    "that of its mask is %.17g here (both scaled)",
+                    saved, at_.relaxed_loss);
+    }
+  }
+  fresh_ = scalars.products == 0;
+  at_ = scalars.recurrence;
+  toggled_ = scalars.toggled;
+  drift_ = scalars.drift;
+  row_wise_ = scalars.row_wise != 0;
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore(
+    std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start, StateReader& reader,
+    const ParallelContext& context) {
+  std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));
+  SPARSEFW_RETURN_IF_ERROR(result->RestoreFrom(reader));
+  return result;
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                          \
+  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                           \
+  template absl::Status FrankWolfe<Real>::Save(StateWriter&);                               \
+  template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                        \
+  template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore( \
+      std::shared_ptr<const PanelLayer<Real>>, const StartPoint&, StateReader&,             \
+      const ParallelContext&)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cpu
