@@ -150,12 +150,16 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
   ~SolverInputs() override {
     std::vector<std::string> names;
+    // A tensor that the job brought along stays for its next run.
+    const auto release = [&](const std::string& name) {
+      if (!needed_again) transient->Release(name);
+    };
     for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
       if (*handle == nullptr) continue;
       names.push_back((*handle)->info().name);
       handle->reset();
     }
-    for (const std::string& name : names) transient->Release(name);
+    for (const std::string& name : names) release(name);
   }
 
   InputSpecs Specs() const {
@@ -283,7 +287,9 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 }
 
 // Cheap checks come before those that read every value.
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
+                                                                         Values values) {
+  for (const std::string& name : spec.owned_inputs) transient_->Mark(name);
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
@@ -297,7 +303,9 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   }
   // Reserved from acceptance on, so that a finished job has room for its result.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.result_bytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
+  if (values == Values::kUnchecked) {
+    SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
+  }
   return inputs;
 }
 
@@ -311,12 +319,15 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
                               store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight)));
   }
+  if (in.warm_mask_tensor != nullptr && !in.warm_mask.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(in.warm_mask, in.warm_mask_tensor->mask());
+  }
   const Backend& backend = in.BackendOf(placement.device);
   Problem problem;
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
   problem.pattern = job.spec.pattern;
-  problem.values_checked = true;  // by Prepare
+  problem.values_checked = true;  // by Prepare, or by that of an earlier process
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 
@@ -346,9 +357,15 @@ absl::StatusOr<JobResult> SolverRunner::Run(
 }
 
 void SolverRunner::Discard(const Job& job) {
-  if (!job.result.has_value()) return;
-  std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
-  for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
+  std::set<std::string> names;
+  // Dropped with the run, unless the process ended in between.
+  if (IsTerminal(job.state)) {
+    names.insert(job.spec.owned_inputs.begin(), job.spec.owned_inputs.end());
+  }
+  if (job.result.has_value()) {
+    names.insert({job.result->mask, job.result->pruned_weight});
+    for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
+  }
   for (const std::string& name : names) {
     // A tensor that is being read stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();

@@ -10,13 +10,17 @@
 namespace sparsefw::server {
 
 // OnAccepted, OnStarted and OnEnded of one job come in that order and one at a
-// time. All methods are called without locks held; implementations must be
+// time. A job of an earlier process begins with OnRecovered instead, and OnEnded
+// follows at once where it cannot go on. OnInterrupted is the last call of a job
+// that a later process runs again. All methods are called without locks held; implementations must be
 // thread-safe and quick.
 class JobListener {
  public:
   virtual ~JobListener() = default;
   virtual void OnAccepted(const Job& job) = 0;
+  virtual void OnRecovered(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
+  virtual void OnInterrupted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;
   // No more jobs start on the device; `job` was the first to fail on it.
   virtual void OnDeviceLost(const std::string& device, const Job& job,

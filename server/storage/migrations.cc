@@ -6,16 +6,20 @@ namespace {
 // Bodies of jobs are sparsefw.storage.v1.JobRecord, so that most changes of a job
 // need no migration. What is searched for is a column.
 constexpr const char* kVersion1 = R"sql(
+CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+-- Tells page tokens of this database from those of another one.
+INSERT INTO properties VALUES ('id', lower(hex(randomblob(8))));
+
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of acceptance, never reused
   name TEXT NOT NULL UNIQUE,
   tenant TEXT NOT NULL,
   state INTEGER NOT NULL,
-  expire_ns INTEGER,                         -- null: not ended
+  expire_ns INTEGER,                         -- Unix time; null: not ended
   request_id TEXT,                           -- null: none
   fingerprint BLOB,
   record BLOB NOT NULL,
-  progress BLOB                              -- of a running job; newer than record
+  progress BLOB                              -- ProgressRecord, newer than record; or null
 );
 CREATE UNIQUE INDEX jobs_request ON jobs (tenant, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX jobs_state ON jobs (state, number);

@@ -46,6 +46,10 @@ class ActiveJob {
   // The listener has been told of the acceptance. Until then the submission
   // tells it of an end, too.
   bool announced ABSL_GUARDED_BY(mutex) = false;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;    // by a caller; it may still run
+  bool interrupted ABSL_GUARDED_BY(mutex) = false;  // asked to stop and to go on later
+  // Stays in the store for a later process and does not start in this one.
+  bool suspended ABSL_GUARDED_BY(mutex) = false;
   // A watch ends when its owner drops the queue.
   std::vector<std::weak_ptr<EventQueue>> watchers ABSL_GUARDED_BY(mutex);
 };

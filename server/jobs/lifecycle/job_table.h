@@ -37,6 +37,8 @@ class JobTable {
   // watchers have not been told. `stored`: the store has the end.
   void Ended(const JobPtr& job, bool was_running, bool stored);
   void Announced();
+  // A running job is suspended: it stays in the table but counts as idle.
+  void Suspended();
 
   JobPtr Find(std::string_view name) const;  // null: ask the store
   std::vector<JobPtr> NotEnded() const;
@@ -46,6 +48,8 @@ class JobTable {
 
   // No submission in progress, every job ended and its end announced.
   bool Idle() const;
+  // The same of submissions and running jobs; others may wait.
+  bool NothingRuns() const;
   // Grows with every change above. WaitForChange returns when it is not `seen`
   // any more or at `time`.
   int64_t version() const;
