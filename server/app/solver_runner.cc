@@ -289,7 +289,6 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 // Cheap checks come before those that read every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
                                                                          Values values) {
-  for (const std::string& name : spec.owned_inputs) transient_->Mark(name);
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
@@ -357,15 +356,9 @@ absl::StatusOr<JobResult> SolverRunner::Run(
 }
 
 void SolverRunner::Discard(const Job& job) {
-  std::set<std::string> names;
-  // Dropped with the run, unless the process ended in between.
-  if (IsTerminal(job.state)) {
-    names.insert(job.spec.owned_inputs.begin(), job.spec.owned_inputs.end());
-  }
-  if (job.result.has_value()) {
-    names.insert({job.result->mask, job.result->pruned_weight});
-    for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
-  }
+  if (!job.result.has_value()) return;
+  std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
+  for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
   for (const std::string& name : names) {
     // A tensor that is being read stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();

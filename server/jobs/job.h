@@ -40,8 +40,6 @@ struct JobSpec {
   bool return_pruned_weight = false;
   std::vector<SweepPoint> sweep;  // empty: one solve, of `pattern` and `options`
   SweepKeep sweep_keep = SweepKeep::kBest;
-  // Of the tensors above those that came with the job and are dropped with it.
-  std::vector<std::string> owned_inputs = {};
 };
 
 // Shape and dtype of a matrix.

@@ -115,7 +115,11 @@ void JobManagerImpl::Drain(absl::Duration grace) {
   bool stopped = false;
   while (true) {
     const int64_t seen = table_.version();
-    if (StopWaiting() && table_.version() == seen) return;
+    if (StopWaiting() && table_.version() == seen) {
+      // Where that fails, the next process runs these jobs again.
+      if (store_.durable()) RetryUnstored();
+      return;
+    }
     if (!stopped && clock_.Now() >= deadline) {
       stopped = true;
       StopRunning();
@@ -172,13 +176,8 @@ void JobManagerImpl::CollectGarbage() {
 
 void JobManagerImpl::RetryUnstored() {
   for (const auto& active : table_.Unstored()) {
-    const std::shared_ptr<const Job> job = active->Current();
-    const absl::Status stored = store_.Update(*job);
-    if (stored.ok()) {
-      table_.ForgetUnstored(active->name);
-    } else {
-      listener_.OnBackgroundError(*job, stored);
-    }
+    const absl::Status stored = states_.StoreEnd(active);
+    if (!stored.ok()) listener_.OnBackgroundError(*active->Current(), stored);
   }
 }
 

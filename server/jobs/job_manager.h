@@ -49,8 +49,9 @@ struct RecoveredJobs {
 // States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
 // kQueued -> kCancelled | kFailed; with a durable store also kRunning -> kQueued,
 // when the process ends first. Every change gives the job a higher
-// revision and is stored before any watcher sees it. Only an end that the store
-// refuses is announced all the same; CollectGarbage stores it later.
+// revision and is stored before any watcher sees it. An end that the store refuses
+// CollectGarbage stores later: a durable store before anybody is told, so that no job
+// ends twice; an end in a store that a restart forgets is announced at once.
 // A job whose device is lost is run once more, from its start, on another device
 // that may run it, as soon as there is room; it stays kRunning.
 // Exceptions of a runner become Internal.

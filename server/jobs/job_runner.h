@@ -35,8 +35,8 @@ class JobRunner {
     // Host memory that the run needs on top of the tensors, an upper estimate.
     int64_t working_bytes = 0;
     DeviceNeed device_need;
-    // A later process runs the job again: when this is dropped, so that JobSpec::
-    // owned_inputs must stay.
+    // Set before this is dropped where a later process runs the job again: tensors that
+    // belong to the job alone stay.
     bool needed_again = false;
   };
   enum class Values {
@@ -65,8 +65,8 @@ class JobRunner {
       const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
       const std::function<void(const ProgressReport&)>& report) = 0;
 
-  // The job is being deleted or has expired, or runs once more: drop the result
-  // tensors that it names, and its owned inputs when it has ended.
+  // The job is being deleted or has expired, or runs once more: drop its result
+  // tensors, also those that it does not name because the process ended before.
   virtual void Discard(const Job& job) = 0;
 };
 

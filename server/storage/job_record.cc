@@ -74,8 +74,7 @@ SolveOptions Decode(const records::SolveOptions& from) {
 
 records::JobSpec Encode(const JobSpec& spec) {
   const auto& [weight, gram, warm_mask, warm_saliency, pattern, options, priority, deadline,
-               result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep, owned_inputs] =
-      spec;
+               result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep] = spec;
   records::JobSpec to;
   to.set_weight(weight);
   to.set_gram(gram);
@@ -99,7 +98,6 @@ records::JobSpec Encode(const JobSpec& spec) {
     *point.mutable_options() = Encode(point_options);
   }
   to.set_sweep_keep(SameNumber<records::SweepKeep>(sweep_keep));
-  for (const std::string& input : owned_inputs) to.add_owned_inputs(input);
   return to;
 }
 
@@ -123,7 +121,6 @@ JobSpec Decode(const records::JobSpec& from) {
     spec.sweep.push_back({Decode(point.pattern()), Decode(point.options())});
   }
   spec.sweep_keep = SameNumber<SweepKeep>(from.sweep_keep());
-  spec.owned_inputs.assign(from.owned_inputs().begin(), from.owned_inputs().end());
   return spec;
 }
 

@@ -6,10 +6,6 @@ namespace {
 // Bodies of jobs are sparsefw.storage.v1.JobRecord, so that most changes of a job
 // need no migration. What is searched for is a column.
 constexpr const char* kVersion1 = R"sql(
-CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
--- Tells page tokens of this database from those of another one.
-INSERT INTO properties VALUES ('id', lower(hex(randomblob(8))));
-
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of acceptance, never reused
   name TEXT NOT NULL UNIQUE,
@@ -47,6 +43,10 @@ CREATE TABLE tensors (
   expire_ns INTEGER                          -- null: never
 );
 CREATE UNIQUE INDEX tensors_request ON tensors (tenant, request_id) WHERE request_id IS NOT NULL;
+
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+-- Tells page tokens of this database from those of another one.
+INSERT INTO settings VALUES ('job_page_salt', lower(hex(randomblob(8))));
 )sql";
 
 constexpr const char* kMigrations[] = {kVersion1};

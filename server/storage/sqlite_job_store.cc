@@ -305,12 +305,12 @@ absl::StatusOr<int64_t> SqliteJobStore::ParseToken(std::string_view token) const
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database) {
-  std::string id;
+  std::string salt;
   SPARSEFW_RETURN_IF_ERROR(database->Read([&](SQLite::Database& db) {
-    id = db.execAndGet("SELECT value FROM properties WHERE name = 'id'").getString();
+    salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
     return absl::OkStatus();
   }));
-  return std::make_unique<SqliteJobStore>(database, id + "-");
+  return std::make_unique<SqliteJobStore>(database, salt + "-");
 }
 
 }  // namespace sparsefw::server

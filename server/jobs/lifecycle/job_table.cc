@@ -61,6 +61,13 @@ void JobTable::Announced() {
   Changed();
 }
 
+void JobTable::KeptBack(const JobPtr& job, bool was_running) {
+  MutexLock lock(mutex_);
+  if (was_running) --running_;
+  unstored_.emplace(job->name, job);
+  Changed();
+}
+
 void JobTable::Suspended() {
   MutexLock lock(mutex_);
   --running_;

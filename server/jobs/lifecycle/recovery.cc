@@ -43,6 +43,8 @@ absl::StatusOr<std::vector<Job>> Recovery::LoadOldestFirst() const {
 absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   const bool ran = job.state == JobState::kRunning;
   const int64_t revision = job.revision + (ran ? kMostRevisionsLost : 1);
+  // The run may have stored results that the job does not name yet.
+  if (ran) DiscardResults(parts_.runner, parts_.listener, job);
   absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> inputs = Prepare(job);
   if (!inputs.ok()) {
     ++recovered->failed;

@@ -58,7 +58,9 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   Started started;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != JobState::kQueued || job->suspended) return std::nullopt;
+    if (job->job->state != JobState::kQueued || job->suspended || job->unstored_end != nullptr) {
+      return std::nullopt;
+    }
     Job next = *job->job;
     ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
@@ -104,9 +106,10 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
   std::shared_ptr<const Job> ended;
   absl::Status stored;
   bool announced = false;
+  bool kept_back = false;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != from) return;
+    if (job->job->state != from || job->unstored_end != nullptr) return;
     if (job->inputs != nullptr) job->inputs->needed_again = false;
     job->inputs.reset();
     Job next = *job->job;
@@ -115,16 +118,45 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
     next.result = std::move(ending.result);
     next.end_time = parts_.clock.Now();
     next.expire_time = next.end_time + next.spec.result_ttl;
-    stored = Commit(*job, std::move(next));
-    ended = job->job;
+    stored = parts_.store.Update(next);
+    ended = std::make_shared<const Job>(std::move(next));
     announced = job->announced;
-    parts_.table.Ended(job, from == JobState::kRunning, stored.ok());
+    kept_back = !stored.ok() && parts_.store.durable();
+    if (kept_back) {
+      job->unstored_end = ended;
+      parts_.table.KeptBack(job, from == JobState::kRunning);
+    } else {
+      job->job = ended;
+      parts_.table.Ended(job, from == JobState::kRunning, stored.ok());
+    }
   }
   parts_.scheduler.Remove(*job);
-  if (announced) parts_.listener.OnEnded(*ended);
-  TellWatchers(*job, {JobEvent::Kind::kStateChange, ended});
   if (!stored.ok()) parts_.listener.OnBackgroundError(*ended, stored);
+  if (!kept_back) TellEnd(*job, ended, announced);
+}
+
+void StateMachine::TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended,
+                           bool announced) {
+  if (announced) parts_.listener.OnEnded(*ended);
+  TellWatchers(job, {JobEvent::Kind::kStateChange, ended});
   parts_.table.Announced();
+}
+
+absl::Status StateMachine::StoreEnd(const JobPtr& job) {
+  std::shared_ptr<const Job> ended;
+  bool announced = false;
+  {
+    MutexLock lock(job->mutex);
+    const bool told = job->unstored_end == nullptr;
+    SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(told ? *job->job : *job->unstored_end));
+    parts_.table.ForgetUnstored(job->name);
+    if (told) return absl::OkStatus();
+    ended = job->job = std::move(job->unstored_end);
+    announced = job->announced;
+    parts_.table.Ended(job, /*was_running=*/false, /*stored=*/true);
+  }
+  TellEnd(*job, ended, announced);
+  return absl::OkStatus();
 }
 
 void StateMachine::EndExpired(const JobPtr& job) {

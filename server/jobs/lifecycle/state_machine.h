@@ -54,6 +54,8 @@ class StateMachine {
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
   void EndExpired(const JobPtr& job);  // queued, its deadline has passed
+  // Of an end that the store has refused. Errors: the store's.
+  absl::Status StoreEnd(const JobPtr& job);
   // A queued job ends here, a running one soon.
   void Cancel(const JobPtr& job);
 
@@ -83,6 +85,7 @@ class StateMachine {
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   static void TellWatchers(ActiveJob& job, const JobEvent& event);
   void Announce(ActiveJob& job);
+  void TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended, bool announced);
   const Parts parts_;
 };
 

@@ -134,7 +134,6 @@ absl::Status PruneIntake::Finish(Part& part, std::string* tensor) {
   if (!part.upload.open()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info, part.upload.Finish(std::nullopt));
   context_.transient->Mark(info.name);
-  spec_.owned_inputs.push_back(info.name);
   *tensor = info.name;
   return absl::OkStatus();
 }

@@ -108,6 +108,7 @@ TEST_F(RecoveryTest, ARunningJobRunsAgainFromItsStart) {
   EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning, JobState::kQueued,
                                              JobState::kRunning, JobState::kSucceeded));
   EXPECT_EQ(store_.Get("jobs/a")->attempts, 2);
+  EXPECT_THAT(runner_.discarded(), ElementsAre("jobs/a")) << "what its first run has left";
   EXPECT_THAT(listener_.calls(),
               ElementsAre("recovered jobs/a", "started jobs/a", "ended jobs/a"));
 }
@@ -310,6 +311,37 @@ TEST_F(RecoveryTest, AnInterruptionThatCannotBeStoredCountsAsACrash) {
   Restart({});
   EXPECT_EQ(Recover().interrupted, 1);
   EXPECT_EQ(runner_.WaitForRun(1).attempts, 2);
+}
+
+// Or it would end twice, if the process ended before the store has it.
+TEST_F(RecoveryTest, NobodyIsToldOfAnEndThatIsNotStored) {
+  const Job job = SubmitRunning();
+  const Job queued = Submit();
+  const auto watcher = Watch(job.name);
+  const auto other = Watch(queued.name);
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  EXPECT_EQ(manager_->Cancel(queued.name)->state, JobState::kQueued);
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  while (manager_->running() > 0) std::this_thread::yield();
+  EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning));
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+  manager_->CollectGarbage();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(other->WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), SizeIs(2)) << "once";
+}
+
+TEST_F(RecoveryTest, ADrainDoesNotWaitForAStoreThatIsFull) {
+  const Job job = SubmitRunning();
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  manager_->Drain(absl::Hours(1));
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kRunning);
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
 }
 
 // Interruption after interruption: the history is bounded, and says so.

@@ -39,8 +39,8 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -207,7 +207,6 @@ JobSpec Spec() {
   spec.return_pruned_weight = true;
   spec.sweep = {{{Pattern::Kind::kPerRow, 0.1, 1, 2}, Options(12)}, {Pattern(), Options(13)}};
   spec.sweep_keep = SweepKeep::kAll;
-  spec.owned_inputs = {"tensors/w", "tensors/g"};
   return spec;
 }
 
