@@ -8,7 +8,7 @@ namespace sparsefw::server {
 namespace {
 
 // absl's own resolution.
-constexpr absl::Duration kTick = absl::Nanoseconds(1) / 4;
+const absl::Duration kTick = absl::Nanoseconds(1) / 4;
 
 template <typename A, typename B>
 constexpr bool Same(A a, B b) {

@@ -199,7 +199,8 @@ TEST_F(RecoveryTest, TheQueueLimitIsForNewJobs) {
 }
 
 TEST_F(RecoveryTest, ARepeatedRequestFindsItsJobAfterTheRestart) {
-  const Job blocker = SubmitRunning();
+  runner_.obey_stop = true;
+  SubmitRunning();
   const Job job = Submit({}, "request");
   StartAgain();
   EXPECT_EQ(Submit({}, "request").name, job.name);

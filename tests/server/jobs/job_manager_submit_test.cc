@@ -32,7 +32,7 @@ TEST_F(SubmitTest, AcceptedJobIsQueuedWithEverythingFilledIn) {
   EXPECT_EQ(job.state, JobState::kQueued);
   EXPECT_EQ(job.spec.weight, "tensors/w");
   EXPECT_EQ(job.spec.labels.at("layer"), "q");
-  EXPECT_EQ(job.owner, "somebody");
+  EXPECT_EQ(job.owner, (Owner{"default", "somebody"}));
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(job.cols, 5);
   EXPECT_EQ(job.revision, 1);

@@ -124,7 +124,7 @@ bool AllSet(const T& value) {
   }
 }
 
-constexpr absl::Duration kTick = absl::Nanoseconds(1) / 4;
+const absl::Duration kTick = absl::Nanoseconds(1) / 4;
 
 absl::Status AnError(const std::string& text) {
   absl::Status status = WithReason(absl::ResourceExhaustedError(text + " \xff\xfe"), "HOST_MEMORY",
