@@ -140,6 +140,10 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->type_name("HOST:PORT");
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
+  app.add_option("--store", config->store,
+                 "Where jobs are kept: sqlite (<state-dir>/sparsefw.db), or memory, which a "
+                 "restart forgets")
+      ->check(OneOf({"sqlite", "memory"}));
   app.add_option("--device", config->device,
                  "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
       ->check(CheckDevice);
@@ -161,6 +165,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
+  app.add_option("--max-attempts", config->max_attempts,
+                 "Runs of a job that may end with a crash of the server before it fails")
+      ->check(CLI::Range(1, 1000));
   AddDuration(app, "--drain-grace", &config->drain_grace,
               "How long running jobs may go on after SIGTERM");
   AddDuration(app, "--fetch-grace", &config->fetch_grace,

@@ -56,7 +56,8 @@ ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandl
 absl::StatusOr<std::string> ResultWriter::PutMask(const Mask& mask) {
   SPARSEFW_ASSIGN_OR_RETURN(
       TensorInfo stored,
-      store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job_.owner, expire_, room_));
+      store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job_.owner.name, expire_,
+                  room_));
   return std::move(stored.name);
 }
 
@@ -83,7 +84,7 @@ absl::StatusOr<std::string> ResultWriter::PutWeights(const SolveResult& solved) 
                                 ? WeightBytes(solved.weights, weight_.matrix().dtype())
                                 : PrunedWeight(weight_.matrix(), solved.mask));
   SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
-                            store_->Put(spec, bytes, job_.owner, expire_, room_));
+                            store_->Put(spec, bytes, job_.owner.name, expire_, room_));
   return std::move(stored.name);
 }
 

@@ -24,12 +24,17 @@
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
+#include "server/storage/database.h"
+#include "server/storage/sqlite_job_store.h"
+#include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
 
 constexpr int kControlThreads = 4;
+// Each waits for the disk most of its time, and writers share a sync.
+constexpr int kStoreThreads = 4;
 // For calls of gRPC's own services, which do not end by themselves: health watches,
 // reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
@@ -75,10 +80,12 @@ class ServerImpl final : public Server {
   ReactorRegistry& calls() override { return registry_; }
 
  private:
+  absl::Status OpenDatabase();
   absl::Status OpenStores(const Backend& backend);
   void OpenJobs(const DefaultDevice& device);
   // No device is left that may run jobs for the default one.
   bool DevicesLost() const;
+  absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
   void FillContext(const DefaultDevice& device);
@@ -94,6 +101,8 @@ class ServerImpl final : public Server {
   Logger& logger_;
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
+  std::unique_ptr<StateFolder> state_folder_;  // null with the store in memory,
+  std::unique_ptr<Database> database_;         // likewise
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
@@ -108,6 +117,7 @@ class ServerImpl final : public Server {
   RpcContext context_;
   std::unique_ptr<Executor> data_executor_;
   std::unique_ptr<Executor> control_executor_;
+  std::unique_ptr<Executor> store_executor_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
@@ -127,11 +137,13 @@ class ServerImpl final : public Server {
 
 absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
+  SPARSEFW_RETURN_IF_ERROR(OpenDatabase());
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
   connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
+  SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
@@ -161,7 +173,15 @@ absl::Status ServerImpl::Open() {
                {"reason", device.reason},
                {"workers", int64_t{config_.workers}},
                {"solve_memory_bytes", solve_memory_bytes_},
+               {"store", config_.store},
                {"spool", config_.spool_dir}});
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::OpenDatabase() {
+  if (config_.store == "memory") return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config_.state_dir));
+  SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config_.state_dir + "/sparsefw.db"));
   return absl::OkStatus();
 }
 
@@ -174,7 +194,11 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
   options.gram_backend = &backend;
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
-  job_store_ = NewMemoryJobStore();
+  if (database_ == nullptr) {
+    job_store_ = NewMemoryJobStore();
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
   return absl::OkStatus();
 }
 
@@ -192,6 +216,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
+  options.max_attempts = config_.max_attempts;
   options.working_memory_bytes = runner.solve_memory_bytes;
   options.devices = PoolDevices(device.usable, {.memory_bytes = config_.device_memory_bytes,
                                                 .memory_share = config_.device_memory_share,
@@ -202,6 +227,16 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
         {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
   }
   jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
+}
+
+absl::Status ServerImpl::RecoverJobs() {
+  SPARSEFW_ASSIGN_OR_RETURN(const RecoveredJobs recovered, jobs_->Recover());
+  if (recovered.queued + recovered.failed == 0) return absl::OkStatus();
+  logger_.Log(recovered.failed > 0 ? LogLevel::kWarning : LogLevel::kInfo, "jobs_recovered",
+              {{"queued", recovered.queued},
+               {"interrupted", recovered.interrupted},
+               {"failed", recovered.failed}});
+  return absl::OkStatus();
 }
 
 bool ServerImpl::DevicesLost() const {
@@ -220,6 +255,7 @@ void ServerImpl::CheckHealth() {
 void ServerImpl::FillContext(const DefaultDevice& device) {
   data_executor_ = std::make_unique<Executor>(config_.io_threads);
   control_executor_ = std::make_unique<Executor>(kControlThreads);
+  store_executor_ = std::make_unique<Executor>(kStoreThreads);
   timer_ = std::make_unique<Timer>();
   context_.tensors = tensors_.get();
   context_.staging = &staging_;
@@ -231,6 +267,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.prune_streams = &prune_streams_;
   context_.data_executor = data_executor_.get();
   context_.control_executor = control_executor_.get();
+  context_.store_executor = store_executor_.get();
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) { LogRpc(record); };
   ServerFacts& facts = context_.facts;
@@ -258,7 +295,8 @@ Gauges ServerImpl::ComputeGauges() {
   Gauges gauges;
   gauges.jobs_queued = jobs_->queued();
   gauges.jobs_running = jobs_->running();
-  const std::map<JobState, int64_t> kept = job_store_->CountByState();
+  const std::map<JobState, int64_t> kept =
+      job_store_->CountByState().value_or(std::map<JobState, int64_t>());
   const auto count = [&kept](JobState state) {
     const auto found = kept.find(state);
     return found == kept.end() ? 0 : found->second;

@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context, OwnerOf(*rpc, "")) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
   return std::static_pointer_cast<PruneCall>(shared_from_this());
@@ -83,7 +84,10 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
       *response_.mutable_event() = ToProto(*event);
       return true;
     }
-    if (!events_->ended()) return false;
+    if (!events_->ended()) {
+      if (events_->suspended()) return ReactorRegistry::DrainingError();
+      return false;
+    }
     stage_ = Stage::kMask;
   }
   const Job job = *events_->latest();
@@ -127,13 +131,15 @@ void PruneCall::OnDrain() {
 }
 
 void PruneCall::CleanUp() {
+  const bool goes_on = events_ != nullptr && events_->suspended() && !events_->ended();
   events_.reset();
   intake_.Abandon();
   reader_.reset();
   if (job_.empty()) return;
   const bool last = context().prune_streams->Detach(job_);
-  if (!last || stage_ == Stage::kDone || intake_.detach()) return;
-  // Closed before its end, and nobody else follows the job. It may have been
+  if (!last || stage_ == Stage::kDone || intake_.detach() || goes_on) return;
+  // Closed before its end, and nobody else follows the job, nor does the next process
+  // run it for a client that comes back. It may have been
   // deleted meanwhile, which is as good.
   context().jobs->Cancel(job_).IgnoreError();
 }

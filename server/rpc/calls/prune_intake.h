@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/identity/owner.h"
 #include "server/jobs/job.h"
 #include "server/rpc/calls/chunk_sink.h"
 #include "server/rpc/runtime/rpc_context.h"
@@ -19,8 +21,10 @@ namespace sparsefw::server {
 // JobManager::Submit. Used by one thread at a time; may touch the disk.
 class PruneIntake {
  public:
-  explicit PruneIntake(RpcContext& context)
+  // `caller` owns what comes; its name is taken from the header.
+  PruneIntake(RpcContext& context, Owner caller)
       : context_(context),
+        owner_(std::move(caller)),
         weight_{"weight", UploadSink(context)},
         gram_{"gram", UploadSink(context)},
         activations_{"activations", UploadSink(context)} {}
@@ -56,6 +60,7 @@ class PruneIntake {
   absl::Status Finish(Part& part, std::string* tensor);
 
   RpcContext& context_;
+  Owner owner_;
   bool has_header_ = false;
   v1::PruneHeader header_;
   JobSpec spec_;
