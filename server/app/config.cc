@@ -168,6 +168,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--max-attempts", config->max_attempts,
                  "Runs of a job that may end with a crash of the server before it fails")
       ->check(CLI::Range(1, 1000));
+  AddDuration(app, "--checkpoint-period", &config->checkpoint_period,
+              "How often a running job writes what it needs to go on after a restart");
   AddDuration(app, "--drain-grace", &config->drain_grace,
               "How long running jobs may go on after SIGTERM");
   AddDuration(app, "--fetch-grace", &config->fetch_grace,

@@ -17,9 +17,9 @@ struct ServerConfig {
   std::string listen = "127.0.0.1:50051";         // port 0: a free one
   std::string metrics_listen = "127.0.0.1:9464";  // likewise
   std::string state_dir;
-  std::string spool_dir;        // <state_dir>/spool unless set
+  std::string spool_dir;         // <state_dir>/spool unless set
   std::string store = "sqlite";  // of jobs: sqlite (<state_dir>/sparsefw.db), memory
-  std::string device = "auto";  // or as in --device
+  std::string device = "auto";   // or as in --device
   int workers = 1;
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
@@ -32,6 +32,7 @@ struct ServerConfig {
   int streams_per_device = 4;
   int64_t max_tensor_bytes = int64_t{64} << 30;
   int max_queued_jobs = 10000;
+  absl::Duration checkpoint_period = absl::Minutes(1);
   int max_attempts = 3;
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration fetch_grace = absl::Seconds(10);

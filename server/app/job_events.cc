@@ -38,15 +38,19 @@ void JobEvents::OnInterrupted(const Job& job) {
 
 void JobEvents::OnStarted(const Job& job) {
   metrics_->JobStarted(job);
-  logger_->Log(
-      LogLevel::kInfo, "job_started",
-      {{"job", job.name},
-       {"attempt", int64_t{job.attempts}},
-       {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}});
+  logger_->Log(LogLevel::kInfo, "job_started",
+               {{"job", job.name},
+                {"attempt", int64_t{job.attempts}},
+                {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}});
 }
 
 void JobEvents::OnEnded(const Job& job) {
   metrics_->JobEnded(job);
+  LogEnd(job);
+  if (ended_) ended_(job);
+}
+
+void JobEvents::LogEnd(const Job& job) {
   if (!job.error.ok()) {
     logger_->Log(LogLevel::kWarning, "job_ended",
                  {{"job", job.name}, {"state", StateName(job)}, {"error", job.error.ToString()}});

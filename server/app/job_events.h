@@ -11,9 +11,13 @@ namespace sparsefw::server {
 // Thread-safe.
 class JobEvents final : public JobListener {
  public:
-  // `device_lost` is called after the loss was logged.
-  JobEvents(Metrics* metrics, Logger* logger, std::function<void()> device_lost = {})
-      : metrics_(metrics), logger_(logger), device_lost_(std::move(device_lost)) {}
+  // `device_lost` is called after the loss was logged, `ended` after an end was.
+  JobEvents(Metrics* metrics, Logger* logger, std::function<void()> device_lost = {},
+            std::function<void(const Job&)> ended = {})
+      : metrics_(metrics),
+        logger_(logger),
+        device_lost_(std::move(device_lost)),
+        ended_(std::move(ended)) {}
   void OnAccepted(const Job& job) override;
   void OnRecovered(const Job& job) override;
   void OnStarted(const Job& job) override;
@@ -23,9 +27,12 @@ class JobEvents final : public JobListener {
   void OnBackgroundError(const Job& job, const absl::Status& error) override;
 
  private:
+  void LogEnd(const Job& job);
+
   Metrics* const metrics_;
   Logger* const logger_;
   const std::function<void()> device_lost_;
+  const std::function<void(const Job&)> ended_;
 };
 
 }  // namespace sparsefw::server

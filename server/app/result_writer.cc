@@ -54,10 +54,9 @@ ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandl
       expire_(absl::Now() + job.spec.result_ttl + kResultMargin) {}
 
 absl::StatusOr<std::string> ResultWriter::PutMask(const Mask& mask) {
-  SPARSEFW_ASSIGN_OR_RETURN(
-      TensorInfo stored,
-      store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job_.owner.name, expire_,
-                  room_));
+  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
+                            store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(),
+                                        job_.owner.name, expire_, room_));
   return std::move(stored.name);
 }
 

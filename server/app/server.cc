@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/app/checkpoint_folder.h"
 #include "server/app/connection_events.h"
 #include "server/app/devices.h"
 #include "server/app/gpu_metrics.h"
@@ -85,6 +86,7 @@ class ServerImpl final : public Server {
   void OpenJobs(const DefaultDevice& device);
   // No device is left that may run jobs for the default one.
   bool DevicesLost() const;
+  absl::Status SweepCheckpoints();
   absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
@@ -110,6 +112,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<ConnectionEvents> connections_;
+  std::unique_ptr<CheckpointFolder> checkpoints_;  // null with the store in memory
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobStore> job_store_;
@@ -199,6 +202,30 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
     return absl::OkStatus();
   }
   SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      checkpoints_,
+      CheckpointFolder::Open(config_.state_dir + "/checkpoints", config_.checkpoint_period,
+                             [this](const std::string& job, const absl::Status& error) {
+                               logger_.Log(LogLevel::kWarning, "checkpoint_failed",
+                                           {{"job", job}, {"error", error.ToString()}});
+                             }));
+  return absl::OkStatus();
+}
+
+// Those of jobs that have ended since, and what interrupted writes have left.
+absl::Status ServerImpl::SweepCheckpoints() {
+  if (checkpoints_ == nullptr) return absl::OkStatus();
+  constexpr int kPage = 1000;
+  std::set<std::string> active;
+  std::string token;
+  do {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const JobStore::Page page,
+        job_store_->List({.states = {JobState::kQueued, JobState::kRunning}}, kPage, token));
+    for (const Job& job : page.jobs) active.insert(job.name);
+    token = page.next_page_token;
+  } while (!token.empty());
+  checkpoints_->RemoveAllBut(active);
   return absl::OkStatus();
 }
 
@@ -211,8 +238,13 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   }
   runner.threads_per_job = ThreadsPerJob(config_.workers);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
+  runner.checkpoints = checkpoints_.get();
   runner_ = std::make_unique<SolverRunner>(tensors_.get(), transient_.get(), runner);
-  events_ = std::make_unique<JobEvents>(metrics_.get(), &logger_, [this] { CheckHealth(); });
+  events_ = std::make_unique<JobEvents>(
+      metrics_.get(), &logger_, [this] { CheckHealth(); },
+      [this](const Job& job) {
+        if (checkpoints_ != nullptr) checkpoints_->Remove(job.name);
+      });
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
@@ -230,6 +262,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
 }
 
 absl::Status ServerImpl::RecoverJobs() {
+  SPARSEFW_RETURN_IF_ERROR(SweepCheckpoints());
   SPARSEFW_ASSIGN_OR_RETURN(const RecoveredJobs recovered, jobs_->Recover());
   if (recovered.queued + recovered.failed == 0) return absl::OkStatus();
   logger_.Log(recovered.failed > 0 ? LogLevel::kWarning : LogLevel::kInfo, "jobs_recovered",
@@ -371,6 +404,7 @@ void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
                {"calls", registry_.size()}});
   listener_->StopServing();
   jobs_->StopAccepting();
+  if (checkpoints_ != nullptr) checkpoints_->CheckpointSoon();
   registry_.BeginDrain();
   jobs_->Drain(grace);
   AwaitFetches(fetch_grace);

@@ -353,21 +353,40 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     problem.device_gram = device_gram.get();
   }
 
+  ResultWriter writer(store_, job, *in.weight, &in.result_room);
+  SPARSEFW_ASSIGN_OR_RETURN(JobResult result,
+                            SolvePoints(job, problem, backend, writer, stop, report));
+  if (job.spec.sweep.empty()) result.sweep.clear();
+  result.device = backend.Describe().name;
+  return result;
+}
+
+// From its checkpoint, where it has one that is good for this server.
+absl::StatusOr<JobResult> SolverRunner::SolvePoints(
+    const Job& job, const Problem& problem, const Backend& backend, ResultWriter& writer,
+    const StopSignal& stop, const std::function<void(const ProgressReport&)>& report) {
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {
     point.options.deadline = job.deadline;
     point.options.threads = options_.threads_per_job;
   }
-  ResultWriter writer(store_, job, *in.weight, &in.result_room);
-  SweepResults results(points, job.spec.sweep_keep, writer, report);
-  if (absl::Status solved = SolveSweep(problem, points, backend, results, &stop); !solved.ok()) {
-    for (const std::string& mask : results.StoredMasks()) store_->DeleteTensor(mask).IgnoreError();
-    return solved;
+  std::unique_ptr<CheckpointSink> sink;
+  MappedBytes resume;
+  // The results of a sweep's finished points are not kept: it begins anew.
+  if (options_.checkpoints != nullptr && job.spec.sweep.empty()) {
+    sink = options_.checkpoints->SinkOf(job.name);
+    if (auto found = options_.checkpoints->Find(job.name); found.ok()) resume = *std::move(found);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(JobResult result, results.Finish());
-  if (job.spec.sweep.empty()) result.sweep.clear();
-  result.device = backend.Describe().name;
-  return result;
+  while (true) {
+    SweepResults results(points, job.spec.sweep_keep, writer, report);
+    const SweepStart start = {0, {sink.get(), resume.bytes()}};
+    absl::Status solved = SolveSweep(problem, points, backend, results, &stop, start);
+    if (solved.ok()) return results.Finish();
+    for (const std::string& mask : results.StoredMasks()) store_->DeleteTensor(mask).IgnoreError();
+    if (resume.bytes().empty() || ReasonOf(solved) != "CHECKPOINT_INVALID") return solved;
+    options_.checkpoints->Refused(job.name, solved);
+    resume = MappedBytes();
+  }
 }
 
 void SolverRunner::Discard(const Job& job) {

@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "server/app/checkpoint_folder.h"
+#include "server/app/result_writer.h"
 #include "server/jobs/job_runner.h"
 #include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/problem.h"
 
 namespace sparsefw::server {
 
@@ -20,6 +23,7 @@ struct SolverRunnerOptions {
   std::vector<const Backend*> backends;          // required: DefaultDevice::usable
   std::vector<const Backend*> default_backends;  // required: DefaultDevice::pool
   int threads_per_job = 1;
+  CheckpointFolder* checkpoints = nullptr;  // none: interrupted jobs begin anew
   // Host memory of all running jobs together.
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
 };
@@ -75,6 +79,10 @@ class SolverRunner final : public JobRunner {
                                    const std::vector<const Backend*>& backends) const;
   absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
+  absl::StatusOr<JobResult> SolvePoints(const Job& job, const Problem& problem,
+                                        const Backend& backend, ResultWriter& writer,
+                                        const StopSignal& stop,
+                                        const std::function<void(const ProgressReport&)>& report);
 
   TensorStore* const store_;
   TransientTensors* const transient_;

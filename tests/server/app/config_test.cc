@@ -64,6 +64,7 @@ TEST_F(ConfigTest, Defaults) {
 TEST_F(ConfigTest, TheStoreIsOneOfTwo) {
   EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
   ExpectBad({"--store", "paper"}, "must be one of sqlite, memory; got paper");
+  EXPECT_EQ(MustParse({"--checkpoint-period", "5s"}).checkpoint_period, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--max-attempts", "1"}).max_attempts, 1);
   ExpectBad({"--max-attempts", "0"}, "--max-attempts");
 }

@@ -21,7 +21,7 @@ _sparsefw_server() {
       [[ $text == -* ]] || return
       words="--help --listen --metrics-listen --state-dir --spool-dir --store --device --workers
         --io-threads --host-memory --staging-memory --solve-memory --device-memory
-        --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts --drain-grace --fetch-grace
+        --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts --checkpoint-period --drain-grace --fetch-grace
         --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$text")
