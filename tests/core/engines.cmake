@@ -27,7 +27,8 @@ foreach(_test IN ITEMS cuda_module_test cuda_registry_test)
 endforeach()
 target_link_libraries(conformance_fixture_test PRIVATE sparsefw::io)
 target_link_libraries(solver_refine_test PRIVATE sparsefw::io)
-set_tests_properties(conformance_test conformance_fixture_test cpu_engine_test solver_refine_test
+set_tests_properties(checkpoint_test conformance_test conformance_fixture_test cpu_engine_test
+                     solver_refine_test
                      PROPERTIES TIMEOUT 900 COST 90)
 sparsefw_test_paths(conformance_fixture_test refine_golden_test solver_refine_test
                     cuda_module_test cuda_registry_test)

@@ -20,7 +20,10 @@ class FileSink final : public CheckpointSink {
   FileSink(std::string path, absl::Duration period) : path_(std::move(path)), period_(period) {}
   ~FileSink() override { Abandon(); }
 
-  bool Due(absl::Duration since_last) override { return since_last >= period_; }
+  // A period of 0: at every report point.
+  bool Due(const CheckpointTiming& timing) override {
+    return period_ <= absl::ZeroDuration() || DueEvery(period_, timing);
+  }
   absl::Status Begin(const CheckpointInfo& info) override;
   absl::Status Write(std::span<const std::byte> piece) override;
   absl::Status Commit() override;

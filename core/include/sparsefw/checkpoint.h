@@ -14,6 +14,7 @@
 #ifndef SPARSEFW_CHECKPOINT_H_
 #define SPARSEFW_CHECKPOINT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,17 @@ struct CheckpointInfo {
   int64_t iteration = 0;  // Frank-Wolfe steps that need not be taken again
 };
 
+struct CheckpointTiming {
+  absl::Duration since_last;  // since the solve began, or the last attempt ended
+  absl::Duration last_took;   // the last attempt, the sink's part included; 0 before
+};
+
+// Whether one is due every `period`, or less often where it takes long: never more
+// than a hundredth of the time from the second one on.
+inline bool DueEvery(absl::Duration period, const CheckpointTiming& timing) {
+  return timing.since_last >= std::max(period, 100 * timing.last_took);
+}
+
 // Where checkpoints go; the latest complete one is what counts. Called on the
 // thread that called Solve, which goes on when the call returns.
 //
@@ -40,10 +52,9 @@ class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
 
-  // Whether a checkpoint is to be written now. since_last: since the solve began
-  // or the last attempt ended. Called at report points and between stages: must
-  // not take long.
-  virtual bool Due(absl::Duration since_last) = 0;
+  // Whether a checkpoint is to be written now. Called at report points and between
+  // stages: must not take long. Of a process that is about to end: true.
+  virtual bool Due(const CheckpointTiming& timing) = 0;
 
   virtual absl::Status Begin(const CheckpointInfo& info) = 0;
   // The next bytes: 1 MiB at most, often only a few. They are gone afterwards.

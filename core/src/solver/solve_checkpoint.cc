@@ -171,10 +171,14 @@ absl::Status SolveRun::WriteCheckpoint(CheckpointWriter& writer, Stage next) {
 absl::Status SolveRun::OfferCheckpoint(Stage next) {
   CheckpointSink* const sink = context_.checkpoints.sink;
   if (sink == nullptr || terms_.empty() || Stopped()) return absl::OkStatus();
-  if (!sink->Due(context_.now() - last_checkpoint_)) return absl::OkStatus();
+  const absl::Time begin = context_.now();
+  if (!sink->Due({.since_last = begin - last_checkpoint_, .last_took = checkpoint_took_})) {
+    return absl::OkStatus();
+  }
   CheckpointWriter writer(*sink, context_.stop);
   const absl::Status written = WriteCheckpoint(writer, next);
   last_checkpoint_ = context_.now();
+  checkpoint_took_ = last_checkpoint_ - begin;
   if (written.ok()) return absl::OkStatus();
   sink->Abandon();
   // A stop is for the next batch or stage to see.

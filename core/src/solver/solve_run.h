@@ -110,6 +110,7 @@ class SolveRun {
   Stage next_ = Stage::kIterate;       // where it began
   absl::Duration elapsed_before_;      // in the solve that wrote the checkpoint
   absl::Time last_checkpoint_;
+  absl::Duration checkpoint_took_;
 };
 
 }  // namespace sparsefw

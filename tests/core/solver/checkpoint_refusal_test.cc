@@ -279,7 +279,20 @@ TEST_F(ScriptedCheckpointTest, IsAskedForTheTimeSinceTheLastOne) {
     return absl::OkStatus();
   };
   SPARSEFW_EXPECT_OK(RunWith(saving, {&sink_, {}}));
-  EXPECT_EQ(sink_.asked, std::vector<absl::Duration>(4, absl::Seconds(100)));
+  ASSERT_EQ(sink_.asked.size(), 4);
+  for (size_t i = 0; i < sink_.asked.size(); ++i) {
+    EXPECT_EQ(sink_.asked[i].since_last, absl::Seconds(100));
+    EXPECT_EQ(sink_.asked[i].last_took, absl::Seconds(i == 0 ? 0 : 7));
+  }
+}
+
+TEST(DueEveryTest, IsAHundredthOfTheTimeAtMost) {
+  const absl::Duration period = absl::Seconds(30);
+  EXPECT_FALSE(DueEvery(period, {absl::Seconds(29), absl::ZeroDuration()}));
+  EXPECT_TRUE(DueEvery(period, {absl::Seconds(30), absl::ZeroDuration()}));
+  EXPECT_TRUE(DueEvery(period, {absl::Seconds(30), absl::Milliseconds(300)}));
+  EXPECT_FALSE(DueEvery(period, {absl::Seconds(69), absl::Milliseconds(700)}));
+  EXPECT_TRUE(DueEvery(period, {absl::Seconds(70), absl::Milliseconds(700)}));
 }
 
 TEST_F(ScriptedCheckpointTest, AnotherVersionOfTheEngineIsRefused) {

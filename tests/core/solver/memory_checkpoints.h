@@ -16,8 +16,8 @@ namespace sparsefw::testing {
 
 class MemorySink final : public CheckpointSink {
  public:
-  bool Due(absl::Duration since_last) override {
-    asked.push_back(since_last);
+  bool Due(const CheckpointTiming& timing) override {
+    asked.push_back(timing);
     return due;
   }
   absl::Status Begin(const CheckpointInfo& info) override {
@@ -50,7 +50,7 @@ class MemorySink final : public CheckpointSink {
   bool due = true;
   std::function<absl::Status(const char* call)> fail = [](const char*) { return absl::OkStatus(); };
   std::function<void(size_t count)> on_commit;
-  std::vector<absl::Duration> asked;
+  std::vector<CheckpointTiming> asked;
   std::vector<CheckpointInfo> infos;
   std::vector<std::vector<std::byte>> checkpoints;
   int abandoned = 0;
