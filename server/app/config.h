@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,6 +15,14 @@ namespace sparsefw::server {
 struct ServerConfig {
   std::string listen = "127.0.0.1:50051";         // port 0: a free one
   std::string metrics_listen = "127.0.0.1:9464";  // likewise
+  std::string tls_cert;                           // with tls_key; empty: plain text
+  std::string tls_key;
+  std::string tls_client_ca;      // empty: clients need no certificate
+  std::string tokens;             // file; empty: clients need no token
+  std::string tenants;            // file; empty: tenants have no limits of their own
+  bool insecure = false;          // plain text on addresses other than loopback
+  bool insecure_metrics = false;  // likewise metrics, which know no TLS
+  int64_t max_connections = 0;    // to the gRPC port; 0: as file descriptors allow
   std::string state_dir;
   std::string spool_dir;        // <state_dir>/spool unless set
   std::string device = "auto";  // or as in --device
@@ -52,9 +59,6 @@ struct Arguments {
 // variable that is not set.
 Arguments ParseArguments(const std::vector<std::string>& arguments,
                          const std::function<std::string(const std::string&)>& getenv);
-
-// "8GiB", "512MiB", "1000000", "2GB"; at least 1.
-std::optional<int64_t> ParseBytes(std::string_view text);
 
 }  // namespace sparsefw::server
 

@@ -1,6 +1,8 @@
 #include "server/app/server.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <set>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/app/access.h"
 #include "server/app/connection_events.h"
 #include "server/app/devices.h"
 #include "server/app/gpu_metrics.h"
@@ -31,6 +34,9 @@ constexpr int kControlThreads = 4;
 // For calls of gRPC's own services, which do not end by themselves: health watches,
 // reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
+// How often files of certificates, tokens and tenants are looked at, and calls under
+// way compared with them. A change takes effect within three of it.
+constexpr std::chrono::seconds kAccessPeriod(1);
 
 int ThreadsPerJob(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
@@ -64,6 +70,7 @@ class ServerImpl final : public Server {
   const std::string& metrics_address() const override { return metrics_address_; }
   const std::string& device() const override { return context_.facts.default_device; }
   void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
+  void Reload() override { PollAccess(true); }
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     return listener_->server().InProcessChannel(grpc::ChannelArguments());
   }
@@ -81,12 +88,16 @@ class ServerImpl final : public Server {
   void LogMissingDevices();
   void LogRpc(const RpcRecord& record);
   void ScheduleGarbageCollection();
+  void ScheduleAccessChecks();
+  void PollAccess(bool all);
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
   void AwaitFetches(absl::Duration grace);
 
   // Each may use those above it.
   const ServerConfig config_;
   Logger& logger_;
+  std::unique_ptr<Access> access_;
+  std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
   std::unique_ptr<TensorStore> tensors_;
@@ -121,6 +132,7 @@ class ServerImpl final : public Server {
 };
 
 absl::Status ServerImpl::Open() {
+  SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
@@ -133,12 +145,20 @@ absl::Status ServerImpl::Open() {
   if (gpu_monitor_ != nullptr) {
     metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
   }
-  SPARSEFW_ASSIGN_OR_RETURN(endpoint_,
-                            MetricsEndpoint::Start(config_.metrics_listen, metrics_.get(),
-                                                   [this] { connections_->OnRefused(); }));
-  metrics_address_ = endpoint_->address();
   SPARSEFW_ASSIGN_OR_RETURN(
-      listener_, Listener::Start(config_.listen, context_, [this] { connections_->OnRefused(); }));
+      endpoint_, MetricsEndpoint::Start(config_.metrics_listen, config_.insecure_metrics,
+                                        metrics_.get(), [this] { connections_->OnRefused(); }));
+  metrics_address_ = endpoint_->address();
+  // Reflection is a synchronous service of gRPC: every open stream holds a thread, so it
+  // is only for those who may connect at all.
+  SPARSEFW_ASSIGN_OR_RETURN(listener_,
+                            Listener::Start({.address = config_.listen,
+                                             .credentials = access_->NewServerCredentials(),
+                                             .insecure = config_.insecure,
+                                             .reflection = config_.tokens.empty(),
+                                             .max_connections = config_.max_connections,
+                                             .refused = [this] { connections_->OnRefused(); }},
+                                            context_));
   {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
@@ -146,6 +166,7 @@ absl::Status ServerImpl::Open() {
   CheckHealth();
   address_ = listener_->address();
   ScheduleGarbageCollection();
+  ScheduleAccessChecks();
   LogMissingDevices();
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
@@ -212,6 +233,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   data_executor_ = std::make_unique<Executor>(config_.io_threads);
   control_executor_ = std::make_unique<Executor>(kControlThreads);
   timer_ = std::make_unique<Timer>();
+  context_.authenticator = &access_->authenticator();
   context_.tensors = tensors_.get();
   context_.staging = &staging_;
   context_.jobs = jobs_.get();
@@ -280,6 +302,7 @@ void ServerImpl::LogRpc(const RpcRecord& record) {
        {"code", std::string(CodeName(record.status.code()))},
        {"ms", absl::ToDoubleMilliseconds(record.duration)},
        {"peer", record.peer},
+       {"tenant", std::string(record.tenant)},
        {"message", std::string(message.data(), message.size())}});
 }
 
@@ -291,6 +314,25 @@ void ServerImpl::ScheduleGarbageCollection() {
     });
     ScheduleGarbageCollection();
   });
+}
+
+void ServerImpl::ScheduleAccessChecks() {
+  timer_->After(kAccessPeriod, [this] {
+    // Expiry needs no file.
+    if (access_->authenticator().active()) registry_.Recheck();
+    // Where the disk hangs, one task waits for it.
+    if (!polling_access_.exchange(true)) {
+      control_executor_->Post([this] {
+        PollAccess(false);
+        polling_access_ = false;
+      });
+    }
+    ScheduleAccessChecks();
+  });
+}
+
+void ServerImpl::PollAccess(bool all) {
+  if (access_->Poll(all)) registry_.Recheck();
 }
 
 // Watches end once their last event is sent, then the calls that read the results

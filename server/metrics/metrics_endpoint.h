@@ -21,12 +21,15 @@ namespace sparsefw::server {
 // another method: 405; another path: 404; what is not HTTP: 400.
 class MetricsEndpoint {
  public:
-  // address: "host:port"; port 0 takes a free one. refused: called on an own
+  // address: "host:port"; port 0 takes a free one. public_allowed: also one that other
+  // machines can reach. refused: called on an own
   // thread when a connection is closed for want of file descriptors.
-  // Errors: InvalidArgument  the address has no such form
+  // Errors: InvalidArgument  the address has no such form, or is public and must not be
+  //                          (CONFIGURATION_INVALID)
   //         what the system says of listening there: FailedPrecondition for a
   //         port in use, PermissionDenied, ...
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
+                                                                bool public_allowed,
                                                                 const PrometheusMetrics* metrics,
                                                                 std::function<void()> refused);
   virtual ~MetricsEndpoint() = default;

@@ -46,7 +46,7 @@ std::string Get(int port, const std::string& path) {
 class MetricsEndpointTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address) {
-    return MetricsEndpoint::Start(address, metrics_.get(), [] {});
+    return MetricsEndpoint::Start(address, true, metrics_.get(), [] {});
   }
 
   const std::unique_ptr<PrometheusMetrics> metrics_ =
