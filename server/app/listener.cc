@@ -25,20 +25,23 @@ constexpr int kIdleConnectionMs = 15 * 60'000;
 constexpr int kOldConnectionMs = 60 * 60'000;
 
 // Once a process, before the first server.
-void EnableHealthService() {
+void InitPlugins() {
   static const bool done = [] {
     grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
   static_cast<void>(done);
 }
 
-// gRPC's reflection service, for one server: gRPC's own switch is for all of a process.
-class Reflection final : public grpc::ServerBuilderOption {
+// Takes reflection out of one server: it is a plugin of all servers of the process.
+class NoReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return plugin->name() == grpc::reflection::ProtoServerReflectionPlugin().name();
+    });
   }
 };
 
@@ -91,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcCo
                    "or --insecure to serve plain text there",
                    options.address);
   }
-  EnableHealthService();
+  InitPlugins();
   std::unique_ptr<Listener> listener(new Listener(context));
   listener->address_ = absl::StrFormat("%s:%d", wanted->host, sockets->port);
   SPARSEFW_RETURN_IF_ERROR(listener->Serve(*std::move(sockets), std::move(options)));
@@ -101,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcCo
 absl::Status Listener::Serve(ListenSockets sockets, Options options) {
   grpc::ServerBuilder builder;
   Configure(builder);
-  if (options.reflection) builder.SetOption(std::make_unique<Reflection>());
+  if (!options.reflection) builder.SetOption(std::make_unique<NoReflection>());
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials());

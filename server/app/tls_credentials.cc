@@ -58,8 +58,9 @@ class TlsCertificates::Fetched final : public grpc::ServerCredentials {
     }
     const Content& content = certificates_->content_;
     const grpc_ssl_pem_key_cert_pair pair = {content.key.c_str(), content.certificate.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        content.client_ca.empty() ? nullptr : content.client_ca.c_str(), &pair, 1);
+    // gRPC insists on a CA here also where clients are asked for no certificate.
+    const std::string& roots = content.client_ca.empty() ? content.certificate : content.client_ca;
+    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 

@@ -17,7 +17,7 @@ void AddCertificate(const grpc::AuthContext& peer, Credentials* credentials) {
   const auto pem = peer.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
   if (pem.empty()) return;
   credentials->has_certificate = true;
-  for (const grpc::string_ref uri : peer.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+  for (const grpc::string_ref& uri : peer.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
     credentials->uris.emplace_back(uri.data(), uri.size());
   }
   const auto names = peer.FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);

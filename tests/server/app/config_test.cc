@@ -5,6 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "server/identity/byte_size.h"
 
 namespace sparsefw::server {
 namespace {
