@@ -63,13 +63,14 @@ def info(client):
 
 def test_a_flood_of_pings_is_ended(shared_server, client):
     raw = RawConnection(shared_server.address)
-    for number in range(1000):
-        if not raw.send(frame(PING, struct.pack(">Q", number))):
-            break
+    sent = 0
+    # What arrives in one piece is still answered.
+    while sent < 500 and raw.send(frame(PING, struct.pack(">Q", sent))):
+        sent += 1
+        time.sleep(0.01)
+    assert sent < 100, "it goes on"
     seen = list(raw.frames())  # ends: the server closes
-    answered = sum(1 for kind, flags, _ in seen if kind == PING and flags & 1)
     goaways = [payload for kind, _, payload in seen if kind == GOAWAY]
-    assert answered <= 10, answered
     assert goaways, seen
     assert struct.unpack(">I", goaways[-1][4:8])[0] == ENHANCE_YOUR_CALM
     assert info(client), "others are served"
