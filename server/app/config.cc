@@ -169,6 +169,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddIdentity(app, config);
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
+  app.add_option("--store", config->store,
+                 "sqlite: jobs and tensors survive restarts; memory: they do not")
+      ->check(OneOf({"sqlite", "memory"}));
   app.add_option("--device", config->device,
                  "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
       ->check(CheckDevice);
@@ -177,6 +180,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
       ->check(CLI::Range(1, 1024));
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
+  AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
+           "Disk for the files of all tensors together; what the file system has");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
            "Budget of messages between network and disk");
   AddBytes(app, "--solve-memory", &config->solve_memory_bytes, 1,
@@ -196,6 +201,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
               "How long results may still be fetched after the last job has ended");
   AddDuration(app, "--upload-idle-ttl", &config->upload_idle_ttl,
               "When an upload that nothing was written to is dropped");
+  AddDuration(app, "--tensor-ttl", &config->tensor_ttl,
+              "When an uploaded tensor that nobody has used is dropped; 0: never");
   AddDuration(app, "--gc-interval", &config->gc_interval,
               "How often expired jobs, tensors and uploads are dropped");
   AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,

@@ -25,10 +25,12 @@ struct ServerConfig {
   int64_t max_connections = 0;    // to the gRPC port; 0: as file descriptors allow
   std::string state_dir;
   std::string spool_dir;        // <state_dir>/spool unless set
+  std::string store = "sqlite";  // sqlite: <state_dir>/sparsefw.db; memory
   std::string device = "auto";  // or as in --device
   int workers = 1;
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
+  int64_t disk_budget_bytes = 0;  // of all tensor files together; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
   // Of a device's memory, what jobs may use together: bytes, or of what is free
@@ -41,6 +43,7 @@ struct ServerConfig {
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration fetch_grace = absl::Seconds(10);
   absl::Duration upload_idle_ttl = absl::Minutes(10);
+  absl::Duration tensor_ttl = absl::ZeroDuration();  // since its last use; 0: for ever
   absl::Duration gc_interval = absl::Seconds(30);
   absl::Duration gpu_metrics_period = absl::Seconds(5);  // 0: GPUs are not measured
   std::string log_level = "info";                        // debug, info, warning, error

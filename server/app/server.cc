@@ -1,11 +1,16 @@
 #include "server/app/server.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,7 +30,10 @@
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
+#include "server/storage/database.h"
+#include "server/storage/sqlite_tensor_catalog.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -59,6 +67,28 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
   return infos;
 }
 
+// Also where the spool lies elsewhere.
+absl::Status MakeStateFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder(path);
+  if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
+  if (!error && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST)) return absl::OkStatus();
+  if (!error) error = std::error_code(errno, std::system_category());
+  const absl::StatusCode code = error == std::errc::permission_denied
+                                    ? absl::StatusCode::kPermissionDenied
+                                    : absl::StatusCode::kInternal;
+  return Refuse(code, "STORE_FAILED", "%s: the state folder cannot be made: %s", path,
+                error.message());
+}
+
+void LogIncident(Logger& logger, const StoreIncident& incident) {
+  const absl::string_view cause = incident.cause.message();
+  logger.Log(LogLevel::kWarning, "store_incident",
+             {{"kind", std::string(NameOf(incident.kind))},
+              {"name", incident.name},
+              {"cause", std::string(cause.data(), cause.size())}});
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
@@ -80,7 +110,9 @@ class ServerImpl final : public Server {
   ReactorRegistry& calls() override { return registry_; }
 
  private:
+  absl::Status OpenDatabase();
   absl::Status OpenStores(const Backend& backend);
+  void LogStores();
   void OpenJobs(const DefaultDevice& device);
   void CheckHealth();
   void FillContext(const DefaultDevice& device);
@@ -100,6 +132,8 @@ class ServerImpl final : public Server {
   std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
+  std::unique_ptr<Database> database_;  // null: --store memory
+  std::unique_ptr<TensorCatalog> tensor_catalog_;
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
@@ -134,11 +168,13 @@ class ServerImpl final : public Server {
 absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
+  SPARSEFW_RETURN_IF_ERROR(OpenDatabase());
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
   connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
+  transient_->ReleaseLeft();
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
@@ -180,9 +216,21 @@ absl::Status ServerImpl::Open() {
   return absl::OkStatus();
 }
 
+absl::Status ServerImpl::OpenDatabase() {
+  if (config_.store != "sqlite") return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(MakeStateFolder(config_.state_dir));
+  SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config_.state_dir + "/sparsefw.db"));
+  tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
+  return absl::OkStatus();
+}
+
 absl::Status ServerImpl::OpenStores(const Backend& backend) {
   TensorStoreOptions options;
   options.spool_dir = config_.spool_dir;
+  options.catalog = tensor_catalog_.get();
+  options.disk_budget_bytes = config_.disk_budget_bytes;
+  if (config_.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config_.tensor_ttl;
+  options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
   options.budget_bytes = config_.host_memory_bytes;
   options.max_tensor_bytes = config_.max_tensor_bytes;
   options.upload_idle_ttl = config_.upload_idle_ttl;
@@ -190,7 +238,27 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
   job_store_ = NewMemoryJobStore();
+  LogStores();
   return absl::OkStatus();
+}
+
+void ServerImpl::LogStores() {
+  const TensorStoreUsage usage = tensors_->usage();
+  logger_.Log(LogLevel::kInfo, "tensors",
+              {{"store", config_.store},
+               {"tensors", usage.tensors},
+               {"uploads", usage.uploads},
+               {"bytes", usage.used_bytes},
+               {"to_check", usage.unchecked}});
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(config_.spool_dir, error);
+  // What is used lies on the disk already.
+  const int64_t needed = config_.host_memory_bytes - usage.used_bytes;
+  if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
+  logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",
+              {{"spool", config_.spool_dir},
+               {"free_bytes", static_cast<int64_t>(space.available)},
+               {"needed_bytes", needed}});
 }
 
 void ServerImpl::OpenJobs(const DefaultDevice& device) {
@@ -276,6 +344,10 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.solve_memory_used_bytes = jobs_->working_bytes();
+  gauges.disk_budget_bytes = usage.disk_budget_bytes;
+  gauges.disk_used_bytes = usage.disk_used_bytes;
+  gauges.tensors_corrupt = usage.corrupt;
+  gauges.tensors_unchecked = usage.unchecked;
   gauges.tensors = usage.tensors;
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();

@@ -350,7 +350,7 @@ void SolverRunner::Discard(const Job& job) {
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
   for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
   for (const std::string& name : names) {
-    // A tensor that is being read stays and expires later.
+    // A tensor that another job holds stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
   }
 }

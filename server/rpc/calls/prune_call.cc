@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context, OwnerOf(*rpc, "")) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
   return std::static_pointer_cast<PruneCall>(shared_from_this());

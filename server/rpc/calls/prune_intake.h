@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,8 +20,10 @@ namespace sparsefw::server {
 // JobManager::Submit. Used by one thread at a time; may touch the disk.
 class PruneIntake {
  public:
-  explicit PruneIntake(RpcContext& context)
+  // `caller`: the owner without the name that the header gives.
+  PruneIntake(RpcContext& context, Owner caller)
       : context_(context),
+        owner_(std::move(caller)),
         weight_{"weight", UploadSink(context)},
         gram_{"gram", UploadSink(context)},
         activations_{"activations", UploadSink(context)} {}
@@ -56,6 +59,7 @@ class PruneIntake {
   absl::Status Finish(Part& part, std::string* tensor);
 
   RpcContext& context_;
+  Owner owner_;
   bool has_header_ = false;
   v1::PruneHeader header_;
   JobSpec spec_;
