@@ -195,6 +195,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
+  app.add_option("--max-attempts", config->max_attempts,
+                 "Runs of a job that may end with a crash of the server before it fails")
+      ->check(CLI::Range(1, 1000));
   AddDuration(app, "--drain-grace", &config->drain_grace,
               "How long running jobs may go on after SIGTERM");
   AddDuration(app, "--fetch-grace", &config->fetch_grace,

@@ -40,6 +40,7 @@ struct ServerConfig {
   int streams_per_device = 4;
   int64_t max_tensor_bytes = int64_t{64} << 30;
   int max_queued_jobs = 10000;
+  int max_attempts = 3;
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration fetch_grace = absl::Seconds(10);
   absl::Duration upload_idle_ttl = absl::Minutes(10);

@@ -25,11 +25,24 @@ void JobEvents::OnAccepted(const Job& job) {
                 {"priority", int64_t{job.spec.priority}}});
 }
 
+// Thousands may come at once; the start logs how many.
+void JobEvents::OnRecovered(const Job& job) {
+  metrics_->JobRecovered();
+  logger_->Log(LogLevel::kDebug, "job_recovered",
+               {{"job", job.name}, {"state", StateName(job)}, {"attempts", int64_t{job.attempts}}});
+}
+
+void JobEvents::OnInterrupted(const Job& job) {
+  logger_->Log(LogLevel::kInfo, "job_interrupted", {{"job", job.name}});
+}
+
 void JobEvents::OnStarted(const Job& job) {
   metrics_->JobStarted(job);
   logger_->Log(
       LogLevel::kInfo, "job_started",
-      {{"job", job.name}, {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}});
+      {{"job", job.name},
+       {"attempt", int64_t{job.attempts}},
+       {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}});
 }
 
 void JobEvents::OnEnded(const Job& job) {

@@ -15,7 +15,9 @@ class JobEvents final : public JobListener {
   JobEvents(Metrics* metrics, Logger* logger, std::function<void()> device_lost = {})
       : metrics_(metrics), logger_(logger), device_lost_(std::move(device_lost)) {}
   void OnAccepted(const Job& job) override;
+  void OnRecovered(const Job& job) override;
   void OnStarted(const Job& job) override;
+  void OnInterrupted(const Job& job) override;
   void OnEnded(const Job& job) override;
   void OnDeviceLost(const std::string& device, const Job& job, const absl::Status& error) override;
   void OnBackgroundError(const Job& job, const absl::Status& error) override;

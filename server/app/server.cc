@@ -1,12 +1,8 @@
 #include "server/app/server.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -32,6 +28,8 @@
 #include "server/rpc/convert/status_converter.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_job_store.h"
+#include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -39,6 +37,8 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kControlThreads = 4;
+// Each waits for the disk most of its time, and writers share a sync.
+constexpr int kStoreThreads = 4;
 // For calls of gRPC's own services, which do not end by themselves: health watches,
 // reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
@@ -65,20 +65,6 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
                      is_default ? chosen.reason : ""});
   }
   return infos;
-}
-
-// Also where the spool lies elsewhere.
-absl::Status MakeStateFolder(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path folder(path);
-  if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
-  if (!error && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST)) return absl::OkStatus();
-  if (!error) error = std::error_code(errno, std::system_category());
-  const absl::StatusCode code = error == std::errc::permission_denied
-                                    ? absl::StatusCode::kPermissionDenied
-                                    : absl::StatusCode::kInternal;
-  return Refuse(code, "STORE_FAILED", "%s: the state folder cannot be made: %s", path,
-                error.message());
 }
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
@@ -114,6 +100,7 @@ class ServerImpl final : public Server {
   absl::Status OpenStores(const Backend& backend);
   void LogStores();
   void OpenJobs(const DefaultDevice& device);
+  absl::Status RecoverJobs();
   void CheckHealth();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
@@ -132,8 +119,9 @@ class ServerImpl final : public Server {
   std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
-  std::unique_ptr<Database> database_;  // null: --store memory
-  std::unique_ptr<TensorCatalog> tensor_catalog_;
+  std::unique_ptr<StateFolder> state_folder_;  // null with --store memory,
+  std::unique_ptr<Database> database_;         // likewise,
+  std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
@@ -148,6 +136,7 @@ class ServerImpl final : public Server {
   RpcContext context_;
   std::unique_ptr<Executor> data_executor_;
   std::unique_ptr<Executor> control_executor_;
+  std::unique_ptr<Executor> store_executor_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
@@ -174,6 +163,7 @@ absl::Status ServerImpl::Open() {
                                   DeviceInfos(device), absl::Now());
   connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
+  SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
   transient_->ReleaseLeft();
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
@@ -212,13 +202,14 @@ absl::Status ServerImpl::Open() {
                {"reason", device.reason},
                {"workers", int64_t{config_.workers}},
                {"solve_memory_bytes", solve_memory_bytes_},
+               {"store", config_.store},
                {"spool", config_.spool_dir}});
   return absl::OkStatus();
 }
 
 absl::Status ServerImpl::OpenDatabase() {
-  if (config_.store != "sqlite") return absl::OkStatus();
-  SPARSEFW_RETURN_IF_ERROR(MakeStateFolder(config_.state_dir));
+  if (config_.store == "memory") return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config_.state_dir));
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config_.state_dir + "/sparsefw.db"));
   tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
   return absl::OkStatus();
@@ -237,7 +228,11 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
   options.gram_backend = &backend;
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
-  job_store_ = NewMemoryJobStore();
+  if (database_ == nullptr) {
+    job_store_ = NewMemoryJobStore();
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
+  }
   LogStores();
   return absl::OkStatus();
 }
@@ -275,6 +270,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
+  options.max_attempts = config_.max_attempts;
   options.working_memory_bytes = runner.solve_memory_bytes;
   options.devices = PoolDevices(device.usable, {.memory_bytes = config_.device_memory_bytes,
                                                 .memory_share = config_.device_memory_share,
@@ -285,6 +281,16 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
         {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
   }
   jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
+}
+
+absl::Status ServerImpl::RecoverJobs() {
+  SPARSEFW_ASSIGN_OR_RETURN(const RecoveredJobs recovered, jobs_->Recover());
+  if (recovered.queued + recovered.failed == 0) return absl::OkStatus();
+  logger_.Log(recovered.failed > 0 ? LogLevel::kWarning : LogLevel::kInfo, "jobs_recovered",
+              {{"queued", recovered.queued},
+               {"interrupted", recovered.interrupted},
+               {"failed", recovered.failed}});
+  return absl::OkStatus();
 }
 
 // Once no device is left that may run jobs for the default one.
@@ -300,6 +306,7 @@ void ServerImpl::CheckHealth() {
 void ServerImpl::FillContext(const DefaultDevice& device) {
   data_executor_ = std::make_unique<Executor>(config_.io_threads);
   control_executor_ = std::make_unique<Executor>(kControlThreads);
+  store_executor_ = std::make_unique<Executor>(kStoreThreads);
   timer_ = std::make_unique<Timer>();
   context_.authenticator = &access_->authenticator();
   context_.tensors = tensors_.get();
@@ -312,6 +319,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.prune_streams = &prune_streams_;
   context_.data_executor = data_executor_.get();
   context_.control_executor = control_executor_.get();
+  context_.store_executor = store_executor_.get();
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) { LogRpc(record); };
   ServerFacts& facts = context_.facts;
@@ -330,7 +338,8 @@ Gauges ServerImpl::ComputeGauges() {
   Gauges gauges;
   gauges.jobs_queued = jobs_->queued();
   gauges.jobs_running = jobs_->running();
-  const std::map<JobState, int64_t> kept = job_store_->CountByState();
+  const std::map<JobState, int64_t> kept =
+      job_store_->CountByState().value_or(std::map<JobState, int64_t>());
   const auto count = [&kept](JobState state) {
     const auto found = kept.find(state);
     return found == kept.end() ? 0 : found->second;

@@ -27,8 +27,10 @@ class Server {
   //                             (CONFIGURATION_INVALID)
   //         Unavailable         an address cannot be listened on (ADDRESS_UNAVAILABLE)
   //         FailedPrecondition  the device is not there (DEVICE_UNAVAILABLE);
-  //                             the spool folder is in use
+  //                             the spool folder or the state folder is in use; the
+  //                             database is not ours, or newer (STORE_VERSION)
   //         PermissionDenied / Internal  the state folder cannot be made
+  //         what Database::Open and JobManager::Recover say
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config, Logger* logger);
   virtual ~Server() = default;  // drains with no grace
 
@@ -38,8 +40,9 @@ class Server {
   virtual const std::string& device() const = 0;
 
   // Health says NOT_SERVING and new work is refused. Running jobs go on for at
-  // most `grace` and then keep their best masks; who watches them is told and
-  // may read them for at most the configuration's fetch_grace. Then every RPC is
+  // most `grace`; what becomes of them and of queued ones then, JobManager::Drain
+  // says. Who watches them is told and may read the results of those that ended for
+  // at most the configuration's fetch_grace. Then every RPC is
   // finished and the listener closed. Returns within both and a few seconds, at
   // once when nothing runs and nobody is connected with a call. Later calls wait for the first and
   // do nothing.

@@ -150,12 +150,16 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
   ~SolverInputs() override {
     std::vector<std::string> names;
+    // A tensor that the job brought along stays for its next run.
+    const auto release = [&](const std::string& name) {
+      if (!needed_again) transient->Release(name);
+    };
     for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
       if (*handle == nullptr) continue;
       names.push_back((*handle)->info().name);
       handle->reset();
     }
-    for (const std::string& name : names) transient->Release(name);
+    for (const std::string& name : names) release(name);
   }
 
   InputSpecs Specs() const {
@@ -283,7 +287,8 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 }
 
 // Cheap checks come before those that read every value.
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec) {
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
+                                                                         Values values) {
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
@@ -297,7 +302,9 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   }
   // Reserved from acceptance on, so that a finished job has room for its result.
   SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.result_bytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
+  if (values == Values::kUnchecked) {
+    SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
+  }
   return inputs;
 }
 
@@ -311,12 +318,15 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
                               store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight)));
   }
+  if (in.warm_mask_tensor != nullptr && !in.warm_mask.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(in.warm_mask, in.warm_mask_tensor->mask());
+  }
   const Backend& backend = in.BackendOf(placement.device);
   Problem problem;
   problem.weights = in.weight->matrix();
   problem.gram = in.gram->matrix();
   problem.pattern = job.spec.pattern;
-  problem.values_checked = true;  // by Prepare
+  problem.values_checked = true;  // by Prepare, or by that of an earlier process
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
   if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
 

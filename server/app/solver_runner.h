@@ -25,7 +25,7 @@ struct SolverRunnerOptions {
 };
 
 // Thread-safe. Store and transient outlive it. The values of a tensor are
-// checked by the first Prepare that names it, and never again.
+// checked by the first Prepare that names it and checks values, and never again.
 //
 // SparseGPT runs on the CPU: a job with that method and no device of its own is
 // placed there, wherever others go.
@@ -47,7 +47,7 @@ class SolverRunner final : public JobRunner {
  public:
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
 
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override;
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) override;
   absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override;
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
                                 const StopSignal& stop,

@@ -38,6 +38,19 @@ bool EventQueue::ended() const {
   return pending_.empty() && latest_ != nullptr && IsTerminal(latest_->state);
 }
 
+void EventQueue::Suspend() {
+  {
+    MutexLock lock(mutex_);
+    suspended_ = true;
+  }
+  wake_();
+}
+
+bool EventQueue::suspended() const {
+  MutexLock lock(mutex_);
+  return suspended_ && pending_.empty();
+}
+
 std::shared_ptr<const Job> EventQueue::latest() const {
   MutexLock lock(mutex_);
   return latest_;

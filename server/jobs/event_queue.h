@@ -22,7 +22,8 @@ struct JobEvent {
 // Thread-safe. The job pushes, the watcher pulls.
 //
 // Bounded: progress that has not been pulled is dropped when a newer event
-// arrives; state changes, at most three for a job, are all kept.
+// arrives. State changes are all kept; a process makes at most three of a job:
+// the start, and an end or the return to the queue, which may be cancelled there.
 class EventQueue {
  public:
   // `wake` is called after every Push, without locks held, possibly by several
@@ -37,6 +38,12 @@ class EventQueue {
   std::optional<JobEvent> Next();
   // The terminal event has been pulled: no more will come.
   bool ended() const;
+
+  // The job stops here and goes on in a later process: after what is in the queue
+  // nothing comes. Calls `wake`.
+  void Suspend();
+  // Suspended, and all events have been pulled.
+  bool suspended() const;
   // As of the newest event, pulled or not.
   std::shared_ptr<const Job> latest() const;
 
@@ -47,6 +54,7 @@ class EventQueue {
   mutable Mutex mutex_;
   std::deque<JobEvent> pending_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Job> latest_ ABSL_GUARDED_BY(mutex_);
+  bool suspended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sparsefw::server

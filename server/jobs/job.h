@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/identity/owner.h"
 #include "sparsefw/dtype.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
@@ -115,7 +116,9 @@ struct Job {
   int64_t revision = 0;  // 1 on creation; grows with every change
   // The revision of the newest state change (not mere progress).
   int64_t state_revision = 0;
-  std::vector<StateChange> states;  // oldest first, at most three
+  // Oldest first. A job that a restart interrupts goes back to kQueued, so a state
+  // may come more than once; the oldest changes of very many are dropped.
+  std::vector<StateChange> states;
   absl::Time create_time;
   // create_time + spec.deadline. A queued job fails then; a running one ends with
   // its best mask. The one deadline of all points of a sweep.
@@ -124,9 +127,10 @@ struct Job {
   absl::Time end_time = absl::InfinitePast();
   absl::Time expire_time = absl::InfiniteFuture();
   int queue_position = 0;  // computed when read
-  std::string owner;
+  Owner owner;
   int64_t rows = 0;  // of the weight
   int64_t cols = 0;
+  int attempts = 0;  // runs begun, but for those that an orderly drain interrupted
 };
 
 }  // namespace sparsefw::server

@@ -1,11 +1,11 @@
 #include "server/jobs/job_manager.h"
 
 #include <cassert>
-#include <exception>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "server/jobs/job_manager_impl.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -45,12 +45,13 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
       states_({clock_, store_, listener_, table_, scheduler_}),
       submission_(options.max_queued_jobs, {clock_, store_, runner_, table_, scheduler_, states_,
                                             [this](std::string_view name) { return Get(name); }}),
+      recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
       workers_(JobsAtOnce(options), scheduler_, states_, runner_, listener_) {}
 
 JobManagerImpl::~JobManagerImpl() { Drain(absl::ZeroDuration()); }
 
 absl::StatusOr<Job> JobManagerImpl::Submit(const JobSpec& spec, std::string_view request_id,
-                                           std::string_view fingerprint, std::string_view owner,
+                                           std::string_view fingerprint, const Owner& owner,
                                            bool validate_only) {
   if (validate_only) return submission_.Validate(spec, owner);
   return submission_.Submit(spec, request_id, fingerprint, owner);
@@ -92,22 +93,8 @@ absl::Status JobManagerImpl::Delete(std::string_view name) {
 absl::Status JobManagerImpl::RemoveEnded(const Job& job) {
   SPARSEFW_RETURN_IF_ERROR(store_.Delete(job.name));
   table_.ForgetUnstored(job.name);
-  Discard(job);
+  DiscardResults(runner_, listener_, job);
   return absl::OkStatus();
-}
-
-void JobManagerImpl::Discard(const Job& job) {
-  try {
-    runner_.Discard(job);
-  } catch (const std::exception& error) {
-    listener_.OnBackgroundError(
-        job, absl::InternalError(absl::StrFormat("discarding the results of %s failed: %s",
-                                                 job.name, error.what())));
-  } catch (...) {
-    listener_.OnBackgroundError(
-        job, absl::InternalError(absl::StrFormat(
-                 "discarding the results of %s failed with an unknown exception", job.name)));
-  }
 }
 
 absl::StatusOr<std::shared_ptr<EventQueue>> JobManagerImpl::Watch(std::string_view name,
@@ -117,7 +104,8 @@ absl::StatusOr<std::shared_ptr<EventQueue>> JobManagerImpl::Watch(std::string_vi
     return states_.Watch(*active, after_revision, std::move(wake));
   }
   SPARSEFW_ASSIGN_OR_RETURN(const Job job, store_.Get(name));
-  return std::make_shared<EventQueue>(EventsAfter(job, after_revision), std::move(wake));
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<JobEvent> first, EventsAfter(job, after_revision));
+  return std::make_shared<EventQueue>(std::move(first), std::move(wake));
 }
 
 void JobManagerImpl::Drain(absl::Duration grace) {
@@ -127,46 +115,69 @@ void JobManagerImpl::Drain(absl::Duration grace) {
   bool stopped = false;
   while (true) {
     const int64_t seen = table_.version();
-    if (table_.Idle()) return;
-    for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued);
+    if (StopWaiting() && table_.version() == seen) {
+      // Where that fails, the next process runs these jobs again.
+      if (store_.durable()) RetryUnstored();
+      return;
+    }
     if (!stopped && clock_.Now() >= deadline) {
       stopped = true;
-      for (const auto& active : table_.NotEnded()) states_.Cancel(active);
+      StopRunning();
     }
     table_.WaitForChange(seen, clock_, stopped ? absl::InfiniteFuture() : deadline);
   }
 }
 
+// Of the jobs that have not started, also those that a worker is about to start.
+// True: nothing runs.
+bool JobManagerImpl::StopWaiting() {
+  if (!store_.durable()) {
+    for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued);
+    return table_.Idle();
+  }
+  for (const auto& active : table_.NotEnded()) states_.Suspend(active);
+  return table_.NothingRuns();
+}
+
+void JobManagerImpl::StopRunning() {
+  for (const auto& active : table_.NotEnded()) {
+    if (store_.durable()) {
+      states_.Interrupt(active);
+    } else {
+      states_.Cancel(active);
+    }
+  }
+}
+
+// Stops when a whole page could not be removed: it would come again.
 void JobManagerImpl::CollectGarbage() {
   RetryUnstored();
-  const JobFilter ended{{JobState::kSucceeded, JobState::kFailed, JobState::kCancelled}, {}};
   const absl::Time now = clock_.Now();
-  std::string page_token;
+  int removed = 0;
   do {
-    const auto page = store_.List(ended, kGarbagePageSize, page_token);
-    if (!page.ok()) {
-      listener_.OnBackgroundError(Job(), page.status());
+    removed = 0;
+    const auto expired = store_.ListExpired(now, kGarbagePageSize);
+    if (!expired.ok()) {
+      listener_.OnBackgroundError(Job(), expired.status());
       return;
     }
-    for (const Job& job : page->jobs) {
-      if (job.expire_time > now) continue;
-      const absl::Status removed = RemoveEnded(job);
+    for (const Job& job : *expired) {
+      const absl::Status status = RemoveEnded(job);
       // NotFound: a client has deleted it meanwhile.
-      if (!removed.ok() && !absl::IsNotFound(removed)) listener_.OnBackgroundError(job, removed);
+      if (status.ok() || absl::IsNotFound(status)) {
+        ++removed;
+      } else {
+        listener_.OnBackgroundError(job, status);
+      }
     }
-    page_token = page->next_page_token;
-  } while (!page_token.empty());
+    if (expired->size() < static_cast<size_t>(kGarbagePageSize)) return;
+  } while (removed > 0);
 }
 
 void JobManagerImpl::RetryUnstored() {
   for (const auto& active : table_.Unstored()) {
-    const std::shared_ptr<const Job> job = active->Current();
-    const absl::Status stored = store_.Update(*job);
-    if (stored.ok()) {
-      table_.ForgetUnstored(active->name);
-    } else {
-      listener_.OnBackgroundError(*job, stored);
-    }
+    const absl::Status stored = states_.StoreEnd(active);
+    if (!stored.ok()) listener_.OnBackgroundError(*active->Current(), stored);
   }
 }
 

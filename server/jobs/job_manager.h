@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/identity/owner.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/event_queue.h"
@@ -26,6 +27,8 @@ namespace sparsefw::server {
 struct JobManagerOptions {
   int workers = 1;              // >= 1; jobs that run on the CPU at once
   int max_queued_jobs = 10000;  // >= 1; those being validated count
+  // >= 1: a job is not run again once that many runs of it have ended with the process.
+  int max_attempts = 3;
   // Of all running jobs together. The first queued job waits until it fits, and
   // the others behind it, so that none starves.
   int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
@@ -34,12 +37,21 @@ struct JobManagerOptions {
   Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
+// Jobs of an earlier process, by what became of them.
+struct RecoveredJobs {
+  int64_t queued = 0;
+  int64_t interrupted = 0;  // of these: they were running
+  int64_t failed = 0;
+};
+
 // Thread-safe.
 //
 // States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
-// kQueued -> kCancelled | kFailed. Every change gives the job a higher
-// revision and is stored before any watcher sees it. Only an end that the store
-// refuses is announced all the same; CollectGarbage stores it later.
+// kQueued -> kCancelled | kFailed; with a durable store also kRunning -> kQueued,
+// when the process ends first. Every change gives the job a higher
+// revision and is stored before any watcher sees it. An end that the store refuses
+// CollectGarbage stores later: a durable store before anybody is told, so that no job
+// ends twice; an end in a store that a restart forgets is announced at once.
 // A job whose device is lost is run once more, from its start, on another device
 // that may run it, as soon as there is room; it stays kRunning.
 // Exceptions of a runner become Internal.
@@ -51,6 +63,14 @@ class JobManager {
   // Ends every job and joins the workers.
   virtual ~JobManager() = default;
 
+  // To be called once, before anything else. Takes over what the store holds of an
+  // earlier process: queued jobs in their old order, whatever max_queued_jobs is,
+  // and running ones, which are queued again. Jobs that cannot go on fail: what
+  // Prepare says (values are not checked again), DEADLINE_EXCEEDED, Aborted
+  // (ATTEMPTS_EXHAUSTED). Errors: the store's.
+  virtual absl::StatusOr<RecoveredJobs> Recover() = 0;
+
+  // Request ids belong to the owner's tenant.
   // Errors: what Prepare says; Scheduler::CheckPossible;
   //         InvalidArgument    priority, deadline or result_ttl out of range
   //                            (OPTION_INVALID); REQUEST_ID_REUSED when the id
@@ -62,7 +82,7 @@ class JobManager {
   // Takes as long as Prepare; submissions with the same request id wait for
   // each other, so that they make one job.
   virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                                     std::string_view fingerprint, std::string_view owner,
+                                     std::string_view fingerprint, const Owner& owner,
                                      bool validate_only) = 0;
   // What Submit checks, as far as it is known before the tensors are there
   // (JobRunner::Check). Errors: those of Submit, but for QUEUE_FULL, DRAINING,
@@ -81,13 +101,16 @@ class JobManager {
   // state has changed since `after_revision` (the last revision that the watcher
   // knows; 0: none): then it is of that revision. `wake` as in EventQueue; it is
   // not called for the first events. The watch ends when the queue is dropped.
+  // Errors: NotFound (JOB_NOT_FOUND); those of EventsAfter.
   virtual absl::StatusOr<std::shared_ptr<EventQueue>> Watch(std::string_view name,
                                                             int64_t after_revision,
                                                             std::function<void()> wake) = 0;
 
-  // No more jobs are accepted or started; running ones go on for at most
-  // `grace` and are then cancelled, keeping their best masks; queued ones are
-  // cancelled. Returns when all have ended.
+  // No more jobs are accepted or started; running ones go on for at most `grace`.
+  // With a durable store those that are left then go back to the queue, queued
+  // ones stay there for the next process, and their watchers' queues are suspended.
+  // Otherwise the running ones are cancelled, keeping their best masks, and queued
+  // ones at once. Returns when nothing runs any more.
   virtual void Drain(absl::Duration grace) = 0;
   // Only refuses new jobs.
   virtual void StopAccepting() = 0;

@@ -10,6 +10,7 @@
 #include "server/jobs/clock.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/lifecycle/recovery.h"
 #include "server/jobs/lifecycle/state_machine.h"
 #include "server/jobs/lifecycle/workers.h"
 #include "server/jobs/scheduling/scheduler.h"
@@ -26,8 +27,9 @@ class JobManagerImpl final : public JobManager {
                  JobListener* listener);
   ~JobManagerImpl() override;
 
+  absl::StatusOr<RecoveredJobs> Recover() override { return recovery_.Run(); }
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                             std::string_view fingerprint, std::string_view owner,
+                             std::string_view fingerprint, const Owner& owner,
                              bool validate_only) override;
   absl::StatusOr<Job> Get(std::string_view name) override;
   absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) override {
@@ -50,7 +52,8 @@ class JobManagerImpl final : public JobManager {
  private:
   void RetryUnstored();
   absl::Status RemoveEnded(const Job& job);
-  void Discard(const Job& job);
+  bool StopWaiting();
+  void StopRunning();
 
   Clock& clock_;
   JobStore& store_;
@@ -60,6 +63,7 @@ class JobManagerImpl final : public JobManager {
   Scheduler scheduler_;
   StateMachine states_;
   Submission submission_;
+  Recovery recovery_;
   Workers workers_;  // last: its threads use the others
 };
 

@@ -35,10 +35,18 @@ class JobRunner {
     // Host memory that the run needs on top of the tensors, an upper estimate.
     int64_t working_bytes = 0;
     DeviceNeed device_need;
+    // Set before this is dropped where a later process runs the job again: tensors that
+    // belong to the job alone stay.
+    bool needed_again = false;
+  };
+  enum class Values {
+    kUnchecked,
+    kCheckedBefore,  // by a Prepare of the same spec, in an earlier process
   };
   // Checks all that can be checked before the run: tensors exist, their values
-  // and shapes fit, options are in range, the device exists.
-  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) = 0;
+  // (unless they were checked before) and shapes fit, options are in range, the
+  // device exists.
+  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) = 0;
 
   // The checks of Prepare that need no values. Inputs that the spec names are
   // looked up, the others are taken from `inputs`; what is not known is not
@@ -57,7 +65,8 @@ class JobRunner {
       const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
       const std::function<void(const ProgressReport&)>& report) = 0;
 
-  // The job is being deleted or has expired: drop its result tensors.
+  // The job is being deleted or has expired, or runs once more: drop its result
+  // tensors, also those that it does not name because the process ended before.
   virtual void Discard(const Job& job) = 0;
 };
 

@@ -53,6 +53,8 @@ class Metrics {
   // For want of file descriptors.
   virtual void ConnectionRefused() = 0;
   virtual void JobAccepted(const Job& job) = 0;
+  // Of an earlier process, whatever becomes of it.
+  virtual void JobRecovered() = 0;
   virtual void JobStarted(const Job& job) = 0;
   virtual void JobEnded(const Job& job) = 0;
   // Called at every scrape; set once, before the first.

@@ -71,6 +71,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   }
   void ConnectionRefused() override { connections_refused_.Increment(); }
   void JobAccepted(const Job& job) override;
+  void JobRecovered() override { jobs_recovered_.Increment(); }
   void JobStarted(const Job& job) override {
     // The wall clock may have been set back in between.
     job_queue_seconds_.Observe(
@@ -112,6 +113,10 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
           .Add({});
   Family<Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
+  Counter& jobs_recovered_ =
+      CounterFamily("sparsefw_jobs_recovered_total",
+                    "Jobs of an earlier process that had not ended, taken over at the start.")
+          .Add({});
   Family<Counter>& jobs_finished_ =
       CounterFamily("sparsefw_jobs_finished_total", "Jobs ended, by state and reason.");
   Histogram& job_queue_seconds_ =

@@ -62,16 +62,30 @@ absl::Status NotOurs(const std::string& path) {
                 "%s: the store must be a database of sparsefw-server; it is another one", path);
 }
 
-absl::Status Migrate(SQLite::Database& db, const std::string& path) {
-  const int64_t version = Pragma(db, "user_version");
-  const int64_t application = Pragma(db, "application_id");
-  const bool empty = db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt() == 0;
+// Before anything is written to it.
+absl::Status CheckOurs(SQLite::Database& db, const std::string& path) {
+  int64_t version = 0;
+  int64_t application = 0;
+  bool empty = false;
+  try {
+    version = Pragma(db, "user_version");
+    application = Pragma(db, "application_id");
+    empty = db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt() == 0;
+  } catch (const SQLite::Exception& error) {
+    if ((error.getErrorCode() & 0xff) == SQLITE_NOTADB) return NotOurs(path);
+    throw;
+  }
   if (application != kApplicationId && !(empty && application == 0)) return NotOurs(path);
   if (version > Database::CurrentVersion()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_VERSION",
                   "%s: the schema version must be at most %d; got %d, made by a newer server", path,
                   Database::CurrentVersion(), version);
   }
+  return absl::OkStatus();
+}
+
+void Migrate(SQLite::Database& db) {
+  const int64_t version = Pragma(db, "user_version");
   for (int64_t next = version; next < Database::CurrentVersion(); ++next) {
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     db.exec(Migrations()[static_cast<size_t>(next)]);
@@ -79,7 +93,6 @@ absl::Status Migrate(SQLite::Database& db, const std::string& path) {
     db.exec(absl::StrFormat("PRAGMA user_version = %d", next + 1));
     transaction.commit();
   }
-  return absl::OkStatus();
 }
 
 // SQLite would make it readable for everybody that the umask allows.
@@ -115,9 +128,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   const absl::Status opened = Guarded([&]() -> absl::Status {
     auto writer = std::make_unique<SQLite::Database>(
         path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, path));
     Execute(*writer, "PRAGMA journal_mode = WAL");
     Execute(*writer, "PRAGMA synchronous = FULL");
-    SPARSEFW_RETURN_IF_ERROR(Migrate(*writer, path));
+    Migrate(*writer);
     auto reader = std::make_unique<SQLite::Database>(
         path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
     Execute(*reader, "PRAGMA query_only = ON");

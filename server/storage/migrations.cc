@@ -11,11 +11,11 @@ CREATE TABLE jobs (
   name TEXT NOT NULL UNIQUE,
   tenant TEXT NOT NULL,
   state INTEGER NOT NULL,
-  expire_ns INTEGER,                         -- null: not ended
+  expire_ns INTEGER,                         -- Unix time; null: not ended
   request_id TEXT,                           -- null: none
   fingerprint BLOB,
   record BLOB NOT NULL,
-  progress BLOB                              -- of a running job; newer than record
+  progress BLOB                              -- ProgressRecord, newer than record; or null
 );
 CREATE UNIQUE INDEX jobs_request ON jobs (tenant, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX jobs_state ON jobs (state, number);
@@ -49,6 +49,8 @@ CREATE UNIQUE INDEX tensors_request ON tensors (tenant, request_id) WHERE reques
 
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 INSERT INTO settings VALUES ('tensor_page_salt', hex(randomblob(16)));
+-- Tells page tokens of this database from those of another one.
+INSERT INTO settings VALUES ('job_page_salt', lower(hex(randomblob(8))));
 )sql";
 
 constexpr const char* kMigrations[] = {kVersion1};

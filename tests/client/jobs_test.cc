@@ -137,6 +137,26 @@ TEST_F(JobsTest, WaitReattachesWithTheLastRevision) {
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 1, 1, 5, 5, 5));
 }
 
+// A store that lost the newest progress, or another server.
+TEST_F(JobsTest, WaitStartsOverWhereTheRevisionIsUnknown) {
+  const grpc::Status unknown = Error(grpc::OUT_OF_RANGE, "revision 9", "REVISION_UNKNOWN");
+  server_.jobs.watches = {
+      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 9)}, kBroken},
+      {{}, unknown},
+      {{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 5),
+        Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 6)},
+       grpc::Status::OK},
+  };
+  const auto job = client_->WaitJob("jobs/7");
+  SPARSEFW_ASSERT_OK(job);
+  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 9, 0));
+  server_.jobs.watches = {{{}, unknown}};
+  EXPECT_THAT(client_->WaitJob("jobs/7"),
+              StatusIs(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN"))
+      << "who has seen nothing does not ask again and again";
+}
+
 TEST_F(JobsTest, WaitSurvivesARestartedServer) {
   server_.jobs.watches = {
       {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 3)}, kBroken},
@@ -284,6 +304,18 @@ TEST_F(PruneTest, ADetachedJobIsFollowedWhenTheStreamBreaks) {
   PruneInput detached = Input();
   detached.detach = true;
   const auto output = client_->Prune(detached);
+  SPARSEFW_ASSERT_OK(output);
+  EXPECT_EQ(output->mask, std::vector<std::byte>(View(mask).begin(), View(mask).end()));
+}
+
+TEST_F(PruneTest, AJobIsFollowedOverTheRestartOfItsServer) {
+  server_.jobs.prune_responses = {Accepted()};
+  server_.jobs.prune_status = Error(grpc::UNAVAILABLE, "draining", "DRAINING", {}, 1);
+  const std::string mask = RandomBytes(80, 3);
+  v1::JobEvent end = Event(v1::JobEvent::SNAPSHOT, v1::SUCCEEDED, 4);
+  end.mutable_job()->mutable_result()->set_mask(server_.tensors.Put(MaskSpec(20, 30), mask));
+  server_.jobs.watches = {{{end}, grpc::Status::OK}};
+  const auto output = client_->Prune(Input());
   SPARSEFW_ASSERT_OK(output);
   EXPECT_EQ(output->mask, std::vector<std::byte>(View(mask).begin(), View(mask).end()));
 }

@@ -33,7 +33,7 @@ def test_idle_server_drains_at_once(start_server, number):
 
 
 def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big_layer):
-    server = start_server("--drain-grace", "2s", "--workers", "1")
+    server = start_server("--drain-grace", "2s", "--workers", "1", "--store", "memory")
     cli = Cli(server.address)
     attached = cli.start(*big_layer.submit(*ENDLESS, "--json"))
     (entry,) = wait_until(lambda: cli.run("list", "--json").json()["jobs"], 20, "job is accepted")

@@ -178,8 +178,10 @@ absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCall
   if (status.ok()) {
     return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "Prune ended without the final job");
   }
-  // The job outlives this stream only if it was told to.
-  const bool survives = input.detach && !one.job().empty();
+  // The job outlives this stream only if it was told to, or if the server ends: it
+  // runs the job after its restart.
+  const bool survives =
+      !one.job().empty() && (input.detach || ReasonOf(status) == "DRAINING");
   if (!survives || !(IsTransient(status) || absl::IsDataLoss(status))) return status;
   PruneOutput output;
   SPARSEFW_ASSIGN_OR_RETURN(output.job, WaitJob(one.job(), on_event, call));

@@ -62,6 +62,14 @@ class Watch {
                   absl::FormatDuration(rpc_.options().watch_silence));
   }
 
+  // The server does not know the revision that was seen: the job is read anew.
+  // False where none was.
+  bool StartOver() {
+    if (request_.after_revision() == 0) return false;
+    request_.set_after_revision(0);
+    return true;
+  }
+
   const std::optional<v1::Job>& ended() const { return ended_; }
   bool heard_something() const { return events_ > 0; }
 
@@ -83,6 +91,7 @@ absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallba
   for (;;) {
     absl::Status status = watch.Follow();
     if (watch.ended()) return *watch.ended();
+    if (ReasonOf(status) == "REVISION_UNKNOWN" && watch.StartOver()) continue;
     if (!status.ok() && !IsTransient(status)) return status;
     if (watch.heard_something()) backoff.Reset(absl::Now());
     if (status.ok()) {

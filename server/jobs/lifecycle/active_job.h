@@ -43,9 +43,16 @@ class ActiveJob {
   Mutex mutex;
   std::shared_ptr<const Job> job ABSL_GUARDED_BY(mutex);             // replaced by every change
   std::shared_ptr<JobRunner::Inputs> inputs ABSL_GUARDED_BY(mutex);  // until it starts or ends
+  // An end that a durable store has not taken yet. Nobody is told of it before: the
+  // job would end a second time if the process ended first.
+  std::shared_ptr<const Job> unstored_end ABSL_GUARDED_BY(mutex);
   // The listener has been told of the acceptance. Until then the submission
   // tells it of an end, too.
   bool announced ABSL_GUARDED_BY(mutex) = false;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;    // by a caller; it may still run
+  bool interrupted ABSL_GUARDED_BY(mutex) = false;  // asked to stop and to go on later
+  // Stays in the store for a later process and does not start in this one.
+  bool suspended ABSL_GUARDED_BY(mutex) = false;
   // A watch ends when its owner drops the queue.
   std::vector<std::weak_ptr<EventQueue>> watchers ABSL_GUARDED_BY(mutex);
 };

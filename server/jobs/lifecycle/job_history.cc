@@ -5,8 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "sparsefw/status_reason.h"
+
 namespace sparsefw::server {
 namespace {
+
+// A bound for a job that restart after restart interrupts.
+constexpr size_t kMostStates = 64;
 
 // The job in an earlier state: without result, error and end.
 Job AsItWas(const Job& job, JobState state, int64_t state_revision, int64_t revision) {
@@ -26,14 +31,34 @@ Job AsItWas(const Job& job, JobState state, int64_t state_revision, int64_t revi
 
 }  // namespace
 
-void RecordState(Job& job) { job.states.push_back({job.state, job.revision}); }
+void ChangeState(Job& job, JobState state, int64_t revision) {
+  job.state = state;
+  job.revision = revision;
+  job.state_revision = revision;
+  job.states.push_back({state, revision});
+  if (job.states.size() > kMostStates) job.states.erase(job.states.begin());
+}
+
+void ReturnToQueue(Job& job, int64_t revision) {
+  job.progress.reset();
+  job.start_time = absl::InfinitePast();
+  ChangeState(job, JobState::kQueued, revision);
+}
 
 Job AsAccepted(const Job& job) {
   const int64_t revision = job.states.front().revision;
   return AsItWas(job, JobState::kQueued, revision, revision);
 }
 
-std::vector<JobEvent> EventsAfter(const Job& job, int64_t after_revision) {
+absl::StatusOr<std::vector<JobEvent>> EventsAfter(const Job& job, int64_t after_revision) {
+  const bool forgotten = job.states.size() == kMostStates && after_revision > 0 &&
+                         after_revision < job.states.front().revision;
+  if (after_revision > job.revision || forgotten) {
+    return Refuse(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN",
+                  "after_revision must be a revision that %s had; got %d, and it is at %d now. "
+                  "Read the job anew",
+                  job.name, after_revision, job.revision);
+  }
   const auto event = [](JobEvent::Kind kind, Job version) {
     return JobEvent{kind, std::make_shared<const Job>(std::move(version))};
   };
@@ -42,7 +67,7 @@ std::vector<JobEvent> EventsAfter(const Job& job, int64_t after_revision) {
                    [&](const StateChange& change) { return change.revision > after_revision; });
   // A first watch, or one that has missed nothing.
   if (missed == job.states.begin() || missed == job.states.end()) {
-    return {event(JobEvent::Kind::kSnapshot, job)};
+    return std::vector<JobEvent>{event(JobEvent::Kind::kSnapshot, job)};
   }
   const StateChange& seen = *std::prev(missed);
   std::vector<JobEvent> events = {

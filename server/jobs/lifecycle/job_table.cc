@@ -61,6 +61,19 @@ void JobTable::Announced() {
   Changed();
 }
 
+void JobTable::KeptBack(const JobPtr& job, bool was_running) {
+  MutexLock lock(mutex_);
+  if (was_running) --running_;
+  unstored_.emplace(job->name, job);
+  Changed();
+}
+
+void JobTable::Suspended() {
+  MutexLock lock(mutex_);
+  --running_;
+  Changed();
+}
+
 JobTable::JobPtr JobTable::Find(std::string_view name) const {
   MutexLock lock(mutex_);
   if (const auto found = active_.find(name); found != active_.end()) return found->second;
@@ -91,6 +104,11 @@ int64_t JobTable::running() const {
 bool JobTable::Idle() const {
   MutexLock lock(mutex_);
   return submissions_ == 0 && announcing_ == 0 && active_.empty();
+}
+
+bool JobTable::NothingRuns() const {
+  MutexLock lock(mutex_);
+  return submissions_ == 0 && announcing_ == 0 && running_ == 0;
 }
 
 int64_t JobTable::version() const {

@@ -20,7 +20,7 @@ namespace sparsefw::server {
 // Thread-safe. Its lock is a leaf of the lock order.
 //
 // Holds exactly the jobs that have not ended, and those whose end the store has
-// not taken yet; any other job is in the store in its last state.
+// not taken yet (some of which count as not ended); any other job is in the store in its last state.
 class JobTable {
  public:
   using JobPtr = std::shared_ptr<ActiveJob>;
@@ -37,6 +37,10 @@ class JobTable {
   // watchers have not been told. `stored`: the store has the end.
   void Ended(const JobPtr& job, bool was_running, bool stored);
   void Announced();
+  // An end is not stored and not told: the job stays as it was, but no longer runs.
+  void KeptBack(const JobPtr& job, bool was_running);
+  // A running job is suspended: it stays in the table but counts as idle.
+  void Suspended();
 
   JobPtr Find(std::string_view name) const;  // null: ask the store
   std::vector<JobPtr> NotEnded() const;
@@ -46,6 +50,8 @@ class JobTable {
 
   // No submission in progress, every job ended and its end announced.
   bool Idle() const;
+  // The same of submissions and running jobs; others may wait.
+  bool NothingRuns() const;
   // Grows with every change above. WaitForChange returns when it is not `seen`
   // any more or at `time`.
   int64_t version() const;

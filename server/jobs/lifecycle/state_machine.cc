@@ -8,6 +8,15 @@
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
+namespace {
+
+void SuspendAll(const std::vector<std::weak_ptr<EventQueue>>& watchers) {
+  for (const std::weak_ptr<EventQueue>& weak : watchers) {
+    if (const std::shared_ptr<EventQueue> watcher = weak.lock()) watcher->Suspend();
+  }
+}
+
+}  // namespace
 
 absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id,
                                   std::string_view fingerprint) {
@@ -49,10 +58,13 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   Started started;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != JobState::kQueued) return std::nullopt;
+    if (job->job->state != JobState::kQueued || job->suspended || job->unstored_end != nullptr) {
+      return std::nullopt;
+    }
     Job next = *job->job;
-    next.state = JobState::kRunning;
+    ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
+    ++next.attempts;
     if (job->deadline <= next.start_time) {
       refused = DeadlinePassed(next);
     } else if (absl::Status stored = Commit(*job, std::move(next)); !stored.ok()) {
@@ -78,7 +90,9 @@ void StateMachine::Report(ActiveJob& job, const ProgressReport& report) {
     MutexLock lock(job.mutex);
     Job next = *job.job;
     next.progress = report;
-    stored = Commit(job, std::move(next));
+    ++next.revision;
+    stored = parts_.store.UpdateProgress(next);
+    Take(job, std::move(next), stored);
     current = job.job;
   }
   if (stored.ok()) {
@@ -92,26 +106,57 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
   std::shared_ptr<const Job> ended;
   absl::Status stored;
   bool announced = false;
+  bool kept_back = false;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != from) return;
+    if (job->job->state != from || job->unstored_end != nullptr) return;
+    if (job->inputs != nullptr) job->inputs->needed_again = false;
     job->inputs.reset();
     Job next = *job->job;
-    next.state = ending.state;
+    ChangeState(next, ending.state, next.revision + 1);
     next.error = std::move(ending.error);
     next.result = std::move(ending.result);
     next.end_time = parts_.clock.Now();
     next.expire_time = next.end_time + next.spec.result_ttl;
-    stored = Commit(*job, std::move(next));
-    ended = job->job;
+    stored = parts_.store.Update(next);
+    ended = std::make_shared<const Job>(std::move(next));
     announced = job->announced;
-    parts_.table.Ended(job, from == JobState::kRunning, stored.ok());
+    kept_back = !stored.ok() && parts_.store.durable();
+    if (kept_back) {
+      job->unstored_end = ended;
+      parts_.table.KeptBack(job, from == JobState::kRunning);
+    } else {
+      job->job = ended;
+      parts_.table.Ended(job, from == JobState::kRunning, stored.ok());
+    }
   }
   parts_.scheduler.Remove(*job);
-  if (announced) parts_.listener.OnEnded(*ended);
-  TellWatchers(*job, {JobEvent::Kind::kStateChange, ended});
   if (!stored.ok()) parts_.listener.OnBackgroundError(*ended, stored);
+  if (!kept_back) TellEnd(*job, ended, announced);
+}
+
+void StateMachine::TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended,
+                           bool announced) {
+  if (announced) parts_.listener.OnEnded(*ended);
+  TellWatchers(job, {JobEvent::Kind::kStateChange, ended});
   parts_.table.Announced();
+}
+
+absl::Status StateMachine::StoreEnd(const JobPtr& job) {
+  std::shared_ptr<const Job> ended;
+  bool announced = false;
+  {
+    MutexLock lock(job->mutex);
+    const bool told = job->unstored_end == nullptr;
+    SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(told ? *job->job : *job->unstored_end));
+    parts_.table.ForgetUnstored(job->name);
+    if (told) return absl::OkStatus();
+    ended = job->job = std::move(job->unstored_end);
+    announced = job->announced;
+    parts_.table.Ended(job, /*was_running=*/false, /*stored=*/true);
+  }
+  TellEnd(*job, ended, announced);
+  return absl::OkStatus();
 }
 
 void StateMachine::EndExpired(const JobPtr& job) {
@@ -120,19 +165,80 @@ void StateMachine::EndExpired(const JobPtr& job) {
 
 // A job that starts in between sees the signal; one that has ended ignores it.
 void StateMachine::Cancel(const JobPtr& job) {
+  {
+    MutexLock lock(job->mutex);
+    job->cancelled = true;
+  }
   job->stop.Request();
   parts_.scheduler.OnStopRequested();
   End(job, JobState::kQueued, Ending());
 }
 
-std::shared_ptr<EventQueue> StateMachine::Watch(ActiveJob& job, int64_t after_revision,
-                                                std::function<void()> wake) {
-  MutexLock lock(job.mutex);
-  Job now = *job.job;
-  if (now.state == JobState::kQueued) now.queue_position = parts_.scheduler.Position(job.name);
-  auto queue = std::make_shared<EventQueue>(EventsAfter(now, after_revision), std::move(wake));
-  std::erase_if(job.watchers, [](const auto& watcher) { return watcher.expired(); });
-  job.watchers.push_back(queue);
+void StateMachine::Suspend(const JobPtr& job) {
+  std::vector<std::weak_ptr<EventQueue>> watchers;
+  {
+    MutexLock lock(job->mutex);
+    if (job->suspended || job->job->state != JobState::kQueued) return;
+    job->suspended = true;
+    if (job->inputs != nullptr) job->inputs->needed_again = true;
+    watchers = job->watchers;
+  }
+  SuspendAll(watchers);
+}
+
+void StateMachine::Interrupt(const JobPtr& job) {
+  {
+    MutexLock lock(job->mutex);
+    job->interrupted = true;
+  }
+  job->stop.Request();
+  parts_.scheduler.OnStopRequested();
+}
+
+// Where the store refuses, it still says that the job runs, and the next start
+// takes that for a crash.
+bool StateMachine::Requeue(const JobPtr& job) {
+  std::shared_ptr<const Job> queued;
+  std::vector<std::weak_ptr<EventQueue>> watchers;
+  absl::Status stored;
+  {
+    MutexLock lock(job->mutex);
+    if (!job->interrupted || job->cancelled) return false;
+    Job next = *job->job;
+    ReturnToQueue(next, next.revision + 1);
+    --next.attempts;
+    stored = Commit(*job, std::move(next));
+    job->suspended = true;
+    queued = job->job;
+    watchers = job->watchers;
+  }
+  if (stored.ok()) {
+    parts_.listener.OnInterrupted(*queued);
+    TellWatchers(*job, {JobEvent::Kind::kStateChange, queued});
+  } else {
+    parts_.listener.OnBackgroundError(*queued, stored);
+  }
+  SuspendAll(watchers);
+  parts_.table.Suspended();
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<EventQueue>> StateMachine::Watch(ActiveJob& job,
+                                                                int64_t after_revision,
+                                                                std::function<void()> wake) {
+  std::shared_ptr<EventQueue> queue;
+  bool suspended = false;
+  {
+    MutexLock lock(job.mutex);
+    Job now = *job.job;
+    if (now.state == JobState::kQueued) now.queue_position = parts_.scheduler.Position(job.name);
+    SPARSEFW_ASSIGN_OR_RETURN(std::vector<JobEvent> first, EventsAfter(now, after_revision));
+    queue = std::make_shared<EventQueue>(std::move(first), std::move(wake));
+    std::erase_if(job.watchers, [](const auto& watcher) { return watcher.expired(); });
+    job.watchers.push_back(queue);
+    suspended = job.suspended;
+  }
+  if (suspended) queue->Suspend();
   return queue;
 }
 
@@ -146,16 +252,14 @@ StateMachine::Ending StateMachine::DeadlinePassed(const Job& job) {
 }
 
 absl::Status StateMachine::Commit(ActiveJob& job, Job next) {
-  next.revision = job.job->revision + 1;
-  if (next.state != job.job->state) {
-    next.state_revision = next.revision;
-    RecordState(next);
-  }
-  auto committed = std::make_shared<const Job>(std::move(next));
-  absl::Status stored = parts_.store.Update(*committed);
-  // An end cannot be taken back: it is kept in memory until the store takes it.
-  if (stored.ok() || IsTerminal(committed->state)) job.job = std::move(committed);
+  absl::Status stored = parts_.store.Update(next);
+  Take(job, std::move(next), stored);
   return stored;
+}
+
+void StateMachine::Take(ActiveJob& job, Job next, const absl::Status& stored) {
+  if (!stored.ok() && !IsTerminal(next.state)) return;
+  job.job = std::make_shared<const Job>(std::move(next));
 }
 
 void StateMachine::TellWatchers(ActiveJob& job, const JobEvent& event) {

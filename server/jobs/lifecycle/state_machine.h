@@ -54,21 +54,38 @@ class StateMachine {
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
   void EndExpired(const JobPtr& job);  // queued, its deadline has passed
+  // Of an end that the store has refused. Errors: the store's.
+  absl::Status StoreEnd(const JobPtr& job);
   // A queued job ends here, a running one soon.
   void Cancel(const JobPtr& job);
 
-  // First the events of EventsAfter, then every event from now on.
-  std::shared_ptr<EventQueue> Watch(ActiveJob& job, int64_t after_revision,
+  // For a later process, which finds the job in a durable store. A queued job does
+  // not start any more; nothing happens to others.
+  void Suspend(const JobPtr& job);
+  // Asks a running job to stop, for Requeue.
+  void Interrupt(const JobPtr& job);
+  // kRunning -> kQueued of a job that was interrupted: suspends it, and its run does
+  // not count as an attempt. False, and nothing has happened, where it was not
+  // interrupted or a caller has cancelled it.
+  bool Requeue(const JobPtr& job);
+
+  // First the events of EventsAfter, then every event from now on. Errors:
+  // EventsAfter's.
+  absl::StatusOr<std::shared_ptr<EventQueue>> Watch(ActiveJob& job, int64_t after_revision,
                                     std::function<void()> wake);
 
+  static Ending DeadlinePassed(const Job& job);
+
  private:
-  // Stores `next` with a new revision and makes it the job. When that fails
-  // nothing has changed, unless `next` has ended.
+  // Makes `next`, which has a new revision, the job once `stored` is OK. An end
+  // cannot be taken back: it is kept in memory until the store takes it.
+  static void Take(ActiveJob& job, Job next, const absl::Status& stored)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
+  // Stores `next` and takes it.
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   static void TellWatchers(ActiveJob& job, const JobEvent& event);
   void Announce(ActiveJob& job);
-  static Ending DeadlinePassed(const Job& job);
-
+  void TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended, bool announced);
   const Parts parts_;
 };
 

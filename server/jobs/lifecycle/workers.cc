@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -24,6 +25,12 @@ StateMachine::Ending EndingOf(absl::StatusOr<JobResult> outcome) {
   }
   if (absl::IsCancelled(outcome.status())) return {};
   return {JobState::kFailed, std::move(outcome).status(), std::nullopt};
+}
+
+// Whether the stop signal ended the run: then it may be run again from its start.
+bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
+  if (!outcome.ok()) return absl::IsCancelled(outcome.status());
+  return outcome->solve.stop_cause == StopCause::kCancelled;
 }
 
 }  // namespace
@@ -66,9 +73,20 @@ void Workers::RunJob(Lease& lease) {
   if (outcome.ok()) {
     outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
   }
+  if (StoppedEarly(outcome) && states_.Requeue(lease.job)) {
+    started->inputs->needed_again = true;
+    if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
+    return;
+  }
   // Before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
   states_.End(lease.job, JobState::kRunning, EndingOf(std::move(outcome)));
+}
+
+void Workers::DiscardOutcome(const Job& job, JobResult result) {
+  Job unfinished = job;
+  unfinished.result = std::move(result);
+  DiscardResults(runner_, listener_, unfinished);
 }
 
 absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,

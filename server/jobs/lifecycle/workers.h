@@ -30,6 +30,7 @@ class Workers {
   void WorkerLoop();
   void DeadlineLoop();
   void RunJob(Lease& lease);
+  void DiscardOutcome(const Job& job, JobResult result);
   // Runs it once more on another device when its own is lost.
   absl::StatusOr<JobResult> RunPlaced(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
   absl::StatusOr<JobResult> CallRunner(Lease& lease, const Job& job, JobRunner::Inputs& inputs);

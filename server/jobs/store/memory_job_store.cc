@@ -2,6 +2,7 @@
 #include <charconv>
 #include <functional>
 #include <random>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -17,21 +18,24 @@ namespace {
 // token, the last number listed, stays valid while jobs are added and deleted.
 class MemoryJobStore final : public JobStore {
  public:
+  bool durable() const override { return false; }
+
   absl::Status Insert(const Job& job, std::string_view request_id,
                       std::string_view fingerprint) override {
     MutexLock lock(mutex_);
     if (numbers_.contains(job.name)) {
       return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
     }
-    const std::string request(request_id);
-    if (requests_.contains(request)) {
+    const Request request{job.owner.tenant, std::string(request_id)};
+    if (const auto taken = requests_.find(request); taken != requests_.end()) {
       return absl::AlreadyExistsError(
-          absl::StrFormat("request_id \"%s\" belongs to %s", request, requests_[request].job));
+          absl::StrFormat("request_id \"%s\" belongs to %s", request_id, taken->second.job));
     }
     const int64_t number = ++last_number_;
     entries_.emplace(number, Entry{job, request});
     numbers_.emplace(job.name, number);
-    if (!request.empty()) {
+    if (IsTerminal(job.state)) expiring_.emplace(job.expire_time, number);
+    if (!request_id.empty()) {
       requests_.emplace(request, RequestRecord{job.name, std::string(fingerprint)});
     }
     return absl::OkStatus();
@@ -41,9 +45,14 @@ class MemoryJobStore final : public JobStore {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(job.name);
     if (number == numbers_.end()) return NotFound(job.name);
-    entries_.at(number->second).job = job;
+    Job& stored = entries_.at(number->second).job;
+    expiring_.erase({stored.expire_time, number->second});
+    stored = job;
+    if (IsTerminal(job.state)) expiring_.emplace(job.expire_time, number->second);
     return absl::OkStatus();
   }
+
+  absl::Status UpdateProgress(const Job& job) override { return Update(job); }
 
   absl::StatusOr<Job> Get(std::string_view name) const override {
     MutexLock lock(mutex_);
@@ -52,9 +61,10 @@ class MemoryJobStore final : public JobStore {
     return entries_.at(number->second).job;
   }
 
-  std::optional<RequestRecord> FindRequest(std::string_view request_id) const override {
+  absl::StatusOr<std::optional<RequestRecord>> FindRequest(
+      std::string_view tenant, std::string_view request_id) const override {
     MutexLock lock(mutex_);
-    const auto record = requests_.find(request_id);
+    const auto record = requests_.find({std::string(tenant), std::string(request_id)});
     if (record == requests_.end()) return std::nullopt;
     return record->second;
   }
@@ -91,18 +101,29 @@ class MemoryJobStore final : public JobStore {
     return page;
   }
 
+  absl::StatusOr<std::vector<Job>> ListExpired(absl::Time now, int limit) const override {
+    MutexLock lock(mutex_);
+    std::vector<Job> expired;
+    for (const auto& [time, number] : expiring_) {
+      if (time > now || expired.size() >= static_cast<size_t>(limit)) break;
+      expired.push_back(entries_.at(number).job);
+    }
+    return expired;
+  }
+
   absl::Status Delete(std::string_view name) override {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(name);
     if (number == numbers_.end()) return NotFound(name);
     const auto entry = entries_.find(number->second);
-    requests_.erase(entry->second.request_id);
+    requests_.erase(entry->second.request);
+    expiring_.erase({entry->second.job.expire_time, entry->first});
     entries_.erase(entry);
     numbers_.erase(number);
     return absl::OkStatus();
   }
 
-  std::map<JobState, int64_t> CountByState() const override {
+  absl::StatusOr<std::map<JobState, int64_t>> CountByState() const override {
     MutexLock lock(mutex_);
     std::map<JobState, int64_t> counts;
     for (const auto& [number, entry] : entries_) ++counts[entry.job.state];
@@ -110,9 +131,10 @@ class MemoryJobStore final : public JobStore {
   }
 
  private:
+  using Request = std::pair<std::string, std::string>;  // tenant and request id
   struct Entry {
     Job job;
-    std::string request_id;
+    Request request;
   };
 
   static absl::Status NotFound(std::string_view name) {
@@ -121,6 +143,7 @@ class MemoryJobStore final : public JobStore {
   }
 
   static bool Matches(const Job& job, const JobFilter& filter) {
+    if (!filter.tenant.empty() && job.owner.tenant != filter.tenant) return false;
     if (!filter.states.empty() &&
         std::find(filter.states.begin(), filter.states.end(), job.state) == filter.states.end()) {
       return false;
@@ -148,7 +171,8 @@ class MemoryJobStore final : public JobStore {
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Entry, std::greater<>> entries_ ABSL_GUARDED_BY(mutex_);  // newest first
   std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, RequestRecord, std::less<>> requests_ ABSL_GUARDED_BY(mutex_);
+  std::map<Request, RequestRecord> requests_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<absl::Time, int64_t>> expiring_ ABSL_GUARDED_BY(mutex_);  // ended jobs
 };
 
 }  // namespace

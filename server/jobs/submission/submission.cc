@@ -1,10 +1,10 @@
 #include "server/jobs/submission/submission.h"
 
-#include <exception>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -38,29 +38,17 @@ absl::Status CheckRanges(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
-// Exceptions of the runner become errors.
-template <typename Work>
-absl::Status Guarded(const Work& work) {
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrFormat("validating the job failed: %s", error.what()));
-  } catch (...) {
-    return absl::InternalError("validating the job failed with an unknown exception");
-  }
-}
-
 absl::Status Draining() {
   return WithReason(
       absl::UnavailableError("the server is shutting down and accepts no more jobs; try again"),
       "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
 }
 
-Job NewJob(const JobSpec& spec, std::string_view owner, const JobRunner::Inputs& inputs,
+Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
            absl::Time now) {
   Job job;
   job.spec = spec;
-  job.owner = std::string(owner);
+  job.owner = owner;
   job.rows = inputs.rows;
   job.cols = inputs.cols;
   job.create_time = now;
@@ -78,16 +66,16 @@ std::mt19937_64 SeededFromTheSystem() {
 Submission::Submission(int max_queued_jobs, const Parts& parts)
     : max_queued_jobs_(max_queued_jobs), parts_(parts), random_(SeededFromTheSystem()) {}
 
-absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, std::string_view owner) {
+absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
   SPARSEFW_ASSIGN_OR_RETURN(const auto inputs, Prepare(spec));
   return NewJob(spec, owner, *inputs, parts_.clock.Now());
 }
 
 absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view request_id,
-                                       std::string_view fingerprint, std::string_view owner) {
+                                       std::string_view fingerprint, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
-  const std::string request(request_id);
+  const Request request{owner.tenant, std::string(request_id)};
   ClaimRequest(request);
   const absl::Cleanup release_request = [&] { ReleaseRequest(request); };
   // Before anything can refuse it: a repeated request is answered even when
@@ -100,13 +88,11 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec));
   Job job = NewJob(spec, owner, *inputs, parts_.clock.Now());
   job.deadline = job.create_time + spec.deadline;
-  job.revision = 1;
-  job.state_revision = 1;
-  RecordState(job);
+  ChangeState(job, JobState::kQueued, 1);
   SPARSEFW_ASSIGN_OR_RETURN(job.name, NewName());
   const auto active =
       std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs));
-  SPARSEFW_RETURN_IF_ERROR(parts_.states.Accept(active, request, fingerprint));
+  SPARSEFW_RETURN_IF_ERROR(parts_.states.Accept(active, request.id, fingerprint));
   Job accepted = *active->Current();
   if (accepted.state == JobState::kQueued) {
     accepted.queue_position = parts_.scheduler.Position(accepted.name);
@@ -116,7 +102,7 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
 
 absl::Status Submission::Check(const JobSpec& spec, const InputSpecs& inputs) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
-  return Guarded([&]() -> absl::Status {
+  return GuardedValidation([&]() -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const DeviceNeed need, parts_.runner.Check(spec, inputs));
     return parts_.scheduler.CheckPossible(need);
   });
@@ -129,27 +115,28 @@ void Submission::StopAccepting() {
 
 // One submission at a time for one request id: the second waits, then finds
 // the job of the first, or takes its place when the first was refused.
-void Submission::ClaimRequest(const std::string& request_id) {
-  if (request_id.empty()) return;
+void Submission::ClaimRequest(const Request& request) {
+  if (request.id.empty()) return;
   MutexLock lock(mutex_);
-  while (!claimed_requests_.insert(request_id).second) claims_.Wait(mutex_);
+  while (!claimed_requests_.insert(request).second) claims_.Wait(mutex_);
 }
 
-void Submission::ReleaseRequest(const std::string& request_id) {
-  if (request_id.empty()) return;
+void Submission::ReleaseRequest(const Request& request) {
+  if (request.id.empty()) return;
   MutexLock lock(mutex_);
-  claimed_requests_.erase(request_id);
+  claimed_requests_.erase(request);
   claims_.NotifyAll();
 }
 
-absl::StatusOr<std::optional<Job>> Submission::FindEarlier(std::string_view request_id,
+absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& request,
                                                            std::string_view fingerprint) {
-  if (request_id.empty()) return std::nullopt;
-  const std::optional<JobStore::RequestRecord> record = parts_.store.FindRequest(request_id);
+  if (request.id.empty()) return std::nullopt;
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<JobStore::RequestRecord> record,
+                            parts_.store.FindRequest(request.tenant, request.id));
   if (!record) return std::nullopt;
   if (record->fingerprint != fingerprint) {
     return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                          "request_id \"%s\" was used for %s with another request body", request_id,
+                          "request_id \"%s\" was used for %s with another request body", request.id,
                           record->job)),
                       "REQUEST_ID_REUSED");
   }
@@ -174,14 +161,8 @@ absl::Status Submission::ReserveSlot() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec) {
-  std::shared_ptr<JobRunner::Inputs> inputs;
-  SPARSEFW_RETURN_IF_ERROR(Guarded([&]() -> absl::Status {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs, parts_.runner.Prepare(spec));
-    if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
-    return parts_.scheduler.CheckPossible(inputs->device_need);
-  }));
-  return inputs;
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec) const {
+  return PrepareInputs(parts_.runner, parts_.scheduler, spec, JobRunner::Values::kUnchecked);
 }
 
 absl::StatusOr<std::string> Submission::NewName() {

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
 #define SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
 
+#include <compare>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,18 +44,25 @@ class Submission {
 
   // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                             std::string_view fingerprint, std::string_view owner);
-  absl::StatusOr<Job> Validate(const JobSpec& spec, std::string_view owner);
+                             std::string_view fingerprint, const Owner& owner);
+  absl::StatusOr<Job> Validate(const JobSpec& spec, const Owner& owner);
   absl::Status Check(const JobSpec& spec, const InputSpecs& inputs);
   void StopAccepting();
 
  private:
-  absl::StatusOr<std::optional<Job>> FindEarlier(std::string_view request_id,
+  // A request id in progress, with the tenant that it belongs to.
+  struct Request {
+    std::string tenant;
+    std::string id;  // empty: none
+    friend auto operator<=>(const Request&, const Request&) = default;
+  };
+
+  absl::StatusOr<std::optional<Job>> FindEarlier(const Request& request,
                                                  std::string_view fingerprint);
-  void ClaimRequest(const std::string& request_id);
-  void ReleaseRequest(const std::string& request_id);
+  void ClaimRequest(const Request& request);
+  void ReleaseRequest(const Request& request);
   absl::Status ReserveSlot();
-  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec);
+  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec) const;
   absl::StatusOr<std::string> NewName();
 
   const int max_queued_jobs_;
@@ -63,7 +71,7 @@ class Submission {
   Mutex mutex_;
   CondVar claims_;  // claimed_requests_
   bool accepting_ ABSL_GUARDED_BY(mutex_) = true;
-  std::set<std::string> claimed_requests_ ABSL_GUARDED_BY(mutex_);
+  std::set<Request> claimed_requests_ ABSL_GUARDED_BY(mutex_);
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -84,7 +84,10 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
       *response_.mutable_event() = ToProto(*event);
       return true;
     }
-    if (!events_->ended()) return false;
+    if (!events_->ended()) {
+      if (events_->suspended()) return ReactorRegistry::DrainingError();
+      return false;
+    }
     stage_ = Stage::kMask;
   }
   const Job job = *events_->latest();
@@ -128,13 +131,15 @@ void PruneCall::OnDrain() {
 }
 
 void PruneCall::CleanUp() {
+  const bool goes_on = events_ != nullptr && events_->suspended() && !events_->ended();
   events_.reset();
   intake_.Abandon();
   reader_.reset();
   if (job_.empty()) return;
   const bool last = context().prune_streams->Detach(job_);
-  if (!last || stage_ == Stage::kDone || intake_.detach()) return;
-  // Closed before its end, and nobody else follows the job. It may have been
+  if (!last || stage_ == Stage::kDone || intake_.detach() || goes_on) return;
+  // Closed before its end, and nobody else follows the job, nor does the next process
+  // run it for a client that comes back. It may have been
   // deleted meanwhile, which is as good.
   context().jobs->Cancel(job_).IgnoreError();
 }

@@ -143,7 +143,7 @@ absl::StatusOr<Job> PruneIntake::Submit() {
   SPARSEFW_RETURN_IF_ERROR(Finish(gram_, &spec_.gram));
   SPARSEFW_RETURN_IF_ERROR(Finish(activations_, &spec_.gram));
   absl::StatusOr<Job> job = context_.jobs->Submit(spec_, header_.request_id(),
-                                                  FingerprintOf(header_), header_.owner(), false);
+                                                  FingerprintOf(header_), owner_, false);
   // With a request_id that was used before it is the job of that time, and
   // what came now is not needed.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/identity/owner.h"
 #include "server/jobs/job.h"
 #include "server/rpc/calls/chunk_sink.h"
 #include "server/rpc/runtime/rpc_context.h"
@@ -20,7 +21,7 @@ namespace sparsefw::server {
 // JobManager::Submit. Used by one thread at a time; may touch the disk.
 class PruneIntake {
  public:
-  // `caller`: the owner without the name that the header gives.
+  // `caller` owns what comes; its name is taken from the header.
   PruneIntake(RpcContext& context, Owner caller)
       : context_(context),
         owner_(std::move(caller)),

@@ -10,6 +10,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/call.h"
+#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -18,13 +19,14 @@ namespace {
 using google::protobuf::Empty;
 
 // While draining the manager refuses what is new, and still answers what repeats.
-absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const v1::CreateJobRequest& request) {
+absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const v1::CreateJobRequest& request,
+                                    const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(const JobSpec spec, FromProto(request.spec()));
   SPARSEFW_ASSIGN_OR_RETURN(const Job job,
                             context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
-                                                 request.owner(), request.validate_only()));
+                                                 owner, request.validate_only()));
   return ToProto(job);
 }
 
@@ -64,7 +66,9 @@ grpc::ServerUnaryReactor* PruneServiceImpl::CreateJob(grpc::CallbackServerContex
                                                       const v1::CreateJobRequest* request,
                                                       v1::Job* response) {
   return RunUnary(context_, "PruneService/CreateJob", rpc, response, context_.control_executor,
-                  [this, request = *request] { return CreateJobIn(context_, request); });
+                  [this, request = *request, owner = OwnerOf(*rpc, request->owner())] {
+                    return CreateJobIn(context_, request, owner);
+                  });
 }
 
 grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
@@ -78,15 +82,15 @@ grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
 grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* rpc,
                                                    const v1::GetJobRequest* request,
                                                    v1::Job* response) {
-  return RunUnary(context_, "PruneService/GetJob", rpc, response, nullptr,
-                  [this, request] { return JobToProto(context_.jobs->Get(request->name())); });
+  return RunUnary(context_, "PruneService/GetJob", rpc, response, context_.store_executor,
+                  [this, name = request->name()] { return JobToProto(context_.jobs->Get(name)); });
 }
 
 grpc::ServerUnaryReactor* PruneServiceImpl::ListJobs(grpc::CallbackServerContext* rpc,
                                                      const v1::ListJobsRequest* request,
                                                      v1::ListJobsResponse* response) {
-  return RunUnary(context_, "PruneService/ListJobs", rpc, response, nullptr,
-                  [this, request] { return ListJobsIn(context_, *request); });
+  return RunUnary(context_, "PruneService/ListJobs", rpc, response, context_.store_executor,
+                  [this, request = *request] { return ListJobsIn(context_, request); });
 }
 
 // Also deletes the files of its results.
@@ -110,8 +114,9 @@ grpc::ServerWriteReactor<v1::JobEvent>* PruneServiceImpl::WatchJob(
 grpc::ServerUnaryReactor* PruneServiceImpl::CancelJob(grpc::CallbackServerContext* rpc,
                                                       const v1::CancelJobRequest* request,
                                                       v1::Job* response) {
-  return RunUnary(context_, "PruneService/CancelJob", rpc, response, nullptr,
-                  [this, request] { return JobToProto(context_.jobs->Cancel(request->name())); });
+  return RunUnary(
+      context_, "PruneService/CancelJob", rpc, response, context_.store_executor,
+      [this, name = request->name()] { return JobToProto(context_.jobs->Cancel(name)); });
 }
 
 grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>* PruneServiceImpl::Prune(

@@ -36,8 +36,14 @@ WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
 void WatchCall::Start(const v1::WatchJobRequest& request) {
   if (!Open()) return;
-  if (const absl::Status status = Watch(request); !status.ok()) return Close(status);
-  ScheduleHeartbeat(interval_);
+  // A job that has ended is read from the store.
+  context().store_executor->Post(
+      [self = std::static_pointer_cast<WatchCall>(shared_from_this()), request] {
+        if (const absl::Status status = self->Watch(request); !status.ok()) {
+          return self->Close(status);
+        }
+        self->ScheduleHeartbeat(self->interval_);
+      });
 }
 
 absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
@@ -68,6 +74,8 @@ void WatchCall::Pump() {
     WriteLocked();
   } else if (events_->ended()) {
     CloseLocked(absl::OkStatus());
+  } else if (events_->suspended()) {
+    CloseLocked(ReactorRegistry::DrainingError());
   }
 }
 

@@ -176,7 +176,8 @@ v1::Job ToProto(const Job& job) {
   if (IsFinite(job.end_time)) *proto.mutable_end_time() = ToProto(job.end_time);
   if (IsFinite(job.expire_time)) *proto.mutable_expire_time() = ToProto(job.expire_time);
   proto.set_queue_position(job.queue_position);
-  proto.set_owner(job.owner);
+  proto.set_owner(job.owner.name);
+  proto.set_attempts(job.attempts);
   proto.add_shape(job.rows);
   proto.add_shape(job.cols);
   return proto;

@@ -66,6 +66,7 @@ struct RpcContext {
   PruneStreams* prune_streams = nullptr;
   Executor* data_executor = nullptr;     // spool reads and writes, Gram sums
   Executor* control_executor = nullptr;  // validation of jobs
+  Executor* store_executor = nullptr;    // quick, but may wait for the disk: the job store
   Timer* timer = nullptr;
   ServerFacts facts;
   std::function<void(const RpcRecord&)> log;

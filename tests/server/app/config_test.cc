@@ -58,6 +58,15 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.device_memory_bytes, 0);
   EXPECT_EQ(config.device_memory_share, 0.9);
   EXPECT_EQ(config.streams_per_device, 4);
+  EXPECT_EQ(config.store, "sqlite");
+  EXPECT_EQ(config.max_attempts, 3);
+}
+
+TEST_F(ConfigTest, TheStoreIsOneOfTwo) {
+  EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
+  ExpectBad({"--store", "paper"}, "must be one of sqlite, memory; got paper");
+  EXPECT_EQ(MustParse({"--max-attempts", "1"}).max_attempts, 1);
+  ExpectBad({"--max-attempts", "0"}, "--max-attempts");
 }
 
 TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {

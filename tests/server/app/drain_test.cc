@@ -10,8 +10,10 @@
 namespace sparsefw::server {
 namespace {
 
+// Forgets its jobs, so that a drain ends them.
 ServerConfig DrainConfig(absl::Duration fetch_grace = absl::Seconds(2)) {
   ServerConfig config;
+  config.store = "memory";
   config.fetch_grace = fetch_grace;
   return config;
 }
@@ -177,6 +179,55 @@ TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
   EXPECT_FALSE(server.Read(spec.gram()).empty());
   ASSERT_TRUE(server.Cancel(job.name()).ok());
   drain.join();
+}
+
+// With a durable store nobody is told of an end: the next server runs the jobs.
+TEST(DrainTest, WatchersOfJobsThatStayAreSentAwayAtOnce) {
+  TestServer server;
+  const v1::Job running = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(running.name());
+  const v1::Job queued = server.MustCreate(server.Layer(8, 8, 5));
+  v1::WatchJobRequest request;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::JobEvent>>> watches;
+  for (const std::string& name : {running.name(), queued.name()}) {
+    request.set_name(name);
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    watches.push_back(server.jobs->WatchJob(contexts.back().get(), request));
+  }
+  while (server.server->calls().size() < 2) std::this_thread::yield();
+  std::thread drain([&] { Drain(server, absl::Seconds(1)); });
+  v1::JobEvent event;
+  while (watches[1]->Read(&event)) EXPECT_EQ(event.job().state(), v1::QUEUED);
+  const grpc::Status waiting = watches[1]->Finish();
+  EXPECT_TRUE(Failed(waiting, grpc::UNAVAILABLE, "DRAINING", "draining"));
+  EXPECT_TRUE(DetailsOf(waiting).has_retry);
+  std::vector<v1::JobState> states;
+  while (watches[0]->Read(&event)) {
+    if (event.kind() != v1::JobEvent::PROGRESS) states.push_back(event.job().state());
+  }
+  EXPECT_TRUE(Failed(watches[0]->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
+  EXPECT_EQ(states, (std::vector<v1::JobState>{v1::RUNNING, v1::QUEUED}));
+  drain.join();
+}
+
+TEST(DrainTest, AStreamOfPruneIsSentAwayAndItsJobStays) {
+  TestServer server;
+  const v1::Job running = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(running.name());
+  grpc::ClientContext context;
+  const auto stream = server.jobs->Prune(&context);
+  v1::PruneRequest request;
+  *request.mutable_header()->mutable_spec() = server.Layer(8, 8, 5);
+  ASSERT_TRUE(stream->Write(request));
+  v1::PruneResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  const std::string job = response.accepted().job();
+  std::thread drain([&] { Drain(server, absl::Seconds(1)); });
+  while (stream->Read(&response)) EXPECT_EQ(response.event().job().state(), v1::QUEUED);
+  EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
+  drain.join();
+  EXPECT_EQ(server.server->jobs().Get(job)->state, JobState::kQueued) << "not cancelled";
 }
 
 TEST(DrainTest, AHealthWatchDoesNotKeepItOpen) {

@@ -187,6 +187,7 @@ TEST(ServerTest, APortInUseIsOneSentence) {
   TestServer first;
   Logger logger("error", "text");
   ServerConfig config = TestConfig();
+  config.store = "memory";
   config.listen = first.server->address();
   config.spool_dir = first.dir + "/other";
   const auto second = Server::Start(config, &logger);
@@ -209,9 +210,22 @@ TEST(ServerTest, ASpoolFolderBelongsToOneServer) {
   TestServer first;
   Logger logger("error", "text");
   ServerConfig config = TestConfig();
+  config.store = "memory";
   config.spool_dir = first.dir + "/spool";
   const auto second = Server::Start(config, &logger);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
+}
+
+// Two with one database, which other spool folders do not show.
+TEST(ServerTest, AStateFolderBelongsToOneServer) {
+  TestServer first;
+  Logger logger("error", "text");
+  ServerConfig config = TestConfig();
+  config.state_dir = first.dir;
+  config.spool_dir = first.dir + "/other";
+  const auto second = Server::Start(config, &logger);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
+  EXPECT_EQ(ReasonOf(second.status()), "STATE_IN_USE");
 }
 
 TEST(ServerTest, ADeviceThatIsNotThereIsNotReplaced) {

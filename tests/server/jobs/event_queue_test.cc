@@ -55,5 +55,19 @@ TEST(EventQueueTest, AnEventThatTheSnapshotIncludesIsIgnored) {
   EXPECT_FALSE(queue.Next().has_value());
 }
 
+// What is in the queue still comes, and the watcher is woken although nothing new does.
+TEST(EventQueueTest, ASuspendedQueueEndsWithoutAnEnd) {
+  int woken = 0;
+  EventQueue queue({Event(kSnapshot, 1, JobState::kRunning)}, [&woken] { ++woken; });
+  queue.Push(Event(kStateChange, 2, JobState::kQueued));
+  queue.Suspend();
+  EXPECT_EQ(woken, 2);
+  EXPECT_FALSE(queue.suspended());
+  EXPECT_EQ(queue.Next()->kind, kSnapshot);
+  EXPECT_EQ(queue.Next()->job->state, JobState::kQueued);
+  EXPECT_TRUE(queue.suspended());
+  EXPECT_FALSE(queue.ended());
+}
+
 }  // namespace
 }  // namespace sparsefw::server

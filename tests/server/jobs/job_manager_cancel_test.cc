@@ -164,7 +164,7 @@ TEST_F(DrainTest, CancelsTheQueueAndWaitsForTheRunning) {
     drained = true;
   });
   EXPECT_EQ(queued_watcher->WaitForEnd().state, JobState::kCancelled);
-  EXPECT_THAT(manager_->Submit({}, "", "", "", false),
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
               StatusIs(absl::StatusCode::kUnavailable, "DRAINING"));
   clock_.Advance(absl::Seconds(29));
   EXPECT_FALSE(runner_.stop_requested(running.name));
@@ -210,7 +210,7 @@ TEST_F(DrainTest, ASubmissionThatIsBeingValidatedIsRefused) {
     return absl::OkStatus();
   };
   absl::Status submitted;
-  std::thread submit([&] { submitted = manager_->Submit({}, "request", "", "", false).status(); });
+  std::thread submit([&] { submitted = manager_->Submit({}, "request", "", {}, false).status(); });
   while (!inside) std::this_thread::yield();
   manager_->StopAccepting();
   std::thread drain([&] { manager_->Drain(absl::ZeroDuration()); });
@@ -218,7 +218,7 @@ TEST_F(DrainTest, ASubmissionThatIsBeingValidatedIsRefused) {
   submit.join();
   drain.join();
   EXPECT_THAT(submitted, StatusIs(absl::StatusCode::kUnavailable, "DRAINING"));
-  EXPECT_THAT(store_.CountByState(), IsEmpty());
+  EXPECT_THAT(*store_.CountByState(), IsEmpty());
 }
 
 // The worker is free, and still it must not start.
@@ -306,7 +306,7 @@ TEST_F(DeleteTest, GarbageIsCollectedOverManyPages) {
   clock_.Advance(absl::Hours(24));
   manager_->CollectGarbage();
   EXPECT_EQ(runner_.discarded().size(), static_cast<size_t>(kJobs));
-  EXPECT_THAT(store_.CountByState(), ElementsAre(::testing::Pair(JobState::kRunning, 1)));
+  EXPECT_THAT(*store_.CountByState(), ElementsAre(::testing::Pair(JobState::kRunning, 1)));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr unsigned kSeed = 20250117;
 // Takes device memory as it was reserved. The third device is lost after some runs.
 class MemoryRunner final : public JobRunner {
  public:
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override {
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values) override {
     auto inputs = std::make_shared<Inputs>();
     DeviceNeed& need = inputs->device_need;
     need.devices = {"cuda:0", "cuda:1", "cuda:2"};
@@ -82,7 +82,7 @@ class GramsStress {
       spec.labels["bytes"] = std::to_string(1 + random() % 60);
       spec.priority = static_cast<int>(random() % 3);
       if (random() % 6 == 0) spec.deadline = absl::Milliseconds(1 + random() % 20);
-      const auto job = manager_->Submit(spec, "", "", "", false);
+      const auto job = manager_->Submit(spec, "", "", {}, false);
       ASSERT_THAT(job, IsOk());
       auto watcher = std::make_shared<RecordingWatcher>();
       ASSERT_THAT(watcher->Watch(*manager_, job->name), IsOk());

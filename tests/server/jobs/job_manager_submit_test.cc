@@ -32,7 +32,7 @@ TEST_F(SubmitTest, AcceptedJobIsQueuedWithEverythingFilledIn) {
   EXPECT_EQ(job.state, JobState::kQueued);
   EXPECT_EQ(job.spec.weight, "tensors/w");
   EXPECT_EQ(job.spec.labels.at("layer"), "q");
-  EXPECT_EQ(job.owner, "somebody");
+  EXPECT_EQ(job.owner, (Owner{"default", "somebody"}));
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(job.cols, 5);
   EXPECT_EQ(job.revision, 1);
@@ -89,7 +89,7 @@ TEST_F(SubmitTest, RefusesWhatIsOutOfRange) {
   const auto refused = [this](const JobSpec& spec, const std::string& rule,
                               const std::string& value) {
     for (const bool validate_only : {false, true}) {
-      EXPECT_THAT(manager_->Submit(spec, "", "", "", validate_only),
+      EXPECT_THAT(manager_->Submit(spec, "", "", {}, validate_only),
                   StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", rule, value));
     }
   };
@@ -111,14 +111,14 @@ TEST_F(SubmitTest, RefusesWhatIsOutOfRange) {
 
 TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job,
-                                manager_->Submit({}, "request", "body", "somebody", true));
+                                manager_->Submit({}, "request", "body", Owner{.name = "somebody"}, true));
   EXPECT_EQ(job.name, "");
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(runner_.prepared(), 1);
   EXPECT_EQ(runner_.live_inputs(), 0);
   EXPECT_EQ(manager_->queued() + manager_->running(), 0);
-  EXPECT_THAT(store_.CountByState(), IsEmpty());
-  EXPECT_FALSE(store_.FindRequest("request"));
+  EXPECT_THAT(*store_.CountByState(), IsEmpty());
+  EXPECT_FALSE(*store_.FindRequest(kDefaultTenant, "request"));
   EXPECT_THAT(listener_.calls(), IsEmpty());
 }
 
@@ -129,7 +129,7 @@ TEST_F(SubmitTest, CheckPreparesAndQueuesNothing) {
   ASSERT_TRUE(runner_.checked_inputs.weight.has_value());
   EXPECT_EQ(runner_.checked_inputs.weight->cols, 5);
   EXPECT_EQ(runner_.prepared(), 0);
-  EXPECT_THAT(store_.CountByState(), IsEmpty());
+  EXPECT_THAT(*store_.CountByState(), IsEmpty());
   EXPECT_THAT(listener_.calls(), IsEmpty());
 }
 
@@ -158,20 +158,20 @@ TEST_F(RefusingRunnerTest, WhatPrepareSaysIsTheAnswerAndTheIdStaysFree) {
       WithReason(absl::NotFoundError("there is no tensor \"tensors/g\""), "TENSOR_NOT_FOUND");
   prepare_ = [&] { return no_gram; };
   for (const bool validate_only : {false, true}) {
-    EXPECT_THAT(manager_->Submit({}, "request", "body", "", validate_only),
+    EXPECT_THAT(manager_->Submit({}, "request", "body", {}, validate_only),
                 StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND", "tensors/g"));
   }
-  EXPECT_THAT(store_.CountByState(), IsEmpty());
+  EXPECT_THAT(*store_.CountByState(), IsEmpty());
   prepare_ = [] { return absl::OkStatus(); };
-  EXPECT_THAT(manager_->Submit({}, "request", "another body", "", false), IsOk());
+  EXPECT_THAT(manager_->Submit({}, "request", "another body", {}, false), IsOk());
 }
 
 TEST_F(RefusingRunnerTest, ExceptionsOfPrepareBecomeErrors) {
   prepare_ = []() -> absl::Status { throw std::runtime_error("no room"); };
-  EXPECT_THAT(manager_->Submit({}, "", "", "", false),
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
               StatusIs(absl::StatusCode::kInternal, "", "no room"));
   prepare_ = []() -> absl::Status { throw 42; };
-  EXPECT_THAT(manager_->Submit({}, "", "", "", true),
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, true),
               StatusIs(absl::StatusCode::kInternal, "", "unknown exception"));
 }
 
@@ -190,7 +190,7 @@ TEST_F(SubmitTest, TheSameRequestGivesTheSameJobAsItIsNow) {
 TEST_F(SubmitTest, TheSameRequestIdWithAnotherBodyIsRefused) {
   const Job first = Submit({}, "request");
   EXPECT_THAT(
-      manager_->Submit({}, "request", "another body", "", false),
+      manager_->Submit({}, "request", "another body", {}, false),
       StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED", "\"request\"", first.name));
 }
 
@@ -200,7 +200,7 @@ TEST_F(SubmitTest, ARepeatedRequestIsAnsweredWhateverTheQueueSays) {
   Restart(options);
   SubmitRunning();
   const Job job = Submit({}, "request");
-  EXPECT_THAT(manager_->Submit({}, "new", "body", "", false),
+  EXPECT_THAT(manager_->Submit({}, "new", "body", {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(Submit({}, "request").name, job.name);
   manager_->StopAccepting();
@@ -257,7 +257,7 @@ TEST_F(RefusingRunnerTest, AWaitingSubmissionTakesOverWhenTheFirstIsRefused) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       arrived.fetch_add(1);
-      const auto job = manager_->Submit({}, "request", "body", "", false);
+      const auto job = manager_->Submit({}, "request", "body", {}, false);
       (job.ok() ? accepted : refused).fetch_add(1);
     });
   }
@@ -274,11 +274,11 @@ TEST_F(SubmitTest, AFullQueueSaysWhenToTryAgain) {
   const Job blocker = SubmitRunning();
   Submit();
   Submit();
-  const auto refused = manager_->Submit({}, "", "", "", false);
+  const auto refused = manager_->Submit({}, "", "", {}, false);
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "at most 2"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at("retry_delay_ms"), "1000");
   EXPECT_EQ(runner_.prepared(), 3) << "refused before the costly validation";
-  EXPECT_THAT(manager_->Submit({}, "", "", "", true), IsOk());
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, true), IsOk());
 
   runner_.Finish(blocker.name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(1);
@@ -299,7 +299,7 @@ TEST_F(RefusingRunnerTest, SubmissionsBeingValidatedCountAgainstTheQueue) {
   };
   std::thread first([&] { Submit(); });
   while (!inside) std::this_thread::yield();
-  EXPECT_THAT(manager_->Submit({}, "", "", "", false),
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL"));
   go_on = true;
   first.join();
@@ -309,7 +309,7 @@ TEST_F(RefusingRunnerTest, SubmissionsBeingValidatedCountAgainstTheQueue) {
 TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
   const Job job = SubmitRunning();
   manager_->StopAccepting();
-  const auto refused = manager_->Submit({}, "", "", "", false);
+  const auto refused = manager_->Submit({}, "", "", {}, false);
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "shutting down"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at("retry_delay_ms"), "5000");
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
@@ -317,7 +317,7 @@ TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
 
 TEST_F(SubmitTest, AJobThatCannotBeStoredIsNotAccepted) {
   store_.insert_fault = [](const Job&) { return absl::UnavailableError("disk gone"); };
-  EXPECT_THAT(manager_->Submit({}, "request", "body", "", false),
+  EXPECT_THAT(manager_->Submit({}, "request", "body", {}, false),
               StatusIs(absl::StatusCode::kUnavailable, "", "disk gone"));
   EXPECT_EQ(manager_->queued() + manager_->running(), 0);
   EXPECT_EQ(runner_.live_inputs(), 0);

@@ -94,9 +94,19 @@ TEST_F(WatchTest, AWatcherThatComesBackIsToldEveryStateItMissed) {
   EXPECT_THAT(end->states(), ElementsAre(JobState::kRunning, JobState::kSucceeded));
   EXPECT_EQ(end->seen()[0].job.revision, seen[2].job.revision);
   // Nothing was missed, or nothing can be known: one snapshot of now.
-  for (const int64_t after : {Get(job.name).revision, int64_t{1} << 40, int64_t{0}}) {
+  for (const int64_t after : {Get(job.name).revision, int64_t{0}}) {
     EXPECT_THAT(Watch(job.name, after)->states(), ElementsAre(JobState::kSucceeded)) << after;
   }
+}
+
+// Another process, with another store, may have told the watcher of it.
+TEST_F(WatchTest, ARevisionThatTheJobDoesNotHaveIsRefused) {
+  const Job job = SubmitRunning();
+  const auto refused = StatusIs(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN", job.name);
+  EXPECT_THAT(manager_->Watch(job.name, Get(job.name).revision + 1, [] {}), refused);
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  EXPECT_THAT(manager_->Watch(job.name, Get(job.name).revision + 1, [] {}), refused);
+  EXPECT_THAT(manager_->Watch(job.name, Get(job.name).revision, [] {}), IsOk());
 }
 
 TEST_F(WatchTest, ALateWatcherStartsFromTheStateAsItIs) {

@@ -70,6 +70,11 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
     EXPECT_TRUE(ended) << "the job did not end";
     return ended ? seen_.back().job : Job();
   }
+  // Until the queue says that the job goes on in a later process.
+  void WaitForSuspension() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return queue_->suspended(); }));
+  }
   void WaitForEvents(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; }));
@@ -88,8 +93,8 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
         EXPECT_GT(event->job->revision, seen_.back().job.revision);
       }
       seen_.push_back({event->kind, *event->job});
-      changed_.notify_all();
     }
+    changed_.notify_all();
   }
 
   std::mutex mutex_;
@@ -101,7 +106,9 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
 class RecordingListener final : public JobListener {
  public:
   void OnAccepted(const Job& job) override { Add("accepted " + job.name); }
+  void OnRecovered(const Job& job) override { Add("recovered " + job.name); }
   void OnStarted(const Job& job) override { Add("started " + job.name); }
+  void OnInterrupted(const Job& job) override { Add("interrupted " + job.name); }
   void OnEnded(const Job& job) override { Add("ended " + job.name); }
   void OnBackgroundError(const Job&, const absl::Status& error) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -132,6 +139,7 @@ class RecordingListener final : public JobListener {
 // The store in memory, with faults where a test wants them.
 class FaultyStore final : public JobStore {
  public:
+  bool durable() const override { return is_durable; }
   absl::Status Insert(const Job& job, std::string_view request_id,
                       std::string_view fingerprint) override {
     if (const absl::Status fault = insert_fault(job); !fault.ok()) return fault;
@@ -141,9 +149,17 @@ class FaultyStore final : public JobStore {
     if (const absl::Status fault = update_fault(job); !fault.ok()) return fault;
     return store_->Update(job);
   }
+  absl::Status UpdateProgress(const Job& job) override {
+    if (const absl::Status fault = update_fault(job); !fault.ok()) return fault;
+    return store_->UpdateProgress(job);
+  }
   absl::StatusOr<Job> Get(std::string_view name) const override { return store_->Get(name); }
-  std::optional<RequestRecord> FindRequest(std::string_view request_id) const override {
-    return store_->FindRequest(request_id);
+  absl::StatusOr<std::optional<RequestRecord>> FindRequest(
+      std::string_view tenant, std::string_view request_id) const override {
+    return store_->FindRequest(tenant, request_id);
+  }
+  absl::StatusOr<std::vector<Job>> ListExpired(absl::Time now, int limit) const override {
+    return store_->ListExpired(now, limit);
   }
   absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
                             std::string_view page_token) const override {
@@ -153,8 +169,12 @@ class FaultyStore final : public JobStore {
     if (const absl::Status fault = delete_fault(name); !fault.ok()) return fault;
     return store_->Delete(name);
   }
-  std::map<JobState, int64_t> CountByState() const override { return store_->CountByState(); }
+  absl::StatusOr<std::map<JobState, int64_t>> CountByState() const override {
+    return store_->CountByState();
+  }
 
+  // Jobs outlive the manager, as they would the process.
+  bool is_durable = false;
   // Set while no job is on its way.
   std::function<absl::Status(const Job&)> insert_fault = [](const Job&) {
     return absl::OkStatus();
@@ -180,7 +200,7 @@ class JobManagerTest : public ::testing::Test {
 
   // An accepted job; the test has failed when there is none.
   Job Submit(const JobSpec& spec = {}, const std::string& request_id = "") {
-    auto job = manager_->Submit(spec, request_id, "body", "somebody", false);
+    auto job = manager_->Submit(spec, request_id, "body", Owner{.name = "somebody"}, false);
     EXPECT_THAT(job, testing::IsOk());
     return job.ok() ? *std::move(job) : Job();
   }

@@ -40,8 +40,9 @@ class PuppetRunner final : public JobRunner {
   // What a run does next; a value ends it.
   using Step = std::function<std::optional<absl::StatusOr<JobResult>>(const Reporter&)>;
 
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec) override {
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) override {
     prepared_.fetch_add(1);
+    if (values == Values::kCheckedBefore) prepared_unchecked_.fetch_add(1);
     if (on_prepare) {
       const absl::Status status = on_prepare(spec);
       if (!status.ok()) return status;
@@ -148,6 +149,9 @@ class PuppetRunner final : public JobRunner {
     return discarded_;
   }
   int prepared() const { return prepared_.load(); }
+  int prepared_unchecked() const { return prepared_unchecked_.load(); }  // Values::kCheckedBefore
+  // Inputs that were dropped while a later process needs them.
+  int kept_inputs() const { return kept_inputs_.load(); }
   int live_inputs() const { return live_inputs_.load(); }
 
   std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
@@ -164,11 +168,16 @@ class PuppetRunner final : public JobRunner {
       cols = 5;
       runner.live_inputs_.fetch_add(1);
     }
-    ~CountedInputs() override { runner.live_inputs_.fetch_sub(1); }
+    ~CountedInputs() override {
+      if (needed_again) runner.kept_inputs_.fetch_add(1);
+      runner.live_inputs_.fetch_sub(1);
+    }
     PuppetRunner& runner;
   };
 
   std::atomic<int> prepared_ = 0;
+  std::atomic<int> prepared_unchecked_ = 0;
+  std::atomic<int> kept_inputs_ = 0;
   std::atomic<int> live_inputs_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -14,14 +14,15 @@ _sparsefw_server() {
       mapfile -t COMPREPLY < <(compgen -d -- "$text")
       return ;;
     --device) words="auto cpu reference cuda cuda:0" ;;
+    --store) words="sqlite memory" ;;
     --log-level) words="debug info warning error" ;;
     --log-format) words="text json" ;;
     *)
       [[ $text == -* ]] || return
       words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
-        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --device --workers
+        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device --workers
         --io-threads --host-memory --staging-memory --solve-memory --device-memory
-        --streams-per-device --max-tensor-bytes --max-queued-jobs --drain-grace --fetch-grace
+        --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts --drain-grace --fetch-grace
         --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$text")

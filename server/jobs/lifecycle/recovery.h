@@ -1,0 +1,50 @@
+// The start after an earlier process with the same durable store.
+#ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_
+#define SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job_listener.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/job_runner.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/scheduling/scheduler.h"
+
+namespace sparsefw::server {
+
+// Used by one thread, before jobs are submitted.
+class Recovery {
+ public:
+  // All of them outlive it.
+  struct Parts {
+    Clock& clock;
+    JobStore& store;
+    JobRunner& runner;
+    JobListener& listener;
+    JobTable& table;
+    Scheduler& scheduler;
+  };
+  Recovery(int max_attempts, const Parts& parts) : max_attempts_(max_attempts), parts_(parts) {}
+
+  // As JobManager::Recover.
+  absl::StatusOr<RecoveredJobs> Run();
+
+ private:
+  absl::StatusOr<std::vector<Job>> LoadOldestFirst() const;
+  absl::Status Recover(Job job, RecoveredJobs* recovered);
+  // Why the job cannot go on; OK, with its inputs, when it can.
+  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const Job& job) const;
+  absl::Status Fail(Job job, int64_t revision, absl::Status error);
+
+  const int max_attempts_;
+  const Parts parts_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_

@@ -1,0 +1,258 @@
+"""Jobs outlive the server: kill -9, drains, and starts on what an earlier server has left."""
+import re
+import shutil
+import signal
+import sqlite3
+import threading
+import urllib.request
+
+import grpc
+import pytest
+
+from support.layers import ENDLESS
+from support.processes import Cli, finish, wait_until
+from support.refusals import loopback, refuses
+from support.rpc import Client, error_info, job_pb2, prune_service_pb2
+
+# Jobs of an earlier server can go on only where their tensors outlive it too.
+DURABLE_TENSORS = False
+needs_tensors = pytest.mark.skipif(not DURABLE_TENSORS, reason="needs durable tensors")
+
+LONG = ("--method", "sparsefw", "--iterations", "60000", "--report-every", "500")
+
+
+class Restartable:
+    """A server that can be killed and started again on the same address and state folder."""
+
+    def __init__(self, start_server, *flags):
+        self.start_server, self.flags = start_server, flags
+        self.server = start_server(*flags)
+        self.address, self.state_dir = self.server.address, self.server.state_dir
+        self.cli = Cli(self.address)
+
+    def again(self, *flags):
+        self.server = self.start_server("--listen", self.address, "--state-dir", self.state_dir,
+                                        *self.flags, *flags)
+
+    def kill(self):
+        self.server.signal(signal.SIGKILL)
+        self.server.wait()
+
+    def drain(self):
+        self.server.signal(signal.SIGTERM)
+        assert self.server.wait(60) == 0, self.server.log()
+
+    def database(self):
+        return sqlite3.connect(f"file:{self.state_dir}/sparsefw.db?mode=ro", uri=True)
+
+    def states(self):
+        """By name, in the order of acceptance; of a server that has ended."""
+        with self.database() as database:
+            return dict(database.execute("SELECT name, state FROM jobs ORDER BY number"))
+
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=10) as answer:
+            return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)[1])
+
+    def get(self, job):
+        client = Client(self.address)
+        try:
+            return client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=10)
+        finally:
+            client.close()
+
+
+@pytest.fixture
+def restartable(start_server):
+    return lambda *flags: Restartable(start_server, "--workers", "1", *flags)
+
+
+def detach(cli, layer, *flags):
+    return cli.run(*layer.submit("--detach", "--json", *flags, out=False)).expect(0).json()["job"]
+
+
+def runs(cli, job, iterations=0):
+    def far_enough():
+        status = cli.run("status", job, "--json").expect(0).json()
+        return status["state"] == "RUNNING" and \
+            (not iterations or (status.get("progress") or {}).get("iteration", 0) >= iterations)
+    wait_until(far_enough, 30, "job runs")
+
+
+def test_ended_jobs_are_there_after_a_kill(restartable, layer):
+    server = restartable()
+    names = [detach(server.cli, layer, "--method", "wanda", "--label", f"n={i}") for i in range(3)]
+    for name in names:
+        server.cli.run("watch", name).expect(0)
+    before = [server.get(name) for name in names]
+    client = Client(server.address)
+    page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(page_size=1), timeout=10)
+    client.close()
+    server.kill()
+    server.again()
+    assert [server.get(name) for name in names] == before
+    client = Client(server.address)
+    rest = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(
+        page_size=5, page_token=page.next_page_token), timeout=10)
+    assert [job.name for job in rest.jobs] == names[1::-1], "page tokens stay valid"
+    watch = client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
+        name=names[0], after_revision=before[0].revision), timeout=10)
+    assert [event.job.state for event in watch] == [job_pb2.SUCCEEDED]
+    with pytest.raises(grpc.RpcError) as raised:
+        list(client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
+            name=names[0], after_revision=before[0].revision + 1), timeout=10))
+    code, reason, _ = error_info(raised.value)
+    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_UNKNOWN")
+    assert server.metric("sparsefw_jobs_recovered_total") == 0
+    client.close()
+
+
+def test_a_memory_store_forgets(restartable, layer):
+    server = restartable("--store", "memory")
+    job = detach(server.cli, layer, "--method", "wanda")
+    server.cli.run("watch", job).expect(0)
+    server.drain()
+    server.again()
+    assert server.cli.run("list", "--json").expect(0).json()["jobs"] == []
+    assert not (server.state_dir / "sparsefw.db").exists()
+
+
+# A watcher goes on over the restart and is told the end.
+def test_attempts_are_limited(restartable, big_layer):
+    server = restartable("--max-attempts", "1")
+    job = detach(server.cli, big_layer, *ENDLESS)
+    runs(server.cli, job)
+    watcher = server.cli.start("watch", job, "--json")
+    wait_until(lambda: server.metric("sparsefw_watchers") == 1, 10, "watch is open")
+    server.kill()
+    server.again()
+    done = finish(watcher, 60)
+    assert done.code != 0 and "at most 1 times" in done.err, done.err
+    failed = server.get(job)
+    assert failed.state == job_pb2.FAILED and failed.attempts == 1
+    assert "ATTEMPTS_EXHAUSTED" in str(failed.error)
+    assert server.metric("sparsefw_jobs_recovered_total") == 1
+    assert "jobs_recovered" in server.server.log()
+
+
+def test_a_deadline_goes_on_while_the_server_is_down(restartable, big_layer):
+    server = restartable()
+    running = detach(server.cli, big_layer, *ENDLESS)
+    runs(server.cli, running)
+    queued = detach(server.cli, big_layer, *ENDLESS, "--deadline", "1s")
+    server.kill()
+    with server.database() as database:  # nothing has ended it before
+        assert database.execute("SELECT state FROM jobs WHERE name = ?", (queued,)).fetchone() == (0,)
+    threading.Event().wait(1)
+    server.again()
+    failed = server.get(queued)
+    assert failed.state == job_pb2.FAILED and "DEADLINE_EXCEEDED" in str(failed.error)
+
+
+def test_a_drain_leaves_jobs_for_the_next_start(restartable, big_layer):
+    server = restartable("--drain-grace", "1s")
+    running = detach(server.cli, big_layer, *ENDLESS)
+    runs(server.cli, running)
+    queued = [detach(server.cli, big_layer, *ENDLESS) for _ in range(2)]
+    client = Client(server.address)
+    seen, errors = {}, {}
+
+    def watch(name):
+        seen[name] = []
+        try:
+            for event in client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=name)):
+                seen[name].append(event.job.state)
+        except grpc.RpcError as error:
+            errors[name] = error_info(error)
+
+    watchers = [threading.Thread(target=watch, args=(name,)) for name in (running, *queued)]
+    for watcher in watchers:
+        watcher.start()
+    wait_until(lambda: all(seen.get(name) for name in (running, *queued)), 10, "snapshots")
+    server.drain()
+    for watcher in watchers:
+        watcher.join(10)
+        assert not watcher.is_alive()
+    for name in (running, *queued):
+        code, reason, metadata = errors[name]
+        assert (code, reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert int(metadata["retry_delay_ms"]) > 0
+        assert seen[name][-1] == job_pb2.QUEUED
+    assert server.states() == {running: 0, queued[0]: 0, queued[1]: 0}
+    client.close()
+
+
+@needs_tensors
+def test_a_killed_server_ends_its_jobs_with_the_same_mask(restartable, big_layer):
+    server = restartable()
+    server.cli.run(*big_layer.submit(*LONG, "--json")).expect(0)
+    expected = big_layer.mask()
+    big_layer.mask_file.unlink()
+    attached = server.cli.start(*big_layer.submit(*LONG, "--json"))
+    (job,) = wait_until(lambda: [one["job"] for one in server.cli.run(
+        "list", "--state", "running", "--json").json()["jobs"]], 30, "job is accepted")
+    queued = detach(server.cli, big_layer, *LONG)
+    runs(server.cli, job, 1000)
+    for attempt in (2, 3):
+        server.kill()
+        server.again()
+        runs(server.cli, job, 1000)
+        assert server.get(job).attempts == attempt
+    result = finish(attached, 120).expect(0).json()
+    assert (result["job"], result["state"]) == (job, "SUCCEEDED")
+    assert (big_layer.mask() == expected).all()
+    server.cli.run("watch", queued).expect(0)
+    big_layer.mask_file.unlink()
+    server.cli.run("fetch", queued, "--out", big_layer.mask_file).expect(0)
+    assert (big_layer.mask() == expected).all()
+    assert server.get(queued).attempts == 1
+
+
+@needs_tensors
+def test_clients_finish_over_an_orderly_restart_without_being_told(restartable, big_layer):
+    server = restartable("--drain-grace", "0s")
+    attached = server.cli.start(*big_layer.submit(*LONG, "--json"))
+    (job,) = wait_until(lambda: [one["job"] for one in server.cli.run(
+        "list", "--state", "running", "--json").json()["jobs"]], 30, "job is accepted")
+    queued = detach(server.cli, big_layer, *LONG)
+    watching = server.cli.start("watch", queued, "--json")
+    wait_until(lambda: server.metric("sparsefw_watchers") == 2, 10, "watches are open")
+    server.drain()
+    server.again()
+    assert finish(attached, 120).expect(0).json()["state"] == "SUCCEEDED"
+    finish(watching, 120).expect(0)
+    assert server.get(job).attempts == server.get(queued).attempts == 1
+
+
+# ---- What is no database of this server.
+
+def refused(folder, *words):
+    return refuses(1, ["sparsefw.db", *words], *loopback(folder, "--device", "cpu"))
+
+
+def test_other_files_are_refused(folder):
+    (folder / "state").mkdir()
+    path = folder / "state/sparsefw.db"
+    path.write_text("not a database " * 1000)
+    refused(folder, "database of sparsefw-server")
+    assert path.read_text().startswith("not a database")
+    path.unlink()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE recipes (name TEXT)")
+    database.close()
+    refused(folder, "database of sparsefw-server")
+    path.unlink()
+    path.mkdir()
+    refused(folder, "file that can be written")
+
+
+def test_a_database_of_a_newer_server_is_refused(start_server, folder):
+    server = start_server()
+    assert server.stop() == 0
+    (folder / "state").mkdir()
+    path = folder / "state/sparsefw.db"
+    shutil.copy(server.state_dir / "sparsefw.db", path)
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    refused(folder, "99", "newer server")

@@ -1,0 +1,366 @@
+// Jobs that outlive the process: the drain of a manager with a durable store, and the
+// start of the next one.
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sparsefw/status_reason.h"
+#include "tests/server/jobs/job_test_util.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using ::testing::SizeIs;
+using testing::StatusIs;
+
+class RecoveryTest : public JobManagerTest {
+ protected:
+  RecoveryTest() { store_.is_durable = true; }
+
+  // A job that an earlier process has left in the store.
+  Job Left(const std::string& name, JobState state = JobState::kQueued, int attempts = 0) {
+    Job job;
+    job.name = name;
+    job.state = state;
+    job.create_time = clock_.Now();
+    job.revision = 1;
+    job.state_revision = 1;
+    job.states = {{JobState::kQueued, 1}};
+    job.attempts = attempts;
+    if (state == JobState::kRunning) {
+      job.revision = 5;
+      job.state_revision = 2;
+      job.states.push_back({JobState::kRunning, 2});
+      job.progress.emplace().iteration = 300;
+      job.start_time = clock_.Now();
+    }
+    return job;
+  }
+  void Store(const Job& job, const std::string& request_id = "") {
+    ASSERT_THAT(store_.Insert(job, request_id, "body"), IsOk());
+  }
+  RecoveredJobs Recover() {
+    auto recovered = manager_->Recover();
+    EXPECT_THAT(recovered, IsOk());
+    return recovered.value_or(RecoveredJobs());
+  }
+  // The manager's end and its successor's start.
+  RecoveredJobs StartAgain(JobManagerOptions options = {}) {
+    manager_.reset();
+    Restart(options);
+    return Recover();
+  }
+  // Drains on another thread.
+  std::future<void> Drain(absl::Duration grace) {
+    return std::async(std::launch::async, [this, grace] { manager_->Drain(grace); });
+  }
+};
+
+TEST_F(RecoveryTest, QueuedJobsGoOnInTheirOldOrder) {
+  Job urgent = Left("jobs/urgent");
+  urgent.spec.priority = 10;
+  Store(Left("jobs/z"));
+  Store(Left("jobs/a"));
+  Store(urgent);
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.queued, 3);
+  EXPECT_EQ(recovered.interrupted, 0);
+  std::vector<std::string> order;
+  for (size_t i = 0; i < 3; ++i) {
+    order.push_back(runner_.WaitForRun(i).name);
+    RunTo(order.back(), ResultWith(StopCause::kIterations));
+  }
+  // The worker may have taken the first before the urgent one was there.
+  EXPECT_THAT(order, ::testing::AnyOf(ElementsAre("jobs/z", "jobs/urgent", "jobs/a"),
+                                      ElementsAre("jobs/urgent", "jobs/z", "jobs/a")));
+  EXPECT_EQ(runner_.prepared(), 3);
+  EXPECT_EQ(runner_.prepared_unchecked(), 3) << "their values were checked at acceptance";
+}
+
+TEST_F(RecoveryTest, EndedJobsStayAsTheyAre) {
+  Job ended = Left("jobs/ended", JobState::kRunning, 1);
+  ended.state = JobState::kSucceeded;
+  Store(ended);
+  EXPECT_EQ(Recover().queued, 0);
+  EXPECT_EQ(Get("jobs/ended").state, JobState::kSucceeded);
+  EXPECT_EQ(runner_.prepared(), 0);
+  EXPECT_THAT(listener_.calls(), IsEmpty());
+}
+
+TEST_F(RecoveryTest, ARunningJobRunsAgainFromItsStart) {
+  Store(Left("jobs/a", JobState::kRunning, 1));
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.queued, 1);
+  EXPECT_EQ(recovered.interrupted, 1);
+  const Job again = runner_.WaitForRun(0);
+  EXPECT_EQ(again.attempts, 2);
+  EXPECT_FALSE(again.progress);
+  // Who has seen it run comes back and misses nothing.
+  const auto watcher = Watch("jobs/a", 5);
+  EXPECT_THAT(watcher->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+  RunTo("jobs/a", ResultWith(StopCause::kIterations));
+  watcher->WaitForEnd();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning, JobState::kQueued,
+                                             JobState::kRunning, JobState::kSucceeded));
+  EXPECT_EQ(store_.Get("jobs/a")->attempts, 2);
+  EXPECT_THAT(runner_.discarded(), ElementsAre("jobs/a")) << "what its first run has left";
+  EXPECT_THAT(listener_.calls(),
+              ElementsAre("recovered jobs/a", "started jobs/a", "ended jobs/a"));
+}
+
+// A power failure may have taken back progress that a watcher has seen.
+TEST_F(RecoveryTest, AWatcherThatSawLostProgressMissesNoState) {
+  Store(Left("jobs/a", JobState::kRunning, 1));
+  Recover();
+  runner_.WaitForRun(0);
+  EXPECT_THAT(Watch("jobs/a", 700)->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+}
+
+TEST_F(RecoveryTest, AttemptsAreLimited) {
+  Store(Left("jobs/a", JobState::kRunning, 3));
+  Store(Left("jobs/b", JobState::kRunning, 2));
+  Store(Left("jobs/c", JobState::kQueued, 3));  // interrupted by drains since
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.failed, 1);
+  EXPECT_EQ(recovered.queued, 2);
+  const Job failed = Get("jobs/a");
+  EXPECT_EQ(failed.state, JobState::kFailed);
+  EXPECT_THAT(failed.error, StatusIs(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED", "jobs/a",
+                                     "3 times"));
+  EXPECT_EQ(failed.end_time, clock_.Now());
+  EXPECT_EQ(failed.expire_time, clock_.Now() + failed.spec.result_ttl);
+  EXPECT_THAT(Watch("jobs/a", 5)->states(), ElementsAre(JobState::kRunning, JobState::kFailed));
+  EXPECT_EQ(runner_.WaitForRun(0).attempts, 3);
+}
+
+TEST_F(RecoveryTest, TheLimitOfAttemptsIsAnOption) {
+  JobManagerOptions options;
+  options.max_attempts = 1;
+  Restart(options);
+  Store(Left("jobs/a", JobState::kRunning, 1));
+  EXPECT_EQ(Recover().failed, 1);
+}
+
+TEST_F(RecoveryTest, AJobThatCannotGoOnFailsWithTheReason) {
+  Job gone = Left("jobs/gone");
+  gone.spec.weight = "tensors/gone";
+  Store(gone);
+  Store(Left("jobs/good"));
+  runner_.on_prepare = [](const JobSpec& spec) {
+    return spec.weight.empty() ? absl::OkStatus()
+                               : WithReason(absl::FailedPreconditionError("no " + spec.weight),
+                                            "TENSOR_NOT_FOUND");
+  };
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.failed, 1);
+  EXPECT_EQ(recovered.queued, 1);
+  EXPECT_THAT(Get("jobs/gone").error,
+              StatusIs(absl::StatusCode::kFailedPrecondition, "TENSOR_NOT_FOUND", "tensors/gone"));
+  EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/good");
+  EXPECT_THAT(listener_.calls(), ElementsAre("recovered jobs/gone", "ended jobs/gone",
+                                             "recovered jobs/good", "started jobs/good"));
+}
+
+TEST_F(RecoveryTest, ADeadlineGoesOnMeanwhile) {
+  Job late = Left("jobs/late", JobState::kRunning, 1);
+  late.deadline = clock_.Now();
+  Store(late);
+  Store(Left("jobs/blocker"));
+  Job soon = Left("jobs/soon");
+  soon.deadline = clock_.Now() + absl::Seconds(1);
+  Store(soon);
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.failed, 1);
+  EXPECT_EQ(recovered.queued, 2);
+  const auto exceeded = StatusIs(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED");
+  EXPECT_THAT(Get("jobs/late").error, exceeded);
+  EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/blocker");
+  const auto watcher = Watch("jobs/soon");
+  clock_.AwaitWaiter(soon.deadline);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(watcher->WaitForEnd().error, exceeded);
+}
+
+TEST_F(RecoveryTest, TheQueueLimitIsForNewJobs) {
+  JobManagerOptions options;
+  options.max_queued_jobs = 1;
+  Restart(options);
+  for (int i = 0; i < 4; ++i) Store(Left("jobs/" + std::to_string(i)));
+  EXPECT_EQ(Recover().queued, 4);
+  runner_.WaitForRun(0);
+  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL"));
+}
+
+TEST_F(RecoveryTest, ARepeatedRequestFindsItsJobAfterTheRestart) {
+  runner_.obey_stop = true;
+  SubmitRunning();
+  const Job job = Submit({}, "request");
+  StartAgain();
+  EXPECT_EQ(Submit({}, "request").name, job.name);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const Job other,
+      manager_->Submit({}, "request", "body", Owner{"another tenant", "somebody"}, false));
+  EXPECT_NE(other.name, job.name) << "request ids are a tenant's own";
+}
+
+TEST_F(RecoveryTest, AStoreThatFailsEndsTheRecovery) {
+  Store(Left("jobs/a", JobState::kRunning, 1));
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  EXPECT_THAT(manager_->Recover(), StatusIs(absl::StatusCode::kResourceExhausted, "", "full"));
+  EXPECT_EQ(store_.Get("jobs/a")->state, JobState::kRunning);
+}
+
+// ---- Drain.
+
+TEST_F(RecoveryTest, QueuedJobsStayQueuedOverADrain) {
+  const Job running = SubmitRunning();
+  const Job first = Submit();
+  const Job second = Submit();
+  const auto watcher = Watch(first.name);
+  auto drained = Drain(absl::Hours(1));
+  watcher->WaitForSuspension();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kQueued));
+  const auto late = Watch(first.name);
+  late->WaitForSuspension();
+  EXPECT_THAT(late->states(), ElementsAre(JobState::kQueued)) << "a snapshot, then nothing";
+  const auto finished = Watch(running.name);
+  runner_.Finish(running.name, ResultWith(StopCause::kIterations));
+  drained.wait();
+  EXPECT_EQ(finished->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(store_.Get(first.name)->revision, first.revision);
+
+  EXPECT_EQ(StartAgain().queued, 2);
+  EXPECT_EQ(runner_.kept_inputs(), 2) << "what a job brought along stays for it";
+  EXPECT_EQ(runner_.WaitForRun(1).name, first.name);
+  RunTo(first.name, ResultWith(StopCause::kIterations));
+  EXPECT_EQ(runner_.WaitForRun(2).name, second.name);
+}
+
+TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
+  runner_.obey_stop = true;
+  const Job job = SubmitRunning();
+  runner_.Report(job.name, 100);
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::Seconds(10));
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(10));
+  EXPECT_EQ(Get(job.name).state, JobState::kRunning) << "for the grace";
+  clock_.Advance(absl::Seconds(10));
+  drained.wait();
+  watcher->WaitForSuspension();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning, JobState::kQueued));
+  const Job queued = *store_.Get(job.name);
+  EXPECT_EQ(queued.state, JobState::kQueued);
+  EXPECT_EQ(queued.attempts, 0) << "an orderly end is none";
+  EXPECT_FALSE(queued.progress);
+  EXPECT_EQ(queued.start_time, absl::InfinitePast());
+
+  manager_.reset();  // joins the workers
+  EXPECT_THAT(runner_.discarded(), ElementsAre(job.name)) << "the mask of the run that was stopped";
+  EXPECT_EQ(runner_.kept_inputs(), 1);
+  runner_.obey_stop = false;
+  Restart({});
+  EXPECT_EQ(Recover().queued, 1);
+  EXPECT_EQ(runner_.WaitForRun(1).attempts, 1);
+  EXPECT_THAT(Watch(job.name, watcher->seen()[0].job.revision)->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+  EXPECT_THAT(listener_.calls(),
+              ElementsAre("accepted " + job.name, "started " + job.name, "interrupted " + job.name,
+                          "recovered " + job.name, "started " + job.name));
+}
+
+TEST_F(RecoveryTest, ARunThatEndsInTheGraceHasEnded) {
+  const Job job = SubmitRunning();
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::ZeroDuration());
+  // Its stop comes too late.
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  drained.wait();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(StartAgain().queued, 0);
+}
+
+TEST_F(RecoveryTest, ACallersCancelWinsOverTheDrain) {
+  const Job job = SubmitRunning();
+  const Job queued = Submit();
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::Hours(1));
+  Watch(queued.name)->WaitForSuspension();
+  EXPECT_EQ(manager_->Cancel(queued.name)->state, JobState::kCancelled);
+  runner_.obey_stop = true;
+  EXPECT_THAT(manager_->Cancel(job.name), IsOk());
+  drained.wait();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get(queued.name)->state, JobState::kCancelled);
+  EXPECT_EQ(StartAgain().queued, 0);
+}
+
+TEST_F(RecoveryTest, AnInterruptionThatCannotBeStoredCountsAsACrash) {
+  runner_.obey_stop = true;
+  const Job job = SubmitRunning();
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  manager_->Drain(absl::ZeroDuration());
+  EXPECT_THAT(listener_.errors(), SizeIs(1));
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+  manager_.reset();
+  Restart({});
+  EXPECT_EQ(Recover().interrupted, 1);
+  EXPECT_EQ(runner_.WaitForRun(1).attempts, 2);
+}
+
+// Or it would end twice, if the process ended before the store has it.
+TEST_F(RecoveryTest, NobodyIsToldOfAnEndThatIsNotStored) {
+  const Job job = SubmitRunning();
+  const Job queued = Submit();
+  const auto watcher = Watch(job.name);
+  const auto other = Watch(queued.name);
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  EXPECT_EQ(manager_->Cancel(queued.name)->state, JobState::kQueued);
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  while (manager_->running() > 0) std::this_thread::yield();
+  EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning));
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+  manager_->CollectGarbage();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(other->WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), SizeIs(2)) << "once";
+}
+
+TEST_F(RecoveryTest, ADrainDoesNotWaitForAStoreThatIsFull) {
+  const Job job = SubmitRunning();
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  manager_->Drain(absl::Hours(1));
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kRunning);
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+}
+
+// Interruption after interruption: the history is bounded, and says so.
+TEST_F(RecoveryTest, AVeryLongHistoryForgetsItsBeginning) {
+  runner_.obey_stop = true;
+  Job job = SubmitRunning();
+  const int64_t first = Get(job.name).revision;
+  constexpr size_t kRestarts = 40;
+  for (size_t i = 1; i <= kRestarts; ++i) {
+    StartAgain();
+    job = runner_.WaitForRun(i);
+  }
+  EXPECT_THAT(job.states, SizeIs(64));
+  EXPECT_THAT(manager_->Watch(job.name, first, [] {}),
+              StatusIs(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN", job.name));
+  EXPECT_THAT(Watch(job.name, job.states.front().revision)->states(), SizeIs(64));
+  EXPECT_THAT(Watch(job.name)->states(), ElementsAre(JobState::kRunning));
+}
+
+}  // namespace
+}  // namespace sparsefw::server

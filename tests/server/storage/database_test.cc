@@ -1,0 +1,151 @@
+#include "server/storage/database.h"
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "SQLiteCpp/SQLiteCpp.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/storage/sqlite_job_store.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_folder.h"
+
+namespace sparsefw::server {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+using testing::TempFolder;
+
+const auto kNotOurs =
+    StatusIs(absl::StatusCode::kFailedPrecondition, "STORE_VERSION", "sparsefw-server");
+
+class DatabaseTest : public ::testing::Test {
+ protected:
+  void Run(const std::string& sql) {
+    SQLite::Database(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE).exec(sql);
+  }
+  int64_t Count(const Database& database) {
+    int64_t count = -1;
+    EXPECT_THAT(database.Read([&](SQLite::Database& db) {
+      count = db.execAndGet("SELECT count(*) FROM settings").getInt64();
+      return absl::OkStatus();
+    }),
+                IsOk());
+    return count;
+  }
+
+  const TempFolder folder_;
+  const std::string path_ = folder_.path() + "/sparsefw.db";
+};
+
+TEST_F(DatabaseTest, ANewFileIsForNobodyElsesEyes) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    struct stat info = {};
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600U) << entry.path();
+  }
+}
+
+// The file was made by make_version1.py, without this code.
+TEST_F(DatabaseTest, ADatabaseOfVersion1IsRead) {
+  std::filesystem::copy_file(
+      std::string(SPARSEFW_SOURCE_DIR) + "/tests/server/storage/testdata/version1.db", path_);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto store, NewSqliteJobStore(database.get()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store->List({}, 10, ""));
+  ASSERT_EQ(page.jobs.size(), 2U);
+  const Job& running = page.jobs[0];
+  EXPECT_EQ(running.name, "jobs/00000000000000b2");
+  EXPECT_EQ(running.state, JobState::kRunning);
+  EXPECT_EQ(running.owner, (Owner{"default", "somebody"}));
+  EXPECT_EQ(running.revision, 12) << "of the progress";
+  EXPECT_EQ(running.progress->iteration, 1000);
+  EXPECT_EQ(running.attempts, 1);
+  EXPECT_EQ(running.spec.labels.at("layer"), "7");
+  EXPECT_EQ(running.spec.pattern, Pattern::KeepOfGroup(2, 4));
+  EXPECT_EQ(running.deadline, absl::InfiniteFuture());
+  const Job& ended = page.jobs[1];
+  EXPECT_EQ(ended.name, "jobs/00000000000000a1");
+  EXPECT_EQ(ended.state, JobState::kSucceeded);
+  EXPECT_EQ(ended.result->mask, "tensors/00000000000000c3");
+  EXPECT_EQ(ended.result->solve.final_loss, 0.1);
+  EXPECT_EQ(ended.expire_time, absl::FromUnixSeconds(1'700'086'400));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto request, store->FindRequest("default", "request-1"));
+  EXPECT_EQ(request.value().job, ended.name);
+  EXPECT_EQ(store->ListExpired(ended.expire_time, 10)->size(), 1U);
+}
+
+TEST_F(DatabaseTest, ADatabaseOfANewerServerIsRefusedAndLeftAlone) {
+  { ASSERT_THAT(Database::Open(path_), IsOk()); }
+  const int newer = Database::CurrentVersion() + 1;
+  Run("PRAGMA user_version = " + std::to_string(newer));
+  EXPECT_THAT(Database::Open(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "STORE_VERSION", path_,
+                       "got " + std::to_string(newer), "newer server"));
+  SQLite::Database db(path_);
+  EXPECT_EQ(db.execAndGet("PRAGMA user_version").getInt(), newer);
+}
+
+TEST_F(DatabaseTest, OtherFilesAreRefusedAndLeftAlone) {
+  Run("CREATE TABLE recipes (name TEXT)");
+  EXPECT_THAT(Database::Open(path_), kNotOurs);
+  SQLite::Database db(path_);
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt(), 1);
+
+  const std::string text = folder_.path() + "/notes.txt";
+  const std::string line(5000, 'x');
+  testing::WriteFile(text, line);
+  EXPECT_THAT(Database::Open(text), kNotOurs);
+  EXPECT_EQ(testing::ReadFile(text), line);
+}
+
+TEST_F(DatabaseTest, AFailedWriteTakesNothingAndTouchesNoOther) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  const int64_t before = Count(*database);
+  constexpr int kThreads = 8;
+  constexpr int kEach = 20;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const std::string name = std::to_string(t * kEach + i);
+        const absl::Status status = database->Write(Durability::kPowerLoss, [&](auto& db) {
+          db.exec("INSERT INTO settings VALUES ('" + name + "', '')");
+          if (i % 2 == 1) return absl::AbortedError("odd");
+          return absl::OkStatus();
+        });
+        EXPECT_EQ(status.code(), i % 2 == 1 ? absl::StatusCode::kAborted : absl::StatusCode::kOk);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Count(*database), before + kThreads * kEach / 2);
+}
+
+TEST_F(DatabaseTest, ErrorsOfSqliteBecomeStatuses) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  const auto failed = StatusIs(absl::StatusCode::kInternal, "STORE_FAILED");
+  EXPECT_THAT(database->Write(Durability::kPowerLoss,
+                              [](SQLite::Database& db) {
+                                db.exec("INSERT INTO nothing VALUES (1)");
+                                return absl::OkStatus();
+                              }),
+              failed);
+  EXPECT_THAT(database->Read([](SQLite::Database& db) {
+    db.exec("DELETE FROM settings");
+    return absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kPermissionDenied, "STORE_FAILED"))
+      << "readers do not write";
+  EXPECT_GT(Count(*database), 0);
+}
+
+}  // namespace
+}  // namespace sparsefw::server

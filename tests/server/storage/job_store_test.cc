@@ -1,0 +1,394 @@
+// One suite for every store of jobs.
+#include "server/jobs/job_store.h"
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/storage/database.h"
+#include "server/storage/sqlite_job_store.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_folder.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using ::testing::Pair;
+using testing::StatusIs;
+
+Job Named(const std::string& name, JobState state = JobState::kQueued,
+          const std::string& tenant = "default") {
+  Job job;
+  job.name = name;
+  job.state = state;
+  job.owner.tenant = tenant;
+  return job;
+}
+
+Job Ended(const std::string& name, absl::Time expire) {
+  Job job = Named(name, JobState::kSucceeded);
+  job.expire_time = expire;
+  return job;
+}
+
+// A store and what it stands on. Reopen is what a restart does.
+class Opened {
+ public:
+  virtual ~Opened() = default;
+  virtual JobStore& store() = 0;
+  virtual void Reopen() {}
+};
+
+class Memory final : public Opened {
+ public:
+  JobStore& store() override { return *store_; }
+
+ private:
+  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
+};
+
+class Sqlite final : public Opened {
+ public:
+  Sqlite() { Reopen(); }
+  JobStore& store() override { return *store_; }
+  void Reopen() override {
+    store_.reset();
+    database_.reset();
+    auto database = Database::Open(folder_.path() + "/jobs.db");
+    if (!database.ok()) throw std::runtime_error(database.status().ToString());
+    database_ = *std::move(database);
+    store_ = NewSqliteJobStore(database_.get()).value();
+  }
+
+ private:
+  const testing::TempFolder folder_;
+  std::unique_ptr<Database> database_;
+  std::unique_ptr<JobStore> store_;
+};
+
+struct Kind {
+  std::string name;
+  bool durable;
+  std::function<std::unique_ptr<Opened>()> open;
+};
+
+class JobStoreTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  JobStore& store() { return opened_->store(); }
+  void Insert(const Job& job, const std::string& request_id = "") {
+    ASSERT_THAT(store().Insert(job, request_id, "body"), IsOk());
+  }
+  void InsertMany(int count) {
+    for (int i = 0; i < count; ++i) Insert(Named("jobs/" + std::to_string(i)));
+  }
+  // Names of one page; `token` moves on.
+  std::vector<std::string> Page(std::string& token, int size, const JobFilter& filter = {}) {
+    const auto page = store().List(filter, size, token);
+    EXPECT_THAT(page, IsOk());
+    std::vector<std::string> names;
+    if (page.ok()) {
+      for (const Job& job : page->jobs) names.push_back(job.name);
+      token = page->next_page_token;
+    }
+    return names;
+  }
+  std::vector<std::string> All(const JobFilter& filter = {}) {
+    std::string token;
+    return Page(token, 1000, filter);
+  }
+  std::string RequestOf(const std::string& tenant, const std::string& id) {
+    const auto record = store().FindRequest(tenant, id);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && *record ? (*record)->job : "none";
+  }
+  std::vector<std::string> Expired(absl::Time now, int limit) {
+    const auto jobs = store().ListExpired(now, limit);
+    EXPECT_THAT(jobs, IsOk());
+    std::vector<std::string> names;
+    for (const Job& job : *jobs) names.push_back(job.name);
+    return names;
+  }
+
+  const std::unique_ptr<Opened> opened_ = GetParam().open();
+};
+
+TEST_P(JobStoreTest, GivesBackWhatItWasTold) {
+  EXPECT_EQ(store().durable(), GetParam().durable);
+  Job job = Named("jobs/a");
+  job.owner = {"tenant", "somebody"};
+  Insert(job);
+  job.state = JobState::kRunning;
+  job.revision = 2;
+  ASSERT_THAT(store().Update(job), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job read, store().Get("jobs/a"));
+  EXPECT_EQ(read.owner, (Owner{"tenant", "somebody"}));
+  EXPECT_EQ(read.state, JobState::kRunning);
+  EXPECT_EQ(read.revision, 2);
+}
+
+TEST_P(JobStoreTest, ProgressIsNewerThanTheJobUntilTheNextChange) {
+  Job job = Named("jobs/a", JobState::kRunning);
+  job.revision = 2;
+  Insert(job);
+  for (int64_t i = 1; i <= 3; ++i) {
+    job.progress.emplace().iteration = 100 * i;
+    job.revision = 2 + i;
+    ASSERT_THAT(store().UpdateProgress(job), IsOk());
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(Job read, store().Get("jobs/a"));
+  EXPECT_EQ(read.progress->iteration, 300);
+  EXPECT_EQ(read.revision, 5);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store().List({}, 1, ""));
+  EXPECT_EQ(page.jobs[0].progress->iteration, 300);
+  job.progress.reset();
+  job.revision = 6;
+  ASSERT_THAT(store().Update(job), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(read, store().Get("jobs/a"));
+  EXPECT_FALSE(read.progress);
+  EXPECT_EQ(read.revision, 6);
+}
+
+TEST_P(JobStoreTest, UnknownNamesAreNotFound) {
+  const auto not_found = StatusIs(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "jobs/none");
+  EXPECT_THAT(store().Get("jobs/none"), not_found);
+  EXPECT_THAT(store().Update(Named("jobs/none")), not_found);
+  EXPECT_THAT(store().UpdateProgress(Named("jobs/none")), not_found);
+  EXPECT_THAT(store().Delete("jobs/none"), not_found);
+}
+
+TEST_P(JobStoreTest, InsertsJobAndRequestTogetherOrNothing) {
+  Insert(Named("jobs/a"), "request");
+  EXPECT_THAT(store().Insert(Named("jobs/a"), "other", "body"),
+              StatusIs(absl::StatusCode::kAlreadyExists, "", "jobs/a"));
+  EXPECT_EQ(RequestOf("default", "other"), "none");
+  EXPECT_THAT(store().Insert(Named("jobs/b"), "request", "body"),
+              StatusIs(absl::StatusCode::kAlreadyExists, "", "request", "jobs/a"));
+  EXPECT_THAT(store().Get("jobs/b"), StatusIs(absl::StatusCode::kNotFound));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto record, store().FindRequest("default", "request"));
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->job, "jobs/a");
+  EXPECT_EQ(record->fingerprint, "body");
+}
+
+TEST_P(JobStoreTest, FingerprintsAreBytes) {
+  const std::string bytes("\0\xff\0body", 7);
+  ASSERT_THAT(store().Insert(Named("jobs/a"), "request", bytes), IsOk());
+  EXPECT_EQ((*store().FindRequest("default", "request"))->fingerprint, bytes);
+}
+
+TEST_P(JobStoreTest, RequestIdsAreATenantsOwn) {
+  Insert(Named("jobs/a", JobState::kQueued, "one"), "request");
+  Insert(Named("jobs/b", JobState::kQueued, "two"), "request");
+  EXPECT_EQ(RequestOf("one", "request"), "jobs/a");
+  EXPECT_EQ(RequestOf("two", "request"), "jobs/b");
+  EXPECT_EQ(RequestOf("three", "request"), "none");
+  ASSERT_THAT(store().Delete("jobs/a"), IsOk());
+  EXPECT_EQ(RequestOf("one", "request"), "none");
+  EXPECT_EQ(RequestOf("two", "request"), "jobs/b");
+}
+
+TEST_P(JobStoreTest, JobsWithoutRequestIdDoNotCollide) {
+  Insert(Named("jobs/a"));
+  Insert(Named("jobs/b"));
+  EXPECT_EQ(RequestOf("default", ""), "none");
+}
+
+TEST_P(JobStoreTest, DeletingFreesTheRequestId) {
+  Insert(Named("jobs/a"), "request");
+  ASSERT_THAT(store().Delete("jobs/a"), IsOk());
+  EXPECT_EQ(RequestOf("default", "request"), "none");
+  Insert(Named("jobs/b"), "request");
+  EXPECT_EQ(RequestOf("default", "request"), "jobs/b");
+}
+
+TEST_P(JobStoreTest, ListsNewestFirstPageByPage) {
+  InsertMany(5);
+  std::string token;
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/4", "jobs/3"));
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/2", "jobs/1"));
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/0"));
+  EXPECT_EQ(token, "");
+}
+
+TEST_P(JobStoreTest, AFullLastPageHasNoTokenForAnEmptyOne) {
+  InsertMany(4);
+  std::string token;
+  Page(token, 2);
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/1", "jobs/0"));
+  EXPECT_EQ(token, "");
+}
+
+TEST_P(JobStoreTest, PagesAreStableWhileJobsComeAndGo) {
+  InsertMany(6);
+  std::string token;
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/5", "jobs/4"));
+  Insert(Named("jobs/new"));
+  ASSERT_THAT(store().Delete("jobs/4"), IsOk());  // the one that the token came from
+  ASSERT_THAT(store().Delete("jobs/2"), IsOk());
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/3", "jobs/1"));
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/0"));
+}
+
+TEST_P(JobStoreTest, NumbersOfDeletedJobsAreNotUsedAgain) {
+  InsertMany(3);
+  std::string token;
+  EXPECT_THAT(Page(token, 1), ElementsAre("jobs/2"));
+  ASSERT_THAT(store().Delete("jobs/2"), IsOk());
+  Insert(Named("jobs/new"));
+  EXPECT_THAT(Page(token, 5), ElementsAre("jobs/1", "jobs/0"));
+}
+
+TEST_P(JobStoreTest, FiltersByTenantStateAndEveryLabel) {
+  Job job = Named("jobs/a", JobState::kRunning, "one");
+  job.spec.labels = {{"model", "minilm"}, {"layer", "0"}};
+  Insert(job);
+  job = Named("jobs/b", JobState::kFailed, "two");
+  job.spec.labels = {{"model", "minilm"}, {"layer", "1"}};
+  Insert(job);
+  Insert(Named("jobs/c", JobState::kFailed, "one"));
+
+  EXPECT_THAT(All(), ElementsAre("jobs/c", "jobs/b", "jobs/a"));
+  EXPECT_THAT(All({{}, {}, "one"}), ElementsAre("jobs/c", "jobs/a"));
+  EXPECT_THAT(All({{}, {}, "three"}), IsEmpty());
+  EXPECT_THAT(All({{JobState::kFailed}, {}}), ElementsAre("jobs/c", "jobs/b"));
+  EXPECT_THAT(All({{JobState::kFailed}, {}, "one"}), ElementsAre("jobs/c"));
+  EXPECT_THAT(All({{JobState::kFailed, JobState::kRunning}, {{"model", "minilm"}}}),
+              ElementsAre("jobs/b", "jobs/a"));
+  EXPECT_THAT(All({{}, {{"model", "minilm"}, {"layer", "0"}}}), ElementsAre("jobs/a"));
+  EXPECT_THAT(All({{}, {{"layer", "2"}}}), IsEmpty());
+  std::string token;
+  EXPECT_THAT(Page(token, 1, {{JobState::kFailed}, {}}), ElementsAre("jobs/c"));
+  EXPECT_THAT(Page(token, 1, {{JobState::kFailed}, {}}), ElementsAre("jobs/b"));
+  EXPECT_EQ(token, "");
+}
+
+// More than a store reads at once.
+TEST_P(JobStoreTest, FindsARareLabelAmongMany) {
+  for (int i = 0; i < 600; ++i) {
+    Job job = Named("jobs/" + std::to_string(i));
+    if (i % 250 == 0) job.spec.labels = {{"rare", "yes"}};
+    Insert(job);
+  }
+  const JobFilter rare{{}, {{"rare", "yes"}}};
+  EXPECT_THAT(All(rare), ElementsAre("jobs/500", "jobs/250", "jobs/0"));
+  std::string token;
+  EXPECT_THAT(Page(token, 2, rare), ElementsAre("jobs/500", "jobs/250"));
+  EXPECT_THAT(Page(token, 2, rare), ElementsAre("jobs/0"));
+  EXPECT_EQ(token, "");
+}
+
+TEST_P(JobStoreTest, RefusesTokensAndSizesThatItDidNotGive) {
+  InsertMany(3);
+  std::string token;
+  Page(token, 1);
+  const auto refused =
+      StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID", "page_token");
+  EXPECT_THAT(store().List({}, 1, "2"), refused);
+  EXPECT_THAT(store().List({}, 1, token + "z"), refused);
+  EXPECT_THAT(store().List({}, 1, token.substr(0, token.find('-') + 1)), refused);
+  const auto other_server = GetParam().open();
+  EXPECT_THAT(other_server->store().List({}, 1, token), refused);
+  EXPECT_THAT(store().List({}, 0, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got 0"));
+}
+
+TEST_P(JobStoreTest, ListsExpiredJobsEarliestFirst) {
+  const absl::Time t = absl::FromUnixSeconds(1'700'000'000);
+  Insert(Ended("jobs/late", t + absl::Seconds(2)));
+  Insert(Ended("jobs/early", t + absl::Seconds(1)));
+  Insert(Ended("jobs/never", absl::InfiniteFuture()));
+  Job running = Named("jobs/running", JobState::kRunning);
+  running.expire_time = t;  // of no meaning before the end
+  Insert(running);
+  EXPECT_THAT(Expired(t, 10), IsEmpty());
+  EXPECT_THAT(Expired(t + absl::Seconds(1) - absl::Nanoseconds(1), 10), IsEmpty());
+  EXPECT_THAT(Expired(t + absl::Seconds(1), 10), ElementsAre("jobs/early"));
+  EXPECT_THAT(Expired(t + absl::Hours(1), 10), ElementsAre("jobs/early", "jobs/late"));
+  EXPECT_THAT(Expired(t + absl::Hours(1), 1), ElementsAre("jobs/early"));
+  ASSERT_THAT(store().Delete("jobs/early"), IsOk());
+  ASSERT_THAT(store().Update(Ended("jobs/late", t + absl::Hours(2))), IsOk());
+  EXPECT_THAT(Expired(t + absl::Hours(1), 10), IsEmpty());
+  EXPECT_THAT(Expired(t + absl::Hours(24 * 365 * 50), 10), ElementsAre("jobs/late"));
+}
+
+TEST_P(JobStoreTest, CountsByState) {
+  EXPECT_THAT(*store().CountByState(), IsEmpty());
+  Insert(Named("jobs/a", JobState::kQueued));
+  Insert(Named("jobs/b", JobState::kQueued));
+  Insert(Named("jobs/c", JobState::kFailed));
+  ASSERT_THAT(store().Update(Named("jobs/b", JobState::kRunning)), IsOk());
+  ASSERT_THAT(store().Delete("jobs/c"), IsOk());
+  EXPECT_THAT(*store().CountByState(),
+              ElementsAre(Pair(JobState::kQueued, 1), Pair(JobState::kRunning, 1)));
+}
+
+// Writers that share a commit have results of their own.
+TEST_P(JobStoreTest, ManyThreadsAtOnce) {
+  constexpr int kThreads = 8;
+  constexpr int kEach = 25;
+  std::atomic<int> taken = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        // Two threads each compete for a name.
+        Job job = Named("jobs/" + std::to_string(t / 2) + "-" + std::to_string(i));
+        const absl::Status inserted = store().Insert(job, "", "");
+        if (absl::IsAlreadyExists(inserted)) ++taken;
+        if (!inserted.ok()) continue;
+        job.state = JobState::kRunning;
+        EXPECT_THAT(store().Update(job), IsOk());
+        job.revision = i;
+        EXPECT_THAT(store().UpdateProgress(job), IsOk());
+        EXPECT_EQ(store().Get(job.name)->revision, i) << "a write that has returned is seen";
+        EXPECT_THAT(store().List({}, 3, ""), IsOk());
+        if (i % 5 == 0) {
+          EXPECT_THAT(store().Delete(job.name), IsOk());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // A name that was deleted may be taken by the other thread after all.
+  EXPECT_THAT((*store().CountByState())[JobState::kRunning], kThreads / 2 * kEach * 4 / 5);
+  EXPECT_GE(taken, kThreads / 2 * kEach * 4 / 5);
+}
+
+TEST_P(JobStoreTest, EverythingIsThereAfterAReopening) {
+  if (!GetParam().durable) GTEST_SKIP() << "not durable";
+  InsertMany(3);
+  Job job = Named("jobs/3", JobState::kRunning, "one");
+  job.revision = 4;
+  Insert(job, "request");
+  job.progress.emplace().iteration = 500;
+  job.revision = 5;
+  ASSERT_THAT(store().UpdateProgress(job), IsOk());
+  std::string token;
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/3", "jobs/2"));
+  opened_->Reopen();
+  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/1", "jobs/0")) << "tokens stay valid";
+  EXPECT_EQ(RequestOf("one", "request"), "jobs/3");
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job read, store().Get("jobs/3"));
+  EXPECT_EQ(read.progress->iteration, 500);
+  EXPECT_EQ(read.revision, 5);
+  EXPECT_THAT((*store().CountByState())[JobState::kQueued], 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stores, JobStoreTest,
+    ::testing::Values(Kind{"Memory", false, [] { return std::make_unique<Memory>(); }},
+                      Kind{"Sqlite", true, [] { return std::make_unique<Sqlite>(); }}),
+    [](const auto& parameter) { return parameter.param.name; });
+
+}  // namespace
+}  // namespace sparsefw::server
