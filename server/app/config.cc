@@ -1,17 +1,15 @@
 #include "server/app/config.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "server/app/devices.h"
+#include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"
 
 namespace sparsefw::server {
@@ -131,6 +129,36 @@ std::function<std::string(const std::string&)> OneOf(std::vector<std::string> va
   };
 }
 
+void AddIdentity(CLI::App& app, ServerConfig* config) {
+  app.add_option("--tls-cert", config->tls_cert, "Certificate of the server, with its chain (PEM)")
+      ->type_name("FILE");
+  app.add_option("--tls-key", config->tls_key, "Its private key (PEM)")->type_name("FILE");
+  app.add_option("--tls-client-ca", config->tls_client_ca,
+                 "CA of client certificates, which clients then need (PEM)")
+      ->type_name("FILE");
+  app.add_option("--tokens", config->tokens,
+                 "Tokens that clients may use: lines tenant:sha256[:expiry]")
+      ->type_name("FILE");
+  app.add_option("--tenants", config->tenants, "Limits and weights of tenants")->type_name("FILE");
+  app.add_flag("--insecure", config->insecure, "Allows --listen other than loopback without TLS");
+  app.add_flag("--insecure-metrics", config->insecure_metrics,
+               "Allows --metrics-listen other than loopback");
+  app.add_option("--max-connections", config->max_connections,
+                 "Connections to the gRPC port; 0: as file descriptors allow")
+      ->check(CLI::Range(0, 1'000'000));
+}
+
+// Empty, or the rule that the flags break together.
+std::string CheckIdentity(const ServerConfig& config) {
+  if (config.tls_cert.empty() != config.tls_key.empty()) {
+    return "--tls-cert and --tls-key must be given together";
+  }
+  if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
+    return "--tls-client-ca needs --tls-cert and --tls-key";
+  }
+  return "";
+}
+
 void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--listen", config->listen, "Address of the gRPC server; port 0 picks a free one")
       ->check(CheckHostPort)
@@ -138,11 +166,11 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--metrics-listen", config->metrics_listen, "Address of the Prometheus endpoint")
       ->check(CheckHostPort)
       ->type_name("HOST:PORT");
+  AddIdentity(app, config);
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
   app.add_option("--store", config->store,
-                 "Where jobs are kept: sqlite (<state-dir>/sparsefw.db), or memory, which a "
-                 "restart forgets")
+                 "sqlite: jobs and tensors survive restarts; memory: they do not")
       ->check(OneOf({"sqlite", "memory"}));
   app.add_option("--device", config->device,
                  "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
@@ -152,6 +180,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
       ->check(CLI::Range(1, 1024));
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
+  AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
+           "Disk for the files of all tensors together; what the file system has");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
            "Budget of messages between network and disk");
   AddBytes(app, "--solve-memory", &config->solve_memory_bytes, 1,
@@ -176,6 +206,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
               "How long results may still be fetched after the last job has ended");
   AddDuration(app, "--upload-idle-ttl", &config->upload_idle_ttl,
               "When an upload that nothing was written to is dropped");
+  AddDuration(app, "--tensor-ttl", &config->tensor_ttl,
+              "When an uploaded tensor that nobody has used is dropped; 0: never");
   AddDuration(app, "--gc-interval", &config->gc_interval,
               "How often expired jobs, tensors and uploads are dropped");
   AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,
@@ -188,36 +220,6 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
 }
 
 }  // namespace
-
-std::optional<int64_t> ParseBytes(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, int64_t>, 11> kUnits = {{
-      {"", 1},
-      {"b", 1},
-      {"kib", int64_t{1} << 10},
-      {"mib", int64_t{1} << 20},
-      {"gib", int64_t{1} << 30},
-      {"tib", int64_t{1} << 40},
-      {"kb", 1'000},
-      {"mb", 1'000'000},
-      {"gb", 1'000'000'000},
-      {"tb", 1'000'000'000'000},
-      {"bytes", 1},
-  }};
-  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &number) || number < 1) {
-    return std::nullopt;
-  }
-  std::string unit(text.substr(digits));
-  absl::StripAsciiWhitespace(&unit);
-  absl::AsciiStrToLower(&unit);
-  for (const auto& [name, factor] : kUnits) {
-    if (unit != name) continue;
-    if (number > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
-    return number * factor;
-  }
-  return std::nullopt;
-}
 
 Arguments ParseArguments(const std::vector<std::string>& arguments,
                          const std::function<std::string(const std::string&)>& getenv) {
@@ -249,6 +251,11 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   } catch (const CLI::ParseError& error) {
     result.exit_code = 2;
     result.text = absl::StrFormat("sparsefw-server: %s\n", error.what());
+    return result;
+  }
+  if (const std::string rule = CheckIdentity(config); !rule.empty()) {
+    result.exit_code = 2;
+    result.text = absl::StrFormat("sparsefw-server: %s\n", rule);
     return result;
   }
   if (config.state_dir.empty()) config.state_dir = DefaultStateDir(getenv);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,13 +15,22 @@ namespace sparsefw::server {
 struct ServerConfig {
   std::string listen = "127.0.0.1:50051";         // port 0: a free one
   std::string metrics_listen = "127.0.0.1:9464";  // likewise
+  std::string tls_cert;                           // with tls_key; empty: plain text
+  std::string tls_key;
+  std::string tls_client_ca;      // empty: clients need no certificate
+  std::string tokens;             // file; empty: clients need no token
+  std::string tenants;            // file; empty: tenants have no limits of their own
+  bool insecure = false;          // plain text on addresses other than loopback
+  bool insecure_metrics = false;  // likewise metrics, which know no TLS
+  int64_t max_connections = 0;    // to the gRPC port; 0: as file descriptors allow
   std::string state_dir;
   std::string spool_dir;         // <state_dir>/spool unless set
-  std::string store = "sqlite";  // of jobs: sqlite (<state_dir>/sparsefw.db), memory
+  std::string store = "sqlite";  // sqlite: <state_dir>/sparsefw.db; memory
   std::string device = "auto";   // or as in --device
   int workers = 1;
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
+  int64_t disk_budget_bytes = 0;  // of all tensor files together; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
   // Of a device's memory, what jobs may use together: bytes, or of what is free
@@ -37,6 +45,7 @@ struct ServerConfig {
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration fetch_grace = absl::Seconds(10);
   absl::Duration upload_idle_ttl = absl::Minutes(10);
+  absl::Duration tensor_ttl = absl::ZeroDuration();  // since its last use; 0: for ever
   absl::Duration gc_interval = absl::Seconds(30);
   absl::Duration gpu_metrics_period = absl::Seconds(5);  // 0: GPUs are not measured
   std::string log_level = "info";                        // debug, info, warning, error
@@ -55,9 +64,6 @@ struct Arguments {
 // variable that is not set.
 Arguments ParseArguments(const std::vector<std::string>& arguments,
                          const std::function<std::string(const std::string&)>& getenv);
-
-// "8GiB", "512MiB", "1000000", "2GB"; at least 1.
-std::optional<int64_t> ParseBytes(std::string_view text);
 
 }  // namespace sparsefw::server
 

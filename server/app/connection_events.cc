@@ -24,7 +24,7 @@ void ConnectionEvents::OnRefused() {
     refused = std::exchange(refused_, 0);
   }
   logger_->Log(LogLevel::kWarning, "connections_refused",
-               {{"reason", "too few file descriptors are left"},
+               {{"reason", "too few file descriptors are left, or --max-connections is reached"},
                 {"refused", refused},
                 {"open_descriptors", OpenDescriptors()},
                 {"max_descriptors", DescriptorLimit()}});

@@ -15,7 +15,8 @@ namespace sparsefw::server {
 class ConnectionEvents {
  public:
   ConnectionEvents(Metrics* metrics, Logger* logger) : metrics_(metrics), logger_(logger) {}
-  // No file descriptors are left for one. Logged at most once in ten seconds.
+  // No file descriptors are left for one, or there are --max-connections. Logged at
+  // most once in ten seconds.
   void OnRefused();
 
  private:

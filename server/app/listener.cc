@@ -1,11 +1,15 @@
 #include "server/app/listener.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/impl/server_builder_plugin.h"
 #include "server/net/descriptor_limit.h"
 #include "server/net/listen_sockets.h"
 #include "sparsefw/status_macros.h"
@@ -15,6 +19,10 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kMaxConcurrentStreams = 256;  // of one connection
+constexpr int kMaxPingStrikes = 2;
+constexpr int kHandshakeMs = 20'000;
+constexpr int kIdleConnectionMs = 15 * 60'000;
+constexpr int kOldConnectionMs = 60 * 60'000;
 
 // Once a process, before the first server.
 void InitPlugins() {
@@ -25,6 +33,17 @@ void InitPlugins() {
   }();
   static_cast<void>(done);
 }
+
+// Takes reflection out of one server: it is a plugin of all servers of the process.
+class NoReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return plugin->name() == grpc::reflection::ProtoServerReflectionPlugin().name();
+    });
+  }
+};
 
 void Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -37,42 +56,58 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
   // Calls can be silent for a long time: pings of either side keep the connection
-  // open, and frequent pings of a client are tolerated.
+  // open. A client may ping every five seconds; one that pings faster than that, while
+  // nothing is sent to it, is disconnected at the third such ping (ENHANCE_YOUR_CALM).
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kMaxPingStrikes);
+  // Of our own pings, which must not stop.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A connection that says nothing holds a descriptor: no longer than this before TLS
+  // and HTTP/2 have begun, and between calls.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
+  // Clients come back with a new handshake, and so meet the certificates and the CA
+  // of now; calls under way go on.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kOldConnectionMs);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const std::string& address,
-                                                          RpcContext& context,
-                                                          std::function<void()> refused) {
-  const std::optional<HostPort> wanted = ParseHostPort(address);
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcContext& context) {
+  const std::optional<HostPort> wanted = ParseHostPort(options.address);
   if (!wanted) {
-    return absl::InvalidArgumentError(absl::StrFormat("listen must be HOST:PORT; got %s", address));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("listen must be HOST:PORT; got %s", options.address));
   }
   absl::StatusOr<ListenSockets> sockets =
-      Listen(*wanted, absl::StrFormat("cannot listen on %s", address));
+      Listen(*wanted, absl::StrFormat("cannot listen on %s", options.address));
   if (!sockets.ok()) {
     return WithReason(absl::UnavailableError(sockets.status().message()), "ADDRESS_UNAVAILABLE",
-                      {{"address", address}});
+                      {{"address", options.address}});
+  }
+  if (!sockets->loopback && options.credentials == nullptr && !options.insecure) {
+    return Invalid("CONFIGURATION_INVALID",
+                   "--listen %s can be reached from other machines: give --tls-cert and --tls-key, "
+                   "or --insecure to serve plain text there",
+                   options.address);
   }
   InitPlugins();
   std::unique_ptr<Listener> listener(new Listener(context));
   listener->address_ = absl::StrFormat("%s:%d", wanted->host, sockets->port);
-  SPARSEFW_RETURN_IF_ERROR(listener->Serve(*std::move(sockets), std::move(refused)));
+  SPARSEFW_RETURN_IF_ERROR(listener->Serve(*std::move(sockets), std::move(options)));
   return listener;
 }
 
-absl::Status Listener::Serve(ListenSockets sockets, std::function<void()> refused) {
+absl::Status Listener::Serve(ListenSockets sockets, Options options) {
   grpc::ServerBuilder builder;
   Configure(builder);
+  if (!options.reflection) builder.SetOption(std::make_unique<NoReflection>());
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials());
   builder.RegisterService(&tensor_service_);
   builder.RegisterService(&prune_service_);
   server_ = builder.BuildAndStart();
@@ -82,15 +117,17 @@ absl::Status Listener::Serve(ListenSockets sockets, std::function<void()> refuse
        {"", v1::TensorService::service_full_name(), v1::PruneService::service_full_name()}) {
     health->SetServingStatus(service, true);
   }
-  ConnectionAcceptor::Options options = {
-      .reserved_descriptors = ReservedDescriptors(), .accepted = {}, .refused = std::move(refused)};
-  options.accepted = [connections = connections_.get()](Descriptor connection) {
+  ConnectionAcceptor::Options acceptor = {.reserved_descriptors = ReservedDescriptors(),
+                                          .max_connections = options.max_connections,
+                                          .accepted = {},
+                                          .refused = std::move(options.refused)};
+  acceptor.accepted = [connections = connections_.get()](Descriptor connection) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
     parameters.fd = connection.Release();  // gRPC closes it
     connections->HandleNewConnection(&parameters);
   };
   SPARSEFW_ASSIGN_OR_RETURN(acceptor_,
-                            ConnectionAcceptor::Start(std::move(sockets), std::move(options)));
+                            ConnectionAcceptor::Start(std::move(sockets), std::move(acceptor)));
   return absl::OkStatus();
 }
 

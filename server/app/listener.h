@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_APP_LISTENER_H_
 #define SPARSEFW_SERVER_APP_LISTENER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,12 +19,19 @@ namespace sparsefw::server {
 
 class Listener {
  public:
-  // `address` is HOST:PORT. The context outlives the listener. refused: called
-  // on an own thread when a connection is closed for want of file descriptors.
+  struct Options {
+    std::string address;                                   // HOST:PORT
+    std::shared_ptr<grpc::ServerCredentials> credentials;  // null: plain text
+    bool insecure = false;  // plain text also where other machines can connect
+    bool reflection = true;
+    int64_t max_connections = 0;  // 0: as file descriptors allow
+    // Called on an own thread when a connection is closed at once: there are too many.
+    std::function<void()> refused;
+  };
+  // The context outlives the listener.
   // Errors: Unavailable (ADDRESS_UNAVAILABLE)
-  static absl::StatusOr<std::unique_ptr<Listener>> Start(const std::string& address,
-                                                         RpcContext& context,
-                                                         std::function<void()> refused);
+  //         InvalidArgument (CONFIGURATION_INVALID): plain text on a public address
+  static absl::StatusOr<std::unique_ptr<Listener>> Start(Options options, RpcContext& context);
 
   const std::string& address() const { return address_; }
   grpc::Server& server() { return *server_; }
@@ -36,7 +44,7 @@ class Listener {
 
  private:
   explicit Listener(RpcContext& context) : tensor_service_(context), prune_service_(context) {}
-  absl::Status Serve(ListenSockets sockets, std::function<void()> refused);
+  absl::Status Serve(ListenSockets sockets, Options options);
 
   TensorServiceImpl tensor_service_;
   PruneServiceImpl prune_service_;

@@ -21,6 +21,7 @@
 #include "server/app/logging.h"
 #include "server/app/server.h"
 #include "server/net/descriptor_limit.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -48,16 +49,25 @@ void LogOfGrpc(gpr_log_func_args* args) {
 int g_signal_pipe[2] = {-1, -1};
 std::atomic<int> g_signals{0};  // lock-free: two threads may be in the handler at once
 
-void OnDrainSignal(int /*signal*/) {
+constexpr char kDrain = 'd';
+constexpr char kReload = 'r';
+
+void Tell(char what) {
   const int saved_errno = errno;
-  if (g_signals.fetch_add(1) > 0) _exit(1);
-  const char byte = 1;
-  static_cast<void>(!write(g_signal_pipe[1], &byte, 1));
+  static_cast<void>(!write(g_signal_pipe[1], &what, 1));
   errno = saved_errno;
 }
 
+void OnDrainSignal(int /*signal*/) {
+  if (g_signals.fetch_add(1) > 0) _exit(1);
+  Tell(kDrain);
+}
+
+void OnReloadSignal(int /*signal*/) { Tell(kReload); }
+
 absl::Status InstallSignalHandlers() {
-  if (pipe2(g_signal_pipe, O_CLOEXEC) != 0) {
+  // Writing must not wait: SIGHUP may come more often than it is answered.
+  if (pipe2(g_signal_pipe, O_CLOEXEC) != 0 || fcntl(g_signal_pipe[1], F_SETFL, O_NONBLOCK) != 0) {
     return absl::ErrnoToStatus(errno, "cannot make the pipe that signals go through");
   }
   struct sigaction action {};
@@ -65,13 +75,17 @@ absl::Status InstallSignalHandlers() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = OnReloadSignal;
+  sigaction(SIGHUP, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return absl::OkStatus();
 }
 
-void WaitForSignal() {
-  char byte = 0;
-  while (read(g_signal_pipe[0], &byte, 1) < 0 && errno == EINTR) continue;
+// The next of kDrain and kReload.
+char WaitForSignal() {
+  char what = kDrain;
+  while (read(g_signal_pipe[0], &what, 1) < 0 && errno == EINTR) continue;
+  return what;
 }
 
 // Exits at once when the drain takes longer than it may, whatever the process is
@@ -91,7 +105,8 @@ void Notify(const char* state) { static_cast<void>(sd_notify(0, state)); }
 int Fail(const absl::Status& status) {
   const absl::string_view message = status.message();
   std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()), message.data());
-  return 1;
+  // As for a wrong flag: starting again does not help.
+  return ReasonOf(status) == "CONFIGURATION_INVALID" ? 2 : 1;
 }
 
 }  // namespace
@@ -122,7 +137,8 @@ int RunServer(int argc, char** argv) {
   std::fflush(stdout);
   Notify("READY=1");
 
-  WaitForSignal();
+  // g_signals: the pipe may have been too full of kReload for a kDrain.
+  while (WaitForSignal() == kReload && g_signals.load() == 0) (*server)->Reload();
   Notify("STOPPING=1\nSTATUS=draining");
   StartWatchdog(config.drain_grace + config.fetch_grace + kWatchdogMargin, logger);
   (*server)->Drain(config.drain_grace);

@@ -3,14 +3,18 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/app/access.h"
 #include "server/app/checkpoint_folder.h"
 #include "server/app/connection_events.h"
 #include "server/app/devices.h"
@@ -27,8 +31,10 @@
 #include "server/rpc/convert/status_converter.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_tensor_catalog.h"
 #include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -39,6 +45,9 @@ constexpr int kStoreThreads = 4;
 // For calls of gRPC's own services, which do not end by themselves: health watches,
 // reflection.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
+// How often files of certificates, tokens and tenants are looked at, and calls under
+// way compared with them. A change takes effect within three of it.
+constexpr std::chrono::seconds kAccessPeriod(1);
 
 int ThreadsPerJob(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
@@ -61,6 +70,14 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
   return infos;
 }
 
+void LogIncident(Logger& logger, const StoreIncident& incident) {
+  const absl::string_view cause = incident.cause.message();
+  logger.Log(LogLevel::kWarning, "store_incident",
+             {{"kind", std::string(NameOf(incident.kind))},
+              {"name", incident.name},
+              {"cause", std::string(cause.data(), cause.size())}});
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
@@ -72,6 +89,7 @@ class ServerImpl final : public Server {
   const std::string& metrics_address() const override { return metrics_address_; }
   const std::string& device() const override { return context_.facts.default_device; }
   void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
+  void Reload() override { PollAccess(true); }
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     return listener_->server().InProcessChannel(grpc::ChannelArguments());
   }
@@ -83,6 +101,7 @@ class ServerImpl final : public Server {
  private:
   absl::Status OpenDatabase();
   absl::Status OpenStores(const Backend& backend);
+  void LogStores();
   void OpenJobs(const DefaultDevice& device);
   // No device is left that may run jobs for the default one.
   bool DevicesLost() const;
@@ -95,16 +114,21 @@ class ServerImpl final : public Server {
   void LogMissingDevices();
   void LogRpc(const RpcRecord& record);
   void ScheduleGarbageCollection();
+  void ScheduleAccessChecks();
+  void PollAccess(bool all);
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
   void AwaitFetches(absl::Duration grace);
 
   // Each may use those above it.
   const ServerConfig config_;
   Logger& logger_;
+  std::unique_ptr<Access> access_;
+  std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
-  std::unique_ptr<StateFolder> state_folder_;  // null with the store in memory,
-  std::unique_ptr<Database> database_;         // likewise
+  std::unique_ptr<StateFolder> state_folder_;      // null with --store memory,
+  std::unique_ptr<Database> database_;             // likewise,
+  std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
@@ -139,6 +163,7 @@ class ServerImpl final : public Server {
 };
 
 absl::Status ServerImpl::Open() {
+  SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
   SPARSEFW_RETURN_IF_ERROR(OpenDatabase());
   SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
@@ -147,6 +172,7 @@ absl::Status ServerImpl::Open() {
   connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
+  transient_->ReleaseLeft();
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
@@ -155,11 +181,19 @@ absl::Status ServerImpl::Open() {
   }
   SPARSEFW_ASSIGN_OR_RETURN(
       endpoint_, MetricsEndpoint::Start(
-                     config_.metrics_listen, metrics_.get(), [this] { return NotReady(); },
-                     [this] { connections_->OnRefused(); }));
+                     config_.metrics_listen, config_.insecure_metrics, metrics_.get(),
+                     [this] { return NotReady(); }, [this] { connections_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      listener_, Listener::Start(config_.listen, context_, [this] { connections_->OnRefused(); }));
+  // Reflection is a synchronous service of gRPC: every open stream holds a thread, so it
+  // is only for those who may connect at all.
+  SPARSEFW_ASSIGN_OR_RETURN(listener_,
+                            Listener::Start({.address = config_.listen,
+                                             .credentials = access_->NewServerCredentials(),
+                                             .insecure = config_.insecure,
+                                             .reflection = config_.tokens.empty(),
+                                             .max_connections = config_.max_connections,
+                                             .refused = [this] { connections_->OnRefused(); }},
+                                            context_));
   {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
@@ -167,6 +201,7 @@ absl::Status ServerImpl::Open() {
   CheckHealth();
   address_ = listener_->address();
   ScheduleGarbageCollection();
+  ScheduleAccessChecks();
   LogMissingDevices();
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
@@ -185,12 +220,17 @@ absl::Status ServerImpl::OpenDatabase() {
   if (config_.store == "memory") return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config_.state_dir));
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config_.state_dir + "/sparsefw.db"));
+  tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
   return absl::OkStatus();
 }
 
 absl::Status ServerImpl::OpenStores(const Backend& backend) {
   TensorStoreOptions options;
   options.spool_dir = config_.spool_dir;
+  options.catalog = tensor_catalog_.get();
+  options.disk_budget_bytes = config_.disk_budget_bytes;
+  if (config_.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config_.tensor_ttl;
+  options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
   options.budget_bytes = config_.host_memory_bytes;
   options.max_tensor_bytes = config_.max_tensor_bytes;
   options.upload_idle_ttl = config_.upload_idle_ttl;
@@ -199,9 +239,11 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
   if (database_ == nullptr) {
     job_store_ = NewMemoryJobStore();
-    return absl::OkStatus();
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
+  LogStores();
+  if (database_ == nullptr) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(
       checkpoints_,
       CheckpointFolder::Open(config_.state_dir + "/checkpoints", config_.checkpoint_period,
@@ -227,6 +269,25 @@ absl::Status ServerImpl::SweepCheckpoints() {
   } while (!token.empty());
   checkpoints_->RemoveAllBut(active);
   return absl::OkStatus();
+}
+
+void ServerImpl::LogStores() {
+  const TensorStoreUsage usage = tensors_->usage();
+  logger_.Log(LogLevel::kInfo, "tensors",
+              {{"store", config_.store},
+               {"tensors", usage.tensors},
+               {"uploads", usage.uploads},
+               {"bytes", usage.used_bytes},
+               {"to_check", usage.unchecked}});
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(config_.spool_dir, error);
+  // What is used lies on the disk already.
+  const int64_t needed = config_.host_memory_bytes - usage.used_bytes;
+  if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
+  logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",
+              {{"spool", config_.spool_dir},
+               {"free_bytes", static_cast<int64_t>(space.available)},
+               {"needed_bytes", needed}});
 }
 
 void ServerImpl::OpenJobs(const DefaultDevice& device) {
@@ -290,6 +351,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   control_executor_ = std::make_unique<Executor>(kControlThreads);
   store_executor_ = std::make_unique<Executor>(kStoreThreads);
   timer_ = std::make_unique<Timer>();
+  context_.authenticator = &access_->authenticator();
   context_.tensors = tensors_.get();
   context_.staging = &staging_;
   context_.jobs = jobs_.get();
@@ -343,6 +405,10 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.solve_memory_used_bytes = jobs_->working_bytes();
+  gauges.disk_budget_bytes = usage.disk_budget_bytes;
+  gauges.disk_used_bytes = usage.disk_used_bytes;
+  gauges.tensors_corrupt = usage.corrupt;
+  gauges.tensors_unchecked = usage.unchecked;
   gauges.tensors = usage.tensors;
   gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
@@ -369,6 +435,7 @@ void ServerImpl::LogRpc(const RpcRecord& record) {
        {"code", std::string(CodeName(record.status.code()))},
        {"ms", absl::ToDoubleMilliseconds(record.duration)},
        {"peer", record.peer},
+       {"tenant", std::string(record.tenant)},
        {"message", std::string(message.data(), message.size())}});
 }
 
@@ -383,6 +450,25 @@ void ServerImpl::ScheduleGarbageCollection() {
     });
     ScheduleGarbageCollection();
   });
+}
+
+void ServerImpl::ScheduleAccessChecks() {
+  timer_->After(kAccessPeriod, [this] {
+    // Expiry needs no file.
+    if (access_->authenticator().active()) registry_.Recheck();
+    // Where the disk hangs, one task waits for it.
+    if (!polling_access_.exchange(true)) {
+      control_executor_->Post([this] {
+        PollAccess(false);
+        polling_access_ = false;
+      });
+    }
+    ScheduleAccessChecks();
+  });
+}
+
+void ServerImpl::PollAccess(bool all) {
+  if (access_->Poll(all)) registry_.Recheck();
 }
 
 // Watches end once their last event is sent, then the calls that read the results

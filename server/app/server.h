@@ -22,7 +22,10 @@ namespace sparsefw::server {
 class Server {
  public:
   // Serves when it returns. The logger outlives the server.
-  // Errors: Unavailable         an address cannot be listened on (ADDRESS_UNAVAILABLE)
+  // Errors: InvalidArgument     a file of certificates, tokens or tenants cannot be used,
+  //                             or plain text would be served on a public address
+  //                             (CONFIGURATION_INVALID)
+  //         Unavailable         an address cannot be listened on (ADDRESS_UNAVAILABLE)
   //         FailedPrecondition  the device is not there (DEVICE_UNAVAILABLE);
   //                             the spool folder or the state folder is in use; the
   //                             database is not ours, or newer (STORE_VERSION)
@@ -44,6 +47,10 @@ class Server {
   // once when nothing runs and nobody is connected with a call. Later calls wait for the first and
   // do nothing.
   virtual void Drain(absl::Duration grace) = 0;
+
+  // Reads the files of certificates, tokens and tenants anew. One that cannot be used
+  // is logged, and what was read before stays in force.
+  virtual void Reload() = 0;
 
   // A connection that needs no socket.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;

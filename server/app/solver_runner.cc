@@ -370,6 +370,8 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     point.options.deadline = job.deadline;
     point.options.threads = options_.threads_per_job;
   }
+  // Of a run that was killed before its end was stored.
+  if (job.attempts > 1) store_->DeleteResultsOf(job.name);
   std::unique_ptr<CheckpointSink> sink;
   MappedBytes resume;
   // The results of a sweep's finished points are not kept: it begins anew.
@@ -394,7 +396,7 @@ void SolverRunner::Discard(const Job& job) {
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
   for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
   for (const std::string& name : names) {
-    // A tensor that is being read stays and expires later.
+    // A tensor that another job holds stays and expires later.
     if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
   }
 }

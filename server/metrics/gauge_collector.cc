@@ -18,6 +18,12 @@ prometheus::MetricFamily Gauge(const char* name, const char* help, int64_t value
   return {name, help, prometheus::MetricType::Gauge, {Value(value)}};
 }
 
+prometheus::MetricFamily Counter(const char* name, const char* help, int64_t value) {
+  prometheus::ClientMetric metric;
+  metric.counter.value = static_cast<double>(value);
+  return {name, help, prometheus::MetricType::Counter, {metric}};
+}
+
 prometheus::MetricFamily JobsByState(const Gauges& gauges) {
   prometheus::MetricFamily family{
       "sparsefw_jobs", "Jobs kept, by state.", prometheus::MetricType::Gauge, {}};
@@ -103,6 +109,10 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
             now.memory_budget_bytes),
       Gauge("sparsefw_memory_used_bytes", "Of it reserved by tensors and uploads.",
             now.memory_used_bytes),
+      Gauge("sparsefw_disk_budget_bytes", "Room for files of tensors; 0: the disk's.",
+            now.disk_budget_bytes),
+      Gauge("sparsefw_disk_used_bytes", "Reserved for files of tensors and uploads.",
+            now.disk_used_bytes),
       Gauge("sparsefw_staging_budget_bytes", "Room for chunks on their way to disk.",
             now.staging_budget_bytes),
       Gauge("sparsefw_staging_used_bytes", "Of it used by chunks on their way to disk.",
@@ -112,6 +122,11 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Gauge("sparsefw_solve_memory_used_bytes", "Of it reserved by running jobs.",
             now.solve_memory_used_bytes),
       Gauge("sparsefw_tensors", "Tensors stored.", now.tensors),
+      Gauge("sparsefw_tensors_unchecked",
+            "Tensors of an earlier run whose bytes were not checked yet.", now.tensors_unchecked),
+      Counter("sparsefw_tensors_corrupt_total",
+              "Tensors of an earlier run whose bytes are not what was stored.",
+              now.tensors_corrupt),
       Gauge("sparsefw_uploads", "Uploads begun and not finished.", now.uploads),
       Gauge("sparsefw_watchers", "Watches open.", now.watchers),
       Gauge("sparsefw_draining", "1 while the server shuts down.", now.draining ? 1 : 0),

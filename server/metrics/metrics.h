@@ -22,6 +22,10 @@ struct Gauges {
   int64_t jobs_cancelled = 0;
   int64_t memory_budget_bytes = 0;
   int64_t memory_used_bytes = 0;
+  int64_t disk_budget_bytes = 0;  // 0: none
+  int64_t disk_used_bytes = 0;
+  int64_t tensors_corrupt = 0;    // found since the start
+  int64_t tensors_unchecked = 0;  // of an earlier run, not read yet
   int64_t staging_budget_bytes = 0;
   int64_t staging_used_bytes = 0;
   int64_t solve_memory_budget_bytes = 0;

@@ -15,6 +15,7 @@
 #include "server/net/descriptor_limit.h"
 #include "server/net/listen_sockets.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -139,8 +140,8 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    std::string_view address, const PrometheusMetrics* metrics, NotReady not_ready,
-    std::function<void()> refused) {
+    std::string_view address, bool public_allowed, const PrometheusMetrics* metrics,
+    NotReady not_ready, std::function<void()> refused) {
   const std::optional<HostPort> wanted = ParseHostPort(address);
   if (!wanted) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -149,6 +150,12 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   SPARSEFW_ASSIGN_OR_RETURN(
       ListenSockets sockets,
       Listen(*wanted, absl::StrFormat("cannot serve metrics on %s", address)));
+  if (!sockets.loopback && !public_allowed) {
+    return Invalid("CONFIGURATION_INVALID",
+                   "--metrics-listen %s can be reached from other machines, and metrics are served "
+                   "in plain text to everybody: give --insecure-metrics to allow that",
+                   address);
+  }
   auto endpoint = std::make_unique<HttpEndpoint>(
       *wanted, sockets.port, Content{metrics->collectables(), std::move(not_ready)});
   SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));

@@ -28,12 +28,15 @@ class MetricsEndpoint {
   // thread: it must not block.
   using NotReady = std::function<std::string()>;
 
-  // address: "host:port"; port 0 takes a free one. refused: called on an own
+  // address: "host:port"; port 0 takes a free one. public_allowed: also one that other
+  // machines can reach. refused: called on an own
   // thread when a connection is closed for want of file descriptors.
-  // Errors: InvalidArgument  the address has no such form
+  // Errors: InvalidArgument  the address has no such form, or is public and must not be
+  //                          (CONFIGURATION_INVALID)
   //         what the system says of listening there: FailedPrecondition for a
   //         port in use, PermissionDenied, ...
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
+                                                                bool public_allowed,
                                                                 const PrometheusMetrics* metrics,
                                                                 NotReady not_ready,
                                                                 std::function<void()> refused);

@@ -17,6 +17,9 @@
 //   jobs{state}                              gauge      jobs kept, by state
 //   job_queue_depth                          gauge      jobs that wait for a worker
 //   memory_budget_bytes, memory_used_bytes   gauge      room for tensors and uploads
+//   disk_budget_bytes, disk_used_bytes       gauge      room for files of tensors; 0: the disk's
+//   tensors_unchecked                        gauge      of an earlier run, bytes not checked yet
+//   tensors_corrupt_total                    counter    of an earlier run, with other bytes
 //   staging_budget_bytes, staging_used_bytes gauge      room for chunks on their way to disk
 //   tensors, uploads, watchers               gauge      how many there are
 //   draining                                 gauge      1 while the server shuts down

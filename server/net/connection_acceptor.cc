@@ -74,12 +74,14 @@ bool ConnectionAcceptor::AcceptOne(int socket) {
   Descriptor connection(accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!connection.ok()) return ConcernsOneConnection(errno);
   // The system gives the lowest free descriptor: all below it are open.
-  if (connection.get() >= DescriptorLimit() - options_.reserved_descriptors) {
+  if (connection.get() >= DescriptorLimit() - options_.reserved_descriptors ||
+      (options_.max_connections > 0 && open_.Count() >= options_.max_connections)) {
     connection = Descriptor();
     options_.refused();
-  } else {
-    options_.accepted(std::move(connection));
+    return true;
   }
+  if (options_.max_connections > 0) open_.Add(connection);
+  options_.accepted(std::move(connection));
   return true;
 }
 

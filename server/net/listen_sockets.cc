@@ -49,6 +49,16 @@ int Open(const addrinfo& address, int port, Descriptor* result) {
   return 0;
 }
 
+bool IsLoopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& where = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(where.sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  const in6_addr& where = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&where) || (IN6_IS_ADDR_V4MAPPED(&where) && where.s6_addr[12] == 127);
+}
+
 int PortOf(const Descriptor& socket) {
   sockaddr_storage where = {};
   socklen_t size = sizeof(where);
@@ -98,6 +108,7 @@ absl::StatusOr<ListenSockets> Listen(const HostPort& address, const std::string&
     }
     if (error != 0) return absl::ErrnoToStatus(error, message);
     if (result.port == 0) result.port = PortOf(socket);
+    result.loopback = result.loopback && IsLoopback(*one->ai_addr);
     result.sockets.push_back(std::move(socket));
   }
   if (result.sockets.empty()) return absl::ErrnoToStatus(missing, message);

@@ -22,6 +22,7 @@ std::optional<HostPort> ParseHostPort(std::string_view text);
 struct ListenSockets {
   std::vector<Descriptor> sockets;  // non-blocking, one for each address of the host
   int port = 0;                     // of all of them
+  bool loopback = true;             // all of them: no other machine can connect
 };
 
 // Port 0 takes a free one. [::] takes IPv4 connections as well. Addresses of a

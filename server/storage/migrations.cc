@@ -29,6 +29,8 @@ CREATE TABLE tensors (
   owner TEXT NOT NULL,
   request_id TEXT,
   from_upload INTEGER NOT NULL,
+  transient INTEGER NOT NULL,                -- belongs to the job of a Prune call
+  job TEXT,                                  -- whose result it is, else null
   kind INTEGER NOT NULL,
   dtype INTEGER NOT NULL,
   rows INTEGER NOT NULL,
@@ -36,15 +38,17 @@ CREATE TABLE tensors (
   token_count INTEGER NOT NULL,
   activation_dtype INTEGER,                  -- of a Gram that was accumulated, else null
   complete INTEGER NOT NULL,
-  committed INTEGER NOT NULL,                -- bytes or tokens; of an upload
-  crc32c INTEGER NOT NULL,                   -- of the committed bytes
+  committed INTEGER NOT NULL,                -- bytes, of an accumulation tokens
+  crc32c INTEGER NOT NULL,                   -- of these bytes, or of the file of the sums
   sums TEXT,                                 -- file of the sums of an accumulation
   create_ns INTEGER NOT NULL,
+  use_ns INTEGER NOT NULL,                   -- when it was used last
   expire_ns INTEGER                          -- null: never
 );
 CREATE UNIQUE INDEX tensors_request ON tensors (tenant, request_id) WHERE request_id IS NOT NULL;
 
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO settings VALUES ('tensor_page_salt', hex(randomblob(16)));
 -- Tells page tokens of this database from those of another one.
 INSERT INTO settings VALUES ('job_page_salt', lower(hex(randomblob(8))));
 )sql";

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
-#include "server/tensors/tensor_store.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -109,6 +108,10 @@ absl::Status ValidateSpec(const TensorSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(CheckDimension("dims[1]", spec.cols));
   if (spec.token_count < 0) {
     return Invalid("SPEC_INVALID", "token_count must be at least 0; got %d", spec.token_count);
+  }
+  if (spec.token_count > 0 && spec.kind != TensorKind::kGram) {
+    return Invalid("SPEC_INVALID", "token_count must be 0 but for a GRAM; got %d for a %s",
+                   spec.token_count, NameOf(spec.kind));
   }
   if (spec.kind == TensorKind::kGram && spec.rows != spec.cols) {
     return Invalid("SPEC_INVALID", "a GRAM must be square; got dims [%d, %d]", spec.rows,

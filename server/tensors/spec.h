@@ -1,4 +1,4 @@
-// Sizes that follow from a spec; see tensor_store.h for ValidateSpec and ByteSize.
+// Sizes that follow from a spec; see tensor_spec.h for ValidateSpec and ByteSize.
 #ifndef SPARSEFW_SERVER_TENSORS_SPEC_H_
 #define SPARSEFW_SERVER_TENSORS_SPEC_H_
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/dtype.h"
 
 namespace sparsefw::server {

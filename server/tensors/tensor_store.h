@@ -17,39 +17,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/identity/owner.h"
+#include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/store/byte_budget.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::server {
-
-enum class TensorKind { kWeight, kGram, kSaliency, kMask, kPrunedWeight };
-// The dtypes of the wire: core's, and the packed one-bit mask.
-enum class TensorDType { kF32, kF16, kBF16, kF64, kU1 };
-
-struct TensorSpec {
-  TensorKind kind = TensorKind::kWeight;
-  TensorDType dtype = TensorDType::kF32;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t token_count = 0;
-  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
-};
-
-struct GramSpec {
-  int64_t d_in = 0;
-  TensorDType activation_dtype = TensorDType::kF32;
-  TensorDType gram_dtype = TensorDType::kF32;
-  friend bool operator==(const GramSpec&, const GramSpec&) = default;
-};
-
-// Errors: InvalidArgument (SPEC_INVALID): kind/dtype pairing, a dimension below
-// 1, a size beyond int64, a Gram that is not square.
-absl::Status ValidateSpec(const TensorSpec& spec);
-absl::Status ValidateSpec(const GramSpec& spec);
-// Of a valid spec. U1 rows are padded to whole bytes.
-int64_t ByteSize(const TensorSpec& spec);
 
 struct TensorInfo {
   std::string name;  // "tensors/<id>"
@@ -58,8 +34,8 @@ struct TensorInfo {
   uint32_t crc32c = 0;
   absl::Time create_time;
   absl::Time expire_time = absl::InfiniteFuture();
-  std::string owner;
-  int reference_count = 0;
+  Owner owner;
+  int reference_count = 0;  // jobs that hold it
 };
 
 struct UploadInfo {
@@ -69,12 +45,20 @@ struct UploadInfo {
   int64_t committed_size = 0;
   int64_t committed_tokens = 0;
   uint32_t committed_crc32c = 0;
+  Owner owner;
   absl::Time create_time;
   absl::Time expire_time;
 };
 
-// A tensor held open: its bytes stay mapped and it cannot be deleted while
-// this lives. Immutable, thread-safe.
+// How long what a client uploads lives.
+enum class UploadLife {
+  kResumable,  // the upload goes on after a restart, the tensor stays
+  kStream,     // the upload belongs to one stream and ends with the process, the tensor stays
+  kJob,        // likewise, and the tensor belongs to one job: see TransientTensors
+};
+
+// A tensor held open: its bytes stay mapped while this lives, whatever becomes of
+// the tensor. Immutable, thread-safe.
 class TensorHandle {
  public:
   virtual ~TensorHandle() = default;
@@ -90,35 +74,68 @@ class TensorHandle {
   virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
+// What the store finds wrong with what an earlier run has left, and what it does.
+struct StoreIncident {
+  enum class Kind {
+    kOrphanFile,     // no record names it: removed
+    kMissingFile,    // of a record: the tensor or upload is forgotten
+    kDamagedUpload,  // its files are not as recorded: forgotten
+    kCorruptTensor,  // size or checksum: listed, but refused to whoever uses it
+    kCheckFailed,    // a tensor could not be read; tried again at its use
+  };
+  Kind kind = Kind::kOrphanFile;
+  std::string name;  // "tensors/<id>", "uploads/<id>"; of a file its id
+  absl::Status cause;
+};
+std::string_view NameOf(StoreIncident::Kind kind);  // "orphan_file"
+
 struct TensorStoreOptions {
-  // Made if it is not there; one server's at a time. Tensors left in it by an
-  // earlier run are removed, anything else is left alone.
+  // Made if it is not there; one server's at a time. Files with names of our own
+  // that the catalog does not name are removed, anything else is left alone.
   std::string spool_dir;
+  // Records of tensors and uploads. Null: in memory, so that the files of an earlier
+  // run are removed. Outlives the store.
+  TensorCatalog* catalog = nullptr;
   int64_t budget_bytes = int64_t{8} << 30;  // uploads reserve their full size from it
   int64_t max_tensor_bytes = int64_t{64} << 30;
   // Tensors and uploads together: small ones cost more than their bytes.
   int64_t max_entries = 100'000;
-  absl::Duration upload_idle_ttl = absl::Minutes(10);
+  int64_t disk_budget_bytes = 0;          // of all files together; 0: what the disk has
+  absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
+  // Uploaded tensors expire so long after their last use.
+  absl::Duration tensor_ttl = absl::InfiniteDuration();
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
   int gram_threads = 0;
   std::function<absl::Time()> now;  // absl::Now when empty
+  // Called by Open and by a thread of the store; must not call the store.
+  std::function<void(const StoreIncident&)> on_incident;
 };
 
 struct TensorStoreUsage {
   int64_t budget_bytes = 0;
   int64_t used_bytes = 0;  // complete tensors, uploads (reserved in full), accumulators
+  int64_t disk_budget_bytes = 0;  // 0: none
+  int64_t disk_used_bytes = 0;
   int64_t tensors = 0;
   int64_t uploads = 0;
+  int64_t unchecked = 0;  // tensors of an earlier run whose bytes were not read yet
+  int64_t corrupt = 0;    // found since the start
 };
 
 // Owns the spool folder and everything in it. Thread-safe. Calls on distinct
 // uploads run in parallel; calls on one upload are serialised. Writes go to
 // disk in the calling thread: never call from a thread that must not block.
 //
-// Invariants: committed_size and committed_tokens only grow. A tensor becomes
-// visible in one step, complete and checked. The sum of reservations never
-// exceeds the budget. A file that cannot be written leaves the upload at its
-// last good byte.
+// Invariants: committed_size and committed_tokens only grow, but for a total checksum
+// that is wrong. A tensor becomes visible in one step, complete and checked. The sum
+// of reservations never exceeds a budget, but for what was there at the start. A file
+// or catalog that cannot be written leaves the upload at its last good byte.
+//
+// With a durable catalog, what a client may be told is on the disk: a committed size
+// or token count (Commit, GetUpload, metadata of errors), a tensor. In between
+// nothing is synced. Files are synced before a record names their bytes, and removed
+// after the record that names them. The next store on the folder has the same
+// tensors, numbers and page tokens, and uploads go on from their last commit.
 class TensorStore {
  public:
   // Errors: InvalidArgument     OPTION_INVALID
@@ -130,23 +147,29 @@ class TensorStore {
   // Idempotent by request_id when it is not empty: the same id and spec give
   // the same upload, or the tensor that it became; forgotten with either. An
   // accumulation reserves 8 * d_in^2 bytes for its sums besides the result.
-  // request_id and owner are kept as long as the tensor: the caller bounds them.
+  // request_id and owner are kept as long as the tensor: the caller bounds them. A
+  // request_id is one of its tenant's.
   // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
-  //                             another owner)
+  //                             another owner name)
   //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
   //                             HOST_MEMORY (does not fit now; metadata
   //                             retry_delay_ms), TOO_MANY_TENSORS (likewise),
-  //                             SPOOL_FULL (the disk is full)
+  //                             DISK_BUDGET (likewise), SPOOL_FULL, STORE_FULL
+  //                             (the disk is full)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
-      const TensorSpec& spec, std::string_view request_id, std::string_view owner) = 0;
+      const TensorSpec& spec, std::string_view request_id, const Owner& owner,
+      UploadLife life = UploadLife::kResumable) = 0;
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(
-      const GramSpec& spec, std::string_view request_id, std::string_view owner) = 0;
+      const GramSpec& spec, std::string_view request_id, const Owner& owner,
+      UploadLife life = UploadLife::kResumable) = 0;
 
-  // Writes [offset, offset + data.size()). Bytes below committed_size are
-  // checked and skipped. Returns committed_size.
+  // Writes [offset, offset + data.size()). Bytes that are there already are compared
+  // and skipped. Returns how many are there: a client must not be told of them
+  // before Commit.
   // Errors: NotFound            no such upload (UPLOAD_NOT_FOUND)
   //         FailedPrecondition  OFFSET_GAP (metadata committed_size)
-  //         DataLoss            CHECKSUM_MISMATCH (metadata committed_size)
+  //         DataLoss            CHECKSUM_MISMATCH; BYTES_DIFFER from those
+  //                             there already (metadata committed_size)
   //         OutOfRange          past the end of the tensor (OFFSET_OUT_OF_RANGE;
   //                             metadata committed_size)
   //         InvalidArgument     negative offset (OFFSET_INVALID); not a tensor
@@ -155,12 +178,17 @@ class TensorStore {
   //         Internal / Unavailable  the disk fails (SPOOL_FAILED; metadata committed_size)
   virtual absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
                                         std::span<const std::byte> data, uint32_t crc32c) = 0;
-  // Sums whole tokens. Returns committed_tokens. Tokens already summed are
-  // skipped, so a chunk may overlap the end. A chunk with a NaN or infinity is
+  // Sums whole tokens. Returns how many are summed: as Write. Tokens already summed
+  // are skipped unseen, so a chunk may overlap the end. A chunk with a NaN or infinity is
   // refused whole. Errors: as Write, with metadata committed_tokens;
   // InvalidArgument NON_FINITE, PARTIAL_TOKEN.
   virtual absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
                                              std::span<const std::byte> data, uint32_t crc32c) = 0;
+
+  // Brings what was written or summed to the disk: committed_size and
+  // committed_tokens are what a client may be told. Errors: NotFound; as Write, and
+  // STORE_FULL, STORE_FAILED, with the metadata of what is committed
+  virtual absl::StatusOr<UploadInfo> Commit(std::string_view upload) = 0;
 
   // Makes the tensor. Idempotent: of an upload finished before, the tensor. An
   // upload that cannot be finished stays as it is.
@@ -168,13 +196,16 @@ class TensorStore {
   //                             (UPLOAD_NOT_FOUND)
   //         FailedPrecondition  INCOMPLETE (metadata committed_size or
   //                             committed_tokens; no token at all)
-  //         DataLoss            CHECKSUM_MISMATCH over the whole
+  //         DataLoss            CHECKSUM_MISMATCH over the whole: the upload is at 0
+  //                             again, for a client that has the right bytes; that of
+  //                             an accumulation stays as it is
   //         InvalidArgument     a sum beyond the range of F32 (NON_FINITE)
   //         ResourceExhausted / Internal  as Write, for a Gram matrix
   virtual absl::StatusOr<TensorInfo> Finish(std::string_view upload,
                                             std::optional<uint32_t> total_crc32c) = 0;
 
-  // NotFound (UPLOAD_NOT_FOUND), also once it is finished, deleted or expired.
+  // Commits as far as it can. NotFound (UPLOAD_NOT_FOUND), also once it is finished,
+  // deleted or expired.
   virtual absl::StatusOr<UploadInfo> GetUpload(std::string_view name) = 0;
   virtual absl::Status DeleteUpload(std::string_view name) = 0;
 
@@ -182,25 +213,42 @@ class TensorStore {
   // (TENSOR_TOO_LARGE, HOST_MEMORY) as CreateUpload.
   virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) = 0;
   // What the server makes itself: masks, pruned weights. Takes its bytes out of
-  // `room` when there are as many in it, out of the budget otherwise. Errors: as
-  // CreateUpload and Write; SPEC_INVALID when the size is not that of the spec.
+  // `room` when there are as many in it, out of the budget otherwise. `job` is the
+  // name of the job whose result it is. Errors: as CreateUpload and Write;
+  // SPEC_INVALID when the size is not that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                         std::string_view owner, absl::Time expire_time,
-                                         ByteBudget::Reservation* room = nullptr) = 0;
+                                         const Owner& owner, absl::Time expire_time,
+                                         ByteBudget::Reservation* room = nullptr,
+                                         std::string_view job = {}) = 0;
+  // Deletes what was Put for a job, which begins anew after an interruption that came
+  // between its results and the record of its end. Returns how many; those that
+  // another job holds stay.
+  virtual int64_t DeleteResultsOf(std::string_view job) = 0;
+  // Tensors of UploadLife::kJob that an earlier run has left.
+  virtual std::vector<std::string> TransientTensorsLeft() = 0;
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
   virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;
+  // For a job: the tensor cannot be deleted while the handle lives. The bytes of a
+  // tensor of an earlier run are checked before its first use.
+  // Errors: NotFound; DataLoss (TENSOR_CORRUPT); as Write
   virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) = 0;
+  // For a reader, which may be slow: does not keep the tensor from being deleted.
+  // Errors: as Acquire
+  virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
+      std::string_view name) = 0;
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
-  // while a handle is held.
+  // while a handle of Acquire is held.
   virtual absl::Status DeleteTensor(std::string_view name) = 0;
   struct Page {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
-  // A walk over the pages meets every tensor once that is there all the time.
+  // A walk over the pages meets every tensor once that is there all the time. An empty
+  // tenant: those of all.
   // Errors: InvalidArgument (PAGE_TOKEN_INVALID; PAGE_SIZE_INVALID below 1)
-  virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token) = 0;
+  virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
+                                           std::string_view tenant = {}) = 0;
 
   // Drops idle uploads and expired tensors that nobody holds.
   virtual void CollectGarbage() = 0;

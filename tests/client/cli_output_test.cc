@@ -217,6 +217,9 @@ TEST(ResultTest, OutcomesAreExitCodes) {
 TEST(ExitCodeTest, ErrorsOfTheClientLibraryAreTheServersFault) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kOk);
   EXPECT_EQ(ExitCodeOf(absl::InvalidArgumentError("refused")), ExitCode::kServer);
+  EXPECT_EQ(ExitCodeOf(absl::UnauthenticatedError("who")), ExitCode::kCredentials);
+  EXPECT_EQ(ExitCodeOf(absl::PermissionDeniedError("no")), ExitCode::kCredentials);
+  EXPECT_EQ(ExitCodeOf(FileError(absl::PermissionDeniedError("a file"))), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeOf(UsageError("--x")), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeOf(FileError(absl::NotFoundError("a: none"))), ExitCode::kUsage);
   EXPECT_TRUE(FileError(absl::OkStatus()).ok());

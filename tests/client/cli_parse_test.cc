@@ -41,7 +41,11 @@ SubmitOptions MustSubmit(const std::vector<std::string>& args) {
 
 class CliParseTest : public ::testing::Test {
  protected:
-  void SetUp() override { unsetenv("SPARSEFW_SERVER"); }
+  void SetUp() override {
+    for (const char* name : {"SPARSEFW_SERVER", "SPARSEFW_TOKEN", "SPARSEFW_TLS_CA"}) {
+      unsetenv(name);
+    }
+  }
 };
 
 TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
@@ -135,6 +139,32 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
   EXPECT_EQ(submit.common.server, "h:1");
   EXPECT_EQ(submit.common.timeout, absl::Seconds(2));
   EXPECT_EQ(submit.common.retry_for, absl::Seconds(9));
+}
+
+TEST_F(CliParseTest, Credentials) {
+  const auto common = [](const std::vector<std::string>& args) {
+    const auto command = ParseArgs(args);
+    EXPECT_TRUE(command.ok()) << command.status();
+    return command.ok() ? std::get<InfoOptions>(*command).common : CommonOptions();
+  };
+  EXPECT_EQ(common({"info"}).tls_ca + common({"info"}).token, "");
+  setenv("SPARSEFW_TOKEN", "secret", 1);
+  setenv("SPARSEFW_TLS_CA", "ca", 1);
+  EXPECT_EQ(common({"info"}).token, "secret");
+  EXPECT_EQ(common({"info"}).tls_ca, "ca");
+  const CommonOptions flags = common({"info", "--tls-ca", "other", "--tls-cert", "c", "--tls-key",
+                                      "k", "--token-file", "f"});
+  EXPECT_EQ(flags.tls_ca, "other");
+  EXPECT_EQ(flags.tls_cert, "c");
+  EXPECT_EQ(flags.tls_key, "k");
+  EXPECT_EQ(flags.token_file, "f");
+  EXPECT_EQ(flags.token, "") << "the flag wins";
+  EXPECT_THAT(ParseArgs({"info", "--tls-cert", "c"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "--tls-cert and --tls-key"));
+  EXPECT_THAT(ParseArgs({"info", "--tls-key", "k"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "--tls-cert and --tls-key"));
+  unsetenv("SPARSEFW_TOKEN");
+  unsetenv("SPARSEFW_TLS_CA");
 }
 
 TEST_F(CliParseTest, SweepsAreEveryCombinationTheLastKeyFastest) {

@@ -10,7 +10,7 @@ from support.processes import BIN_DIR, clean_environment
 FILES = Path(__file__).resolve().parents[2] / "client/cpp/cli/completion"
 COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "info"]
 FILE_FLAGS = {"--weights", "--gram", "--activations", "--warm-mask", "--saliency", "--out",
-              "--out-weights"}
+              "--out-weights", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"}
 
 
 def complete(program, *words, folder=None):

@@ -15,7 +15,7 @@ from support.refusals import loopback, refuses
 from support.rpc import Client, error_info, job_pb2, prune_service_pb2
 
 # Jobs of an earlier server can go on only where their tensors outlive it too.
-DURABLE_TENSORS = False
+DURABLE_TENSORS = True
 needs_tensors = pytest.mark.skipif(not DURABLE_TENSORS, reason="needs durable tensors")
 
 LONG = ("--method", "sparsefw", "--iterations", "60000", "--report-every", "500")

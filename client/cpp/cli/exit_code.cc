@@ -24,7 +24,11 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return ExitCode::kOk;
   const auto payload = status.GetPayload(kUrl);
   int code = 0;
-  if (!payload || !absl::SimpleAtoi(std::string(*payload), &code)) return ExitCode::kServer;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &code)) {
+    return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)
+               ? ExitCode::kCredentials
+               : ExitCode::kServer;
+  }
   return static_cast<ExitCode>(code);
 }
 

@@ -13,12 +13,14 @@ enum class ExitCode {
   kUsage = 2,   // bad usage, bad input file, an output that cannot be written
   kServer = 3,  // refused, or not reached
   kJobFailed = 4,
-  kNoMask = 5,  // cancelled or past its deadline without a mask
+  kNoMask = 5,       // cancelled or past its deadline without a mask
+  kCredentials = 6,  // missing, wrong, expired, or not enough for what was asked
 };
 
 // Marks an error with the exit code of the program. An OK status stays as it is.
 absl::Status WithExitCode(absl::Status status, ExitCode code);
-// kServer for an error without a mark: it came from the client library.
+// For an error without a mark, which came from the client library: kCredentials where
+// the server refused them, else kServer.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // Bad usage: `message` names the flag.

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/output/progress.h"
@@ -41,7 +42,7 @@ int Main(int argc, char** argv) {
   const auto command = ParseCommandLine(argc, argv);
   const absl::Status status = command.ok() ? RunCommand(*command, console) : command.status();
   std::cout << std::flush;
-  if (!status.ok()) std::cerr << "sparsefw-cli: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << "sparsefw-cli: " << MessageOf(status) << std::endl;
   return static_cast<int>(ExitCodeOf(status));
 }
 

@@ -4,12 +4,14 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/output/result.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -110,10 +112,16 @@ absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& com
     if (wait < absl::Milliseconds(500)) return;
     display.Note(absl::StrFormat("sparsefw-cli: %s; trying again", std::string(error.message())));
   };
+  SPARSEFW_RETURN_IF_ERROR(AddCredentials(common, &options));
   options.connect_timeout = common.timeout;
   options.retry.give_up_after = common.retry_for;
   options.owner = "sparsefw-cli";
-  return client::Client::Connect(common.server, std::move(options));
+  auto client = client::Client::Connect(common.server, std::move(options));
+  // A token that would travel in plain text is a wrong flag, not a server's refusal.
+  if (ReasonOf(client.status()) == "CLIENT_ARGUMENT") {
+    return UsageError(std::string(client.status().message()));
+  }
+  return client;
 }
 
 absl::Status About(std::string_view what, const absl::Status& status) {

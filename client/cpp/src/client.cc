@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& addre
                                                         ClientOptions options) {
   SPARSEFW_RETURN_IF_ERROR(CheckOptions(options));
   auto rpc = std::make_unique<internal::Rpc>(address, std::move(options));
+  SPARSEFW_RETURN_IF_ERROR(rpc->CheckToken());
   SPARSEFW_RETURN_IF_ERROR(rpc->WaitUntilConnected());
   return std::unique_ptr<Client>(new Client(std::move(rpc)));
 }

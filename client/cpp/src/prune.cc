@@ -163,6 +163,7 @@ absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCall
   absl::Status status;
   {
     grpc::ClientContext context;
+    rpc_->AddCredentials(&context);
     const internal::CancelOnStop cancel(call, &context);
     const auto stream = rpc_->data_jobs().Prune(&context);
     one.Send(*stream);

@@ -1,9 +1,11 @@
 #include "client/cpp/src/rpc.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -22,9 +24,15 @@ namespace {
 // Attempts of a call that the server does not answer in time.
 constexpr int kAttemptsInSilence = 3;
 
+// A socket of this machine, whatever names resolve to: "127.evil.example:1" is none.
 bool IsLoopback(const std::string& address) {
-  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
-         absl::StartsWith(address, "[::1]") || absl::StartsWith(address, "unix:");
+  if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) {
+    return true;
+  }
+  const std::string host = address.substr(0, address.rfind(':'));
+  in_addr ipv4 = {};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return (ntohl(ipv4.s_addr) >> 24) == 127;
+  return host == "localhost" || host == "[::1]";
 }
 
 grpc::ChannelArguments Arguments(const std::string& address) {
@@ -82,6 +90,7 @@ absl::Status Rpc::WaitUntilConnected() const {
   }
   // Only a call tells why.
   grpc::ClientContext context;
+  AddCredentials(&context);
   context.set_deadline(DeadlineIn(absl::Seconds(1)));
   v1::ServerInfo info;
   const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
@@ -89,6 +98,27 @@ absl::Status Rpc::WaitUntilConnected() const {
   return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
                 "no server could be reached at %s within %s: %s", address_,
                 absl::FormatDuration(options_.connect_timeout), why.error_message());
+}
+
+absl::Status Rpc::CheckToken() const {
+  const std::string& token = options_.token;
+  if (token.empty()) return absl::OkStatus();
+  // What the header may hold. The message does not show it.
+  if (!std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7F; })) {
+    return Invalid("CLIENT_ARGUMENT",
+                   "a token must have printable ASCII characters only, and no space; got one of %d "
+                   "bytes with another character",
+                   token.size());
+  }
+  if (options_.credentials != nullptr || IsLoopback(address_)) return absl::OkStatus();
+  return Invalid("CLIENT_ARGUMENT",
+                 "a token is only sent over TLS or to this machine: the connection to %s would be "
+                 "plain text",
+                 address_);
+}
+
+void Rpc::AddCredentials(grpc::ClientContext* context) const {
+  if (!options_.token.empty()) context->AddMetadata("authorization", "Bearer " + options_.token);
 }
 
 Backoff Rpc::NewBackoff() const {
@@ -120,6 +150,7 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
     absl::Status status;
     {
       grpc::ClientContext context;
+      AddCredentials(&context);
       context.set_deadline(DeadlineIn(options_.call_timeout));
       const CancelOnStop cancel(call, &context);
       status = StreamStatus(attempt(&context), call);

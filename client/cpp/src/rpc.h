@@ -40,6 +40,12 @@ class Rpc {
   // Errors: Unavailable (UNREACHABLE) after connect_timeout.
   absl::Status WaitUntilConnected() const;
 
+  // Errors: InvalidArgument (CLIENT_ARGUMENT): a token that is none, or that would
+  // travel in plain text.
+  absl::Status CheckToken() const;
+  // To be called with the context of every RPC.
+  void AddCredentials(grpc::ClientContext* context) const;
+
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
   v1::PruneService::Stub& jobs() const { return *jobs_; }

@@ -47,6 +47,7 @@ class TensorContent final : public internal::UploadContent {
 
   absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
     grpc::ClientContext context;
+    rpc_.AddCredentials(&context);
     const CancelOnStop cancel(call_, &context);
     v1::WriteTensorResponse response;
     const auto stream = rpc_.data().WriteTensor(&context, &response);
@@ -113,6 +114,7 @@ class ActivationContent final : public internal::UploadContent {
 
   absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
     grpc::ClientContext context;
+    rpc_.AddCredentials(&context);
     const CancelOnStop cancel(call_, &context);
     v1::AccumulateGramResponse response;
     const auto stream = rpc_.data().AccumulateGram(&context, &response);

@@ -8,8 +8,11 @@
 #ifndef SPARSEFW_GRAM_H_
 #define SPARSEFW_GRAM_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sparsefw/matrix.h"
@@ -19,6 +22,17 @@ namespace sparsefw {
 // Tokens whose product is formed at once, whatever the chunks: adding it to the
 // sum costs as much as the products of some 100 tokens.
 inline constexpr int64_t kGramBlockTokens = 1024;
+
+// Where the state of an accumulation goes to and comes from: called with spans
+// of any size, in order. An error ends the transfer.
+using GramStateSink = absl::FunctionRef<absl::Status(std::span<const std::byte>)>;
+using GramStateSource = absl::FunctionRef<absl::Status(std::span<std::byte>)>;
+
+// Bytes of a state, at most: half of the sums, and the tokens that wait.
+inline constexpr int64_t kGramStateHeaderBytes = 40;
+inline int64_t GramStateBytes(int64_t d_in) {
+  return kGramStateHeaderBytes + 4 * d_in * (d_in + 1) + 4 * kGramBlockTokens * d_in;
+}
 
 // Not thread-safe. Memory: 8*d_in^2 bytes, and 4*kGramBlockTokens*d_in for
 // tokens that wait for a full block.
@@ -46,6 +60,20 @@ class GramAccumulator {
   // takes it in blocks (64 rows and more run at full speed).
   // Errors: of the device, where the sum is on one
   virtual absl::Status CopyRows(int64_t first, int64_t count, double* rows) = 0;
+
+  // The state after the calls so far, so that the accumulation can go on later in
+  // another process. Changes nothing, unlike CopyRows, which ends the block of
+  // tokens that waits: an accumulator that took over the state gives, after the same
+  // further calls, the same bits as this one. Made for the same backend;
+  // another one takes it over too, with the bits of a sum of two backends.
+  // Memory:  some rows
+  // Errors:  those of `sink`; of the device, where the sum is on one
+  virtual absl::Status SaveState(GramStateSink sink) = 0;
+  // To be called once, before anything is added. After an error this must not be
+  // used any more.
+  // Errors:  InvalidArgument  not a state of this d_in (GRAM_STATE_INVALID); those
+  //          of `source`; of the device
+  virtual absl::Status RestoreState(GramStateSource source) = 0;
 
   // All of them. Memory: 8*d_in^2 bytes more.
   absl::StatusOr<Matrix<double>> Snapshot() {

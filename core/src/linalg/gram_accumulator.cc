@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
+#include "core/src/linalg/gram_state.h"
 #include "core/src/linalg/widen.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/status_macros.h"
@@ -168,6 +171,38 @@ absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* 
     });
     return absl::OkStatus();
   });
+}
+
+// Tokens that wait are float32 whatever they came as: widening is exact.
+absl::Status CpuGramAccumulator::SaveState(GramStateSink sink) {
+  SPARSEFW_RETURN_IF_ERROR(
+      WriteGramStateHeader(d_in(), token_count_, waiting_, DType::kF32, sink));
+  SPARSEFW_RETURN_IF_ERROR(WriteUpperRows(sum_.data(), 0, d_in(), d_in(), sink));
+  const auto tokens = block_.span().first(static_cast<size_t>(waiting_ * d_in()));
+  return tokens.empty() ? absl::OkStatus() : sink(std::as_bytes(tokens));
+}
+
+absl::Status CpuGramAccumulator::RestoreState(GramStateSource source) {
+  SPARSEFW_ASSIGN_OR_RETURN(const GramStateHeader header, ReadGramStateHeader(d_in(), source));
+  SPARSEFW_RETURN_IF_ERROR(ReadUpperRows(sum_.data(), 0, d_in(), d_in(), source));
+  token_count_ = header.token_count;
+  if (header.waiting == 0) return absl::OkStatus();
+  const auto dtype = static_cast<DType>(header.dtype);
+  try {
+    block_ = Matrix<float>(kGramBlockTokens, d_in());
+    std::vector<double> tokens(
+        (static_cast<size_t>(header.waiting * d_in()) * SizeOf(dtype) + 7) / sizeof(double));
+    SPARSEFW_RETURN_IF_ERROR(source(std::as_writable_bytes(std::span(tokens))
+                                        .first(static_cast<size_t>(header.waiting * d_in()) *
+                                               SizeOf(dtype))));
+    return context_.Run([&] {
+      CopyTokens(ConstMatrixView(tokens.data(), dtype, header.waiting, d_in()), 0, block_);
+      waiting_ = header.waiting;
+      return absl::OkStatus();
+    });
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(d_in());
+  }
 }
 
 }  // namespace sparsefw

@@ -27,6 +27,8 @@ class CpuGramAccumulator final : public GramAccumulator {
   int64_t d_in() const override { return sum_.cols(); }
   int64_t token_count() const override { return token_count_; }
   absl::Status CopyRows(int64_t first, int64_t count, double* rows) override;
+  absl::Status SaveState(GramStateSink sink) override;
+  absl::Status RestoreState(GramStateSource source) override;
 
  private:
   CpuGramAccumulator(int64_t d_in, int threads)

@@ -5,7 +5,9 @@
 
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/gram_accumulator.h"
+#include "core/src/linalg/gram_state.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 
@@ -36,6 +38,27 @@ absl::Status ReferenceGramAccumulator::AddGram(ConstMatrixView gram, int64_t tok
 
 absl::Status ReferenceGramAccumulator::CopyRows(int64_t first, int64_t count, double* rows) {
   std::copy_n(sum_.row(first), count * d_in(), rows);
+  return absl::OkStatus();
+}
+
+// The sum is exactly symmetric: x_i x_j is x_j x_i.
+absl::Status ReferenceGramAccumulator::SaveState(GramStateSink sink) {
+  SPARSEFW_RETURN_IF_ERROR(WriteGramStateHeader(d_in(), token_count_, 0, DType::kF32, sink));
+  return WriteUpperRows(sum_.data(), 0, d_in(), d_in(), sink);
+}
+
+absl::Status ReferenceGramAccumulator::RestoreState(GramStateSource source) {
+  SPARSEFW_ASSIGN_OR_RETURN(const GramStateHeader header, ReadGramStateHeader(d_in(), source));
+  if (header.waiting > 0) {
+    return Invalid("GRAM_STATE_INVALID",
+                   "the reference takes no state with tokens that wait; got %d of them",
+                   header.waiting);
+  }
+  SPARSEFW_RETURN_IF_ERROR(ReadUpperRows(sum_.data(), 0, d_in(), d_in(), source));
+  for (int64_t i = 0; i < d_in(); ++i) {
+    for (int64_t j = i + 1; j < d_in(); ++j) sum_(j, i) = sum_(i, j);
+  }
+  token_count_ = header.token_count;
   return absl::OkStatus();
 }
 

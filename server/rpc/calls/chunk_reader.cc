@@ -15,7 +15,7 @@ absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_vi
     return Invalid("OFFSET_INVALID", "offset and limit must be at least 0; got offset=%d, limit=%d",
                    offset, limit);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle, store.Acquire(name));
+  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle, store.OpenForReading(name));
   const int64_t size = handle->info().byte_size;
   if (offset > size) {
     return WithReason(absl::OutOfRangeError(absl::StrFormat(

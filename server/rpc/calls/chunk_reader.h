@@ -13,7 +13,7 @@
 
 namespace sparsefw::server {
 
-// Holds the tensor open. Not thread-safe.
+// Holds the tensor open, which does not keep it from being deleted. Not thread-safe.
 class ChunkReader {
  public:
   // The bytes [offset, offset + limit); limit 0: to the end.

@@ -31,14 +31,14 @@ absl::Status UploadSink::Created(absl::StatusOr<std::variant<UploadInfo, TensorI
   return absl::OkStatus();
 }
 
-absl::Status UploadSink::Create(const v1::TensorSpec& spec, std::string_view owner) {
+absl::Status UploadSink::Create(const v1::TensorSpec& spec, const Owner& owner, UploadLife life) {
   SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec converted, FromProto(spec));
-  return Created(context_.tensors->CreateUpload(converted, "", owner));
+  return Created(context_.tensors->CreateUpload(converted, "", owner, life));
 }
 
-absl::Status UploadSink::Create(const v1::GramSpec& spec, std::string_view owner) {
+absl::Status UploadSink::Create(const v1::GramSpec& spec, const Owner& owner, UploadLife life) {
   SPARSEFW_ASSIGN_OR_RETURN(const GramSpec converted, FromProto(spec));
-  return Created(context_.tensors->CreateGramUpload(converted, "", owner));
+  return Created(context_.tensors->CreateGramUpload(converted, "", owner, life));
 }
 
 absl::Status UploadSink::Write(const v1::Chunk& chunk) {
@@ -113,7 +113,7 @@ absl::Status StreamSink<Stream>::Resolve(const Request& request) {
     }
     return Invalid("TARGET_INVALID", "only the first message of a stream may name its target");
   }
-  if (request.has_spec()) return upload_.Create(request.spec(), "");
+  if (request.has_spec()) return upload_.Create(request.spec(), owner_, UploadLife::kStream);
   if (request.upload().empty()) {
     return Invalid(
         "TARGET_INVALID",
@@ -154,18 +154,16 @@ absl::StatusOr<typename Stream::Response> StreamSink<Stream>::EndOfStream() {
   if (!upload_.open()) {
     return Invalid("TARGET_INVALID", "the stream ended before its first message");
   }
-  const int64_t committed = upload_.committed();
   if (upload_.own()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
                   "a stream that carries the spec must set finish on its "
                   "last message; it ended after %d %s",
-                  committed, Stream::kUnits);
+                  upload_.committed(), Stream::kUnits);
   }
-  if (committed > 0) return Stream::Unfinished(committed);
-  // No chunk came: the client only asks, perhaps about an upload that is a tensor by now.
-  if (const auto upload = context_.tensors->GetUpload(upload_.name()); upload.ok()) {
-    return Stream::Unfinished(Stream::CommittedOf(*upload));
-  }
+  const absl::StatusOr<UploadInfo> upload = context_.tensors->Commit(upload_.name());
+  if (upload.ok()) return Stream::Unfinished(Stream::CommittedOf(*upload));
+  if (!absl::IsNotFound(upload.status())) return upload.status();
+  // Perhaps it is a tensor by now.
   return Finish(Request());
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -22,8 +23,9 @@ class UploadSink {
 
   // Makes an upload that belongs to this stream. No client knows its name, so
   // Abandon drops it unless it was finished.
-  absl::Status Create(const v1::TensorSpec& spec, std::string_view owner);
-  absl::Status Create(const v1::GramSpec& spec, std::string_view owner);
+  // `life` is not kResumable.
+  absl::Status Create(const v1::TensorSpec& spec, const Owner& owner, UploadLife life);
+  absl::Status Create(const v1::GramSpec& spec, const Owner& owner, UploadLife life);
   // Writes to an upload made before, which outlives the stream.
   void Use(std::string_view name) { name_ = name; }
 
@@ -35,7 +37,8 @@ class UploadSink {
   const std::string& name() const { return name_; }
   bool open() const { return !name_.empty(); }
   bool own() const { return own_; }
-  // Bytes, or tokens of an accumulation, as of the last chunk of this stream.
+  // Bytes, or tokens of an accumulation, as of the last chunk of this stream. On the
+  // disk only once the store says so.
   int64_t committed() const { return committed_; }
 
  private:
@@ -87,13 +90,15 @@ class StreamSink {
   using Request = typename Stream::Request;
   using Response = typename Stream::Response;
 
-  explicit StreamSink(RpcContext& context) : context_(context), upload_(context) {}
+  // `owner` of what the stream makes.
+  StreamSink(RpcContext& context, Owner owner)
+      : context_(context), owner_(std::move(owner)), upload_(context) {}
 
   // A response when the upload is finished.
   // Errors: InvalidArgument  the first message names no upload and has no spec,
   //                          or a later one names another upload (TARGET_INVALID)
   absl::StatusOr<std::optional<Response>> Take(const Request& request);
-  // The client sent no `finish`: what has been committed is kept for later.
+  // The client sent no `finish`: what came is committed and kept for later.
   // Errors: FailedPrecondition  an upload of this stream's own (INCOMPLETE)
   absl::StatusOr<Response> EndOfStream();
   void Abandon() { upload_.Abandon(); }
@@ -103,6 +108,7 @@ class StreamSink {
   absl::StatusOr<Response> Finish(const Request& request);
 
   RpcContext& context_;
+  const Owner owner_;
   UploadSink upload_;
 };
 

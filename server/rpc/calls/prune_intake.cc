@@ -66,17 +66,17 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {
-    SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(header.weight(), header.owner()));
+    SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(header.weight(), owner_, UploadLife::kJob));
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.weight()));
     weight_.expected = ByteSize(spec);
   }
   if (header.has_gram()) {
-    SPARSEFW_RETURN_IF_ERROR(gram_.upload.Create(header.gram(), header.owner()));
+    SPARSEFW_RETURN_IF_ERROR(gram_.upload.Create(header.gram(), owner_, UploadLife::kJob));
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.gram()));
     gram_.expected = ByteSize(spec);
   }
   if (header.has_activations()) {
-    SPARSEFW_RETURN_IF_ERROR(activations_.upload.Create(header.activations(), header.owner()));
+    SPARSEFW_RETURN_IF_ERROR(activations_.upload.Create(header.activations(), owner_, UploadLife::kJob));
     activations_.expected = header.activation_tokens();
   }
   return absl::OkStatus();

@@ -18,7 +18,7 @@ void ReadCall::Start(const v1::ReadTensorRequest& request) {
 
 void ReadCall::Pump() {
   if (reader_->at_end()) {
-    // Before the client hears of the end: it may delete the tensor at once.
+    // Before the client hears of the end: a drain that waits for it may end.
     ReleaseTensor();
     return Close(absl::OkStatus());
   }
@@ -34,10 +34,8 @@ void ReadCall::Pump() {
 
 void ReadCall::ReleaseTensor() {
   if (!reader_.has_value()) return;
-  const std::string name = reader_->name();
-  if (reader_->complete()) context().fetches->Fetched(name);
+  if (reader_->complete()) context().fetches->Fetched(reader_->name());
   reader_.reset();
-  context().transient->ReleaseReader(name);
 }
 
 void ReadCall::OnWriteDone(bool ok) {

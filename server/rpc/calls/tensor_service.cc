@@ -7,6 +7,7 @@
 #include "server/rpc/calls/upload_call.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/call.h"
+#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -14,7 +15,7 @@ namespace {
 
 using google::protobuf::Empty;
 
-absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context,
+absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, const Owner& owner,
                                                         const v1::CreateUploadRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(context.registry->Admit());
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
@@ -23,10 +24,10 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context,
       Invalid("SPEC_INVALID", "content must be a tensor or a gram; got neither");
   if (request.has_tensor()) {
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(request.tensor()));
-    created = context.tensors->CreateUpload(spec, request.request_id(), request.owner());
+    created = context.tensors->CreateUpload(spec, request.request_id(), owner);
   } else if (request.has_gram()) {
     SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(request.gram()));
-    created = context.tensors->CreateGramUpload(spec, request.request_id(), request.owner());
+    created = context.tensors->CreateGramUpload(spec, request.request_id(), owner);
   }
   SPARSEFW_RETURN_IF_ERROR(created.status());
   v1::CreateUploadResponse response;
@@ -60,7 +61,9 @@ grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerCo
                                                           const v1::CreateUploadRequest* request,
                                                           v1::CreateUploadResponse* response) {
   return RunUnary(context_, "TensorService/CreateUpload", rpc, response, context_.data_executor,
-                  [this, request = *request] { return CreateUploadIn(context_, request); });
+                  [this, owner = OwnerOf(*rpc, request->owner()), request = *request] {
+                    return CreateUploadIn(context_, owner, request);
+                  });
 }
 
 grpc::ServerReadReactor<v1::WriteTensorRequest>* TensorServiceImpl::WriteTensor(

@@ -7,6 +7,7 @@
 
 #include "server/rpc/calls/chunk_sink.h"
 #include "server/rpc/calls/intake_call.h"
+#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -22,7 +23,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stre
   UploadCall(RpcContext& context, grpc::CallbackServerContext* rpc, Response* response)
       : UploadCall::IntakeCall(context, Stream::kMethod, rpc),
         response_(response),
-        sink_(context) {}
+        sink_(context, OwnerOf(*rpc, "")) {}
 
   // The client resumes it elsewhere, or here after a restart.
   void OnDrain() override { this->Close(ReactorRegistry::DrainingError()); }

@@ -144,7 +144,7 @@ v1::Tensor ToProto(const TensorInfo& info) {
   if (info.expire_time != absl::InfiniteFuture()) {
     *proto.mutable_expire_time() = ToProto(info.expire_time);
   }
-  proto.set_owner(info.owner);
+  proto.set_owner(info.owner.name);
   proto.set_reference_count(info.reference_count);
   return proto;
 }

@@ -1,6 +1,7 @@
 #include "server/rpc/runtime/call.h"
 
 #include "server/metrics/labels.h"
+#include "server/rpc/runtime/caller.h"
 
 namespace sparsefw::server {
 
@@ -13,9 +14,21 @@ Call::~Call() = default;
 
 bool Call::Open() {
   self_ = shared_from_this();
-  if (context_.registry->Add(self_)) return true;
-  Close(ReactorRegistry::DrainingError());
+  absl::StatusOr<Identity> identity = Authenticate(*context_.authenticator, *rpc_);
+  if (identity.ok()) {
+    identity_ = *std::move(identity);
+  } else {
+    identity_.tenant.clear();
+  }
+  const bool added = context_.registry->Add(self_);
+  if (added && identity.ok()) return true;
+  Close(added ? identity.status() : ReactorRegistry::DrainingError());
   return false;
+}
+
+void Call::Recheck() {
+  const absl::Status status = context_.authenticator->Recheck(identity_, absl::Now());
+  if (!status.ok()) Close(status);
 }
 
 void Call::Done() {
@@ -53,7 +66,7 @@ void Call::CloseLocked(const absl::Status& status) {
 void Call::Record(const absl::Status& status) {
   const absl::Duration duration = absl::Now() - start_;
   context_.metrics->RpcEnded(method_, CodeName(status.code()), duration);
-  if (context_.log) context_.log({method_, status, duration, rpc_->peer()});
+  if (context_.log) context_.log({method_, status, duration, rpc_->peer(), identity_.tenant});
 }
 
 }  // namespace sparsefw::server

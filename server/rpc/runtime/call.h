@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
+#include "server/identity/authenticator.h"
 #include "server/rpc/convert/status_converter.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"
@@ -37,10 +38,14 @@ class Call : public std::enable_shared_from_this<Call> {
   // A drain has begun. What would not end by itself closes.
   virtual void OnDrain() {}
 
+  // Closes the call if its credentials no longer hold.
+  void Recheck() ABSL_LOCKS_EXCLUDED(mutex_);
+
  protected:
   Call(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc);
 
-  // Registers. False: the RPC has been finished already (the server is closed).
+  // Finds out who calls and registers. False: the RPC has been finished already (the
+  // caller may not, or the server is closed).
   bool Open();
   // From OnDone: drops the reference that keeps this object alive.
   void Done();
@@ -52,6 +57,8 @@ class Call : public std::enable_shared_from_this<Call> {
 
   RpcContext& context() { return context_; }
   std::string_view method() const { return method_; }
+  // Whom the call acts for; from Open on.
+  const std::string& tenant() const { return identity_.tenant; }
 
   Mutex mutex_;
 
@@ -65,6 +72,7 @@ class Call : public std::enable_shared_from_this<Call> {
   const std::string_view method_;
   grpc::CallbackServerContext* const rpc_;
   const absl::Time start_;
+  Identity identity_;  // written by Open before another thread knows of the call
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Call> self_;
 };

@@ -1,4 +1,4 @@
-// Who owns what a call makes.
+// Who a call acts for.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_OWNER_OF_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_OWNER_OF_H_
 
@@ -10,8 +10,7 @@
 
 namespace sparsefw::server {
 
-// `name` is the owner of the request. The server checks no credentials: everybody is
-// the default tenant.
+// `name`: what the client calls itself.
 inline Owner OwnerOf(const grpc::CallbackServerContext& /*rpc*/, std::string_view name) {
   return {std::string(kDefaultTenant), std::string(name)};
 }

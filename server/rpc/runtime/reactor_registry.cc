@@ -41,6 +41,10 @@ void ReactorRegistry::BeginDrain() {
   for (const auto& [key, call] : Snapshot()) call->OnDrain();
 }
 
+void ReactorRegistry::Recheck() {
+  for (const auto& [key, call] : Snapshot()) call->Recheck();
+}
+
 void ReactorRegistry::CloseAll() {
   {
     MutexLock lock(mutex_);

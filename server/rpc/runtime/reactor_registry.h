@@ -35,6 +35,8 @@ class ReactorRegistry {
   // Tells every call that a drain has begun. Calls that would not end by
   // themselves finish.
   void BeginDrain();
+  // Closes every call whose credentials no longer hold.
+  void Recheck();
   // Finishes every call, and from now on every new one.
   void CloseAll();
   // False when there are still calls after `timeout`.

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/identity/authenticator.h"
 #include "server/jobs/job_manager.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/runtime/executor.h"
@@ -37,6 +38,7 @@ struct RpcRecord {
   const absl::Status& status;
   absl::Duration duration;
   std::string peer;
+  std::string_view tenant;  // empty: not known
 };
 
 // Constants that GetServerInfo reports.
@@ -53,6 +55,7 @@ struct ServerFacts {
 
 // All pointers outlive every RPC.
 struct RpcContext {
+  const Authenticator* authenticator = nullptr;
   TensorStore* tensors = nullptr;
   StagingBudget* staging = nullptr;
   JobManager* jobs = nullptr;

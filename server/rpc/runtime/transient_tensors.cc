@@ -2,33 +2,29 @@
 
 namespace sparsefw::server {
 
+TransientTensors::TransientTensors(TensorStore* store)
+    : store_(store),
+      left_(store->TransientTensorsLeft()),
+      marked_(left_.begin(), left_.end()) {}
+
 void TransientTensors::Mark(const std::string& name) {
   MutexLock lock(mutex_);
-  marked_.emplace(name, false);
+  marked_.insert(name);
 }
 
-// The flag is set before the attempt, so that a reader that releases the tensor
-// in between sees it.
 void TransientTensors::Release(const std::string& name) {
   {
     MutexLock lock(mutex_);
-    const auto found = marked_.find(name);
-    if (found == marked_.end()) return;
-    found->second = true;
+    if (!marked_.contains(name)) return;
   }
   const absl::Status status = store_->DeleteTensor(name);
-  if (absl::IsFailedPrecondition(status)) return;  // in use: the last reader deletes it
+  if (absl::IsFailedPrecondition(status)) return;  // in use by another job
   MutexLock lock(mutex_);
   marked_.erase(name);
 }
 
-void TransientTensors::ReleaseReader(const std::string& name) {
-  {
-    MutexLock lock(mutex_);
-    const auto found = marked_.find(name);
-    if (found == marked_.end() || !found->second) return;
-  }
-  Release(name);
+void TransientTensors::ReleaseLeft() {
+  for (const std::string& name : left_) Release(name);
 }
 
 }  // namespace sparsefw::server

@@ -2,8 +2,9 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_TRANSIENT_TENSORS_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_TRANSIENT_TENSORS_H_
 
-#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/mutex.h"
@@ -11,22 +12,24 @@
 namespace sparsefw::server {
 
 // Deletes the inputs of a Prune call with its job, so that only the result
-// stays. Thread-safe.
+// stays. Those that an earlier run has left are marked from the beginning. Thread-safe.
 class TransientTensors {
  public:
-  explicit TransientTensors(TensorStore* store) : store_(store) {}
+  explicit TransientTensors(TensorStore* store);
 
   void Mark(const std::string& name);
-  // A job has released its input: deletes the tensor if it is marked. While a
-  // reader holds it, ReleaseReader of the last one deletes it.
+  // A job has released its input: deletes the tensor if it is marked. While another
+  // job holds it, that one's release does.
   void Release(const std::string& name);
-  // A reader has released it: deletes the tensor if its job has released it too.
-  void ReleaseReader(const std::string& name);
+  // To be called once the jobs of the earlier run hold their inputs again: deletes
+  // what that run has left and no job holds.
+  void ReleaseLeft();
 
  private:
   TensorStore* const store_;
+  const std::vector<std::string> left_;
   Mutex mutex_;
-  std::map<std::string, bool> marked_ ABSL_GUARDED_BY(mutex_);  // name -> released by a job
+  std::set<std::string> marked_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,20 +35,47 @@ class MappedBytes {
   std::span<const std::byte> bytes_;
 };
 
-// A file of fixed size, removed when this is destroyed (a mapping stays valid).
+// A file of fixed size. It outlives this object, and the process, until Remove.
 // Holds no descriptor open: thousands of tensors must not use them up.
 // Distinct ranges may be written from distinct threads.
 class SpoolFile {
  public:
   virtual ~SpoolFile() = default;
 
+  // Takes the file out of the folder, once; mappings stay valid. What cannot be
+  // removed now is found at the next start, as a file that nothing names.
+  virtual void Remove() = 0;
   // Writes all of `bytes`, or fails; then any part of the range may have been
   // overwritten. The range lies within the file.
   // Errors: ResourceExhausted (SPOOL_FULL); Unavailable (SPOOL_FAILED) no
   //         descriptors left; Internal (SPOOL_FAILED)
   virtual absl::Status Write(int64_t offset, std::span<const std::byte> bytes) = 0;
+  // Reads [offset, offset + bytes.size()), which lies within the file. Unlike a
+  // mapping it answers a broken disk with an error. Errors: as Write.
+  virtual absl::Status Read(int64_t offset, std::span<std::byte> bytes) const = 0;
+  // Returns once all that was written is on the disk, and the folder's entry too.
+  // Errors: as Write; what was written since the last Sync may then be lost
+  virtual absl::Status Sync() = 0;
   // The whole file. Errors: as Write.
   virtual absl::StatusOr<MappedBytes> Map() const = 0;
+};
+
+// Removes a new file unless it is taken: for what can fail between the making of
+// a file and the moment in which something names it.
+class NewSpoolFile {
+ public:
+  explicit NewSpoolFile(std::unique_ptr<SpoolFile> file) : file_(std::move(file)) {}
+  NewSpoolFile(NewSpoolFile&&) = default;
+  NewSpoolFile& operator=(NewSpoolFile&&) = delete;
+  ~NewSpoolFile() {
+    if (file_ != nullptr) file_->Remove();
+  }
+  SpoolFile* operator->() const { return file_.get(); }
+  SpoolFile& operator*() const { return *file_; }
+  std::unique_ptr<SpoolFile> Take() { return std::move(file_); }
+
+ private:
+  std::unique_ptr<SpoolFile> file_;
 };
 
 // Thread-safe. Files keep what they need of it alive.
@@ -57,11 +85,18 @@ class Spool {
   // Room on the disk is taken now, not when bytes come, where the file system
   // can do that. `size` is at least 1; `id` is new. Errors: as SpoolFile::Write.
   virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) = 0;
+  // A file that is there, of an earlier run. Errors: NotFound (SPOOL_FAILED); DataLoss
+  // (TENSOR_CORRUPT) its size is another one; as SpoolFile::Write
+  virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) = 0;
+  // The ids of all files.
+  virtual absl::StatusOr<std::vector<std::string>> List() const = 0;
+  // Of a file that is in nobody's hands.
+  virtual absl::Status Remove(std::string_view id) = 0;
 };
 
 // Makes the folder if it is not there, locks it until the spool and all its
-// files are gone, and removes the files of an earlier run. Nothing else in the
-// folder is touched: somebody may have named the wrong one.
+// files are gone. Only files with names of its own making are listed and removed:
+// somebody may have named the wrong folder.
 // Errors: FailedPrecondition (SPOOL_IN_USE)  another server holds the lock;
 //         PermissionDenied / Internal (SPOOL_FAILED)  it cannot be made or written
 absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder);

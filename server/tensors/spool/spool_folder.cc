@@ -1,10 +1,12 @@
 // The spool on a real file system.
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -52,6 +54,13 @@ absl::Status FileError(std::string_view action, int error) {
   return SpoolError("a file of the spool", action, error == EACCES || error == EPERM ? EIO : error);
 }
 
+std::string NameOfFile(std::string_view id) { return std::string(id) + std::string(kSuffix); }
+
+bool IsTensorFile(std::string_view name) {
+  return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
+         IsId(name.substr(0, kIdLength));
+}
+
 struct Folder {
   Descriptor fd;
   Descriptor lock;  // released by the kernel when it is closed, however the program ends
@@ -61,8 +70,7 @@ class FolderFile final : public SpoolFile {
  public:
   FolderFile(std::shared_ptr<const Folder> folder, std::string name, int64_t size)
       : folder_(std::move(folder)), name_(std::move(name)), size_(size) {}
-  // What cannot be removed now is removed at the next start.
-  ~FolderFile() override { unlinkat(folder_->fd.get(), name_.c_str(), 0); }
+  void Remove() override { unlinkat(folder_->fd.get(), name_.c_str(), 0); }
 
   absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
     const Descriptor fd(Open(O_WRONLY));
@@ -76,6 +84,32 @@ class FolderFile final : public SpoolFile {
       bytes = bytes.subspan(static_cast<size_t>(written));
       offset += written;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(int64_t offset, std::span<std::byte> bytes) const override {
+    const Descriptor fd(Open(O_RDONLY));
+    if (!fd.ok()) return FileError("opened", errno);
+    while (!bytes.empty()) {
+      const ssize_t count = pread(fd.get(), bytes.data(), bytes.size(), offset);
+      if (count < 0) {
+        if (errno == EINTR) continue;
+        return FileError("read", errno);
+      }
+      if (count == 0) return FileError("read to its end", EIO);
+      bytes = bytes.subspan(static_cast<size_t>(count));
+      offset += count;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    const Descriptor fd(Open(O_WRONLY));
+    if (!fd.ok()) return FileError("opened", errno);
+    if (fdatasync(fd.get()) != 0) return FileError("synced", errno);
+    if (entry_synced_.load(std::memory_order_relaxed)) return absl::OkStatus();
+    if (fsync(folder_->fd.get()) != 0) return FileError("synced", errno);
+    entry_synced_.store(true, std::memory_order_relaxed);
     return absl::OkStatus();
   }
 
@@ -104,6 +138,7 @@ class FolderFile final : public SpoolFile {
   const std::shared_ptr<const Folder> folder_;
   const std::string name_;
   const int64_t size_;
+  std::atomic<bool> entry_synced_{false};
 };
 
 // An error number, or 0.
@@ -122,15 +157,52 @@ class FolderSpool final : public Spool {
   explicit FolderSpool(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)) {}
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
-    const std::string name = std::string(id) + std::string(kSuffix);
+    const std::string name = NameOfFile(id);
     const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) return FileError("made", errno);
-    auto file = std::make_unique<FolderFile>(folder_, name, size);
+    NewSpoolFile file(std::make_unique<FolderFile>(folder_, name, size));
     if (const int error = Allocate(fd.get(), size); error != 0) {
       return FileError(absl::StrFormat("made %d bytes long", size), error);
     }
-    return file;
+    return file.Take();
+  }
+
+  absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) override {
+    const std::string name = NameOfFile(id);
+    struct stat info = {};
+    if (fstatat(folder_->fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno != ENOENT) return FileError("examined", errno);
+      return Refuse(absl::StatusCode::kNotFound, "SPOOL_FAILED", "the spool has no file %s", name);
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size != size) {
+      return Refuse(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
+                    "the file of a tensor must be %d bytes; it has %d", size, info.st_size);
+    }
+    return std::make_unique<FolderFile>(folder_, name, size);
+  }
+
+  absl::StatusOr<std::vector<std::string>> List() const override {
+    const int fd = openat(folder_->fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FileError("listed", errno);
+    const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(fd), closedir);  // owns fd
+    if (entries == nullptr) return FileError("listed", errno);
+    std::vector<std::string> ids;
+    errno = 0;
+    while (const dirent* entry = readdir(entries.get())) {
+      const std::string_view name(entry->d_name);
+      if (IsTensorFile(name)) ids.emplace_back(name.substr(0, kIdLength));
+    }
+    if (errno != 0) return FileError("listed", errno);
+    return ids;
+  }
+
+  absl::Status Remove(std::string_view id) override {
+    const std::string name = NameOfFile(id);
+    if (unlinkat(folder_->fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) {
+      return absl::OkStatus();
+    }
+    return FileError("removed", errno);
   }
 
  private:
@@ -173,24 +245,6 @@ absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
   return lock;
 }
 
-bool IsTensorFile(std::string_view name) {
-  return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
-         IsId(name.substr(0, kIdLength));
-}
-
-absl::Status RemoveOldFiles(const std::string& path, int folder) {
-  std::error_code error;
-  std::filesystem::directory_iterator entry(path, error);
-  while (!error && entry != std::filesystem::directory_iterator()) {
-    const std::string name = entry->path().filename().string();
-    if (IsTensorFile(name) && unlinkat(folder, name.c_str(), 0) != 0 && errno != ENOENT) {
-      return SpoolError(absl::StrFormat("%s/%s", path, name), "removed", errno);
-    }
-    entry.increment(error);
-  }
-  return error ? SpoolError(path, "listed", error.value()) : absl::OkStatus();
-}
-
 }  // namespace
 
 MappedBytes::~MappedBytes() {
@@ -205,7 +259,6 @@ absl::StatusOr<std::shared_ptr<Spool>> OpenSpoolFolder(const std::string& folder
   }
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor fd, OpenFolder(path));
   SPARSEFW_ASSIGN_OR_RETURN(Descriptor lock, LockFolder(path, fd.get()));
-  SPARSEFW_RETURN_IF_ERROR(RemoveOldFiles(path, fd.get()));
   return std::make_shared<FolderSpool>(
       std::make_shared<const Folder>(Folder{std::move(fd), std::move(lock)}));
 }

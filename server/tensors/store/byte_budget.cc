@@ -8,12 +8,15 @@ ByteBudget::Reservation::Reservation(std::shared_ptr<ByteBudget> budget, int64_t
     : budget_(std::move(budget)), bytes_(bytes) {}
 
 ByteBudget::Reservation::Reservation(Reservation&& other) noexcept
-    : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : budget_(std::move(other.budget_)),
+      joined_(std::move(other.joined_)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 
 ByteBudget::Reservation& ByteBudget::Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
     ShrinkTo(0);
     budget_ = std::move(other.budget_);
+    joined_ = std::move(other.joined_);
     bytes_ = std::exchange(other.bytes_, 0);
   }
   return *this;
@@ -22,12 +25,27 @@ ByteBudget::Reservation& ByteBudget::Reservation::operator=(Reservation&& other)
 void ByteBudget::Reservation::ShrinkTo(int64_t bytes) {
   if (budget_ == nullptr || bytes >= bytes_) return;
   budget_->used_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
+  if (joined_ != nullptr) {
+    joined_->used_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
+  }
   bytes_ = bytes;
 }
 
 ByteBudget::Reservation ByteBudget::Reservation::Split(int64_t bytes) {
   bytes_ -= bytes;
-  return Reservation(budget_, bytes);
+  Reservation taken(budget_, bytes);
+  taken.joined_ = joined_;
+  return taken;
+}
+
+void ByteBudget::Reservation::Join(Reservation other) {
+  joined_ = std::move(other.budget_);
+  other.bytes_ = 0;
+}
+
+ByteBudget::Reservation ByteBudget::Adopt(int64_t bytes) {
+  used_.fetch_add(bytes, std::memory_order_relaxed);
+  return Reservation(shared_from_this(), bytes);
 }
 
 std::shared_ptr<ByteBudget> ByteBudget::Create(int64_t limit) {

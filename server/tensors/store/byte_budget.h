@@ -1,4 +1,4 @@
-// Host bytes that the tensor store may hold, admitted before they are used.
+// Bytes of memory or disk that the tensor store may hold, admitted before they are used.
 #ifndef SPARSEFW_SERVER_TENSORS_STORE_BYTE_BUDGET_H_
 #define SPARSEFW_SERVER_TENSORS_STORE_BYTE_BUDGET_H_
 
@@ -9,7 +9,8 @@
 
 namespace sparsefw::server {
 
-// Thread-safe, lock-free. used() never exceeds limit(), not even for a moment.
+// Thread-safe, lock-free. used() never exceeds limit(), not even for a moment, but
+// for what Adopt took.
 class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
  public:
   // Bytes held until this is destroyed; keeps the budget alive. Move only.
@@ -25,12 +26,16 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     void ShrinkTo(int64_t bytes);
     // Takes `bytes`, in [0, bytes()], out of it into one of their own.
     Reservation Split(int64_t bytes);
+    // Takes in as many bytes of another budget: from now on both are given back
+    // together. Once at most.
+    void Join(Reservation other);
 
    private:
     friend class ByteBudget;
     Reservation(std::shared_ptr<ByteBudget> budget, int64_t bytes);
 
     std::shared_ptr<ByteBudget> budget_;
+    std::shared_ptr<ByteBudget> joined_;  // null: none
     int64_t bytes_ = 0;
   };
 
@@ -38,6 +43,10 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
 
   // `bytes` is at least 0. Nothing when they are not free now.
   std::optional<Reservation> TryReserve(int64_t bytes);
+
+  // For what is there already, whether it fits or not: nothing more is granted
+  // until used() is below the limit again.
+  Reservation Adopt(int64_t bytes);
 
   int64_t limit() const { return limit_; }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }

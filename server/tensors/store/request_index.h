@@ -2,9 +2,9 @@
 #ifndef SPARSEFW_SERVER_TENSORS_STORE_REQUEST_INDEX_H_
 #define SPARSEFW_SERVER_TENSORS_STORE_REQUEST_INDEX_H_
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -15,7 +15,7 @@ namespace sparsefw::server {
 // All that a creating request says besides its id.
 struct RequestBody {
   std::variant<TensorSpec, GramSpec> spec;
-  std::string owner;
+  Owner owner;
   friend bool operator==(const RequestBody&, const RequestBody&) = default;
 };
 
@@ -29,19 +29,25 @@ class RequestIndex {
   };
 
   // Null when there is none.
-  const Entry* Find(std::string_view request_id) const {
-    const auto found = entries_.find(std::string(request_id));
+  const Entry* Find(std::string_view tenant, std::string_view request_id) const {
+    const auto found = entries_.find(Key(tenant, request_id));
     return found == entries_.end() ? nullptr : &found->second;
   }
   // Empty ids are not kept.
   void Insert(std::string_view request_id, RequestBody body, std::string id) {
     if (request_id.empty()) return;
-    entries_.emplace(std::string(request_id), Entry{std::move(body), std::move(id)});
+    Key key(body.owner.tenant, request_id);
+    entries_.emplace(std::move(key), Entry{std::move(body), std::move(id)});
   }
-  void Erase(std::string_view request_id) { entries_.erase(std::string(request_id)); }
+  void Erase(std::string_view tenant, std::string_view request_id) {
+    entries_.erase(Key(tenant, request_id));
+  }
 
  private:
-  std::unordered_map<std::string, Entry> entries_;
+  // A tenant's request ids are its own.
+  using Key = std::pair<std::string, std::string>;
+
+  std::map<Key, Entry> entries_;
 };
 
 }  // namespace sparsefw::server

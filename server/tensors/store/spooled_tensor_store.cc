@@ -1,6 +1,7 @@
 #include "server/tensors/store/spooled_tensor_store.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -54,18 +55,39 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
     return InvalidOption(absl::StrFormat("upload_idle_ttl must be above 0; got %s",
                                          absl::FormatDuration(options.upload_idle_ttl)));
   }
+  if (options.disk_budget_bytes < 0 || options.tensor_ttl <= absl::ZeroDuration()) {
+    return InvalidOption(absl::StrFormat(
+        "disk_budget_bytes must be at least 0 and tensor_ttl above 0; got %d and %s",
+        options.disk_budget_bytes, absl::FormatDuration(options.tensor_ttl)));
+  }
   if (!options.now) options.now = [] { return absl::Now(); };
-  SPARSEFW_ASSIGN_OR_RETURN(std::string salt, RandomId());
-  return std::unique_ptr<TensorStore>(
-      new SpooledTensorStore(std::move(options), std::move(spool), std::move(salt)));
+  std::unique_ptr<SpooledTensorStore> store(
+      new SpooledTensorStore(std::move(options), std::move(spool)));
+  SPARSEFW_RETURN_IF_ERROR(store->Recover());
+  return store;
 }
 
-SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool,
-                                       std::string token_salt)
+SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool)
     : options_(std::move(options)),
       spool_(std::move(spool)),
+      own_catalog_(options_.catalog == nullptr ? NewMemoryTensorCatalog() : nullptr),
+      catalog_(own_catalog_ == nullptr ? *options_.catalog : *own_catalog_),
       budget_(ByteBudget::Create(options_.budget_bytes)),
-      token_salt_(std::move(token_salt)) {}
+      disk_budget_(ByteBudget::Create(options_.disk_budget_bytes > 0
+                                          ? options_.disk_budget_bytes
+                                          : std::numeric_limits<int64_t>::max())),
+      use_times_saved_(options_.now()) {}
+
+SpooledTensorStore::~SpooledTensorStore() {
+  stopping_.store(true);
+  if (checker_.joinable()) checker_.join();
+  for (const auto& [id, upload] : uploads_) upload->Close();
+  if (catalog_.durable()) {
+    SaveUseTimes();
+    return;
+  }
+  for (const auto& tensor : tensors_.All()) spool_->Remove(tensor->origin().id).IgnoreError();
+}
 
 absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::string_view name) {
   MutexLock lock(mutex_);
@@ -87,6 +109,11 @@ absl::StatusOr<int64_t> SpooledTensorStore::Accumulate(std::string_view upload,
                                                        uint32_t crc32c) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
   return found->Append(UploadKind::kGram, token_offset, data, crc32c);
+}
+
+absl::StatusOr<UploadInfo> SpooledTensorStore::Commit(std::string_view upload) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
+  return found->Commit();
 }
 
 absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
@@ -128,9 +155,35 @@ absl::Status SpooledTensorStore::DeleteUpload(std::string_view name) {
   return found->Delete();
 }
 
-TensorInfo SpooledTensorStore::Publish(const Upload& upload, CompleteTensor tensor) {
-  auto stored = std::make_shared<StoredTensor>(upload.origin(), std::move(tensor), Now(),
-                                               absl::InfiniteFuture());
+TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time create_time) {
+  TensorRecord record;
+  record.id = origin.id;
+  record.owner = origin.owner;
+  record.request_id = origin.request_id;
+  record.from_upload = origin.from_upload;
+  record.transient = origin.transient;
+  record.job = origin.job;
+  record.spec = spec;
+  record.gram = origin.gram;
+  record.create_time = record.use_time = create_time;
+  return record;
+}
+
+absl::Status SpooledTensorStore::Record(const Upload& upload, const UploadInfo& info) {
+  return catalog_.Insert(RecordOf(upload.origin(), info.spec, info.create_time)).status();
+}
+
+absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload,
+                                                       UploadContent& content,
+                                                       const FinishedContent& finished) {
+  const absl::Time now = Now();
+  TensorRecord record = RecordOf(upload.origin(), finished.spec, now);
+  record.complete = true;
+  record.progress = {ByteSize(finished.spec), finished.crc32c, ""};
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Publish(record));
+  auto stored = std::make_shared<StoredTensor>(upload.origin(), content.Take(finished), number, now,
+                                               now, options_.tensor_ttl, absl::InfiniteFuture());
+  if (stored->unchecked()) unchecked_.fetch_add(1);
   TensorInfo info = stored->Info();
   MutexLock lock(mutex_);
   uploads_.erase(upload.origin().id);
@@ -139,15 +192,36 @@ TensorInfo SpooledTensorStore::Publish(const Upload& upload, CompleteTensor tens
 }
 
 void SpooledTensorStore::Forget(const Upload& upload) {
+  const Origin& origin = upload.origin();
+  {
+    MutexLock lock(mutex_);
+    uploads_.erase(origin.id);
+    requests_.Erase(origin.owner.tenant, origin.request_id);
+  }
+  if (upload.recorded()) DeleteRecords({origin.id});
+}
+
+// A record that cannot be deleted, on a full disk above all, must not keep the file:
+// a record without a file is nothing to the next start.
+void SpooledTensorStore::DeleteRecords(std::vector<std::string> ids) {
+  if (ids.empty() || catalog_.Delete(ids).ok()) return;
   MutexLock lock(mutex_);
-  uploads_.erase(upload.origin().id);
-  requests_.Erase(upload.origin().request_id);
+  std::ranges::move(ids, std::back_inserter(undeleted_));
+}
+
+void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
+  std::vector<std::string> ids;
+  ids.reserve(tensors.size());
+  for (const auto& tensor : tensors) ids.push_back(tensor->origin().id);
+  DeleteRecords(ids);
+  for (const std::string& id : ids) spool_->Remove(id).IgnoreError();
 }
 
 absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
                                                    std::span<const std::byte> bytes,
-                                                   std::string_view owner, absl::Time expire_time,
-                                                   ByteBudget::Reservation* room) {
+                                                   const Owner& owner, absl::Time expire_time,
+                                                   ByteBudget::Reservation* room,
+                                                   std::string_view job) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
@@ -164,20 +238,39 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   } else {
     SPARSEFW_ASSIGN_OR_RETURN(reservation, Reserve(kWhatIsMade, size));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
-  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> file, spool_->Create(id, size));
-  SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));
   Origin origin;
-  origin.id = std::move(id);
-  origin.owner = std::string(owner);
+  origin.owner = owner;
+  origin.job = std::string(job);
+  SPARSEFW_ASSIGN_OR_RETURN(origin.id, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made, spool_->Create(origin.id, size));
+  NewSpoolFile file(std::move(made));
+  SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));
+  if (catalog_.durable()) SPARSEFW_RETURN_IF_ERROR(file->Sync());
+
+  TensorRecord record = RecordOf(origin, spec, Now());
+  record.complete = true;
+  record.progress = {size, Crc32c(bytes), ""};
+  record.expire_time = expire_time;
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
   auto stored = std::make_shared<StoredTensor>(
       std::move(origin),
-      CompleteTensor{spec, Crc32c(bytes), std::move(file), std::move(reservation)}, Now(),
-      expire_time);
+      CompleteTensor{spec, record.progress.crc32c, file.Take(), std::move(reservation)}, number,
+      record.create_time, record.create_time, absl::InfiniteDuration(), expire_time);
   TensorInfo info = stored->Info();
   MutexLock lock(mutex_);
   tensors_.Insert(std::move(stored));
   return info;
+}
+
+int64_t SpooledTensorStore::DeleteResultsOf(std::string_view job) {
+  if (job.empty()) return 0;
+  StoredTensors results;
+  {
+    MutexLock lock(mutex_);
+    results = tensors_.TakeResultsOf(job);
+  }
+  if (!results.empty()) Dispose(results);
+  return std::ssize(results);
 }
 
 absl::StatusOr<TensorInfo> SpooledTensorStore::GetTensor(std::string_view name) {
@@ -196,27 +289,51 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::Acquire(
     if (found == nullptr) return TensorNotFound(name);
     found->AddReference();
   }
+  found->Touch(Now());
+  Check(*found, nullptr).IgnoreError();  // Hold gives the same answer
   return StoredTensor::Hold(std::move(found));
 }
 
-absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
-  std::shared_ptr<StoredTensor> removed;  // destroyed after the lock: that removes the file
-  MutexLock lock(mutex_);
-  removed = tensors_.Find(IdOf(name, kTensorPrefix));
-  if (removed == nullptr) return TensorNotFound(name);
-  if (const int references = removed->references(); references > 0) {
-    return WithReason(
-        absl::FailedPreconditionError(absl::StrFormat(
-            "%s must not be in use to be deleted; %d still hold it", name, references)),
-        "TENSOR_IN_USE", {{"reference_count", absl::StrFormat("%d", references)}});
+absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenForReading(
+    std::string_view name) {
+  std::shared_ptr<StoredTensor> found;
+  {
+    MutexLock lock(mutex_);
+    found = tensors_.Find(IdOf(name, kTensorPrefix));
+    if (found == nullptr) return TensorNotFound(name);
   }
-  tensors_.Erase(removed->origin().id);
-  requests_.Erase(removed->origin().request_id);
+  found->Touch(Now());
+  Check(*found, nullptr).IgnoreError();  // Open gives the same answer
+  auto handle = StoredTensor::Open(found);
+  if (handle.ok()) return handle;
+  MutexLock lock(mutex_);
+  // Deleted meanwhile: no wonder that it could not be opened.
+  if (tensors_.Find(found->origin().id) == nullptr) return TensorNotFound(name);
+  return handle;
+}
+
+absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
+  std::shared_ptr<StoredTensor> removed;
+  {
+    MutexLock lock(mutex_);
+    removed = tensors_.Find(IdOf(name, kTensorPrefix));
+    if (removed == nullptr) return TensorNotFound(name);
+    if (const int references = removed->references(); references > 0) {
+      return WithReason(
+          absl::FailedPreconditionError(absl::StrFormat(
+              "%s must not be in use to be deleted; %d still hold it", name, references)),
+          "TENSOR_IN_USE", {{"reference_count", absl::StrFormat("%d", references)}});
+    }
+    tensors_.Erase(removed->origin().id);
+    requests_.Erase(removed->origin().owner.tenant, removed->origin().request_id);
+  }
+  Dispose({removed});
   return absl::OkStatus();
 }
 
 absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
-                                                                  std::string_view page_token) {
+                                                                  std::string_view page_token,
+                                                                  std::string_view tenant) {
   if (page_size < 1) {
     return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 1; got %d", page_size);
   }
@@ -235,7 +352,7 @@ absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
   Page page;
   {
     MutexLock lock(mutex_);
-    found = tensors_.List(static_cast<size_t>(page_size), before);
+    found = tensors_.List(static_cast<size_t>(page_size), before, tenant);
   }
   for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
   if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);
@@ -244,26 +361,56 @@ absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
 
 void SpooledTensorStore::CollectGarbage() {
   const absl::Time now = Now();
-  std::vector<std::shared_ptr<StoredTensor>> expired;
+  StoredTensors expired;
   std::vector<std::shared_ptr<Upload>> uploads;
+  std::vector<std::string> undeleted;
   {
     MutexLock lock(mutex_);
     expired = tensors_.TakeExpired(now);
-    for (const auto& tensor : expired) requests_.Erase(tensor->origin().request_id);
+    for (const auto& tensor : expired) {
+      requests_.Erase(tensor->origin().owner.tenant, tensor->origin().request_id);
+    }
     for (const auto& [id, upload] : uploads_) {
       if (upload->expire_time() <= now) uploads.push_back(upload);
     }
+    undeleted.swap(undeleted_);
   }
+  Dispose(expired);
+  DeleteRecords(std::move(undeleted));
   for (const auto& upload : uploads) upload->DeleteIfIdle(now);
+  SaveUseTimes();
+}
+
+// Only where a use makes a difference.
+void SpooledTensorStore::SaveUseTimes() {
+  if (options_.tensor_ttl == absl::InfiniteDuration()) return;
+  std::vector<TensorCatalog::Use> uses;
+  const absl::Time now = Now();
+  absl::Time saved;
+  {
+    MutexLock lock(mutex_);
+    saved = std::exchange(use_times_saved_, now);
+    for (const auto& tensor : tensors_.All()) {
+      const absl::Time used = tensor->use_time();
+      if (used >= saved) uses.push_back({tensor->origin().id, used});
+    }
+  }
+  if (uses.empty() || catalog_.SetUseTimes(uses).ok()) return;
+  MutexLock lock(mutex_);
+  use_times_saved_ = std::min(use_times_saved_, saved);
 }
 
 TensorStoreUsage SpooledTensorStore::usage() const {
   TensorStoreUsage usage;
   usage.budget_bytes = budget_->limit();
   usage.used_bytes = budget_->used();
+  usage.disk_budget_bytes = options_.disk_budget_bytes;
+  usage.disk_used_bytes = disk_budget_->used();
+  usage.corrupt = corrupt_.load();
   MutexLock lock(mutex_);
   usage.tensors = static_cast<int64_t>(tensors_.size());
   usage.uploads = static_cast<int64_t>(uploads_.size());
+  usage.unchecked = unchecked_.load();
   return usage;
 }
 

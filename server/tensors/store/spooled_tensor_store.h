@@ -2,13 +2,16 @@
 #ifndef SPARSEFW_SERVER_TENSORS_STORE_SPOOLED_TENSOR_STORE_H_
 #define SPARSEFW_SERVER_TENSORS_STORE_SPOOLED_TENSOR_STORE_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "server/tensors/spool/spool.h"
@@ -22,23 +25,28 @@
 namespace sparsefw::server {
 
 // Locks: an upload's, then this store's; the store's is held for table
-// look-ups only, never while the disk is touched or an upload is called.
-class SpooledTensorStore final : public TensorStore, private Upload::Owner {
+// look-ups only, never while the disk or the catalog is touched or an upload is
+// called.
+//
+// What comes and goes: files before records before tables, and the other way round.
+class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
  public:
   using Created = std::variant<UploadInfo, TensorInfo>;
 
-  // Errors: InvalidArgument (OPTION_INVALID)
+  // Errors: InvalidArgument (OPTION_INVALID); those of the spool and the catalog
   static absl::StatusOr<std::unique_ptr<TensorStore>> Create(TensorStoreOptions options,
                                                              std::shared_ptr<Spool> spool);
+  ~SpooledTensorStore() override;
 
   absl::StatusOr<Created> CreateUpload(const TensorSpec& spec, std::string_view request_id,
-                                       std::string_view owner) override;
+                                       const Owner& owner, UploadLife life) override;
   absl::StatusOr<Created> CreateGramUpload(const GramSpec& spec, std::string_view request_id,
-                                           std::string_view owner) override;
+                                           const Owner& owner, UploadLife life) override;
   absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
                                 std::span<const std::byte> data, uint32_t crc32c) override;
   absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
                                      std::span<const std::byte> data, uint32_t crc32c) override;
+  absl::StatusOr<UploadInfo> Commit(std::string_view upload) override;
   absl::StatusOr<TensorInfo> Finish(std::string_view upload,
                                     std::optional<uint32_t> total_crc32c) override;
   absl::StatusOr<UploadInfo> GetUpload(std::string_view name) override;
@@ -47,49 +55,99 @@ class SpooledTensorStore final : public TensorStore, private Upload::Owner {
     return Reserve("the results of one job", bytes);
   }
   absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                 std::string_view owner, absl::Time expire_time,
-                                 ByteBudget::Reservation* room) override;
+                                 const Owner& owner, absl::Time expire_time,
+                                 ByteBudget::Reservation* room, std::string_view job) override;
+  int64_t DeleteResultsOf(std::string_view job) override;
+  std::vector<std::string> TransientTensorsLeft() override { return transient_left_; }
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name) override;
   absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) override;
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
+      std::string_view name) override;
   absl::Status DeleteTensor(std::string_view name) override;
-  absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token) override;
+  absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
+                                   std::string_view tenant) override;
   void CollectGarbage() override;
   TensorStoreUsage usage() const override;
 
  private:
   struct Request;
   static constexpr std::string_view kWhatIsMade = "what a tensor needs while it is made";
+  using StoredTensors = std::vector<std::shared_ptr<StoredTensor>>;
 
-  SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool,
-                     std::string token_salt);
+  SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool);
 
-  // Upload::Owner
-  TensorInfo Publish(const Upload& upload, CompleteTensor tensor) override;
+  // Upload::Keeper
+  absl::Status Record(const Upload& upload, const UploadInfo& info) override;
+  absl::Status RecordProgress(const Upload& upload, const UploadProgress& progress) override {
+    return catalog_.Commit(upload.origin().id, progress);
+  }
+  absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
+                                     const FinishedContent& finished) override;
   void Forget(const Upload& upload) override;
   absl::Time Now() const override { return options_.now(); }
 
+  // recovery.cc
+  absl::Status Recover();
+  void RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost);
+  void RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost);
+  void Lose(const TensorRecord& record, const absl::Status& cause, std::vector<std::string>* lost);
+  absl::Status SweepFiles(const std::vector<TensorRecord>& records);
+  void CheckInBackground();
+  // Reads the bytes of a tensor of an earlier run where nobody has yet.
+  absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
+  void Report(StoreIncident::Kind kind, std::string name, absl::Status cause);
+
+  // create_upload.cc
   absl::StatusOr<Created> CreateAny(const Request& request);
   absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> FindOrAdd(
       const Request& request);
-  std::unique_ptr<UploadContent> MakeContent(const Request& request, const std::string& id,
-                                             ByteBudget::Reservation reservation) const;
+  std::unique_ptr<UploadContent> MakeContent(const std::variant<TensorSpec, GramSpec>& spec,
+                                             ContentRoom room) const;
+  // Of memory and disk.
   absl::StatusOr<ByteBudget::Reservation> Reserve(std::string_view what, int64_t bytes);
+  absl::StatusOr<ByteBudget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
+  absl::StatusOr<ByteBudget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
   absl::Status CheckRoomForOne() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
   absl::StatusOr<TensorInfo> FinishedBefore(std::string_view upload,
                                             std::optional<uint32_t> total_crc32c);
+  // Of tensors that are in no table any more.
+  void Dispose(const StoredTensors& tensors);
+  void DeleteRecords(std::vector<std::string> ids);
+  void SaveUseTimes();
 
   const TensorStoreOptions options_;
   const std::shared_ptr<Spool> spool_;
+  const std::unique_ptr<TensorCatalog> own_catalog_;  // null: the options have one
+  TensorCatalog& catalog_;
   const std::shared_ptr<ByteBudget> budget_;
-  const std::string token_salt_;
+  const std::shared_ptr<ByteBudget> disk_budget_;
+  std::string token_salt_;                   // set by Recover
+  std::vector<std::string> transient_left_;  // likewise
+  std::atomic<int64_t> corrupt_{0};
+  std::atomic<int64_t> unchecked_{0};
 
   mutable Mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);
   TensorTable tensors_ ABSL_GUARDED_BY(mutex_);
   RequestIndex requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again
+  absl::Time use_times_saved_ ABSL_GUARDED_BY(mutex_);
+
+  std::atomic<bool> stopping_{false};
+  std::thread checker_;
 };
+
+// What an upload reserves, in bytes. `resumable`: its progress is kept on the disk.
+struct UploadRoom {
+  int64_t host = 0;
+  int64_t disk = 0;
+};
+UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable);
+
+// The record of what `origin` names.
+TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time create_time);
 
 }  // namespace sparsefw::server
 

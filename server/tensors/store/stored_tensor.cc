@@ -1,23 +1,32 @@
 #include "server/tensors/store/stored_tensor.h"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "server/tensors/spec.h"
+#include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
 
+// Of a handle on a tensor.
 class Reference {
  public:
-  explicit Reference(std::shared_ptr<StoredTensor> tensor) : tensor_(std::move(tensor)) {}
+  Reference(std::shared_ptr<StoredTensor> tensor, bool counted)
+      : tensor_(std::move(tensor)), counted_(counted) {}
   Reference(Reference&&) = default;
   Reference& operator=(Reference&&) = delete;
   ~Reference() {
-    if (tensor_ != nullptr) tensor_->DropReference();
+    if (counted_ && tensor_ != nullptr) tensor_->DropReference();
   }
   const StoredTensor& tensor() const { return *tensor_; }
 
  private:
   std::shared_ptr<StoredTensor> tensor_;
+  bool counted_;
 };
 
 class Handle final : public TensorHandle {
@@ -63,16 +72,51 @@ TensorInfo MakeInfo(const Origin& origin, const CompleteTensor& content, absl::T
   return info;
 }
 
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+
+// Nothing when it was stopped.
+absl::StatusOr<std::optional<uint32_t>> ChecksumOf(const SpoolFile& file, int64_t size,
+                                                   const std::atomic<bool>* stop) {
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(size, kReadBytes)));
+  uint32_t crc32c = 0;
+  for (int64_t offset = 0; offset < size; offset += kReadBytes) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed)) return std::nullopt;
+    const std::span<std::byte> part =
+        std::span(buffer).first(static_cast<size_t>(std::min(kReadBytes, size - offset)));
+    SPARSEFW_RETURN_IF_ERROR(file.Read(offset, part));
+    crc32c = ExtendCrc32c(crc32c, part);
+  }
+  return crc32c;
+}
+
 }  // namespace
 
-StoredTensor::StoredTensor(Origin origin, CompleteTensor content, absl::Time create_time,
+StoredTensor::StoredTensor(Origin origin, CompleteTensor content, int64_t number,
+                           absl::Time create_time, absl::Time use_time, absl::Duration idle_ttl,
                            absl::Time expire_time)
     : origin_(std::move(origin)),
       info_(MakeInfo(origin_, content, create_time, expire_time)),
-      content_(std::move(content)) {}
+      content_(std::move(content)),
+      number_(number),
+      idle_ttl_(idle_ttl),
+      use_time_ns_(absl::ToUnixNanos(use_time)),
+      unchecked_(content_.unchecked) {}
+
+absl::Time StoredTensor::use_time() const {
+  return absl::FromUnixNanos(use_time_ns_.load(std::memory_order_relaxed));
+}
+
+absl::Time StoredTensor::expire_time() const {
+  return idle_ttl_ == absl::InfiniteDuration() ? info_.expire_time : use_time() + idle_ttl_;
+}
+
+void StoredTensor::Touch(absl::Time now) {
+  use_time_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+}
 
 TensorInfo StoredTensor::Info() const {
   TensorInfo info = info_;
+  info.expire_time = expire_time();
   info.reference_count = references();
   return info;
 }
@@ -83,12 +127,43 @@ absl::Status StoredTensor::CheckValues(absl::FunctionRef<absl::Status()> check) 
   return *checked_;
 }
 
+absl::Status StoredTensor::CheckBytes(const std::atomic<bool>* stop) const {
+  MutexLock lock(bytes_mutex_);
+  if (!unchecked_.load(std::memory_order_relaxed)) return bytes_;
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<uint32_t> crc32c,
+                            ChecksumOf(*content_.file, info_.byte_size, stop));
+  if (!crc32c.has_value()) return absl::CancelledError("the check was stopped");
+  if (*crc32c != info_.crc32c) {
+    bytes_ = Refuse(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
+                    "%s must have the checksum 0x%08x that it was stored with; its file has "
+                    "0x%08x",
+                    info_.name, info_.crc32c, *crc32c);
+  }
+  unchecked_.store(false, std::memory_order_release);
+  return bytes_;
+}
+
+void StoredTensor::MarkCorrupt(absl::Status why) {
+  MutexLock lock(bytes_mutex_);
+  bytes_ = std::move(why);
+  unchecked_.store(false, std::memory_order_release);
+}
+
 absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Hold(
     std::shared_ptr<StoredTensor> tensor) {
   const StoredTensor& held = *tensor;
-  Reference reference(std::move(tensor));
+  Reference reference(std::move(tensor), true);
+  SPARSEFW_RETURN_IF_ERROR(held.CheckBytes(nullptr));
   SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, held.content_.file->Map());
   return std::make_shared<const Handle>(std::move(reference), std::move(mapped));
+}
+
+absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Open(
+    std::shared_ptr<StoredTensor> tensor) {
+  const StoredTensor& opened = *tensor;
+  SPARSEFW_RETURN_IF_ERROR(opened.CheckBytes(nullptr));
+  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, opened.content_.file->Map());
+  return std::make_shared<const Handle>(Reference(std::move(tensor), false), std::move(mapped));
 }
 
 }  // namespace sparsefw::server

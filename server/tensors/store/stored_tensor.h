@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "server/identity/owner.h"
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/byte_budget.h"
 #include "server/tensors/tensor_store.h"
@@ -23,29 +24,36 @@ struct CompleteTensor {
   TensorSpec spec;
   uint32_t crc32c = 0;
   std::unique_ptr<SpoolFile> file;
-  ByteBudget::Reservation reservation;
+  ByteBudget::Reservation reservation;  // of memory and disk
+  bool unchecked = false;  // its file is older than this process: to be read before it is used
 };
 
 // Who asked for it and how it is found. The upload and the tensor that it
 // becomes share `id`.
 struct Origin {
   std::string id;
-  std::string owner;
-  std::string request_id;    // may be empty
-  bool from_upload = false;  // false: made by the server
+  Owner owner;
+  std::string request_id;        // may be empty
+  bool from_upload = false;      // false: made by the server
+  bool transient = false;        // belongs to the job of a Prune call
+  std::string job;               // whose result it is; may be empty
+  std::optional<GramSpec> gram;  // what was asked for, of an accumulation
 };
 
-// Immutable but for the count of references and the result of the check of its
-// values. Thread-safe. Its file and its
-// bytes of the budget go when the last shared_ptr does.
+// Immutable but for the count of references, the time of its last use and the
+// results of checks. Thread-safe. Its bytes of the budgets go with the last shared_ptr.
 class StoredTensor {
  public:
-  StoredTensor(Origin origin, CompleteTensor content, absl::Time create_time,
-               absl::Time expire_time);
+  // `idle_ttl`: it expires so long after its last use; infinite: at `expire_time`.
+  StoredTensor(Origin origin, CompleteTensor content, int64_t number, absl::Time create_time,
+               absl::Time use_time, absl::Duration idle_ttl, absl::Time expire_time);
 
   const Origin& origin() const { return origin_; }
-  absl::Time expire_time() const { return info_.expire_time; }
+  int64_t number() const { return number_; }
+  absl::Time use_time() const;
+  absl::Time expire_time() const;
   TensorInfo Info() const;
+  void Touch(absl::Time now);
 
   int references() const { return references_.load(std::memory_order_acquire); }
   // The store adds references under its lock, so that none appears between
@@ -56,15 +64,36 @@ class StoredTensor {
   // See TensorHandle.
   absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const;
 
-  // Takes over a reference that was added before, also when it fails.
+  // Reads the file of an earlier run, once: later calls get the same answer, calls
+  // meanwhile wait for it. `stop` ends it with no answer (Cancelled); null: never.
+  // Errors: DataLoss (TENSOR_CORRUPT) it is not what was written; as SpoolFile::Read
+  absl::Status CheckBytes(const std::atomic<bool>* stop) const;
+  // Known without reading.
+  void MarkCorrupt(absl::Status why);
+  bool unchecked() const { return unchecked_.load(std::memory_order_acquire); }
+
+  // A handle that counts as a reference. Takes over one that was added before,
+  // also when it fails.
   static absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(
       std::shared_ptr<StoredTensor> tensor);
+  // A handle that does not.
+  static absl::StatusOr<std::shared_ptr<const TensorHandle>> Open(
+      std::shared_ptr<StoredTensor> tensor);
+  // True for the first caller.
+  bool TakeReport() { return !reported_.exchange(true); }
 
  private:
   const Origin origin_;
-  const TensorInfo info_;  // but for reference_count
-  const CompleteTensor content_;
+  const TensorInfo info_;  // but for reference_count and expire_time
+  const CompleteTensor content_;  // without a file: it is corrupt
+  const int64_t number_;
+  const absl::Duration idle_ttl_;
   std::atomic<int> references_{0};
+  std::atomic<int64_t> use_time_ns_;
+  mutable std::atomic<bool> unchecked_;
+  std::atomic<bool> reported_{false};
+  mutable Mutex bytes_mutex_;
+  mutable absl::Status bytes_ ABSL_GUARDED_BY(bytes_mutex_);
   mutable Mutex check_mutex_;
   mutable std::optional<absl::Status> checked_ ABSL_GUARDED_BY(check_mutex_);
 };

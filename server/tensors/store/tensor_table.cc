@@ -5,9 +5,9 @@
 namespace sparsefw::server {
 
 void TensorTable::Insert(std::shared_ptr<StoredTensor> tensor) {
-  positions_.emplace(tensor->origin().id, next_position_);
-  by_age_.emplace(next_position_, std::move(tensor));
-  ++next_position_;
+  const auto position = static_cast<uint64_t>(tensor->number());
+  positions_.emplace(tensor->origin().id, position);
+  by_age_.emplace(position, std::move(tensor));
 }
 
 std::shared_ptr<StoredTensor> TensorTable::Find(std::string_view id) const {
@@ -22,12 +22,13 @@ void TensorTable::Erase(std::string_view id) {
   positions_.erase(position);
 }
 
-TensorTable::Page TensorTable::List(size_t count, uint64_t before) const {
+TensorTable::Page TensorTable::List(size_t count, uint64_t before, std::string_view tenant) const {
   Page page;
   // The map runs from new to old: upper_bound is the first one below `before`.
   for (auto at = by_age_.upper_bound(before); at != by_age_.end(); ++at) {
+    if (!tenant.empty() && at->second->origin().owner.tenant != tenant) continue;
     if (page.tensors.size() == count) {
-      page.next = std::prev(at)->first;
+      page.next = static_cast<uint64_t>(page.tensors.back()->number());
       break;
     }
     page.tensors.push_back(at->second);
@@ -35,10 +36,11 @@ TensorTable::Page TensorTable::List(size_t count, uint64_t before) const {
   return page;
 }
 
-std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeExpired(absl::Time now) {
+template <typename Predicate>
+std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeIf(Predicate predicate) {
   std::vector<std::shared_ptr<StoredTensor>> taken;
   for (auto at = by_age_.begin(); at != by_age_.end();) {
-    if (at->second->expire_time() > now || at->second->references() > 0) {
+    if (!predicate(*at->second)) {
       ++at;
       continue;
     }
@@ -47,6 +49,29 @@ std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeExpired(absl::Time n
     at = by_age_.erase(at);
   }
   return taken;
+}
+
+std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeExpired(absl::Time now) {
+  return TakeIf([now](StoredTensor& tensor) {
+    if (tensor.references() > 0) {
+      tensor.Touch(now);
+      return false;
+    }
+    return tensor.expire_time() <= now;
+  });
+}
+
+std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeResultsOf(std::string_view job) {
+  return TakeIf([job](const StoredTensor& tensor) {
+    return tensor.origin().job == job && tensor.references() == 0;
+  });
+}
+
+std::vector<std::shared_ptr<StoredTensor>> TensorTable::All() const {
+  std::vector<std::shared_ptr<StoredTensor>> all;
+  all.reserve(by_age_.size());
+  for (const auto& [number, tensor] : by_age_) all.push_back(tensor);
+  return all;
 }
 
 }  // namespace sparsefw::server

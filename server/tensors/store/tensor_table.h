@@ -26,22 +26,28 @@ class TensorTable {
   void Erase(std::string_view id);
   size_t size() const { return by_age_.size(); }
 
-  // Up to `count` tensors, newest first, all older than position `before`.
-  // Positions are never used again, so that a walk over the pages sees every
+  // Up to `count` tensors of `tenant`, or of all when it is empty, newest first, with
+  // numbers below `before`. Numbers are never used again, so that a walk over the pages sees every
   // tensor once that was there all the time, whatever else comes and goes.
   struct Page {
     std::vector<std::shared_ptr<StoredTensor>> tensors;
     std::optional<uint64_t> next;  // `before` of the next page, if there is one
   };
-  Page List(size_t count, uint64_t before) const;
+  Page List(size_t count, uint64_t before, std::string_view tenant) const;
 
-  // Takes out the tensors that have expired and that nobody holds.
+  // Takes out the tensors that have expired and that nobody holds. Being held is
+  // being used.
   std::vector<std::shared_ptr<StoredTensor>> TakeExpired(absl::Time now);
+  // Takes out the results of a job that nobody holds.
+  std::vector<std::shared_ptr<StoredTensor>> TakeResultsOf(std::string_view job);
+  std::vector<std::shared_ptr<StoredTensor>> All() const;
 
  private:
-  std::map<uint64_t, std::shared_ptr<StoredTensor>, std::greater<>> by_age_;
+  template <typename Predicate>
+  std::vector<std::shared_ptr<StoredTensor>> TakeIf(Predicate predicate);
+
+  std::map<uint64_t, std::shared_ptr<StoredTensor>, std::greater<>> by_age_;  // by number
   std::unordered_map<std::string, uint64_t> positions_;
-  uint64_t next_position_ = 0;
 };
 
 }  // namespace sparsefw::server

@@ -23,32 +23,38 @@ absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view lim
 
 }  // namespace
 
+UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable) {
+  if (const auto* tensor = std::get_if<TensorSpec>(&spec)) {
+    return {ByteSize(*tensor), ByteSize(*tensor)};
+  }
+  const auto& gram = std::get<GramSpec>(spec);
+  // The saved state, and the one that follows it.
+  const int64_t states = resumable ? 2 * GramStateBytes(gram.d_in) : 0;
+  return {*GramHostBytes(gram), ByteSize(ResultSpec(gram, 0)) + states};  // by ValidateSpec
+}
+
 struct SpooledTensorStore::Request {
   std::string_view id;
   RequestBody body;
+  UploadLife life = UploadLife::kResumable;
   int64_t tensor_bytes = 0;
-  int64_t host_bytes = 0;  // to reserve
 };
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
-    const TensorSpec& spec, std::string_view request_id, std::string_view owner) {
+    const TensorSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   if (spec.kind == TensorKind::kPrunedWeight) {
     return Invalid("SPEC_INVALID",
                    "kind of an upload must be WEIGHT, GRAM, SALIENCY or MASK; got "
                    "PRUNED_WEIGHT, which only the server makes");
   }
-  const int64_t bytes = ByteSize(spec);
-  return CreateAny(Request{request_id, {spec, std::string(owner)}, bytes, bytes});
+  return CreateAny(Request{request_id, {spec, owner}, life, ByteSize(spec)});
 }
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateGramUpload(
-    const GramSpec& spec, std::string_view request_id, std::string_view owner) {
+    const GramSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  return CreateAny(Request{request_id,
-                           {spec, std::string(owner)},
-                           ByteSize(ResultSpec(spec, 0)),
-                           *GramHostBytes(spec)});  // by ValidateSpec
+  return CreateAny(Request{request_id, {spec, owner}, life, ByteSize(ResultSpec(spec, 0))});
 }
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const Request& request) {
@@ -68,7 +74,7 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
     const Request& request) {
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
   MutexLock lock(mutex_);
-  const RequestIndex::Entry* entry = request.id.empty() ? nullptr : requests_.Find(request.id);
+  const RequestIndex::Entry* entry = request.id.empty() ? nullptr : requests_.Find(request.body.owner.tenant, request.id);
   if (entry != nullptr) {
     if (entry->body != request.body) {
       return Invalid("REQUEST_ID_REUSED",
@@ -85,26 +91,33 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
                     options_.max_tensor_bytes);
   }
   SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
-  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation reservation,
-                            Reserve(kWhatIsMade, request.host_bytes));
-  Origin origin{id, request.body.owner, std::string(request.id), true};
-  Upload::Owner* const self = this;  // a private base: make_shared could not convert
-  auto upload =
-      std::make_shared<Upload>(std::move(origin), MakeContent(request, id, std::move(reservation)),
-                               options_.upload_idle_ttl, self);
+  const bool recorded = catalog_.durable() && request.life == UploadLife::kResumable;
+  const UploadRoom bytes = RoomOf(request.body.spec, recorded);
+  ContentRoom room{id, spool_, {}, {}, catalog_.durable()};
+  SPARSEFW_ASSIGN_OR_RETURN(room.host, ReserveHost(kWhatIsMade, bytes.host));
+  SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kWhatIsMade, bytes.disk));
+  Origin origin;
+  origin.id = id;
+  origin.owner = request.body.owner;
+  origin.request_id = std::string(request.id);
+  origin.from_upload = true;
+  origin.transient = request.life == UploadLife::kJob;
+  if (const auto* gram = std::get_if<GramSpec>(&request.body.spec)) origin.gram = *gram;
+  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
+  auto upload = std::make_shared<Upload>(std::move(origin),
+                                         MakeContent(request.body.spec, std::move(room)), Now(),
+                                         options_.upload_idle_ttl, recorded, self);
   requests_.Insert(request.id, request.body, id);
   uploads_.emplace(std::move(id), upload);
   return upload;
 }
 
 std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(
-    const Request& request, const std::string& id, ByteBudget::Reservation reservation) const {
-  if (const auto* gram = std::get_if<GramSpec>(&request.body.spec)) {
-    return MakeGramContent(*gram, id, spool_, std::move(reservation), options_.gram_backend,
-                           options_.gram_threads);
+    const std::variant<TensorSpec, GramSpec>& spec, ContentRoom room) const {
+  if (const auto* gram = std::get_if<GramSpec>(&spec)) {
+    return MakeGramContent(*gram, std::move(room), options_.gram_backend, options_.gram_threads);
   }
-  return MakeTensorContent(std::get<TensorSpec>(request.body.spec), id, spool_,
-                           std::move(reservation));
+  return MakeTensorContent(std::get<TensorSpec>(spec), std::move(room));
 }
 
 absl::Status SpooledTensorStore::CheckRoomForOne() const {
@@ -118,6 +131,14 @@ absl::Status SpooledTensorStore::CheckRoomForOne() const {
 
 absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(std::string_view what,
                                                                     int64_t bytes) {
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation both, ReserveHost(what, bytes));
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation disk, ReserveDisk(what, bytes));
+  both.Join(std::move(disk));
+  return both;
+}
+
+absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::ReserveHost(std::string_view what,
+                                                                        int64_t bytes) {
   if (bytes > budget_->limit()) {
     return TooLarge(what, bytes, "budget_bytes", budget_->limit());
   }
@@ -127,6 +148,19 @@ absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(std::string_
                         "%d bytes must be free in the memory budget for %s; %d of %d are in use",
                         bytes, what, budget_->used(), budget_->limit())),
                     "HOST_MEMORY", {{"retry_delay_ms", kRetryDelayMs}});
+}
+
+absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::ReserveDisk(std::string_view what,
+                                                                        int64_t bytes) {
+  if (bytes > disk_budget_->limit()) {
+    return TooLarge(what, bytes, "disk_budget_bytes", disk_budget_->limit());
+  }
+  auto reservation = disk_budget_->TryReserve(bytes);
+  if (reservation) return *std::move(reservation);
+  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                        "%d bytes must be free in the disk budget for %s; %d of %d are in use",
+                        bytes, what, disk_budget_->used(), disk_budget_->limit())),
+                    "DISK_BUDGET", {{"retry_delay_ms", kRetryDelayMs}});
 }
 
 }  // namespace sparsefw::server

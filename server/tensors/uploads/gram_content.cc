@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"
@@ -20,6 +21,10 @@ namespace {
 // Rows that are copied out of the sum, converted and written at once: the whole
 // again, even for a moment, would be memory that nobody has reserved.
 constexpr int64_t kBlockRows = 64;
+
+// So much is lost at most with a process that is killed in the middle of a long
+// stream.
+constexpr int64_t kSaveInterval = int64_t{256} << 20;
 
 absl::Status OutOfMemory(std::string_view what) {
   return WithReason(absl::ResourceExhaustedError(
@@ -83,37 +88,76 @@ class ResultWriter {
   uint32_t crc32c_ = 0;
 };
 
+// Rows of a state are short: they are written together.
+class BufferedWriter {
+ public:
+  explicit BufferedWriter(SpoolFile& file) : file_(file) {}
+
+  absl::Status Append(std::span<const std::byte> bytes) {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
+  }
+  absl::Status Flush() {
+    SPARSEFW_RETURN_IF_ERROR(file_.Write(offset_, buffer_));
+    crc32c_ = ExtendCrc32c(crc32c_, buffer_);
+    offset_ += static_cast<int64_t>(buffer_.size());
+    buffer_.clear();
+    return absl::OkStatus();
+  }
+  uint32_t crc32c() const { return crc32c_; }
+
+ private:
+  static constexpr size_t kBufferBytes = size_t{1} << 20;
+
+  SpoolFile& file_;
+  std::vector<std::byte> buffer_;
+  int64_t offset_ = 0;
+  uint32_t crc32c_ = 0;
+};
+
 class GramContent final : public UploadContent {
  public:
-  GramContent(const GramSpec& spec, std::string id, std::shared_ptr<Spool> spool,
-              ByteBudget::Reservation reservation, const Backend* backend, int threads)
+  GramContent(const GramSpec& spec, ContentRoom room, const Backend* backend, int threads)
       : spec_(spec),
         token_bytes_(spec.d_in * ElementBytes(spec.activation_dtype)),
-        id_(std::move(id)),
-        spool_(std::move(spool)),
-        reservation_(std::move(reservation)),
+        room_(std::move(room)),
         backend_(backend),
         threads_(threads) {}
 
   UploadKind kind() const override { return UploadKind::kGram; }
 
   void Describe(UploadInfo& info) const override {
-    info.spec = ResultSpec(spec_, committed_);
+    info.spec = ResultSpec(spec_, saved_.committed);
     info.gram = spec_;
-    info.committed_tokens = committed_;
+    info.committed_tokens = saved_.committed;
   }
 
   ReasonMetadata Progress() const override {
-    return {{"committed_tokens", absl::StrFormat("%d", committed_)}};
+    return {{"committed_tokens", absl::StrFormat("%d", saved_.committed)}};
   }
 
   absl::Status Prepare() override {
-    SPARSEFW_ASSIGN_OR_RETURN(file_, spool_->Create(id_, ByteSize(ResultSpec(spec_, 0))));
-    try {
-      SPARSEFW_ASSIGN_OR_RETURN(sum_, backend_->CreateGramAccumulator(spec_.d_in, threads_));
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory("the sum of a Gram accumulation");
+    SPARSEFW_ASSIGN_OR_RETURN(file_,
+                              room_.spool->Create(room_.id, ByteSize(ResultSpec(spec_, 0))));
+    return MakeSum();
+  }
+
+  // The sum is made when it is needed: the device may lack the memory now.
+  absl::Status Recover(const UploadProgress& progress) override {
+    if (!progress.sums.empty()) {
+      SPARSEFW_ASSIGN_OR_RETURN(sums_,
+                                room_.spool->Adopt(progress.sums, GramStateBytes(spec_.d_in)));
     }
+    // Of the result's file nothing is needed but its room.
+    const int64_t size = ByteSize(ResultSpec(spec_, 0));
+    if (auto file = room_.spool->Adopt(room_.id, size); file.ok()) {
+      file_ = *std::move(file);
+    } else {
+      SPARSEFW_RETURN_IF_ERROR(room_.spool->Remove(room_.id));
+      SPARSEFW_ASSIGN_OR_RETURN(file_, room_.spool->Create(room_.id, size));
+    }
+    saved_ = progress;
+    appended_ = progress.committed;
     return absl::OkStatus();
   }
 
@@ -125,22 +169,48 @@ class GramContent final : public UploadContent {
                      token_bytes_, spec_.d_in, size);
     }
     SPARSEFW_ASSIGN_OR_RETURN(const AppendRange range,
-                              PlanAppend(offset, size / token_bytes_, committed_,
+                              PlanAppend(offset, size / token_bytes_, appended_,
                                          std::numeric_limits<int64_t>::max(), "tokens"));
     if (range.count > 0) {
       const auto fresh = data.subspan(static_cast<size_t>(range.skip * token_bytes_));
+      SPARSEFW_RETURN_IF_ERROR(MakeSum());
       SPARSEFW_RETURN_IF_ERROR(Add(fresh, range.count));
-      committed_ += range.count;
+      appended_ += range.count;
     }
-    return committed_;
+    return appended_;
   }
 
-  absl::StatusOr<CompleteTensor> Finish(std::optional<uint32_t> total_crc32c) override {
-    if (committed_ == 0) {
+  UploadProgress appended() const override { return {appended_, 0, ""}; }
+  int64_t unsaved_bytes() const override {
+    return (appended_ - saved_.committed) * token_bytes_;
+  }
+  // Saving writes the whole sum.
+  int64_t save_interval() const override {
+    return std::max(kSaveInterval, 4 * GramStateBytes(spec_.d_in));
+  }
+  absl::StatusOr<UploadProgress> Save() override;
+  void Saved(const UploadProgress& progress) override {
+    if (new_sums_ != nullptr) {
+      if (sums_ != nullptr) sums_->Remove();
+      sums_ = std::move(new_sums_);
+    }
+    saved_ = progress;
+  }
+  void NotSaved(const UploadProgress& /*progress*/) override {
+    if (new_sums_ != nullptr) std::exchange(new_sums_, nullptr)->Remove();
+  }
+
+  // A sum has no bytes that the client could send again.
+  bool IsWrong(uint32_t /*total_crc32c*/) const override { return false; }
+  void Restart() override {}
+
+  absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) override {
+    if (appended_ == 0) {
       return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
                     "at least one token must be summed before a Gram matrix is finished; "
                     "0 are");
     }
+    SPARSEFW_RETURN_IF_ERROR(MakeSum());
     ResultWriter writer(*file_, spec_.gram_dtype);
     try {
       SPARSEFW_RETURN_IF_ERROR(writer.Write(*sum_));
@@ -153,10 +223,23 @@ class GramContent final : public UploadContent {
                     "0x%08x",
                     writer.crc32c(), *total_crc32c);
     }
+    if (room_.durable) SPARSEFW_RETURN_IF_ERROR(file_->Sync());
+    return FinishedContent{ResultSpec(spec_, appended_), writer.crc32c()};
+  }
+
+  CompleteTensor Take(const FinishedContent& finished) override {
     sum_.reset();
-    const TensorSpec result = ResultSpec(spec_, committed_);
-    reservation_.ShrinkTo(ByteSize(result));
-    return CompleteTensor{result, writer.crc32c(), std::move(file_), std::move(reservation_)};
+    if (sums_ != nullptr) sums_->Remove();
+    room_.host.ShrinkTo(ByteSize(finished.spec));
+    room_.disk.ShrinkTo(ByteSize(finished.spec));
+    room_.host.Join(std::move(room_.disk));
+    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_), std::move(room_.host),
+                          false};
+  }
+
+  void Remove() override {
+    if (sums_ != nullptr) sums_->Remove();
+    if (file_ != nullptr) file_->Remove();
   }
 
  private:
@@ -176,26 +259,85 @@ class GramContent final : public UploadContent {
     }
   }
 
+  // The sum of the saved tokens, where there is none yet.
+  absl::Status MakeSum();
+  absl::Status RestoreSum(GramAccumulator& sum) const;
+
   const GramSpec spec_;
   const int64_t token_bytes_;
-  const std::string id_;
-  const std::shared_ptr<Spool> spool_;
-  ByteBudget::Reservation reservation_;
+  ContentRoom room_;
   const Backend* const backend_;
   const int threads_;
   std::unique_ptr<SpoolFile> file_;
+  std::unique_ptr<SpoolFile> sums_;      // of the saved tokens; null: none
+  std::unique_ptr<SpoolFile> new_sums_;  // between Save and what follows it
   std::unique_ptr<GramAccumulator> sum_;
-  int64_t committed_ = 0;  // tokens
+  int64_t appended_ = 0;  // tokens
+  UploadProgress saved_;
 };
+
+absl::Status GramContent::MakeSum() {
+  if (sum_ != nullptr) return absl::OkStatus();
+  try {
+    SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<GramAccumulator> sum,
+                              backend_->CreateGramAccumulator(spec_.d_in, threads_));
+    if (sums_ != nullptr) SPARSEFW_RETURN_IF_ERROR(RestoreSum(*sum));
+    sum_ = std::move(sum);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("the sum of a Gram accumulation");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GramContent::RestoreSum(GramAccumulator& sum) const {
+  int64_t offset = 0;
+  uint32_t crc32c = 0;
+  const absl::Status restored = sum.RestoreState([&](std::span<std::byte> bytes) {
+    const auto size = static_cast<int64_t>(bytes.size());
+    if (offset + size > GramStateBytes(spec_.d_in)) return absl::OutOfRangeError("");
+    SPARSEFW_RETURN_IF_ERROR(sums_->Read(offset, bytes));
+    crc32c = ExtendCrc32c(crc32c, bytes);
+    offset += size;
+    return absl::OkStatus();
+  });
+  if (restored.ok() && crc32c == saved_.crc32c && sum.token_count() == saved_.committed) {
+    return absl::OkStatus();
+  }
+  if (!restored.ok() && !absl::IsInvalidArgument(restored) && !absl::IsOutOfRange(restored)) {
+    return restored;
+  }
+  return Refuse(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
+                "the sums of a Gram accumulation must be what was written before the restart; "
+                "they are not: delete the upload and send all tokens again");
+}
+
+// To a new file: until the record names it, the old one is what a restart needs.
+absl::StatusOr<UploadProgress> GramContent::Save() {
+  UploadProgress progress = appended();
+  SPARSEFW_RETURN_IF_ERROR(MakeSum());
+  SPARSEFW_ASSIGN_OR_RETURN(progress.sums, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made,
+                            room_.spool->Create(progress.sums, GramStateBytes(spec_.d_in)));
+  NewSpoolFile file(std::move(made));
+  BufferedWriter writer(*file);
+  try {
+    SPARSEFW_RETURN_IF_ERROR(
+        sum_->SaveState([&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
+    SPARSEFW_RETURN_IF_ERROR(writer.Flush());
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("the state of a Gram accumulation");
+  }
+  SPARSEFW_RETURN_IF_ERROR(file->Sync());
+  progress.crc32c = writer.crc32c();
+  new_sums_ = file.Take();
+  return progress;
+}
 
 }  // namespace
 
-std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, std::string id,
-                                               std::shared_ptr<Spool> spool,
-                                               ByteBudget::Reservation reservation,
+std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
                                                const Backend* backend, int threads) {
-  return std::make_unique<GramContent>(spec, std::move(id), std::move(spool),
-                                       std::move(reservation), backend, threads);
+  return std::make_unique<GramContent>(spec, std::move(room), backend, threads);
 }
 
 }  // namespace sparsefw::server

@@ -1,5 +1,7 @@
 // The bytes of a tensor, written to the spool as they come.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "server/tensors/uploads/upload_content.h"
@@ -9,78 +11,140 @@
 namespace sparsefw::server {
 namespace {
 
+// So little is lost with a process that is killed in the middle of a long stream.
+constexpr int64_t kSaveInterval = int64_t{256} << 20;
+constexpr size_t kCompareBytes = size_t{256} << 10;
+
 class TensorContent final : public UploadContent {
  public:
-  TensorContent(const TensorSpec& spec, std::string id, std::shared_ptr<Spool> spool,
-                ByteBudget::Reservation reservation)
-      : spec_(spec),
-        size_(ByteSize(spec)),
-        id_(std::move(id)),
-        spool_(std::move(spool)),
-        reservation_(std::move(reservation)) {}
+  TensorContent(const TensorSpec& spec, ContentRoom room)
+      : spec_(spec), size_(ByteSize(spec)), room_(std::move(room)) {}
 
   UploadKind kind() const override { return UploadKind::kTensor; }
 
   void Describe(UploadInfo& info) const override {
     info.spec = spec_;
-    info.committed_size = committed_;
-    info.committed_crc32c = crc32c_;
+    info.committed_size = saved_.committed;
+    info.committed_crc32c = saved_.crc32c;
   }
 
   ReasonMetadata Progress() const override {
-    return {{"committed_size", absl::StrFormat("%d", committed_)}};
+    return {{"committed_size", absl::StrFormat("%d", saved_.committed)}};
   }
 
   absl::Status Prepare() override {
-    SPARSEFW_ASSIGN_OR_RETURN(file_, spool_->Create(id_, size_));
+    SPARSEFW_ASSIGN_OR_RETURN(file_, room_.spool->Create(room_.id, size_));
+    return absl::OkStatus();
+  }
+
+  // A file of which no byte is named may be missing: a power loss takes it, since
+  // only its record was brought to the disk.
+  absl::Status Recover(const UploadProgress& progress) override {
+    absl::StatusOr<std::unique_ptr<SpoolFile>> file = room_.spool->Adopt(room_.id, size_);
+    if (!file.ok() && progress.committed == 0) {
+      SPARSEFW_RETURN_IF_ERROR(room_.spool->Remove(room_.id));
+      return Prepare();
+    }
+    SPARSEFW_RETURN_IF_ERROR(file.status());
+    if (progress.committed > size_) {
+      return Refuse(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
+                    "an upload of %d bytes cannot have %d", size_, progress.committed);
+    }
+    file_ = *std::move(file);
+    appended_ = saved_ = progress;
+    recovered_ = true;
     return absl::OkStatus();
   }
 
   absl::StatusOr<int64_t> Append(int64_t offset, std::span<const std::byte> data) override {
     SPARSEFW_ASSIGN_OR_RETURN(
         const AppendRange range,
-        PlanAppend(offset, static_cast<int64_t>(data.size()), committed_, size_, "bytes"));
-    const auto fresh = data.subspan(static_cast<size_t>(range.skip));
-    if (!fresh.empty()) SPARSEFW_RETURN_IF_ERROR(file_->Write(committed_, fresh));
-    crc32c_ = ExtendCrc32c(crc32c_, fresh);
-    committed_ += range.count;
-    return committed_;
+        PlanAppend(offset, static_cast<int64_t>(data.size()), appended_.committed, size_, "bytes"));
+    const auto skipped = static_cast<size_t>(range.skip);
+    SPARSEFW_RETURN_IF_ERROR(Compare(offset, data.first(skipped)));
+    const auto fresh = data.subspan(skipped);
+    if (!fresh.empty()) SPARSEFW_RETURN_IF_ERROR(file_->Write(appended_.committed, fresh));
+    appended_.crc32c = ExtendCrc32c(appended_.crc32c, fresh);
+    appended_.committed += range.count;
+    return appended_.committed;
   }
 
-  absl::StatusOr<CompleteTensor> Finish(std::optional<uint32_t> total_crc32c) override {
-    if (committed_ != size_) {
+  UploadProgress appended() const override { return appended_; }
+  int64_t unsaved_bytes() const override { return appended_.committed - saved_.committed; }
+  int64_t save_interval() const override { return kSaveInterval; }
+  absl::StatusOr<UploadProgress> Save() override {
+    SPARSEFW_RETURN_IF_ERROR(file_->Sync());
+    return appended_;
+  }
+  void Saved(const UploadProgress& progress) override { saved_ = progress; }
+  void NotSaved(const UploadProgress& /*progress*/) override {}
+
+  bool IsWrong(uint32_t total_crc32c) const override {
+    return appended_.committed == size_ && total_crc32c != appended_.crc32c;
+  }
+  void Restart() override { appended_ = saved_ = UploadProgress(); }
+
+  absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) override {
+    if (appended_.committed != size_) {
       return Refuse(absl::StatusCode::kFailedPrecondition, "INCOMPLETE",
                     "all %d bytes of the tensor must be committed before it is finished; "
                     "%d are",
-                    size_, committed_);
+                    size_, appended_.committed);
     }
-    if (total_crc32c && *total_crc32c != crc32c_) {
+    if (total_crc32c && *total_crc32c != appended_.crc32c) {
       return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
                     "total_crc32c must be the checksum of the %d bytes received, "
                     "0x%08x; got 0x%08x",
-                    size_, crc32c_, *total_crc32c);
+                    size_, appended_.crc32c, *total_crc32c);
     }
-    return CompleteTensor{spec_, crc32c_, std::move(file_), std::move(reservation_)};
+    if (room_.durable) SPARSEFW_RETURN_IF_ERROR(file_->Sync());
+    return FinishedContent{spec_, appended_.crc32c};
+  }
+
+  CompleteTensor Take(const FinishedContent& finished) override {
+    room_.host.Join(std::move(room_.disk));
+    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_), std::move(room_.host),
+                          recovered_};
+  }
+
+  void Remove() override {
+    if (file_ != nullptr) file_->Remove();
   }
 
  private:
+  // Bytes that were sent before must be what they were then.
+  absl::Status Compare(int64_t offset, std::span<const std::byte> again) const {
+    std::vector<std::byte> known(std::min(again.size(), kCompareBytes));
+    while (!again.empty()) {
+      const auto part = again.first(std::min(again.size(), kCompareBytes));
+      const std::span<std::byte> there(known.data(), part.size());
+      SPARSEFW_RETURN_IF_ERROR(file_->Read(offset, there));
+      const auto differing = std::ranges::mismatch(part, there);
+      if (differing.in1 != part.end()) {
+        return Refuse(absl::StatusCode::kDataLoss, "BYTES_DIFFER",
+                      "bytes that are sent again must be those committed before; byte %d is "
+                      "another one",
+                      offset + (differing.in1 - part.begin()));
+      }
+      again = again.subspan(part.size());
+      offset += static_cast<int64_t>(part.size());
+    }
+    return absl::OkStatus();
+  }
+
   const TensorSpec spec_;
   const int64_t size_;
-  const std::string id_;
-  const std::shared_ptr<Spool> spool_;
-  ByteBudget::Reservation reservation_;
+  ContentRoom room_;
   std::unique_ptr<SpoolFile> file_;
-  int64_t committed_ = 0;
-  uint32_t crc32c_ = 0;  // of the committed bytes
+  UploadProgress appended_;
+  UploadProgress saved_;
+  bool recovered_ = false;  // some bytes are of an earlier run
 };
 
 }  // namespace
 
-std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, std::string id,
-                                                 std::shared_ptr<Spool> spool,
-                                                 ByteBudget::Reservation reservation) {
-  return std::make_unique<TensorContent>(spec, std::move(id), std::move(spool),
-                                         std::move(reservation));
+std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, ContentRoom room) {
+  return std::make_unique<TensorContent>(spec, std::move(room));
 }
 
 }  // namespace sparsefw::server

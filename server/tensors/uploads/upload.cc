@@ -33,13 +33,14 @@ absl::Status UploadNotFound(std::string_view name) {
                 "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
 }
 
-Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Duration idle_ttl,
-               Owner* owner)
+Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Time create_time,
+               absl::Duration idle_ttl, bool recorded, Keeper* keeper)
     : origin_(std::move(origin)),
       idle_ttl_(idle_ttl),
-      owner_(owner),
-      create_time_(owner->Now()),
-      expire_time_ns_(absl::ToUnixNanos(create_time_ + idle_ttl)),
+      recorded_(recorded),
+      keeper_(keeper),
+      create_time_(create_time),
+      expire_time_ns_(absl::ToUnixNanos(keeper->Now() + idle_ttl)),
       content_(std::move(content)) {}
 
 absl::Time Upload::expire_time() const {
@@ -47,12 +48,13 @@ absl::Time Upload::expire_time() const {
 }
 
 void Upload::Touch() {
-  expire_time_ns_.store(absl::ToUnixNanos(owner_->Now() + idle_ttl_), std::memory_order_relaxed);
+  expire_time_ns_.store(absl::ToUnixNanos(keeper_->Now() + idle_ttl_), std::memory_order_relaxed);
 }
 
 void Upload::End() {
-  owner_->Forget(*this);
+  keeper_->Forget(*this);
   state_ = State::kEnded;
+  content_->Remove();
   content_.reset();
 }
 
@@ -60,17 +62,52 @@ absl::Status Upload::CheckOpen() const {
   return state_ == State::kOpen ? absl::OkStatus() : UploadNotFound(name());
 }
 
-absl::Status Upload::WithProgress(absl::Status status) const {
+// First the bytes, then the record that names them.
+absl::Status Upload::Save() {
+  if (content_->unsaved_bytes() == 0) return absl::OkStatus();
+  if (!recorded_) {
+    content_->Saved(content_->appended());
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const UploadProgress progress, content_->Save());
+  if (absl::Status status = keeper_->RecordProgress(*this, progress); !status.ok()) {
+    content_->NotSaved(progress);
+    return status;
+  }
+  content_->Saved(progress);
+  return absl::OkStatus();
+}
+
+absl::Status Upload::Restart() {
+  if (recorded_) SPARSEFW_RETURN_IF_ERROR(keeper_->RecordProgress(*this, UploadProgress()));
+  content_->Restart();
+  return absl::OkStatus();
+}
+
+// What cannot be recorded is not told: the client sends it again.
+absl::Status Upload::WithProgress(absl::Status status) {
+  Save().IgnoreError();
   ReasonMetadata metadata = ReasonMetadataOf(status);
   metadata.merge(content_->Progress());
   const std::string reason = ReasonOf(status);
   return WithReason(std::move(status), reason, metadata);
 }
 
+UploadInfo Upload::Describe() const {
+  UploadInfo info;
+  content_->Describe(info);
+  info.name = name();
+  info.owner = origin_.owner;
+  info.create_time = create_time_;
+  info.expire_time = expire_time();
+  return info;
+}
+
 absl::Status Upload::Prepare() {
   MutexLock lock(mutex_);
   if (state_ != State::kNew) return prepared_;
   prepared_ = content_->Prepare();
+  if (prepared_.ok() && recorded_) prepared_ = keeper_->Record(*this, Describe());
   if (prepared_.ok()) {
     state_ = State::kOpen;
   } else {
@@ -79,15 +116,35 @@ absl::Status Upload::Prepare() {
   return prepared_;
 }
 
+absl::Status Upload::Recover(const UploadProgress& progress) {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(content_->Recover(progress));
+  state_ = State::kOpen;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<UploadInfo> Upload::Info() {
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());
-  UploadInfo info;
-  content_->Describe(info);
-  info.name = name();
-  info.create_time = create_time_;
-  info.expire_time = expire_time();
-  return info;
+  Save().IgnoreError();
+  return Describe();
+}
+
+absl::StatusOr<UploadInfo> Upload::Commit() {
+  MutexLock lock(mutex_);
+  SPARSEFW_RETURN_IF_ERROR(CheckOpen());
+  if (absl::Status status = Save(); !status.ok()) return WithProgress(std::move(status));
+  return Describe();
+}
+
+void Upload::Close() {
+  MutexLock lock(mutex_);
+  if (state_ != State::kOpen) return;
+  if (recorded_) {
+    Save().IgnoreError();
+  } else {
+    content_->Remove();
+  }
 }
 
 absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
@@ -102,18 +159,24 @@ absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
         "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
         data.size(), offset, actual, crc32c));
   }
-  absl::StatusOr<int64_t> committed = content_->Append(offset, data);
-  if (!committed.ok()) return WithProgress(std::move(committed).status());
+  absl::StatusOr<int64_t> appended = content_->Append(offset, data);
+  if (!appended.ok()) return WithProgress(std::move(appended).status());
   Touch();
-  return committed;
+  if (recorded_ && content_->unsaved_bytes() >= content_->save_interval()) {
+    if (absl::Status status = Save(); !status.ok()) return WithProgress(std::move(status));
+  }
+  return appended;
 }
 
 absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) {
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());
-  absl::StatusOr<CompleteTensor> tensor = content_->Finish(total_crc32c);
-  if (!tensor.ok()) return WithProgress(std::move(tensor).status());
-  TensorInfo info = owner_->Publish(*this, *std::move(tensor));
+  const bool wrong = total_crc32c.has_value() && content_->IsWrong(*total_crc32c);
+  absl::StatusOr<FinishedContent> finished = content_->Finish(total_crc32c);
+  if (wrong) SPARSEFW_RETURN_IF_ERROR(Restart());
+  if (!finished.ok()) return WithProgress(std::move(finished).status());
+  absl::StatusOr<TensorInfo> info = keeper_->Publish(*this, *content_, *finished);
+  if (!info.ok()) return WithProgress(std::move(info).status());
   state_ = State::kEnded;
   content_.reset();
   return info;

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/mutex.h"
@@ -25,36 +26,55 @@ namespace sparsefw::server {
 // this upload, and of no other, is held.
 //
 // An upload that has ended (finished, deleted, expired, or that could not be
-// prepared) answers NotFound (UPLOAD_NOT_FOUND). Its owner is told in the same
+// prepared) answers NotFound (UPLOAD_NOT_FOUND). Its keeper is told in the same
 // step, under the lock, so that nobody finds it ended but still listed.
+//
+// A position that anybody is told of is recorded first: see TensorStore.
 class Upload {
  public:
-  // Called with the upload's lock held; may take the store's lock.
-  class Owner {
+  // Called with the upload's lock held; may take the store's lock and write to
+  // the catalog.
+  class Keeper {
    public:
-    virtual ~Owner() = default;
-    virtual TensorInfo Publish(const Upload& upload, CompleteTensor tensor) = 0;
+    virtual ~Keeper() = default;
+    // It exists: its files do.
+    virtual absl::Status Record(const Upload& upload, const UploadInfo& info) = 0;
+    virtual absl::Status RecordProgress(const Upload& upload, const UploadProgress& progress) = 0;
+    // Takes the tensor out of `content` once it is recorded.
+    virtual absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
+                                               const FinishedContent& finished) = 0;
+    // To be followed by the removal of the upload's files.
     virtual void Forget(const Upload& upload) = 0;
     virtual absl::Time Now() const = 0;
   };
 
-  // `owner` outlives every call.
-  Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Duration idle_ttl,
-         Owner* owner);
+  // `recorded`: it goes on after a restart. `keeper` outlives every call.
+  Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Time create_time,
+         absl::Duration idle_ttl, bool recorded, Keeper* keeper);
 
   const Origin& origin() const { return origin_; }
+  bool recorded() const { return recorded_; }
   std::string name() const { return "uploads/" + origin_.id; }
   // A hint: it moves with every write.
   absl::Time expire_time() const;
 
   // Whoever comes first does the work, the others get the same answer.
   absl::Status Prepare();
+  // Instead: goes on with what an earlier run recorded. Its files are left when
+  // that fails.
+  absl::Status Recover(const UploadProgress& progress);
+  // Records what was appended, as far as it can.
   absl::StatusOr<UploadInfo> Info();
+  // Records all that was appended, or fails.
+  absl::StatusOr<UploadInfo> Commit();
   // Errors: see TensorStore::Write and Accumulate.
   absl::StatusOr<int64_t> Append(UploadKind kind, int64_t offset, std::span<const std::byte> data,
                                  uint32_t crc32c);
   absl::StatusOr<TensorInfo> Finish(std::optional<uint32_t> total_crc32c);
   absl::Status Delete();
+  // The end of the process: records what was appended; without a record, removes
+  // the files.
+  void Close();
   // Ends it when its time has come; never waits long for a caller that writes.
   void DeleteIfIdle(absl::Time now);
 
@@ -64,11 +84,15 @@ class Upload {
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WithProgress(absl::Status status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Save() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Restart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  UploadInfo Describe() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WithProgress(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Origin origin_;
   const absl::Duration idle_ttl_;
-  Owner* const owner_;
+  const bool recorded_;
+  Keeper* const keeper_;
   const absl::Time create_time_;
   std::atomic<int64_t> expire_time_ns_;  // since the epoch
 

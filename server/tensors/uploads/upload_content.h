@@ -22,34 +22,73 @@ namespace sparsefw::server {
 
 enum class UploadKind { kTensor, kGram };
 
+// What every content needs to make its tensor.
+struct ContentRoom {
+  std::string id;
+  std::shared_ptr<Spool> spool;
+  ByteBudget::Reservation host;
+  ByteBudget::Reservation disk;
+  bool durable = false;  // the tensor's file is to survive: Finish syncs it
+};
+
+// What a content is complete with; its file and room are still its own.
+struct FinishedContent {
+  TensorSpec spec;
+  uint32_t crc32c = 0;
+};
+
 // Not thread-safe: Upload serialises the calls. A call that fails leaves the
 // content as it was, at its last good byte or token.
+//
+// Two positions: what was appended, and what is saved. The second one is what a
+// client may be told of and what a restart goes on from; Upload records it
+// between Save and Saved.
 class UploadContent {
  public:
   virtual ~UploadContent() = default;
 
   virtual UploadKind kind() const = 0;
-  // Fills in spec, gram and the committed fields.
+  // Fills in spec, gram and the committed fields, as they are saved.
   virtual void Describe(UploadInfo& info) const = 0;
-  // Metadata of every error, from which the client resumes.
+  // Metadata of every error, from which the client resumes; as it is saved.
   virtual ReasonMetadata Progress() const = 0;
 
-  // Takes room on the disk and in memory. Called once, first.
+  // Takes room on the disk and in memory. Called once, first; or Recover.
   virtual absl::Status Prepare() = 0;
-  // `offset` counts bytes or tokens; what lies below the committed ones is
-  // skipped. Returns how many are committed. Errors: see TensorStore.
+  // Goes on with the files of an earlier run. Errors: of the spool, when they are
+  // not there or not as they should be
+  virtual absl::Status Recover(const UploadProgress& progress) = 0;
+  // `offset` counts bytes or tokens; what lies below the appended ones is
+  // skipped. Returns how many are appended. Errors: see TensorStore.
   virtual absl::StatusOr<int64_t> Append(int64_t offset, std::span<const std::byte> data) = 0;
-  // Not called again after it has succeeded.
-  virtual absl::StatusOr<CompleteTensor> Finish(std::optional<uint32_t> total_crc32c) = 0;
+
+  // As it is, with no state on the disk: what is saved where nothing is to survive.
+  virtual UploadProgress appended() const = 0;
+  // Bytes of content that were appended and are not saved.
+  virtual int64_t unsaved_bytes() const = 0;
+  // How many of these are worth a Save in the middle of a stream.
+  virtual int64_t save_interval() const = 0;
+  // Brings all that was appended to the disk.
+  virtual absl::StatusOr<UploadProgress> Save() = 0;
+  // `progress` of the last Save is recorded, or could not be.
+  virtual void Saved(const UploadProgress& progress) = 0;
+  virtual void NotSaved(const UploadProgress& progress) = 0;
+
+  // True: the bytes do not have the checksum that the client gives. It may send
+  // them again from 0: whoever calls it records that, then calls Restart.
+  virtual bool IsWrong(uint32_t total_crc32c) const = 0;
+  virtual void Restart() = 0;
+  // Checks that all is there and brings the tensor to the disk. May be repeated.
+  virtual absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) = 0;
+  // After Finish has succeeded, at most once, as the last call.
+  virtual CompleteTensor Take(const FinishedContent& finished) = 0;
+  // Removes the files.
+  virtual void Remove() = 0;
 };
 
-std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, std::string id,
-                                                 std::shared_ptr<Spool> spool,
-                                                 ByteBudget::Reservation reservation);
+std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, ContentRoom room);
 // `backend` must outlive the content.
-std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, std::string id,
-                                               std::shared_ptr<Spool> spool,
-                                               ByteBudget::Reservation reservation,
+std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
                                                const Backend* backend, int threads);
 
 // The arithmetic of a resumable stream of units (bytes or tokens).

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -170,6 +171,66 @@ TEST(CpuGramAccumulatorTest, WhereChunksEndChangesNoBit) {
       EXPECT_TRUE(std::equal(whole.data(), whole.data() + whole.size(), pieces.data()));
     }
   }
+}
+
+std::vector<std::byte> StateOf(GramAccumulator& gram) {
+  std::vector<std::byte> state;
+  SPARSEFW_EXPECT_OK(gram.SaveState([&](std::span<const std::byte> bytes) {
+    state.insert(state.end(), bytes.begin(), bytes.end());
+    return absl::OkStatus();
+  }));
+  EXPECT_LE(static_cast<int64_t>(state.size()), GramStateBytes(gram.d_in()));
+  return state;
+}
+
+absl::Status Restore(GramAccumulator& gram, std::span<const std::byte> state) {
+  return gram.RestoreState([&state](std::span<std::byte> bytes) {
+    if (bytes.size() > state.size()) return absl::DataLossError("the state is too short");
+    std::copy_n(state.begin(), bytes.size(), bytes.begin());
+    state = state.subspan(bytes.size());
+    return absl::OkStatus();
+  });
+}
+
+// Interrupted at random tokens, each time by the end of the process.
+TEST_P(GramAccumulatorTest, ARestoredStateGoesOnWithTheSameBits) {
+  constexpr int64_t kDIn = 37;
+  const Matrix<float> x = Activations(2 * kGramBlockTokens + 300, kDIn, 11);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const TypedMatrix typed(x.view(), dtype, 3);
+    const auto whole = Make(kDIn);
+    SPARSEFW_ASSERT_OK(whole->Add(typed.view()));
+    const Matrix<double> expected = *whole->Snapshot();
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      Random random(seed);
+      auto gram = Make(kDIn);
+      for (int64_t first = 0; first < x.rows();) {
+        const int64_t most = seed % 3 == 0 ? 50 : 1500;
+        const int64_t count = std::min(x.rows() - first, 1 + random.Below(most));
+        SPARSEFW_ASSERT_OK(gram->Add(typed.view().Rows(first, count)));
+        first += count;
+        if (random.Below(3) != 0) continue;
+        const std::vector<std::byte> state = StateOf(*gram);
+        EXPECT_EQ(StateOf(*gram), state) << "saving changes nothing";
+        gram = Make(kDIn);
+        SPARSEFW_ASSERT_OK(Restore(*gram, state));
+        EXPECT_EQ(gram->token_count(), first);
+      }
+      const Matrix<double> got = *gram->Snapshot();
+      ASSERT_EQ(std::memcmp(got.data(), expected.data(), expected.span().size_bytes()), 0);
+    }
+  }
+}
+
+TEST_P(GramAccumulatorTest, AStateOfSomethingElseIsRefused) {
+  const auto gram = Make(6);
+  SPARSEFW_ASSERT_OK(gram->Add(Activations(5, 6, 7).view()));
+  std::vector<std::byte> state = StateOf(*gram);
+  EXPECT_THAT(Restore(*Make(7), state), StatusIs(kInvalid, "GRAM_STATE_INVALID", "d_in=7"));
+  EXPECT_THAT(Restore(*Make(6), std::span(state).first(60)), StatusIs(StatusCode::kDataLoss));
+  state[0] ^= std::byte{1};
+  EXPECT_THAT(Restore(*Make(6), state), StatusIs(kInvalid, "GRAM_STATE_INVALID"));
 }
 
 TEST_P(GramAccumulatorTest, ASnapshotInBetweenChangesHardlyAnything) {

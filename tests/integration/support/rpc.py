@@ -31,10 +31,13 @@ def crc32c(data):
 class Client:
     def __init__(self, address):
         # Each channel its own connection: grpcio would share one between equal channels.
-        self.channel = grpc.insecure_channel(
-            address, [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)])
-        self.tensors = tensor_service_pb2_grpc.TensorServiceStub(self.channel)
-        self.jobs = prune_service_pb2_grpc.PruneServiceStub(self.channel)
+        self.use(grpc.insecure_channel(
+            address, [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
+
+    def use(self, channel):
+        self.channel = channel
+        self.tensors = tensor_service_pb2_grpc.TensorServiceStub(channel)
+        self.jobs = prune_service_pb2_grpc.PruneServiceStub(channel)
 
     def close(self):
         self.channel.close()

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "server/identity/byte_size.h"
 
 namespace sparsefw::server {
 namespace {
@@ -173,6 +174,29 @@ TEST_F(ConfigTest, BadUsageNamesTheFlag) {
   ExpectBad({"--config", WriteFile("workers = 0\n")}, "--workers");
   environment_["SPARSEFW_WORKERS"] = "many";
   ExpectBad({}, "--workers");
+}
+
+TEST_F(ConfigTest, Identity) {
+  const ServerConfig plain = MustParse({});
+  EXPECT_TRUE(plain.tls_cert.empty() && plain.tokens.empty() && plain.tenants.empty());
+  EXPECT_FALSE(plain.insecure || plain.insecure_metrics);
+  EXPECT_EQ(plain.max_connections, 0);
+  environment_["SPARSEFW_TOKENS"] = "t";
+  const ServerConfig config = MustParse(
+      {"--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tenants", "n", "--insecure",
+       "--insecure-metrics", "--max-connections", "100"});
+  EXPECT_EQ(config.tls_cert, "c");
+  EXPECT_EQ(config.tls_key, "k");
+  EXPECT_EQ(config.tls_client_ca, "a");
+  EXPECT_EQ(config.tokens, "t");
+  EXPECT_EQ(config.tenants, "n");
+  EXPECT_TRUE(config.insecure && config.insecure_metrics);
+  EXPECT_EQ(config.max_connections, 100);
+  EXPECT_TRUE(MustParse({"--config", WriteFile("insecure = true\n")}).insecure);
+  ExpectBad({"--tls-cert", "c"}, "--tls-cert and --tls-key must be given together");
+  ExpectBad({"--tls-key", "k"}, "--tls-cert and --tls-key must be given together");
+  ExpectBad({"--tls-client-ca", "a"}, "--tls-client-ca needs");
+  ExpectBad({"--max-connections", "-1"}, "--max-connections");
 }
 
 TEST_F(ConfigTest, HelpIsNotAnError) {

@@ -46,7 +46,7 @@ class SolverRunnerTest : public ::testing::Test {
   }
   std::string Store(TensorKind kind, int64_t rows, const std::vector<float>& values) {
     auto info = store_->Put({kind, TensorDType::kF32, rows, kCols, 0},
-                            std::as_bytes(std::span(values)), "", absl::InfiniteFuture());
+                            std::as_bytes(std::span(values)), {}, absl::InfiniteFuture());
     EXPECT_THAT(info, IsOk());
     return info.ok() ? info->name : "";
   }

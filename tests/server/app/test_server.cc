@@ -100,6 +100,7 @@ ServerConfig TestConfig() {
   ServerConfig config;
   config.listen = "127.0.0.1:0";
   config.metrics_listen = "127.0.0.1:0";
+  config.store = "memory";
   config.host_memory_bytes = int64_t{256} << 20;
   return config;
 }

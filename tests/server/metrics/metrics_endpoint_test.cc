@@ -46,7 +46,8 @@ std::string Get(int port, const std::string& path) {
 class MetricsEndpointTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address) {
-    return MetricsEndpoint::Start(address, metrics_.get(), [this] { return not_ready_; }, [] {});
+    return MetricsEndpoint::Start(
+        address, true, metrics_.get(), [this] { return not_ready_; }, [] {});
   }
 
   std::string not_ready_;  // set before a request, so the endpoint's thread sees it

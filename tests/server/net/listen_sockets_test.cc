@@ -34,6 +34,19 @@ TEST(ListenTest, TakesAFreePortAndHoldsIt) {
       StatusIs(absl::StatusCode::kFailedPrecondition, "", "listen: Address already in use"));
 }
 
+TEST(ListenTest, KnowsWhatOtherMachinesCanReach) {
+  for (const char* host : {"127.0.0.1", "127.9.8.7", "localhost", "[::1]", "[::ffff:127.0.0.1]"}) {
+    const auto sockets = Listen({host, 0}, "listen");
+    if (!sockets.ok() && std::string_view(host).starts_with('[')) continue;  // no IPv6 here
+    ASSERT_TRUE(sockets.ok()) << sockets.status();
+    EXPECT_TRUE(sockets->loopback) << host;
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const ListenSockets all, Listen({"0.0.0.0", 0}, "listen"));
+  EXPECT_FALSE(all.loopback);
+  const auto six = Listen({"[::]", 0}, "listen");
+  EXPECT_FALSE(six.ok() && six->loopback);
+}
+
 TEST(ListenTest, SaysWhyNot) {
   EXPECT_THAT(Listen({"no.such.host.invalid", 0}, "listen").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, "", "listen: "));

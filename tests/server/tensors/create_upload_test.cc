@@ -19,12 +19,12 @@ std::string NameOf(const absl::StatusOr<Created>& created) {
 }
 
 TEST_F(CreateUploadTest, SpecsAreValidatedFirst) {
-  EXPECT_THAT(store_->CreateUpload({TensorKind::kWeight, TensorDType::kU1, 1, 1, 0}, "", ""),
+  EXPECT_THAT(store_->CreateUpload({TensorKind::kWeight, TensorDType::kU1, 1, 1, 0}, "", {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a WEIGHT"));
-  EXPECT_THAT(store_->CreateUpload({TensorKind::kPrunedWeight, TensorDType::kF32, 1, 1, 0}, "", ""),
+  EXPECT_THAT(store_->CreateUpload({TensorKind::kPrunedWeight, TensorDType::kF32, 1, 1, 0}, "", {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "PRUNED_WEIGHT",
                        "only the server"));
-  EXPECT_THAT(store_->CreateGramUpload({0, TensorDType::kF16, TensorDType::kF32}, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload({0, TensorDType::kF16, TensorDType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "d_in"));
   EXPECT_EQ(store_->usage().used_bytes, 0);
 }
@@ -41,7 +41,7 @@ TEST_F(CreateUploadTest, BytesAreReservedInFull) {
 
 TEST_F(CreateUploadTest, WhatDoesNotFitNowCanBeTriedAgain) {
   const UploadInfo first = NewUpload(WeightOf(kBudget - 100));
-  const auto refused = store_->CreateUpload(WeightOf(102), "later", "");
+  const auto refused = store_->CreateUpload(WeightOf(102), "later", {});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                                 "102 bytes must be free", "1048476 of 1048576"));
   EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
@@ -49,30 +49,30 @@ TEST_F(CreateUploadTest, WhatDoesNotFitNowCanBeTriedAgain) {
   NewUpload(WeightOf(100));
   EXPECT_EQ(store_->usage().used_bytes, kBudget);
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(102), "later", ""));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(102), "later", {}));
 }
 
 TEST_F(CreateUploadTest, WhatNeverFitsIsSaidSo) {
-  const auto over_budget = store_->CreateUpload(WeightOf(kBudget + 2), "", "");
+  const auto over_budget = store_->CreateUpload(WeightOf(kBudget + 2), "", {});
   EXPECT_THAT(over_budget, StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                                     "budget_bytes of 1048576", "got 1048578"));
   EXPECT_EQ(ReasonMetadataOf(over_budget.status())["max_bytes"], "1048576");
   EXPECT_EQ(ReasonMetadataOf(over_budget.status()).count("retry_delay_ms"), 0U);
   // The result of 4 * 300^2 fits, the sums and a block of tokens do not.
-  EXPECT_THAT(store_->CreateGramUpload({300, TensorDType::kF16, TensorDType::kF32}, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload({300, TensorDType::kF16, TensorDType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "2308800"));
 
   options_.max_tensor_bytes = 1000;
   OpenStore();
-  EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", ""),
+  EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                        "max_tensor_bytes of 1000", "got 1002"));
-  EXPECT_THAT(store_->CreateGramUpload({17, TensorDType::kF16, TensorDType::kF32}, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload({17, TensorDType::kF16, TensorDType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "got 1156"));
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(1000), "", ""));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(1000), "", {}));
   // Far beyond 4 GiB: the arithmetic must not wrap around to something small.
   EXPECT_THAT(
-      store_->CreateUpload(WeightOf(int64_t{1} << 50), "", ""),
+      store_->CreateUpload(WeightOf(int64_t{1} << 50), "", {}),
       StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "1125899906842624"));
 }
 
@@ -94,13 +94,53 @@ TEST_F(CreateUploadTest, WithoutRequestIdEveryUploadIsNew) {
 TEST_F(CreateUploadTest, SameRequestIdForSomethingElseIsRefused) {
   NewUpload(WeightOf(10), "r1");
   const auto reused = StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED", "\"r1\"");
-  EXPECT_THAT(store_->CreateUpload(WeightOf(12), "r1", "alice"), reused);
-  EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r1", "bob"), reused);
+  EXPECT_THAT(store_->CreateUpload(WeightOf(12), "r1", kAlice), reused);
+  EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r1", (Owner{"default", "bob"})), reused);
   TensorSpec other = WeightOf(10);
-  other.token_count = 5;
-  EXPECT_THAT(store_->CreateUpload(other, "r1", "alice"), reused);
-  EXPECT_THAT(store_->CreateGramUpload(kGram, "r1", "alice"), reused);
+  other.dtype = TensorDType::kBF16;
+  EXPECT_THAT(store_->CreateUpload(other, "r1", kAlice), reused);
+  EXPECT_THAT(store_->CreateGramUpload(kGram, "r1", kAlice), reused);
   EXPECT_EQ(store_->usage().uploads, 1);
+}
+
+TEST_F(CreateUploadTest, RequestIdsAreATenantsOwn) {
+  const UploadInfo mine = NewUpload(WeightOf(10), "r1");
+  const auto theirs = store_->CreateUpload(WeightOf(12), "r1", (Owner{"acme", "alice"}));
+  ASSERT_THAT(theirs, IsOk());
+  EXPECT_NE(NameOf(theirs), mine.name);
+  EXPECT_EQ(std::get<UploadInfo>(*theirs).owner, (Owner{"acme", "alice"}));
+  EXPECT_EQ(NewUpload(WeightOf(10), "r1").name, mine.name);
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(mine.name));
+  EXPECT_EQ(NameOf(store_->CreateUpload(WeightOf(12), "r1", (Owner{"acme", "alice"}))),
+            NameOf(theirs))
+      << "the deletion of one leaves the other";
+}
+
+TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
+  options_.disk_budget_bytes = 1000;
+  OpenStore();
+  const UploadInfo first = NewUpload(WeightOf(600));
+  EXPECT_EQ(store_->usage().disk_used_bytes, 600);
+  const auto refused = store_->CreateUpload(WeightOf(402), "", {});
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET",
+                                "402 bytes must be free in the disk budget", "600 of 1000"));
+  EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
+  EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
+                       "disk_budget_bytes of 1000"));
+  EXPECT_THAT(store_->ReserveRoom(500), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                 "DISK_BUDGET"));
+  EXPECT_EQ(store_->usage().used_bytes, 600) << "a refusal reserves nothing";
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(400));
+  EXPECT_EQ(store_->usage().disk_used_bytes, 1000);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const TensorInfo info,
+      store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture(), &room));
+  room = {};
+  EXPECT_EQ(store_->usage().disk_used_bytes, 602);
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(info.name));
+  EXPECT_EQ(store_->usage().disk_used_bytes, 0);
 }
 
 TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
@@ -108,24 +148,24 @@ TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
   OpenStore();
   const TensorInfo tensor = NewTensor("ab", "kept");
   NewUpload(WeightOf(2));
-  const auto refused = store_->CreateUpload(WeightOf(2), "", "");
+  const auto refused = store_->CreateUpload(WeightOf(2), "", {});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
                                 "at most 2; there are 2"));
   EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
-  EXPECT_THAT(store_->CreateGramUpload(kGram, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload(kGram, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
-  EXPECT_THAT(store_->Put(WeightOf(2), BytesOf("ab"), "", absl::InfiniteFuture()),
+  EXPECT_THAT(store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
   EXPECT_EQ(store_->usage().used_bytes, 4);
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "kept", "alice"));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "kept", kAlice));
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "", ""));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(2), "", {}));
 }
 
 TEST_F(CreateUploadTest, FinishedRequestIdGivesTheTensor) {
   const TensorInfo tensor = NewTensor("abcd", "r1");
   for (int i = 0; i < 2; ++i) {
-    const auto again = store_->CreateUpload(WeightOf(4), "r1", "alice");
+    const auto again = store_->CreateUpload(WeightOf(4), "r1", kAlice);
     ASSERT_THAT(again, IsOk());
     ASSERT_TRUE(std::holds_alternative<TensorInfo>(*again));
     EXPECT_EQ(NameOf(again), tensor.name);
@@ -133,12 +173,12 @@ TEST_F(CreateUploadTest, FinishedRequestIdGivesTheTensor) {
     time_.Advance(absl::Hours(1000));
     store_->CollectGarbage();
   }
-  EXPECT_THAT(store_->CreateUpload(WeightOf(6), "r1", "alice"),
+  EXPECT_THAT(store_->CreateUpload(WeightOf(6), "r1", kAlice),
               StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
   EXPECT_EQ(store_->usage().used_bytes, 4);
 
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
-  const auto fresh = store_->CreateUpload(WeightOf(4), "r1", "alice");
+  const auto fresh = store_->CreateUpload(WeightOf(4), "r1", kAlice);
   ASSERT_THAT(fresh, IsOk());
   EXPECT_TRUE(std::holds_alternative<UploadInfo>(*fresh)) << "forgotten with the tensor";
 }
@@ -150,12 +190,12 @@ TEST_F(CreateUploadTest, DeletedUploadFreesItsRequestId) {
 }
 
 TEST_F(CreateUploadTest, GramRequestIdsWorkAlike) {
-  const auto first = store_->CreateGramUpload(kGram, "g", "alice");
-  const auto again = store_->CreateGramUpload(kGram, "g", "alice");
+  const auto first = store_->CreateGramUpload(kGram, "g", kAlice);
+  const auto again = store_->CreateGramUpload(kGram, "g", kAlice);
   EXPECT_EQ(NameOf(first), NameOf(again));
   GramSpec other = kGram;
   other.gram_dtype = TensorDType::kF64;
-  EXPECT_THAT(store_->CreateGramUpload(other, "g", "alice"),
+  EXPECT_THAT(store_->CreateGramUpload(other, "g", kAlice),
               StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
 }
 
@@ -188,7 +228,12 @@ TEST_F(CreateUploadTest, SecondStoreOnTheSameFolderIsRefused) {
 TEST_F(CreateUploadTest, NextStoreStartsEmpty) {
   NewTensor("abcd");
   NewUpload(WeightOf(10));
+  store_.reset();
+  EXPECT_EQ(SpoolFiles(), 0U) << "an end in order leaves nothing";
+  testing::WriteFile(options_.spool_dir + "/0123456789abcdef0123456789abcdef.tensor", "killed");
+  testing::WriteFile(options_.spool_dir + "/thesis.tex", "years of work");
   OpenStore();
+  EXPECT_TRUE(std::filesystem::remove(options_.spool_dir + "/thesis.tex")) << "not ours";
   EXPECT_EQ(SpoolFiles(), 0U);
   EXPECT_EQ(store_->usage().tensors, 0);
   EXPECT_EQ(store_->usage().used_bytes, 0);

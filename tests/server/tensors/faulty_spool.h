@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/tensors/spool/spool.h"
 #include "sparsefw/mutex.h"
@@ -29,9 +30,17 @@ class Faults {
     MutexLock lock(mutex_);
     create_ = std::move(status);
   }
-  void FailMap(absl::Status status) {
+  void FailMap(absl::Status status) {  // and reading
     MutexLock lock(mutex_);
     map_ = std::move(status);
+  }
+  void FailSync(absl::Status status) {
+    MutexLock lock(mutex_);
+    sync_ = std::move(status);
+  }
+  int syncs() {
+    MutexLock lock(mutex_);
+    return syncs_;
   }
   // Whoever creates or writes a file from now on waits.
   void Stop() {
@@ -57,6 +66,11 @@ class Faults {
     MutexLock lock(mutex_);
     return map_;
   }
+  absl::Status OnSync() {
+    MutexLock lock(mutex_);
+    ++syncs_;
+    return sync_;
+  }
   // How much of it is written, and what comes then.
   std::pair<size_t, absl::Status> OnWrite(size_t size) {
     MutexLock lock(mutex_);
@@ -81,6 +95,8 @@ class Faults {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Status create_ ABSL_GUARDED_BY(mutex_);
   absl::Status map_ ABSL_GUARDED_BY(mutex_);
+  absl::Status sync_ ABSL_GUARDED_BY(mutex_);
+  int syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -97,6 +113,15 @@ class FaultyFile final : public SpoolFile {
     }
     return then;
   }
+  absl::Status Read(int64_t offset, std::span<std::byte> bytes) const override {
+    if (absl::Status status = faults_->OnMap(); !status.ok()) return status;
+    return file_->Read(offset, bytes);
+  }
+  absl::Status Sync() override {
+    if (absl::Status status = faults_->OnSync(); !status.ok()) return status;
+    return file_->Sync();
+  }
+  void Remove() override { file_->Remove(); }
   absl::StatusOr<MappedBytes> Map() const override {
     if (absl::Status status = faults_->OnMap(); !status.ok()) return status;
     return file_->Map();
@@ -118,6 +143,13 @@ class FaultySpool final : public Spool {
     if (!file.ok()) return file;
     return std::make_unique<FaultyFile>(*std::move(file), faults_);
   }
+  absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) override {
+    auto file = spool_->Adopt(id, size);
+    if (!file.ok()) return file;
+    return std::make_unique<FaultyFile>(*std::move(file), faults_);
+  }
+  absl::StatusOr<std::vector<std::string>> List() const override { return spool_->List(); }
+  absl::Status Remove(std::string_view id) override { return spool_->Remove(id); }
 
  private:
   const std::shared_ptr<Spool> spool_;

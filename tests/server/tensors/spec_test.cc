@@ -56,6 +56,9 @@ TEST(TensorSpec, NumbersAreChecked) {
   EXPECT_THAT(weight(1, -3, 0),
               StatusIs(kInvalid, "SPEC_INVALID", "dims[1] must be at least 1; got -3"));
   EXPECT_THAT(weight(1, 1, -1), StatusIs(kInvalid, "SPEC_INVALID", "token_count", "-1"));
+  EXPECT_THAT(weight(1, 1, 5),
+              StatusIs(kInvalid, "SPEC_INVALID", "token_count", "got 5 for a WEIGHT"));
+  SPARSEFW_EXPECT_OK(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF32, 4, 4, 5}));
   EXPECT_THAT(weight(kMax, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
   EXPECT_THAT(weight(1, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
   // 2^32 * 2^32 elements are 0 in 64 bits.

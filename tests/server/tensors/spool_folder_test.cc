@@ -30,6 +30,7 @@ TEST_F(SpoolFolderTest, WritesAndMaps) {
   SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("abcd")));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const MappedBytes mapped, file->Map());
   EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij");
+  file->Remove();
   file.reset();
   EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
   EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij") << "a mapping outlives its file";
@@ -82,20 +83,40 @@ TEST_F(SpoolFolderTest, BelongsToOneServer) {
   SPARSEFW_EXPECT_OK(OpenSpoolFolder(path_));
 }
 
-TEST_F(SpoolFolderTest, RemovesTheTensorsOfAnEarlierRunAndNothingElse) {
+TEST_F(SpoolFolderTest, FilesOutliveTheProcessUntilTheyAreRemoved) {
+  {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(kId, 6));
+    SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("abcdef")));
+    SPARSEFW_ASSERT_OK(file->Sync());
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto ids, spool->List());
+  EXPECT_EQ(ids, std::vector<std::string>{kId});
+  EXPECT_THAT(spool->Adopt(kId, 7), StatusIs(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
+                                             "must be 7 bytes; it has 6"));
+  EXPECT_THAT(spool->Adopt(kOtherId, 6), StatusIs(absl::StatusCode::kNotFound));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Adopt(kId, 6));
+  std::string text(3, ' ');
+  SPARSEFW_ASSERT_OK(file->Read(2, std::as_writable_bytes(std::span(text))));
+  EXPECT_EQ(text, "cde");
+  SPARSEFW_EXPECT_OK(file->Sync());
+  EXPECT_THAT(file->Read(5, std::as_writable_bytes(std::span(text))),
+              StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+  SPARSEFW_EXPECT_OK(spool->Remove(kId));
+  SPARSEFW_EXPECT_OK(spool->Remove(kId)) << "it is gone already";
+  EXPECT_EQ(spool->List()->size(), 0U);
+}
+
+TEST_F(SpoolFolderTest, ListsItsOwnFilesAndNothingElse) {
   ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
   testing::WriteFile(path_ + "/" + kId + ".tensor", "old");
-  testing::WriteFile(path_ + "/" + kOtherId + ".tensor", "old");
   testing::WriteFile(path_ + "/lock", "99999\n");  // of a server that was killed
   testing::WriteFile(path_ + "/thesis.tex", "years of work");
   testing::WriteFile(path_ + "/" + kId + ".safetensors", "not ours");
   testing::WriteFile(path_ + "/model.tensor", "not ours");
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
-  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
-  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kOtherId + ".tensor"));
-  EXPECT_TRUE(std::filesystem::exists(path_ + "/thesis.tex"));
-  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".safetensors"));
-  EXPECT_TRUE(std::filesystem::exists(path_ + "/model.tensor"));
+  EXPECT_EQ(*spool->List(), std::vector<std::string>{kId});
 }
 
 TEST_F(SpoolFolderTest, WhatIsNoFolderIsRefused) {
@@ -168,10 +189,10 @@ class FullDiskTest : public StoreFixture {
 TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL",
                                 "a file of the spool: cannot be made 2097152 bytes long");
-  EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", ""), refused);
-  EXPECT_THAT(store_->CreateGramUpload({800, TensorDType::kF32, TensorDType::kF32}, "", ""),
+  EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", {}), refused);
+  EXPECT_THAT(store_->CreateGramUpload({800, TensorDType::kF32, TensorDType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
-  EXPECT_THAT(store_->Put(WeightOf(2 << 20), BytesOf(std::string(2 << 20, 'x')), "",
+  EXPECT_THAT(store_->Put(WeightOf(2 << 20), BytesOf(std::string(2 << 20, 'x')), {},
                           absl::InfiniteFuture()),
               refused);
   EXPECT_EQ(store_->usage().used_bytes, 0) << "a refusal reserves nothing";
@@ -182,10 +203,10 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   const std::string text = RandomText(600 << 10, 1);
   const TensorInfo tensor = NewTensor(text, "id2");
   EXPECT_EQ(Read(tensor.name), text);
-  EXPECT_THAT(store_->CreateUpload(WeightOf(600 << 10), "id", ""),
+  EXPECT_THAT(store_->CreateUpload(WeightOf(600 << 10), "id", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(600 << 10), "id", ""));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(600 << 10), "id", {}));
 }
 
 }  // namespace

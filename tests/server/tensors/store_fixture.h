@@ -28,6 +28,8 @@ namespace sparsefw::server {
 using testing::IsOk;
 using testing::StatusIs;
 
+inline const Owner kAlice = {"default", "alice"};
+
 using Created = std::variant<UploadInfo, TensorInfo>;
 
 class FakeTime {
@@ -94,10 +96,10 @@ class StoreFixture : public ::testing::Test {
   }
 
   UploadInfo NewUpload(const TensorSpec& spec, std::string_view request_id = "") {
-    return Unwrap(store_->CreateUpload(spec, request_id, "alice"));
+    return Unwrap(store_->CreateUpload(spec, request_id, kAlice));
   }
   UploadInfo NewGramUpload(const GramSpec& spec) {
-    return Unwrap(store_->CreateGramUpload(spec, "", "alice"));
+    return Unwrap(store_->CreateGramUpload(spec, "", kAlice));
   }
   absl::StatusOr<int64_t> Write(const std::string& upload, int64_t offset, std::string_view text) {
     return store_->Write(upload, offset, BytesOf(text), Crc(text));

@@ -15,7 +15,7 @@ namespace {
 class StoredTensorTest : public StoreFixture {
  protected:
   TensorInfo Put(std::string_view text, absl::Time expire_time = absl::InfiniteFuture()) {
-    auto info = store_->Put(WeightOf(static_cast<int64_t>(text.size())), BytesOf(text), "server",
+    auto info = store_->Put(WeightOf(static_cast<int64_t>(text.size())), BytesOf(text), Owner{"default", "server"},
                             expire_time);
     EXPECT_THAT(info, IsOk());
     return info.ok() ? *info : TensorInfo();
@@ -26,7 +26,7 @@ TEST_F(StoredTensorTest, PutIsVisibleAtOnce) {
   const TensorInfo info = Put("abcd", time_.Now() + absl::Hours(1));
   EXPECT_EQ(info.byte_size, 4);
   EXPECT_EQ(info.crc32c, Crc("abcd"));
-  EXPECT_EQ(info.owner, "server");
+  EXPECT_EQ(info.owner, (Owner{"default", "server"}));
   EXPECT_EQ(info.create_time, time_.Now());
   EXPECT_EQ(info.expire_time, time_.Now() + absl::Hours(1));
   EXPECT_EQ(store_->GetTensor(info.name)->name, info.name);
@@ -36,17 +36,17 @@ TEST_F(StoredTensorTest, PutIsVisibleAtOnce) {
 
 TEST_F(StoredTensorTest, PutChecksWhatItIsGiven) {
   const TensorSpec spec = WeightOf(4);
-  EXPECT_THAT(store_->Put(spec, BytesOf("abc"), "", absl::InfiniteFuture()),
+  EXPECT_THAT(store_->Put(spec, BytesOf("abc"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID",
                        "dims [1, 2] must be 4 bytes; got 3"));
-  EXPECT_THAT(store_->Put({TensorKind::kMask, TensorDType::kF32, 1, 1, 0}, BytesOf("abcd"), "",
+  EXPECT_THAT(store_->Put({TensorKind::kMask, TensorDType::kF32, 1, 1, 0}, BytesOf("abcd"), {},
                           absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a MASK"));
   NewUpload(WeightOf(kBudget - 2));
-  EXPECT_THAT(store_->Put(spec, BytesOf("abcd"), "", absl::InfiniteFuture()),
+  EXPECT_THAT(store_->Put(spec, BytesOf("abcd"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
   SPARSEFW_EXPECT_OK(store_->Put({TensorKind::kPrunedWeight, TensorDType::kBF16, 1, 1, 0},
-                                 BytesOf("ab"), "", absl::InfiniteFuture()));
+                                 BytesOf("ab"), {}, absl::InfiniteFuture()));
 }
 
 TEST_F(StoredTensorTest, UploadNamesDoNotReachWhatTheServerMade) {
@@ -93,7 +93,7 @@ TEST_F(StoredTensorTest, HandlesShowMatrices) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const TensorInfo info,
       store_->Put({TensorKind::kSaliency, TensorDType::kF32, 2, 3, 0},
-                  std::as_bytes(std::span(values)), "", absl::InfiniteFuture()));
+                  std::as_bytes(std::span(values)), {}, absl::InfiniteFuture()));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(info.name));
   const ConstMatrixView view = handle->matrix();
   EXPECT_EQ(view.dtype(), DType::kF32);
@@ -107,7 +107,7 @@ TEST_F(StoredTensorTest, HandlesShowMatrices) {
 TEST_F(StoredTensorTest, HandlesShowMasks) {
   const TensorSpec spec = {TensorKind::kMask, TensorDType::kU1, 2, 9, 0};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const TensorInfo good, store_->Put(spec, BytesOf(std::string_view("\x05\x01\x80\x00", 4)), "",
+      const TensorInfo good, store_->Put(spec, BytesOf(std::string_view("\x05\x01\x80\x00", 4)), {},
                                          absl::InfiniteFuture()));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(good.name));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask mask, handle->mask());
@@ -120,7 +120,7 @@ TEST_F(StoredTensorTest, HandlesShowMasks) {
 
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo padded,
                                 store_->Put(spec, BytesOf(std::string_view("\x05\x03\x80\x00", 4)),
-                                            "", absl::InfiniteFuture()));
+                                            {}, absl::InfiniteFuture()));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto bad, store_->Acquire(padded.name));
   EXPECT_THAT(bad->mask(), StatusIs(absl::StatusCode::kInvalidArgument, "MASK_PADDING", "row 0"));
 }
@@ -142,6 +142,94 @@ TEST_F(StoredTensorTest, InUseIsNotDeleted) {
   SPARSEFW_EXPECT_OK(store_->DeleteTensor(info.name));
   EXPECT_EQ(store_->usage().used_bytes, 0);
   EXPECT_EQ(SpoolFiles(), 0U);
+}
+
+// A reader may be slow: only jobs hold what they use.
+TEST_F(StoredTensorTest, ReadingDoesNotKeepATensor) {
+  const TensorInfo info = NewTensor("abcd");
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto reading, store_->OpenForReading(info.name));
+  EXPECT_EQ(store_->GetTensor(info.name)->reference_count, 0);
+  SPARSEFW_EXPECT_OK(store_->DeleteTensor(info.name));
+  EXPECT_EQ(SpoolFiles(), 0U);
+  EXPECT_EQ(TextOf(reading->bytes()), "abcd") << "and it reads on";
+  EXPECT_EQ(store_->usage().used_bytes, 4) << "the memory is in use";
+  reading = nullptr;
+  EXPECT_EQ(store_->usage().used_bytes, 0);
+  EXPECT_THAT(store_->OpenForReading(info.name),
+              StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND"));
+}
+
+TEST_F(StoredTensorTest, UnusedUploadsExpire) {
+  options_.tensor_ttl = absl::Hours(1);
+  OpenStore();
+  const TensorInfo unused = NewTensor("ab", "r1");
+  const TensorInfo read = NewTensor("cd");
+  const TensorInfo held = NewTensor("ef");
+  const TensorInfo result = Put("gh");
+  EXPECT_EQ(unused.expire_time, time_.Now() + absl::Hours(1));
+  EXPECT_EQ(result.expire_time, absl::InfiniteFuture());
+  auto handle = store_->Acquire(held.name);
+  time_.Advance(absl::Minutes(59));
+  SPARSEFW_EXPECT_OK(store_->OpenForReading(read.name));
+  store_->CollectGarbage();
+  EXPECT_EQ(store_->usage().tensors, 4);
+  time_.Advance(absl::Minutes(1));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(unused.name), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(store_->GetTensor(read.name)->expire_time, time_.Now() + absl::Minutes(59));
+  NewUpload(WeightOf(4), "r1");  // its request id is free again
+  time_.Advance(absl::Hours(1));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(read.name), StatusIs(absl::StatusCode::kNotFound));
+  SPARSEFW_EXPECT_OK(store_->GetTensor(held.name));
+  *handle = nullptr;
+  store_->CollectGarbage();
+  SPARSEFW_EXPECT_OK(store_->GetTensor(held.name)) << "it was used until now";
+  time_.Advance(absl::Hours(1));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(held.name), StatusIs(absl::StatusCode::kNotFound));
+  SPARSEFW_EXPECT_OK(store_->GetTensor(result.name));
+}
+
+TEST_F(StoredTensorTest, ResultsOfAnInterruptedJobAreDeleted) {
+  const auto put = [this](std::string_view job) {
+    return store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture(), nullptr, job)->name;
+  };
+  const std::string first = put("jobs/1");
+  const std::string second = put("jobs/1");
+  const std::string held = put("jobs/1");
+  const std::string other = put("jobs/12");
+  const std::string of_none = Put("ab").name;
+  const auto handle = store_->Acquire(held);
+  EXPECT_EQ(store_->DeleteResultsOf("jobs/1"), 2);
+  for (const std::string& name : {first, second}) {
+    EXPECT_THAT(store_->GetTensor(name), StatusIs(absl::StatusCode::kNotFound));
+  }
+  for (const std::string& name : {held, other, of_none}) {
+    SPARSEFW_EXPECT_OK(store_->GetTensor(name));
+  }
+  EXPECT_EQ(store_->DeleteResultsOf(""), 0);
+  EXPECT_EQ(SpoolFiles(), 3U);
+}
+
+TEST_F(StoredTensorTest, ListsThoseOfATenant) {
+  std::vector<std::string> theirs;
+  for (int i = 0; i < 6; ++i) {
+    const Owner owner = {i % 2 == 0 ? "acme" : "default", ""};
+    const auto info = store_->Put(WeightOf(2), BytesOf("ab"), owner, absl::InfiniteFuture());
+    if (i % 2 == 0) theirs.insert(theirs.begin(), info->name);
+  }
+  std::vector<std::string> seen;
+  std::string token;
+  do {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store_->ListTensors(2, token, "acme"));
+    for (const TensorInfo& info : page.tensors) seen.push_back(info.name);
+    token = page.next_page_token;
+  } while (!token.empty());
+  EXPECT_EQ(seen, theirs);
+  EXPECT_EQ(store_->ListTensors(3, "", "acme")->next_page_token, "") << "none but others follow";
+  EXPECT_EQ(store_->ListTensors(10, "", "nobody")->tensors.size(), 0U);
+  EXPECT_EQ(store_->ListTensors(10, "")->tensors.size(), 6U);
 }
 
 TEST_F(StoredTensorTest, UnknownNamesAreNotFound) {

@@ -117,7 +117,7 @@ TEST_F(TensorConcurrencyTest, EverybodyWhoFinishesGetsTheTensor) {
       if (thread == 0) {
         // The id gives the upload or the tensor, whichever it is just then.
         const auto created =
-            store_->CreateUpload(WeightOf(4), "round" + std::to_string(round), "alice");
+            store_->CreateUpload(WeightOf(4), "round" + std::to_string(round), kAlice);
         ASSERT_THAT(created, IsOk());
       }
       const auto tensor = store_->Finish(upload.name, Crc("abcd"));
@@ -178,7 +178,7 @@ TEST_F(TensorConcurrencyTest, ChaosLeavesNothing) {
         case 1: {
           const auto created =
               store_->CreateUpload(WeightOf(static_cast<int64_t>(2 * (1 + random() % 2000))),
-                                   random() % 2 == 0 ? "" : std::to_string(random()), "");
+                                   random() % 2 == 0 ? "" : std::to_string(random()), {});
           if (created.ok()) {
             uploads.push_back(std::get<UploadInfo>(*created).name);
           } else {
@@ -212,7 +212,7 @@ TEST_F(TensorConcurrencyTest, ChaosLeavesNothing) {
           break;
         case 7:
           if (const auto put =
-                  store_->Put(WeightOf(4), BytesOf("abcd"), "", time_.Now() + absl::Seconds(3));
+                  store_->Put(WeightOf(4), BytesOf("abcd"), {}, time_.Now() + absl::Seconds(3));
               put.ok()) {
             tensors.push_back(put->name);
           }
@@ -267,9 +267,9 @@ TEST_F(TensorConcurrencyTest, FailedCreationIsToldToAllWhoAsked) {
   faults_->Stop();
   absl::Status first;
   absl::Status second;
-  std::thread one([&] { first = store_->CreateUpload(WeightOf(6), "r", "").status(); });
+  std::thread one([&] { first = store_->CreateUpload(WeightOf(6), "r", {}).status(); });
   faults_->AwaitStopped(1);
-  std::thread two([&] { second = store_->CreateUpload(WeightOf(6), "r", "").status(); });
+  std::thread two([&] { second = store_->CreateUpload(WeightOf(6), "r", {}).status(); });
   faults_->FailCreate(DiskFull());
   faults_->Go();
   one.join();

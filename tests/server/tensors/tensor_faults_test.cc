@@ -54,21 +54,21 @@ TEST_F(TensorFaultsTest, BrokenDiskIsInternal) {
 
 TEST_F(TensorFaultsTest, FailedCreationLeavesNothing) {
   faults_->FailCreate(DiskFull());
-  EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r", ""),
+  EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
-  EXPECT_THAT(store_->CreateGramUpload({4, TensorDType::kF32, TensorDType::kF32}, "g", ""),
+  EXPECT_THAT(store_->CreateGramUpload({4, TensorDType::kF32, TensorDType::kF32}, "g", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   EXPECT_EQ(store_->usage().uploads, 0);
   EXPECT_EQ(store_->usage().used_bytes, 0);
   faults_->FailCreate(absl::OkStatus());
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(12), "r", ""));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(12), "r", {}));
 }
 
 TEST_F(TensorFaultsTest, FailedPutLeavesNothing) {
   for (const bool in_create : {true, false}) {
     faults_->FailCreate(in_create ? DiskFull() : absl::OkStatus());
     faults_->FailWritesAfter(1, DiskFull());
-    EXPECT_THAT(store_->Put(WeightOf(4), BytesOf("abcd"), "", absl::InfiniteFuture()),
+    EXPECT_THAT(store_->Put(WeightOf(4), BytesOf("abcd"), {}, absl::InfiniteFuture()),
                 StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
     EXPECT_EQ(store_->usage().used_bytes, 0);
     EXPECT_EQ(store_->usage().tensors, 0);
@@ -123,6 +123,10 @@ class ExhaustedAccumulator final : public GramAccumulator {
   }
   int64_t d_in() const override { return 2; }
   int64_t token_count() const override { return tokens_; }
+  absl::Status SaveState(GramStateSink) override { return absl::UnimplementedError("not used"); }
+  absl::Status RestoreState(GramStateSource) override {
+    return absl::UnimplementedError("not used");
+  }
   absl::Status CopyRows(int64_t, int64_t count, double* rows) override {
     if (at_.snapshot) throw std::bad_alloc();
     std::fill_n(rows, 2 * count, 0.0);
@@ -160,10 +164,10 @@ TEST_F(TensorFaultsTest, ExhaustedMemoryIsAStatus) {
   const GramSpec spec = {2, TensorDType::kF32, TensorDType::kF32};
 
   backend.at = {.create = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY"));
   backend.at = {.create_throws = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", ""),
+  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
   EXPECT_EQ(store_->usage().used_bytes, 0);
   EXPECT_EQ(SpoolFiles(), 0U);
@@ -193,8 +197,8 @@ TEST_F(TensorFaultsTest, FileSizeLimitIsSpoolFull) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit limit = {4096, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  const auto refused = store_->CreateUpload(WeightOf(8192), "", "");
-  const auto accepted = store_->CreateUpload(WeightOf(4096), "", "");
+  const auto refused = store_->CreateUpload(WeightOf(8192), "", {});
+  const auto accepted = store_->CreateUpload(WeightOf(4096), "", {});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));

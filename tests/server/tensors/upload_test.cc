@@ -37,7 +37,7 @@ TEST_F(UploadTest, ChunksBecomeATensor) {
   EXPECT_EQ(tensor.spec, WeightOf(10));
   EXPECT_EQ(tensor.byte_size, 10);
   EXPECT_EQ(tensor.crc32c, Crc("abcdefghij"));
-  EXPECT_EQ(tensor.owner, "alice");
+  EXPECT_EQ(tensor.owner, kAlice);
   EXPECT_EQ(tensor.create_time, time_.Now());
   EXPECT_EQ(tensor.expire_time, absl::InfiniteFuture());
   EXPECT_EQ(tensor.reference_count, 0);
@@ -54,6 +54,17 @@ TEST_F(UploadTest, KnownBytesAreCheckedAndSkipped) {
   EXPECT_EQ(*Write(upload.name, 0, "abcdefghij"), 10) << "everything again";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor,
                                 store_->Finish(upload.name, Crc("abcdefghij")));
+  EXPECT_EQ(Read(tensor.name), "abcdefghij");
+}
+
+TEST_F(UploadTest, OtherBytesThanThoseCommittedAreRefused) {
+  const UploadInfo upload = NewUpload(WeightOf(10));
+  ASSERT_THAT(Write(upload.name, 0, "abcd"), IsOk());
+  const auto differing = Write(upload.name, 1, "bXdef");
+  EXPECT_THAT(differing, StatusIs(absl::StatusCode::kDataLoss, "BYTES_DIFFER", "byte 2 is"));
+  EXPECT_EQ(CommittedSize(differing.status()), "4");
+  EXPECT_EQ(*Write(upload.name, 2, "cdefghij"), 10);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
   EXPECT_EQ(Read(tensor.name), "abcdefghij");
 }
 
@@ -146,9 +157,12 @@ TEST_F(UploadTest, FinishChecksTheWhole) {
   ASSERT_THAT(Write(upload.name, 0, "abcd"), IsOk());
   const auto bad = store_->Finish(upload.name, Crc("abcX"));
   EXPECT_THAT(bad, StatusIs(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH", "total_crc32c"));
-  EXPECT_EQ(CommittedSize(bad.status()), "4");
+  EXPECT_EQ(CommittedSize(bad.status()), "0") << "the right bytes may be sent";
   EXPECT_EQ(store_->usage().tensors, 0) << "not visible";
-  SPARSEFW_EXPECT_OK(store_->Finish(upload.name, Crc("abcd")));
+  EXPECT_EQ(store_->GetUpload(upload.name)->committed_crc32c, 0U);
+  EXPECT_EQ(*Write(upload.name, 0, "abcX"), 4);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, Crc("abcX")));
+  EXPECT_EQ(Read(tensor.name), "abcX");
 }
 
 TEST_F(UploadTest, FinishIsIdempotent) {

@@ -2,7 +2,8 @@
 # tests/integration/test_cli_completion.py compares it with --help.
 
 _sparsefw_cli_flags() {
-  local common="--help --json --server --timeout --retry-for"
+  local common="--help --json --server --tls-ca --tls-cert --tls-key --token-file --timeout \
+    --retry-for"
   local outputs="--out --out-weights --keep-tensors --quiet"
   case $1 in
     submit)
@@ -105,7 +106,8 @@ _sparsefw_cli() {
     fi
   fi
   case $flag in
-    --weights | --gram | --activations | --warm-mask | --saliency | --out | --out-weights)
+    --weights | --gram | --activations | --warm-mask | --saliency | --out | --out-weights | \
+      --tls-ca | --tls-cert | --tls-key | --token-file)
       _sparsefw_cli_files "$text"
       return ;;
     --sweep)

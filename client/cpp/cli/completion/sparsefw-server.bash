@@ -5,7 +5,7 @@ _sparsefw_server() {
   local flag=${COMP_WORDS[COMP_CWORD - 1]} text=${COMP_WORDS[COMP_CWORD]} words=
   COMPREPLY=()
   case $flag in
-    --config)
+    --config | --tls-cert | --tls-key | --tls-client-ca | --tokens | --tenants)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$text")
       return ;;
@@ -19,7 +19,8 @@ _sparsefw_server() {
     --log-format) words="text json" ;;
     *)
       [[ $text == -* ]] || return
-      words="--help --listen --metrics-listen --state-dir --spool-dir --store --device --workers
+      words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
+        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device --workers
         --io-threads --host-memory --staging-memory --solve-memory --device-memory
         --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts --checkpoint-period --drain-grace --fetch-grace
         --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;

@@ -39,7 +39,7 @@ struct Flags {
 constexpr char kExitCodes[] = R"(
 Errors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the
 server refused or is unreachable, 4 the job failed, 5 cancelled or past its
-deadline without a mask.)";
+deadline without a mask, 6 the server does not accept the credentials.)";
 
 constexpr char kSubmitExamples[] = R"(
 Examples:
@@ -68,6 +68,19 @@ void AddCommonFlags(CLI::App& command, Flags& flags) {
       .add_option("--server", flags.common.server,
                   "address of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
       ->type_name("HOST:PORT");
+  command
+      .add_option("--tls-ca", flags.common.tls_ca,
+                  "CA of the server's certificate; connects by TLS (or SPARSEFW_TLS_CA)")
+      ->type_name("FILE");
+  command
+      .add_option("--tls-cert", flags.common.tls_cert,
+                  "certificate of this client, where the server asks for one")
+      ->type_name("FILE");
+  command.add_option("--tls-key", flags.common.tls_key, "its private key")->type_name("FILE");
+  command
+      .add_option("--token-file", flags.common.token_file,
+                  "file with the token of this client (or SPARSEFW_TOKEN: the token)")
+      ->type_name("FILE");
   command
       .add_option("--timeout", flags.common_text.timeout, "how long to try to connect (default 5s)")
       ->type_name("SPAN");
@@ -154,10 +167,18 @@ void AddCommands(CLI::App& app, Flags& flags) {
                  flags);
 }
 
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT: no other thread yet
+  return value == nullptr ? "" : value;
+}
+
 absl::Status FinishCommon(Flags& flags) {
-  if (flags.common.server.empty()) {
-    const char* server = std::getenv("SPARSEFW_SERVER");  // NOLINT: no other thread yet
-    flags.common.server = server != nullptr && *server != '\0' ? server : "127.0.0.1:50051";
+  if (flags.common.server.empty()) flags.common.server = Environment("SPARSEFW_SERVER");
+  if (flags.common.server.empty()) flags.common.server = "127.0.0.1:50051";
+  if (flags.common.tls_ca.empty()) flags.common.tls_ca = Environment("SPARSEFW_TLS_CA");
+  if (flags.common.token_file.empty()) flags.common.token = Environment("SPARSEFW_TOKEN");
+  if (flags.common.tls_cert.empty() != flags.common.tls_key.empty()) {
+    return UsageError("--tls-cert and --tls-key must be given together");
   }
   if (!flags.common_text.timeout.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(flags.common.timeout,

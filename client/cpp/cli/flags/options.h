@@ -17,7 +17,12 @@ namespace sparsefw::cli {
 
 // Flags of every command.
 struct CommonOptions {
-  std::string server;                           // or SPARSEFW_SERVER
+  std::string server;  // or SPARSEFW_SERVER
+  std::string tls_ca;  // or SPARSEFW_TLS_CA
+  std::string tls_cert;
+  std::string tls_key;
+  std::string token_file;                       // else `token`
+  std::string token;                            // SPARSEFW_TOKEN
   absl::Duration timeout = absl::Seconds(5);    // for the first connection
   absl::Duration retry_for = absl::Minutes(1);  // without progress, once connected
   bool json = false;

@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/linalg/gram_sum.h"
@@ -13,6 +15,7 @@
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/staged_upload.h"
 #include "core/src/linalg/gram_accumulator.h"
+#include "core/src/linalg/gram_state.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -58,6 +61,8 @@ class CudaGramAccumulator final : public GramAccumulator {
   int64_t d_in() const override { return d_in_; }
   int64_t token_count() const override { return token_count_; }
   absl::Status CopyRows(int64_t first, int64_t count, double* rows) override;
+  absl::Status SaveState(GramStateSink sink) override;
+  absl::Status RestoreState(GramStateSource source) override;
 
  private:
   absl::Status Enter() const;
@@ -65,6 +70,8 @@ class CudaGramAccumulator final : public GramAccumulator {
   absl::Status AddBlock();
   absl::Status AddSymmetrised(ConstMatrixView gram, double* upper_data, double* lower_data);
   absl::Status Download(int64_t first, int64_t count, double* rows);
+  absl::StatusOr<std::vector<std::byte>> DownloadTokens();
+  absl::Status UploadTokens(const GramStateHeader& header, GramStateSource source);
   absl::Status Remember(const absl::Status& status);
 
   const int device_;
@@ -194,6 +201,66 @@ absl::Status CudaGramAccumulator::Download(int64_t first, int64_t count, double*
                                                 static_cast<size_t>(count * d_in_) * sizeof(double),
                                                 cudaMemcpyDeviceToHost, context_->stream()));
   return context_->Await();
+}
+
+// The tokens of the block that is not full, without gaps.
+absl::StatusOr<std::vector<std::byte>> CudaGramAccumulator::DownloadTokens() {
+  const size_t row_bytes = static_cast<size_t>(d_in_) * SizeOf(block_dtype_);
+  const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * SizeOf(block_dtype_);
+  std::vector<std::byte> tokens(static_cast<size_t>(waiting_) * row_bytes);
+  if (tokens.empty()) return tokens;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy2DAsync(tokens.data(), row_bytes, block_.data(), pitch, row_bytes,
+                        static_cast<size_t>(waiting_), cudaMemcpyDeviceToHost, context_->stream()));
+  SPARSEFW_RETURN_IF_ERROR(context_->Await());
+  return tokens;
+}
+
+absl::Status CudaGramAccumulator::SaveState(GramStateSink sink) {
+  SPARSEFW_RETURN_IF_ERROR(Enter());
+  SPARSEFW_RETURN_IF_ERROR(WriteGramStateHeader(d_in_, token_count_, waiting_, block_dtype_, sink));
+  std::vector<double> rows(static_cast<size_t>(std::min(kMeanRows, d_in_) * d_in_));
+  for (int64_t first = 0; first < d_in_; first += kMeanRows) {
+    const int64_t count = std::min(kMeanRows, d_in_ - first);
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+        rows.data(), sum_.data() + first * d_in_, static_cast<size_t>(count * d_in_) * sizeof(double),
+        cudaMemcpyDeviceToHost, context_->stream()));
+    SPARSEFW_RETURN_IF_ERROR(Remember(context_->Await()));
+    SPARSEFW_RETURN_IF_ERROR(WriteUpperRows(rows.data(), first, count, d_in_, sink));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> tokens, DownloadTokens());
+  return tokens.empty() ? absl::OkStatus() : sink(tokens);
+}
+
+absl::Status CudaGramAccumulator::RestoreState(GramStateSource source) {
+  SPARSEFW_RETURN_IF_ERROR(Enter());
+  SPARSEFW_ASSIGN_OR_RETURN(const GramStateHeader header, ReadGramStateHeader(d_in_, source));
+  std::vector<double> rows(static_cast<size_t>(std::min(kMeanRows, d_in_) * d_in_));
+  for (int64_t first = 0; first < d_in_; first += kMeanRows) {
+    const int64_t count = std::min(kMeanRows, d_in_ - first);
+    SPARSEFW_RETURN_IF_ERROR(ReadUpperRows(rows.data(), first, count, d_in_, source));
+    const ConstMatrixView view(rows.data(), DType::kF64, count, d_in_);
+    SPARSEFW_RETURN_IF_ERROR(
+        Remember(StagedUpload(view, sum_.data() + first * d_in_, context_->stream())));
+  }
+  mirrored_ = false;
+  token_count_ = header.token_count;
+  SPARSEFW_RETURN_IF_ERROR(UploadTokens(header, source));
+  return Remember(context_->Await());
+}
+
+absl::Status CudaGramAccumulator::UploadTokens(const GramStateHeader& header,
+                                               GramStateSource source) {
+  block_dtype_ = static_cast<DType>(header.dtype);
+  const size_t row_bytes = static_cast<size_t>(d_in_) * SizeOf(block_dtype_);
+  std::vector<std::byte> tokens(static_cast<size_t>(header.waiting) * row_bytes);
+  if (tokens.empty()) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(source(tokens));
+  const ConstMatrixView view(tokens.data(), block_dtype_, header.waiting, d_in_);
+  const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * SizeOf(block_dtype_);
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(view, block_.data(), pitch, context_->stream()));
+  waiting_ = header.waiting;
+  return absl::OkStatus();
 }
 
 }  // namespace

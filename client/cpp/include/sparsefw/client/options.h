@@ -46,8 +46,12 @@ struct ClientOptions {
   std::function<void(const absl::Status& error, absl::Duration wait)> on_retry;
   // Recorded by the server with every tensor and job.
   std::string owner;
-  // None: plain text.
+  // None: plain text. TlsCredentials (tls.h) makes them of PEM files.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
+  // Sent with every call as `authorization: Bearer TOKEN`; empty: none. Refused
+  // (CLIENT_ARGUMENT) without `credentials`, except to this machine: others on the way
+  // could read it.
+  std::string token;
 };
 
 struct CallOptions {

@@ -1,0 +1,54 @@
+#include "client/cpp/cli/credentials.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "client/cpp/cli/exit_code.h"
+#include "sparsefw/client/tls.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cli {
+namespace {
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad()) {
+    return FileError(path + ": cannot be read: " + std::strerror(errno));
+  }
+  absl::StripAsciiWhitespace(&token);
+  if (token.empty()) return FileError(path + ": must hold a token; it is empty");
+  return token;
+}
+
+}  // namespace
+
+absl::Status AddCredentials(const CommonOptions& common, client::ClientOptions* options) {
+  if (!common.tls_ca.empty() || !common.tls_cert.empty()) {
+    auto credentials = client::TlsCredentials({common.tls_ca, common.tls_cert, common.tls_key});
+    if (!credentials.ok()) return FileError(credentials.status());
+    options->credentials = *std::move(credentials);
+  }
+  options->token = common.token;
+  if (common.token_file.empty()) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(options->token, ReadToken(common.token_file));
+  return absl::OkStatus();
+}
+
+std::string MessageOf(const absl::Status& status) {
+  std::string message(status.message());
+  const std::string reason = ReasonOf(status);
+  if (reason == "CREDENTIALS_MISSING") {
+    message +=
+        "; --token-file or SPARSEFW_TOKEN gives a token, --tls-cert and --tls-key a "
+        "certificate";
+  }
+  return message;
+}
+
+}  // namespace sparsefw::cli

@@ -1,0 +1,44 @@
+#include "server/identity/byte_size.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+
+namespace sparsefw::server {
+
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, int64_t>, 11> kUnits = {{
+      {"", 1},
+      {"b", 1},
+      {"kib", int64_t{1} << 10},
+      {"mib", int64_t{1} << 20},
+      {"gib", int64_t{1} << 30},
+      {"tib", int64_t{1} << 40},
+      {"kb", 1'000},
+      {"mb", 1'000'000},
+      {"gb", 1'000'000'000},
+      {"tb", 1'000'000'000'000},
+      {"bytes", 1},
+  }};
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &number) || number < 1) {
+    return std::nullopt;
+  }
+  std::string unit(text.substr(digits));
+  absl::StripAsciiWhitespace(&unit);
+  absl::AsciiStrToLower(&unit);
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    if (number > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;
+    return number * factor;
+  }
+  return std::nullopt;
+}
+
+}  // namespace sparsefw::server

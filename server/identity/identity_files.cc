@@ -1,0 +1,57 @@
+#include "server/identity/identity_files.h"
+
+#include <utility>
+
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+absl::StatusOr<std::unique_ptr<IdentityFiles>> IdentityFiles::Open(const std::string& tokens,
+                                                                   const std::string& tenants,
+                                                                   Authenticator* authenticator) {
+  std::unique_ptr<IdentityFiles> files(new IdentityFiles());
+  if (!tokens.empty()) {
+    const auto use = [authenticator, tokens](const std::string& text) -> absl::StatusOr<int64_t> {
+      SPARSEFW_ASSIGN_OR_RETURN(TokenTable table, TokenTable::Parse(text, tokens));
+      const auto count = static_cast<int64_t>(table.entries().size());
+      authenticator->SetTokens(std::move(table));
+      return count;
+    };
+    files->sources_.push_back({WatchedFile(tokens), use});
+  }
+  if (!tenants.empty()) {
+    const auto use = [authenticator, tenants](const std::string& text) -> absl::StatusOr<int64_t> {
+      SPARSEFW_ASSIGN_OR_RETURN(TenantTable table, TenantTable::Parse(text, tenants));
+      const auto count = static_cast<int64_t>(table.size());
+      authenticator->SetTenants(std::move(table));
+      return count;
+    };
+    files->sources_.push_back({WatchedFile(tenants), use});
+  }
+  for (Source& source : files->sources_) SPARSEFW_RETURN_IF_ERROR(Load(source).status);
+  return files;
+}
+
+std::vector<Reload> IdentityFiles::Poll(bool all) {
+  std::vector<Reload> reloads;
+  for (Source& source : sources_) {
+    if (source.file.SettledChange() || all) reloads.push_back(Load(source));
+  }
+  return reloads;
+}
+
+Reload IdentityFiles::Load(Source& source) {
+  Reload reload{source.file.path(), absl::OkStatus()};
+  const absl::StatusOr<std::string> text = source.file.Read();
+  if (!text.ok()) {
+    reload.status = Invalid("CONFIGURATION_INVALID", "%s", std::string(text.status().message()));
+    return reload;
+  }
+  const absl::StatusOr<int64_t> entries = source.use(*text);
+  reload.status = entries.status();
+  reload.entries = entries.value_or(0);
+  return reload;
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,62 @@
+// What each tenant may use: --tenants FILE.
+//
+//   # comment
+//   [alice]
+//   max-queued-jobs = 1000
+//   max-running-jobs = 4
+//   max-tensor-bytes = 64GiB
+//   max-uploads = 16
+//   weight = 2
+//   priority-max = 50
+//
+//   [*]
+//   weight = 1
+//
+// Section [*] is for every tenant without a section of its own; without it only
+// the tenants of the file may call. A key that a section leaves out is that of
+// [*], else as in TenantLimits.
+#ifndef SPARSEFW_SERVER_IDENTITY_TENANTS_H_
+#define SPARSEFW_SERVER_IDENTITY_TENANTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace sparsefw::server {
+
+// Nothing: no limit of the tenant's own.
+struct TenantLimits {
+  std::optional<int64_t> max_queued_jobs;
+  std::optional<int64_t> max_running_jobs;
+  std::optional<int64_t> max_tensor_bytes;  // of all its tensors and uploads together
+  std::optional<int64_t> max_uploads;       // open at the same time
+  double weight = 1;                        // of its share of running work
+  int priority_max = 100;                   // the highest that its jobs may have
+  friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
+};
+
+// Immutable.
+class TenantTable {
+ public:
+  // Errors: InvalidArgument (CONFIGURATION_INVALID) with file, line and rule: a key
+  //         or a form that is not known, a section or key that is there twice, a
+  //         value out of range
+  static absl::StatusOr<TenantTable> Parse(std::string_view text, std::string_view file);
+
+  // Null: the tenant may not call.
+  const TenantLimits* Find(std::string_view tenant) const;
+  size_t size() const { return tenants_.size(); }  // sections but [*]
+
+ private:
+  std::map<std::string, TenantLimits, std::less<>> tenants_;
+  std::optional<TenantLimits> others_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_IDENTITY_TENANTS_H_

@@ -1,0 +1,63 @@
+#include "server/identity/watched_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr size_t kMaxBytes = size_t{16} << 20;
+
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
+  std::string text;
+  std::string buffer(size_t{64} << 10, '\0');
+  while (true) {
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return absl::ErrnoToStatus(errno, "cannot read " + path);
+    if (count == 0) return text;
+    text.append(buffer, 0, static_cast<size_t>(count));
+    if (text.size() > kMaxBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s must have at most %d bytes", path, kMaxBytes));
+    }
+  }
+}
+
+}  // namespace
+
+WatchedFile::Stamp WatchedFile::Look() const {
+  struct stat facts = {};
+  if (stat(path_.c_str(), &facts) != 0) return {};
+  return {static_cast<int64_t>(facts.st_dev),
+          static_cast<int64_t>(facts.st_ino),
+          facts.st_size,
+          facts.st_mtim.tv_sec,
+          facts.st_mtim.tv_nsec,
+          facts.st_ctim.tv_sec,
+          facts.st_ctim.tv_nsec};
+}
+
+absl::StatusOr<std::string> WatchedFile::Read() {
+  // Before the content: a change in between is seen as one.
+  read_ = seen_ = Look();
+  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path_);
+  absl::StatusOr<std::string> text = ReadAll(fd, path_);
+  close(fd);
+  return text;
+}
+
+bool WatchedFile::SettledChange() {
+  const Stamp now = Look();
+  return std::exchange(seen_, now) == now && now != read_;
+}
+
+}  // namespace sparsefw::server

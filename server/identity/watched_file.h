@@ -1,0 +1,40 @@
+// A small file that is read again when it changes.
+#ifndef SPARSEFW_SERVER_IDENTITY_WATCHED_FILE_H_
+#define SPARSEFW_SERVER_IDENTITY_WATCHED_FILE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace sparsefw::server {
+
+// Not thread-safe; touches the disk.
+class WatchedFile {
+ public:
+  explicit WatchedFile(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+
+  // At most 16 MiB. Errors: what the system says; InvalidArgument for a larger file.
+  absl::StatusOr<std::string> Read();
+
+  // Whether it differs from what the last Read saw, and no longer changes: it looks
+  // as at the last call. So a file that is being written is not taken half-way.
+  bool SettledChange();
+
+ private:
+  // Device, inode, size, times of the last writing and of the last change; zeros:
+  // there is no such file.
+  using Stamp = std::array<int64_t, 7>;
+  Stamp Look() const;
+
+  std::string path_;
+  Stamp read_ = {};
+  Stamp seen_ = {};
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_IDENTITY_WATCHED_FILE_H_

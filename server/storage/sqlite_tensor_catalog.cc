@@ -1,0 +1,203 @@
+#include "server/storage/sqlite_tensor_catalog.h"
+
+#include <string>
+#include <utility>
+
+#include "SQLiteCpp/SQLiteCpp.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr char kColumns[] =
+    "id, tenant, owner, request_id, from_upload, transient, job, kind, dtype, rows, cols,"
+    " token_count, activation_dtype, complete, committed, crc32c, sums, create_ns, use_ns,"
+    " expire_ns";
+
+void BindText(SQLite::Statement& statement, int at, const std::string& text) {
+  if (text.empty()) {
+    statement.bind(at);  // null
+  } else {
+    statement.bind(at, text);
+  }
+}
+
+std::string TextOf(const SQLite::Column& column) {
+  return column.isNull() ? std::string() : column.getString();
+}
+
+absl::Status Damaged(const std::string& id) {
+  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                "the record of tensor %s in the job store makes no sense", id);
+}
+
+// The dtype of an accumulation's result is that of the tensor, its d_in the columns.
+int64_t InsertRecord(SQLite::Database& db, const TensorRecord& record) {
+  if (!record.request_id.empty()) {
+    SQLite::Statement stale(db, "DELETE FROM tensors WHERE tenant = ? AND request_id = ?");
+    stale.bind(1, record.owner.tenant);
+    stale.bind(2, record.request_id);
+    stale.exec();
+  }
+  SQLite::Statement insert(db, std::string("INSERT INTO tensors (") + kColumns +
+                                   ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  insert.bind(1, record.id);
+  insert.bind(2, record.owner.tenant);
+  insert.bind(3, record.owner.name);
+  BindText(insert, 4, record.request_id);
+  insert.bind(5, int{record.from_upload});
+  insert.bind(6, int{record.transient});
+  BindText(insert, 7, record.job);
+  insert.bind(8, static_cast<int>(record.spec.kind));
+  insert.bind(9, static_cast<int>(record.spec.dtype));
+  insert.bind(10, record.spec.rows);
+  insert.bind(11, record.spec.cols);
+  insert.bind(12, record.spec.token_count);
+  if (record.gram.has_value()) insert.bind(13, static_cast<int>(record.gram->activation_dtype));
+  insert.bind(14, int{record.complete});
+  insert.bind(15, record.progress.committed);
+  insert.bind(16, int64_t{record.progress.crc32c});
+  BindText(insert, 17, record.progress.sums);
+  insert.bind(18, absl::ToUnixNanos(record.create_time));
+  insert.bind(19, absl::ToUnixNanos(record.use_time));
+  if (record.expire_time != absl::InfiniteFuture()) {
+    insert.bind(20, absl::ToUnixNanos(record.expire_time));
+  }
+  insert.exec();
+  return db.getLastInsertRowid();
+}
+
+bool IsKind(int kind) { return kind >= 0 && kind <= static_cast<int>(TensorKind::kPrunedWeight); }
+bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(TensorDType::kU1); }
+
+// Columns in the order of kColumns, then the number.
+absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
+  TensorRecord record;
+  record.id = row.getColumn(0).getString();
+  record.owner = {row.getColumn(1).getString(), row.getColumn(2).getString()};
+  record.request_id = TextOf(row.getColumn(3));
+  record.from_upload = row.getColumn(4).getInt() != 0;
+  record.transient = row.getColumn(5).getInt() != 0;
+  record.job = TextOf(row.getColumn(6));
+  if (!IsKind(row.getColumn(7).getInt()) || !IsDType(row.getColumn(8).getInt())) {
+    return Damaged(record.id);
+  }
+  record.spec.kind = static_cast<TensorKind>(row.getColumn(7).getInt());
+  record.spec.dtype = static_cast<TensorDType>(row.getColumn(8).getInt());
+  record.spec.rows = row.getColumn(9).getInt64();
+  record.spec.cols = row.getColumn(10).getInt64();
+  record.spec.token_count = row.getColumn(11).getInt64();
+  if (const SQLite::Column dtype = row.getColumn(12); !dtype.isNull()) {
+    if (!IsDType(dtype.getInt())) return Damaged(record.id);
+    record.gram = GramSpec{record.spec.cols, static_cast<TensorDType>(dtype.getInt()),
+                           record.spec.dtype};
+  }
+  record.complete = row.getColumn(13).getInt() != 0;
+  record.progress.committed = row.getColumn(14).getInt64();
+  record.progress.crc32c = static_cast<uint32_t>(row.getColumn(15).getInt64());
+  record.progress.sums = TextOf(row.getColumn(16));
+  record.create_time = absl::FromUnixNanos(row.getColumn(17).getInt64());
+  record.use_time = absl::FromUnixNanos(row.getColumn(18).getInt64());
+  if (const SQLite::Column expire = row.getColumn(19); !expire.isNull()) {
+    record.expire_time = absl::FromUnixNanos(expire.getInt64());
+  }
+  record.number = row.getColumn(20).getInt64();
+  if (!ValidateSpec(record.spec).ok() || record.progress.committed < 0) return Damaged(record.id);
+  return record;
+}
+
+void DeleteRecord(SQLite::Database& db, const std::string& id) {
+  SQLite::Statement erase(db, "DELETE FROM tensors WHERE id = ?");
+  erase.bind(1, id);
+  erase.exec();
+}
+
+class SqliteTensorCatalog final : public TensorCatalog {
+ public:
+  explicit SqliteTensorCatalog(Database* database) : database_(*database) {}
+
+  bool durable() const override { return true; }
+
+  absl::StatusOr<Contents> Load() override {
+    Contents contents;
+    SPARSEFW_RETURN_IF_ERROR(database_.Read([&contents](SQLite::Database& db) -> absl::Status {
+      SQLite::Statement rows(db, std::string("SELECT ") + kColumns +
+                                     ", number FROM tensors ORDER BY number");
+      while (rows.executeStep()) {
+        SPARSEFW_ASSIGN_OR_RETURN(TensorRecord record, RecordOf(rows));
+        contents.records.push_back(std::move(record));
+      }
+      contents.salt =
+          db.execAndGet("SELECT value FROM settings WHERE name = 'tensor_page_salt'").getString();
+      return absl::OkStatus();
+    }));
+    return contents;
+  }
+
+  absl::StatusOr<int64_t> Insert(const TensorRecord& record) override {
+    int64_t number = 0;
+    SPARSEFW_RETURN_IF_ERROR(
+        database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+          number = InsertRecord(db, record);
+          return absl::OkStatus();
+        }));
+    return number;
+  }
+
+  absl::Status Commit(std::string_view id, const UploadProgress& progress) override {
+    return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+      SQLite::Statement update(db,
+                               "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
+                               " WHERE id = ? AND complete = 0");
+      update.bind(1, progress.committed);
+      update.bind(2, int64_t{progress.crc32c});
+      BindText(update, 3, progress.sums);
+      update.bind(4, std::string(id));
+      update.exec();
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<int64_t> Publish(const TensorRecord& record) override {
+    int64_t number = 0;
+    SPARSEFW_RETURN_IF_ERROR(
+        database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+          DeleteRecord(db, record.id);
+          number = InsertRecord(db, record);
+          return absl::OkStatus();
+        }));
+    return number;
+  }
+
+  absl::Status Delete(std::span<const std::string> ids) override {
+    return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+      for (const std::string& id : ids) DeleteRecord(db, id);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status SetUseTimes(std::span<const Use> uses) override {
+    return database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) -> absl::Status {
+      SQLite::Statement update(db, "UPDATE tensors SET use_ns = ? WHERE id = ?");
+      for (const Use& use : uses) {
+        update.bind(1, absl::ToUnixNanos(use.time));
+        update.bind(2, use.id);
+        update.exec();
+        update.reset();
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  Database& database_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorCatalog> NewSqliteTensorCatalog(Database* database) {
+  return std::make_unique<SqliteTensorCatalog>(database);
+}
+
+}  // namespace sparsefw::server

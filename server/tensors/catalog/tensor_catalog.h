@@ -1,0 +1,92 @@
+// What a server remembers of its tensors beside their files: one record for each.
+#ifndef SPARSEFW_SERVER_TENSORS_CATALOG_TENSOR_CATALOG_H_
+#define SPARSEFW_SERVER_TENSORS_CATALOG_TENSOR_CATALOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/identity/owner.h"
+#include "server/tensors/tensor_spec.h"
+
+namespace sparsefw::server {
+
+// How far an upload has come. The bytes that it names are on the disk.
+struct UploadProgress {
+  int64_t committed = 0;  // bytes; of an accumulation tokens
+  uint32_t crc32c = 0;    // of these bytes; of an accumulation, of its state
+  std::string sums;       // the file of an accumulation's state; empty: no token yet
+  friend bool operator==(const UploadProgress&, const UploadProgress&) = default;
+};
+
+// An upload, or the complete tensor that it has become under the same id.
+struct TensorRecord {
+  // The order of uploads and tensors, given by the catalog and never given again. A
+  // tensor has another one than the upload that it was.
+  int64_t number = 0;
+  std::string id;
+  Owner owner;
+  std::string request_id;        // may be empty
+  bool from_upload = false;      // false: made by the server
+  bool transient = false;        // belongs to the job of a Prune call
+  std::string job;               // whose result it is; may be empty
+  TensorSpec spec;               // of the tensor
+  std::optional<GramSpec> gram;  // set when it is, or was, an accumulation
+  bool complete = false;
+  UploadProgress progress;  // of a complete tensor its size and checksum
+  absl::Time create_time;
+  absl::Time use_time;  // of a complete tensor: when it was used last
+  absl::Time expire_time = absl::InfiniteFuture();
+  friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
+};
+
+// Thread-safe. What a durable catalog was told survives a crash and a power loss once
+// the call has returned, unless said otherwise.
+//
+// Errors of all calls: ResourceExhausted (STORE_FULL), Internal or PermissionDenied
+// (STORE_FAILED). A call that fails has changed nothing.
+class TensorCatalog {
+ public:
+  virtual ~TensorCatalog() = default;
+
+  // False: a later catalog knows nothing of this one's records.
+  virtual bool durable() const = 0;
+
+  struct Contents {
+    std::vector<TensorRecord> records;  // by number
+    std::string salt;                   // random; the same as long as the records live
+  };
+  virtual absl::StatusOr<Contents> Load() = 0;
+
+  // Returns its number. A record with the same request id of the same tenant is one
+  // whose deletion failed: it is replaced.
+  virtual absl::StatusOr<int64_t> Insert(const TensorRecord& record) = 0;
+  // Of an upload. Nothing happens when it is not there.
+  virtual absl::Status Commit(std::string_view id, const UploadProgress& progress) = 0;
+  // The record of the upload `record.id`, if there is one, becomes this one, which is
+  // complete. Returns its number.
+  virtual absl::StatusOr<int64_t> Publish(const TensorRecord& record) = 0;
+  // Those that are not there are passed over.
+  virtual absl::Status Delete(std::span<const std::string> ids) = 0;
+
+  struct Use {
+    std::string id;
+    absl::Time time;
+  };
+  // A power loss may undo it.
+  virtual absl::Status SetUseTimes(std::span<const Use> uses) = 0;
+};
+
+// Not durable.
+std::unique_ptr<TensorCatalog> NewMemoryTensorCatalog();
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_CATALOG_TENSOR_CATALOG_H_

@@ -1,0 +1,168 @@
+// What the store does at its start with what an earlier run has left.
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "server/tensors/spec.h"
+#include "server/tensors/store/spooled_tensor_store.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+// What an upload has asked for. An accumulation's record has the spec of its result too.
+std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
+  if (record.gram.has_value()) return *record.gram;
+  return record.spec;
+}
+
+Origin OriginOf(const TensorRecord& record) {
+  Origin origin;
+  origin.id = record.id;
+  origin.owner = record.owner;
+  origin.request_id = record.request_id;
+  origin.from_upload = record.from_upload;
+  origin.transient = record.transient;
+  origin.job = record.job;
+  origin.gram = record.gram;
+  return origin;
+}
+
+}  // namespace
+
+std::string_view NameOf(StoreIncident::Kind kind) {
+  switch (kind) {
+    case StoreIncident::Kind::kOrphanFile:
+      return "orphan_file";
+    case StoreIncident::Kind::kMissingFile:
+      return "missing_file";
+    case StoreIncident::Kind::kDamagedUpload:
+      return "damaged_upload";
+    case StoreIncident::Kind::kCorruptTensor:
+      return "corrupt_tensor";
+    case StoreIncident::Kind::kCheckFailed:
+      return "check_failed";
+  }
+  return "other";
+}
+
+void SpooledTensorStore::Report(StoreIncident::Kind kind, std::string name, absl::Status cause) {
+  if (kind == StoreIncident::Kind::kCorruptTensor) corrupt_.fetch_add(1);
+  if (options_.on_incident) options_.on_incident({kind, std::move(name), std::move(cause)});
+}
+
+// The record goes later, in one write with the others.
+void SpooledTensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
+                              std::vector<std::string>* lost) {
+  Report(record.complete ? StoreIncident::Kind::kMissingFile : StoreIncident::Kind::kDamagedUpload,
+         (record.complete ? "tensors/" : "uploads/") + record.id, cause);
+  spool_->Remove(record.id).IgnoreError();
+  if (!record.progress.sums.empty()) spool_->Remove(record.progress.sums).IgnoreError();
+  lost->push_back(record.id);
+}
+
+absl::Status SpooledTensorStore::Recover() {
+  SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
+  token_salt_ = std::move(contents.salt);
+  if (!catalog_.durable()) contents.records.clear();
+  std::vector<std::string> lost;
+  for (const TensorRecord& record : contents.records) {
+    if (record.complete) {
+      RecoverTensor(record, &lost);
+    } else {
+      RecoverUpload(record, &lost);
+    }
+  }
+  DeleteRecords(std::move(lost));
+  SPARSEFW_RETURN_IF_ERROR(SweepFiles(contents.records));
+  if (unchecked_.load() > 0) checker_ = std::thread([this] { CheckInBackground(); });
+  return absl::OkStatus();
+}
+
+void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost) {
+  const int64_t size = ByteSize(record.spec);
+  absl::StatusOr<std::unique_ptr<SpoolFile>> file = spool_->Adopt(record.id, size);
+  if (absl::IsNotFound(file.status())) return Lose(record, file.status(), lost);
+  CompleteTensor content;
+  content.spec = record.spec;
+  content.crc32c = record.progress.crc32c;
+  content.reservation = budget_->Adopt(size);
+  content.reservation.Join(disk_budget_->Adopt(size));
+  content.unchecked = file.ok();
+  if (file.ok()) content.file = *std::move(file);
+  auto tensor = std::make_shared<StoredTensor>(
+      OriginOf(record), std::move(content), record.number, record.create_time, record.use_time,
+      record.from_upload ? options_.tensor_ttl : absl::InfiniteDuration(), record.expire_time);
+  const std::string name = "tensors/" + record.id;
+  if (file.ok()) {
+    unchecked_.fetch_add(1);
+  } else {
+    tensor->MarkCorrupt(file.status());
+    Report(StoreIncident::Kind::kCorruptTensor, name, file.status());
+  }
+  if (record.transient) transient_left_.push_back(name);
+  MutexLock lock(mutex_);
+  requests_.Insert(record.request_id, {SpecOf(record), record.owner}, record.id);
+  tensors_.Insert(std::move(tensor));
+}
+
+void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
+  const std::variant<TensorSpec, GramSpec> spec = SpecOf(record);
+  const UploadRoom bytes = RoomOf(spec, true);
+  ContentRoom room{record.id, spool_, budget_->Adopt(bytes.host), disk_budget_->Adopt(bytes.disk),
+                   true};
+  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
+  auto upload = std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)),
+                                         record.create_time, options_.upload_idle_ttl, true, self);
+  if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
+    return Lose(record, recovered, lost);
+  }
+  MutexLock lock(mutex_);
+  requests_.Insert(record.request_id, {spec, record.owner}, record.id);
+  uploads_.emplace(record.id, std::move(upload));
+}
+
+absl::Status SpooledTensorStore::SweepFiles(const std::vector<TensorRecord>& records) {
+  std::unordered_set<std::string> named;
+  for (const TensorRecord& record : records) {
+    named.insert(record.id);
+    if (!record.progress.sums.empty()) named.insert(record.progress.sums);
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::string> files, spool_->List());
+  for (const std::string& id : files) {
+    if (named.contains(id)) continue;
+    SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
+    if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
+  if (!tensor.unchecked()) return absl::OkStatus();
+  const absl::Status checked = tensor.CheckBytes(stop);
+  if (tensor.unchecked() || !tensor.TakeReport()) return checked;
+  unchecked_.fetch_sub(1);
+  if (!checked.ok()) {
+    Report(StoreIncident::Kind::kCorruptTensor, "tensors/" + tensor.origin().id, checked);
+  }
+  return checked;
+}
+
+void SpooledTensorStore::CheckInBackground() {
+  StoredTensors all;
+  {
+    MutexLock lock(mutex_);
+    all = tensors_.All();
+    std::erase_if(all, [](const auto& tensor) { return !tensor->unchecked(); });
+  }
+  for (const std::shared_ptr<StoredTensor>& tensor : all) {
+    if (stopping_.load()) return;
+    const absl::Status checked = Check(*tensor, &stopping_);
+    if (!tensor->unchecked() || absl::IsCancelled(checked)) continue;
+    MutexLock lock(mutex_);
+    if (tensors_.Find(tensor->origin().id) == nullptr) continue;  // deleted meanwhile
+    Report(StoreIncident::Kind::kCheckFailed, "tensors/" + tensor->origin().id, checked);
+  }
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,40 @@
+// What a tensor is: kind, dtype, shape. Plain data.
+#ifndef SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_
+#define SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace sparsefw::server {
+
+enum class TensorKind { kWeight, kGram, kSaliency, kMask, kPrunedWeight };
+// The dtypes of the wire: core's, and the packed one-bit mask.
+enum class TensorDType { kF32, kF16, kBF16, kF64, kU1 };
+
+struct TensorSpec {
+  TensorKind kind = TensorKind::kWeight;
+  TensorDType dtype = TensorDType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t token_count = 0;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+struct GramSpec {
+  int64_t d_in = 0;
+  TensorDType activation_dtype = TensorDType::kF32;
+  TensorDType gram_dtype = TensorDType::kF32;
+  friend bool operator==(const GramSpec&, const GramSpec&) = default;
+};
+
+// Errors: InvalidArgument (SPEC_INVALID): kind/dtype pairing, a dimension below
+// 1, a size beyond int64, a Gram that is not square, a token_count of anything else.
+absl::Status ValidateSpec(const TensorSpec& spec);
+absl::Status ValidateSpec(const GramSpec& spec);
+// Of a valid spec. U1 rows are padded to whole bytes.
+int64_t ByteSize(const TensorSpec& spec);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_

@@ -1,0 +1,107 @@
+"""sparsefw-cli over TLS, with certificates and tokens."""
+import socket
+import threading
+
+import pytest
+
+from support.certificates import Authority
+from support.identity import TOKENS, write_tokens
+from support.processes import Cli
+
+
+@pytest.fixture
+def authority(folder):
+    return Authority(folder)
+
+
+@pytest.fixture
+def server(start_server, authority, folder):
+    pair = authority.server()
+    return start_server("--tls-cert", pair.certificate, "--tls-key", pair.key,
+                        "--tls-client-ca", authority.certificate,
+                        "--tokens", write_tokens(folder / "tokens", **TOKENS))
+
+
+def test_a_whole_job_over_mutual_tls(server, authority, folder, layer):
+    cli = Cli(server.address)
+    tls = ["--tls-ca", authority.certificate, *authority.client("alice").cli()]
+    cli.run(*layer.submit("--method", "sparsefw", "--iterations", "50"), *tls).expect(0)
+    assert layer.mask().shape == layer.weight.shape
+    job = cli.run(*layer.submit("--method", "wanda", "--detach", "--json", out=False),
+                  *tls).expect(0).json()["job"]
+    cli.run("watch", job, "--quiet", *tls).expect(0)
+    cli.run("fetch", job, "--out", folder / "again.safetensors", *tls).expect(0)
+    cli.run("gram", "--activations", layer.activations_file, "--out", folder / "gram.safetensors",
+            *tls).expect(0)
+    assert cli.run("list", "--json", *tls).expect(0).out
+    cli.run("delete", job, *tls).expect(0)
+
+
+def test_a_token_over_tls_and_the_environment(server, authority, folder, layer):
+    cli = Cli(server.address)
+    gateway = authority.issue("gateway")
+    environment = {"SPARSEFW_TLS_CA": str(authority.certificate), "SPARSEFW_SERVER": server.address,
+                   "SPARSEFW_TOKEN": TOKENS["alice"]}
+    cli.run(*layer.submit("--method", "wanda"), *gateway.cli(), env=environment,
+            server=False).expect(0)
+    token = folder / "token"
+    token.write_text("wrong\n")
+    done = cli.run("info", *gateway.cli(), "--token-file", token, env=environment)
+    done.refused(6, "does not know the token")
+    assert "wrong" not in done.err and TOKENS["alice"] not in done.err
+    bobs = authority.client("bob")
+    cli.run("info", *bobs.cli(), env=environment).refused(6, "another tenant")
+
+
+def test_what_does_not_connect(server, authority, folder):
+    cli = Cli(server.address)
+    pair = authority.client("alice")
+    quick = ["--timeout", "2s", "--retry-for", "1s"]
+    ca = ["--tls-ca", authority.certificate]
+    cli.run("info", *quick).refused(3, "no server could be reached")
+    cli.run("info", *ca, *quick).refused(3, "no server could be reached")
+    other = Authority(folder, "other")
+    cli.run("info", "--tls-ca", other.certificate, *pair.cli(), *quick).refused(
+        3, "no server could be reached")
+    cli.run("info", *ca, *other.client("alice").cli(), *quick).refused(
+        3, "no server could be reached")
+    cli.run("info", *ca, *pair.cli(), *quick).expect(0)
+
+
+def test_bad_files_and_flags(server, authority, folder):
+    cli = Cli(server.address)
+    pair = authority.client("alice")
+    none, text = folder / "none.pem", folder / "text.pem"
+    text.write_text("no PEM\n")
+    cli.run("info", "--tls-cert", pair.certificate).refused(2, "--tls-cert and --tls-key")
+    cli.run("info", "--tls-key", pair.key).refused(2, "--tls-cert and --tls-key")
+    cli.run("info", "--tls-ca", none).refused(2, "none.pem", "No such file")
+    cli.run("info", "--tls-ca", text).refused(2, "text.pem", "certificate in PEM")
+    cli.run("info", "--tls-cert", text, "--tls-key", pair.key).refused(2, "text.pem", "certificate")
+    cli.run("info", "--tls-cert", pair.certificate, "--tls-key", text).refused(2, "text.pem", "key")
+
+
+def test_a_token_never_travels_in_plain_text(folder):
+    """Not even to a server that listens there."""
+    received = []
+    listener = socket.create_server(("0.0.0.0", 0))
+
+    def accept():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            received.append(connection.recv(1 << 16))
+            connection.close()
+
+    threading.Thread(target=accept, daemon=True).start()
+    port = listener.getsockname()[1]
+    for host in (socket.gethostname(), "127.0.0.1.example.invalid", "192.0.2.1", "[::ffff:1.2.3.4]"):
+        done = Cli().run("info", "--server", f"{host}:{port}", "--timeout", "1s",
+                         env={"SPARSEFW_TOKEN": "a-secret"})
+        done.refused(2, "only sent over TLS")
+        assert "a-secret" not in done.err
+    Cli().run("info", env={"SPARSEFW_TOKEN": "two words"}).refused(2, "printable")
+    listener.close()
+    assert received == []

@@ -1,0 +1,120 @@
+#include "server/identity/identity_files.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_folder.h"
+
+namespace sparsefw::server {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+using testing::WriteFile;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr char kLine[] =
+    "alice:d7ecdf25eaf3deba0f2628771dbdd22d4138ab6cf38f91ed02a2ca0dec7c8ab7\n";  // open-sesame
+
+class IdentityFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteFile(tokens_, kLine);
+    WriteFile(tenants_, "[alice]\nmax-uploads = 1\n");
+    auto files = IdentityFiles::Open(tokens_, tenants_, &authenticator_);
+    ASSERT_THAT(files, IsOk());
+    files_ = *std::move(files);
+  }
+  bool Knows(std::string_view token) {
+    Credentials credentials;
+    const std::string value = "Bearer " + std::string(token);
+    credentials.authorization = {value};
+    return authenticator_.Authenticate(credentials, absl::UnixEpoch()).ok();
+  }
+  // What the second look says: the first sees the change.
+  std::vector<Reload> AfterTwoLooks() {
+    EXPECT_TRUE(files_->Poll().empty());
+    return files_->Poll();
+  }
+
+  const testing::TempFolder folder_;
+  const std::string tokens_ = folder_.File("tokens");
+  const std::string tenants_ = folder_.File("tenants");
+  Authenticator authenticator_{{.tokens = true}};
+  std::unique_ptr<IdentityFiles> files_;
+};
+
+TEST_F(IdentityFilesTest, ReadsAtTheStart) {
+  EXPECT_TRUE(Knows("open-sesame"));
+  EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 1);
+  EXPECT_TRUE(files_->Poll().empty());
+  EXPECT_TRUE(files_->Poll().empty());
+}
+
+TEST_F(IdentityFilesTest, TakesAChangeOnceItHasSettled) {
+  WriteFile(tokens_, "# all revoked\n");
+  EXPECT_TRUE(files_->Poll().empty()) << "it may still be written";
+  EXPECT_TRUE(Knows("open-sesame"));
+  WriteFile(tokens_, "# all revoked, again\n");
+  EXPECT_TRUE(files_->Poll().empty()) << "it is still written";
+  const std::vector<Reload> reloads = files_->Poll();
+  ASSERT_EQ(reloads.size(), 1U);
+  EXPECT_THAT(reloads[0].status, IsOk());
+  EXPECT_EQ(reloads[0].file, tokens_);
+  EXPECT_EQ(reloads[0].entries, 0);
+  EXPECT_FALSE(Knows("open-sesame"));
+  EXPECT_TRUE(files_->Poll().empty());
+}
+
+TEST_F(IdentityFilesTest, SeesARename) {
+  WriteFile(folder_.File("new"), "# " + std::string(sizeof(kLine) - 4, 'x') + "\n");
+  std::filesystem::last_write_time(folder_.File("new"), std::filesystem::last_write_time(tokens_));
+  std::filesystem::rename(folder_.File("new"), tokens_);
+  EXPECT_EQ(AfterTwoLooks().size(), 1U) << "same size, same time, another file";
+  EXPECT_FALSE(Knows("open-sesame"));
+}
+
+TEST_F(IdentityFilesTest, ABrokenFileKeepsTheOldOneAndIsReportedOnce) {
+  WriteFile(tokens_, std::string(kLine) + "nonsense\n");
+  std::vector<Reload> reloads = AfterTwoLooks();
+  ASSERT_EQ(reloads.size(), 1U);
+  EXPECT_THAT(reloads[0].status, StatusIs(kInvalid, "CONFIGURATION_INVALID", tokens_ + ":2: "));
+  EXPECT_TRUE(Knows("open-sesame"));
+  EXPECT_TRUE(files_->Poll().empty());
+  std::filesystem::remove(tenants_);
+  reloads = AfterTwoLooks();
+  ASSERT_EQ(reloads.size(), 1U);
+  EXPECT_THAT(reloads[0].status, StatusIs(kInvalid, "CONFIGURATION_INVALID", tenants_));
+  EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 1);
+  EXPECT_TRUE(files_->Poll().empty());
+  // Mended.
+  WriteFile(tenants_, "[alice]\nmax-uploads = 2\n");
+  EXPECT_EQ(AfterTwoLooks().size(), 1U);
+  EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 2);
+}
+
+TEST_F(IdentityFilesTest, OnDemandEverythingIsReadAtOnce) {
+  WriteFile(tokens_, "# none\n");
+  EXPECT_EQ(files_->Poll(true).size(), 2U);
+  EXPECT_FALSE(Knows("open-sesame"));
+  EXPECT_TRUE(files_->Poll().empty());
+}
+
+TEST_F(IdentityFilesTest, FilesThatCannotBeReadAtTheStart) {
+  const auto invalid = [](const std::string& words) {
+    return StatusIs(kInvalid, "CONFIGURATION_INVALID", words);
+  };
+  const std::string none = folder_.File("none");
+  EXPECT_THAT(IdentityFiles::Open(none, "", &authenticator_), invalid(none));
+  EXPECT_THAT(IdentityFiles::Open("", none, &authenticator_), invalid(none));
+  EXPECT_THAT(IdentityFiles::Open(folder_.path(), "", &authenticator_), invalid("cannot read"));
+  EXPECT_THAT(IdentityFiles::Open("", tokens_, &authenticator_), invalid("tokens:1: "));
+  WriteFile(none, std::string((size_t{16} << 20) + 1, '\n'));
+  EXPECT_THAT(IdentityFiles::Open(none, "", &authenticator_), invalid("at most"));
+  EXPECT_THAT(IdentityFiles::Open("", "", &authenticator_), IsOk());
+}
+
+}  // namespace
+}  // namespace sparsefw::server

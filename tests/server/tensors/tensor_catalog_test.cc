@@ -1,0 +1,171 @@
+// What every catalog of tensors does, in memory and in SQLite.
+#include "server/tensors/catalog/tensor_catalog.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/storage/database.h"
+#include "server/storage/sqlite_tensor_catalog.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_folder.h"
+
+namespace sparsefw::server {
+namespace {
+
+using testing::IsOk;
+
+struct Kind {
+  std::string name;
+  bool durable = false;
+};
+
+class TensorCatalogTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  TensorCatalogTest() { Open(); }
+
+  // Of a durable one: as the next process does.
+  void Open() {
+    if (!GetParam().durable) {
+      if (catalog_ == nullptr) catalog_ = NewMemoryTensorCatalog();
+      return;
+    }
+    catalog_.reset();
+    database_.reset();
+    auto database = Database::Open(folder_.File("sparsefw.db"));
+    ASSERT_THAT(database, IsOk());
+    database_ = *std::move(database);
+    catalog_ = NewSqliteTensorCatalog(database_.get());
+  }
+  std::vector<TensorRecord> Records() {
+    Open();
+    auto contents = catalog_->Load();
+    EXPECT_THAT(contents, IsOk());
+    return contents.ok() ? contents->records : std::vector<TensorRecord>();
+  }
+
+  testing::TempFolder folder_;
+  std::unique_ptr<Database> database_;
+  std::unique_ptr<TensorCatalog> catalog_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TensorCatalogTest,
+                         ::testing::Values(Kind{"memory", false}, Kind{"sqlite", true}),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+TensorRecord Upload(const std::string& id) {
+  TensorRecord record;
+  record.id = id;
+  record.owner = {"acme", "alice"};
+  record.from_upload = true;
+  record.spec = {TensorKind::kWeight, TensorDType::kF16, 3, 5, 0};
+  record.create_time = record.use_time = absl::FromUnixNanos(1'700'000'000'123'456'789);
+  return record;
+}
+
+TEST_P(TensorCatalogTest, BeginsEmptyAndSaysWhetherItLasts) {
+  EXPECT_EQ(catalog_->durable(), GetParam().durable);
+  EXPECT_TRUE(Records().empty());
+}
+
+TEST_P(TensorCatalogTest, KeepsEveryField) {
+  TensorRecord gram = Upload("a");
+  gram.request_id = "request 'quoted' \n";
+  gram.owner.name = "";
+  gram.spec = {TensorKind::kGram, TensorDType::kF64, 7, 7, 0};
+  gram.gram = GramSpec{7, TensorDType::kBF16, TensorDType::kF64};
+  TensorRecord result = Upload("b");
+  result.from_upload = false;
+  result.transient = true;
+  result.job = "jobs/1";
+  result.spec = {TensorKind::kMask, TensorDType::kU1, int64_t{1} << 40, 9, 0};
+  result.complete = true;
+  result.progress = {int64_t{1} << 41, 0xffffffff, ""};
+  result.use_time += absl::Nanoseconds(1);
+  result.expire_time = result.create_time + absl::Hours(1);
+  gram.number = *catalog_->Insert(gram);
+  result.number = *catalog_->Insert(result);
+  EXPECT_LT(gram.number, result.number);
+  EXPECT_EQ(Records(), (std::vector<TensorRecord>{gram, result}));
+}
+
+TEST_P(TensorCatalogTest, CommitsProgress) {
+  TensorRecord upload = Upload("a");
+  upload.number = *catalog_->Insert(upload);
+  SPARSEFW_ASSERT_OK(catalog_->Commit("a", {12, 0x89abcdef, ""}));
+  SPARSEFW_ASSERT_OK(catalog_->Commit("a", {20, 3, "sums"}));
+  SPARSEFW_ASSERT_OK(catalog_->Commit("unknown", {20, 3, "sums"}));
+  upload.progress = {20, 3, "sums"};
+  EXPECT_EQ(Records(), std::vector<TensorRecord>{upload});
+}
+
+TEST_P(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
+  TensorRecord first = Upload("a");
+  first.request_id = "r";
+  first.number = *catalog_->Insert(first);
+  const int64_t second = *catalog_->Insert(Upload("b"));
+  first.complete = true;
+  first.progress = {30, 7, ""};
+  const int64_t number = *catalog_->Publish(first);
+  EXPECT_GT(number, second);
+  first.number = number;
+  EXPECT_EQ(Records()[1], first);
+  EXPECT_EQ(Records().size(), 2U);
+  SPARSEFW_ASSERT_OK(catalog_->Commit("a", {1, 1, ""}));
+  EXPECT_EQ(Records()[1], first) << "a complete tensor has no progress";
+  // One that was never inserted: the upload of a single stream.
+  EXPECT_GT(*catalog_->Publish(Upload("c")), number);
+  EXPECT_EQ(Records().size(), 3U);
+}
+
+TEST_P(TensorCatalogTest, NumbersAreNeverGivenAgain) {
+  int64_t last = 0;
+  for (int round = 0; round < 5; ++round) {
+    const int64_t number = *catalog_->Insert(Upload("a"));
+    EXPECT_GT(number, last);
+    last = number;
+    SPARSEFW_ASSERT_OK(catalog_->Delete(std::vector<std::string>{"a", "unknown"}));
+    EXPECT_TRUE(Records().empty());
+  }
+}
+
+TEST_P(TensorCatalogTest, ARequestIdBelongsToATenantAndToItsLastRecord) {
+  TensorRecord mine = Upload("a");
+  mine.request_id = "r";
+  TensorRecord theirs = Upload("b");
+  theirs.request_id = "r";
+  theirs.owner.tenant = "other";
+  SPARSEFW_ASSERT_OK(catalog_->Insert(mine));
+  SPARSEFW_ASSERT_OK(catalog_->Insert(theirs));
+  EXPECT_EQ(Records().size(), 2U);
+  TensorRecord next = mine;
+  next.id = "c";
+  SPARSEFW_ASSERT_OK(catalog_->Insert(next));
+  std::vector<std::string> ids;
+  for (const TensorRecord& record : Records()) ids.push_back(record.id);
+  EXPECT_EQ(ids, (std::vector<std::string>{"b", "c"}));
+}
+
+TEST_P(TensorCatalogTest, RemembersUses) {
+  SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("a")));
+  SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("b")));
+  const absl::Time later = absl::FromUnixSeconds(1'800'000'000);
+  SPARSEFW_ASSERT_OK(
+      catalog_->SetUseTimes(std::vector<TensorCatalog::Use>{{"b", later}, {"unknown", later}}));
+  EXPECT_EQ(Records()[0].use_time, Upload("a").use_time);
+  EXPECT_EQ(Records()[1].use_time, later);
+}
+
+TEST_P(TensorCatalogTest, TheSaltStays) {
+  const std::string salt = catalog_->Load()->salt;
+  EXPECT_GE(salt.size(), 32U);
+  Open();
+  EXPECT_EQ(catalog_->Load()->salt, salt);
+}
+
+}  // namespace
+}  // namespace sparsefw::server
