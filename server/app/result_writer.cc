@@ -49,14 +49,13 @@ ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandl
                            ByteBudget::Reservation* room)
     : store_(store),
       job_(job),
-      owner_{std::string(kDefaultTenant), job.owner},
       weight_(weight),
       room_(room),
       expire_(absl::Now() + job.spec.result_ttl + kResultMargin) {}
 
 absl::StatusOr<std::string> ResultWriter::PutMask(const Mask& mask) {
   SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
-                            store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), owner_,
+                            store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job_.owner,
                                         expire_, room_, job_.name));
   return std::move(stored.name);
 }
@@ -84,7 +83,7 @@ absl::StatusOr<std::string> ResultWriter::PutWeights(const SolveResult& solved) 
                                 ? WeightBytes(solved.weights, weight_.matrix().dtype())
                                 : PrunedWeight(weight_.matrix(), solved.mask));
   SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
-                            store_->Put(spec, bytes, owner_, expire_, room_, job_.name));
+                            store_->Put(spec, bytes, job_.owner, expire_, room_, job_.name));
   return std::move(stored.name);
 }
 

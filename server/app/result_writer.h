@@ -36,7 +36,6 @@ class ResultWriter {
 
   TensorStore* const store_;
   const Job& job_;
-  const Owner owner_;
   const TensorHandle& weight_;
   ByteBudget::Reservation* const room_;
   const absl::Time expire_;
