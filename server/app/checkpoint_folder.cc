@@ -47,8 +47,8 @@ class CheckpointFolder::Sink final : public CheckpointSink {
         part_(name_ + std::string(kPartSuffix)) {}
   ~Sink() override { Abandon(); }
 
-  bool Due(absl::Duration since_last) override {
-    if (since_last >= folder_.period_) return true;
+  bool Due(const CheckpointTiming& timing) override {
+    if (DueEvery(folder_.period_, timing)) return true;
     return folder_.soon_ && !std::exchange(drained_, true);
   }
 

@@ -31,7 +31,7 @@ class CheckpointFolder {
   using OnError = std::function<void(const std::string& job, const absl::Status& error)>;
 
   // Makes the folder (mode 0700) where it is not there. A solve writes a
-  // checkpoint when `period` has passed since its last one.
+  // checkpoint when `period` has passed since its last one (DueEvery).
   // Errors: PermissionDenied, Internal (CHECKPOINT_FAILED)
   static absl::StatusOr<std::unique_ptr<CheckpointFolder>> Open(const std::string& path,
                                                                 absl::Duration period,

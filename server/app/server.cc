@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -258,12 +259,13 @@ absl::Status ServerImpl::OpenStores(const Backend& backend) {
 absl::Status ServerImpl::SweepCheckpoints() {
   if (checkpoints_ == nullptr) return absl::OkStatus();
   constexpr int kPage = 1000;
+  JobFilter unfinished;
+  unfinished.states = {JobState::kQueued, JobState::kRunning};
   std::set<std::string> active;
   std::string token;
   do {
-    SPARSEFW_ASSIGN_OR_RETURN(
-        const JobStore::Page page,
-        job_store_->List({.states = {JobState::kQueued, JobState::kRunning}}, kPage, token));
+    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page,
+                              job_store_->List(unfinished, kPage, token));
     for (const Job& job : page.jobs) active.insert(job.name);
     token = page.next_page_token;
   } while (!token.empty());

@@ -86,12 +86,12 @@ TEST_F(CheckpointFolderTest, OnesOfJobsThatEndedAreSwept) {
 
 TEST_F(CheckpointFolderTest, DueByTimeAndOnceWhenADrainBegins) {
   const auto sink = checkpoints_->SinkOf("jobs/a");
-  EXPECT_FALSE(sink->Due(absl::Seconds(9)));
-  EXPECT_TRUE(sink->Due(absl::Seconds(10)));
-  EXPECT_FALSE(sink->Due(absl::ZeroDuration()));
+  EXPECT_FALSE(sink->Due({absl::Seconds(9), absl::ZeroDuration()}));
+  EXPECT_TRUE(sink->Due({absl::Seconds(10), absl::ZeroDuration()}));
+  EXPECT_FALSE(sink->Due({absl::ZeroDuration(), absl::ZeroDuration()}));
   checkpoints_->CheckpointSoon();
-  EXPECT_TRUE(sink->Due(absl::ZeroDuration()));
-  EXPECT_FALSE(sink->Due(absl::ZeroDuration()));
+  EXPECT_TRUE(sink->Due({absl::ZeroDuration(), absl::ZeroDuration()}));
+  EXPECT_FALSE(sink->Due({absl::ZeroDuration(), absl::ZeroDuration()}));
 }
 
 TEST_F(CheckpointFolderTest, AFailureIsToldAndLeavesTheLastOne) {

@@ -1,0 +1,76 @@
+"""Layers and options of the jobs, and the masks that an undisturbed server finds for them."""
+import dataclasses
+
+import numpy as np
+
+from support import safetensors
+from support.layers import Layer
+from support.processes import Cli, Server
+from support.rpc import job_pb2
+
+
+@dataclasses.dataclass
+class Variant:
+    layer: Layer
+    flags: tuple
+    from_activations: bool = False
+    mask: bytes = b""  # expected, packed as on the wire
+
+    def arguments(self, out):
+        inputs = ("--activations", self.layer.activations_file) if self.from_activations \
+            else ("--gram", self.layer.gram_file)
+        return ["submit", "--weights", self.layer.weights_file, *inputs, *self.flags, "--out", out]
+
+    def spec(self, weight, gram):
+        """The same job as a JobSpec."""
+        flags = dict(zip(self.flags[::2], self.flags[1::2]))
+        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.SPARSEFW)
+        spec.sparsefw.iterations = int(flags["--iterations"])
+        spec.sparsefw.report_every = int(flags["--report-every"])
+        pattern, sparsity = flags["--pattern"], float(flags.get("--sparsity", 0))
+        if ":" in pattern:
+            spec.pattern.nm.keep, spec.pattern.nm.group = map(int, pattern.split(":"))
+        elif pattern == "per-row":
+            spec.pattern.per_row.sparsity = sparsity
+        else:
+            spec.pattern.unstructured.sparsity = sparsity
+        return spec
+
+
+def packed(path):
+    """The mask of a file as the bytes of a U1 tensor: rows padded to whole bytes, lowest bit
+    first."""
+    tensors, _ = safetensors.read(path)
+    return np.packbits(tensors["mask"], axis=1, bitorder="little").tobytes()
+
+
+def make(folder):
+    """About 0.1 s to some seconds of work each."""
+    def layer(name, *shape):
+        (folder / name).mkdir()
+        return Layer(folder / name, *shape)
+
+    small, wide, large = (layer("small", 48, 64, 1), layer("wide", 96, 256, 2),
+                          layer("large", 384, 384, 3))
+
+    def flags(pattern, iterations, every):
+        sparsity = () if ":" in pattern else ("--sparsity", "0.6")
+        return ("--pattern", pattern, *sparsity, "--iterations", str(iterations),
+                "--report-every", str(every))
+
+    variants = [Variant(small, flags("unstructured", 2000, 100)),
+                Variant(small, flags("2:4", 2000, 100), from_activations=True),
+                Variant(wide, flags("per-row", 4000, 200)),
+                Variant(wide, flags("unstructured", 3000, 200), from_activations=True),
+                Variant(large, flags("unstructured", 8000, 100)),
+                Variant(large, flags("2:4", 8000, 100))]
+    server = Server(folder / "small", "--workers", "2")
+    try:
+        for number, variant in enumerate(variants):
+            out = folder / f"expected{number}.safetensors"
+            Cli(server.address).run(*variant.arguments(out)).expect(0)
+            variant.mask = packed(out)
+        assert server.stop() == 0
+    finally:
+        server.close()
+    return variants

@@ -1,0 +1,112 @@
+"""kill -9 at every place of the server that has a name, then a restart: clients finish what they
+have begun, and nothing that was acknowledged is lost. Exhaustive: the names are read from the
+sources, and a name that is never reached fails."""
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.processes import BIN_DIR, TIME_SCALE, Server
+from support.rpc import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/chaos"))
+import variants  # noqa: E402
+from clients import HistoryWorker  # noqa: E402
+from killed_server import free_port  # noqa: E402
+from validate import check  # noqa: E402
+
+PROGRAM = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
+CALL = re.compile(r'Failpoint(?:Status)?\("([a-z_.]+)"\)')
+NAMES = sorted({name for path in (ROOT / "server").rglob("*.cc")
+                for name in CALL.findall(path.read_text())})
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory):
+    """Two that are done in a moment and one that runs for about a second."""
+    made = variants.make(tmp_path_factory.mktemp("layers"))
+    return [made[0], made[1], made[4]]
+
+
+class Victim:
+    """A server that is started again and again on the same folder and port."""
+
+    def __init__(self, folder, failpoints):
+        self.folder, self.failpoints = folder, failpoints
+        self.seen = folder / "seen"
+        self.address = f"127.0.0.1:{free_port()}"
+        self.server = None
+
+    def start(self, armed=True, wait=True):
+        env = {"SPARSEFW_FAILPOINTS_SEEN": str(self.seen)}
+        if armed:
+            env["SPARSEFW_FAILPOINTS"] = self.failpoints
+        self.server = Server(
+            self.folder, "--listen", self.address, "--metrics-listen", "127.0.0.1:0", "--state-dir",
+            self.folder / "state", "--device", "cpu", "--workers", "2", "--drain-grace", "300ms",
+            "--fetch-grace", "100ms", "--gc-interval", "200ms", "--max-attempts", "1000",
+            "--checkpoint-period", "50ms", env=env, defaults=False, program=PROGRAM, wait=wait)
+
+    def ended(self, seconds):
+        """Whether it has ended by itself by then: only a failpoint does that."""
+        deadline = time.monotonic() + seconds * TIME_SCALE
+        while self.server.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        code = self.server.process.poll()
+        assert code in (None, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
+        return code is not None
+
+    def drained(self):
+        """The same for a drain; the server has ended either way."""
+        self.server.signal(signal.SIGTERM)
+        code = self.server.wait(30)
+        assert code in (0, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
+        return code != 0
+
+    def run_into_it(self):
+        """Through lives of clients, a drain, a recovery, a kill and another recovery."""
+        self.start()
+        if self.ended(4) or self.drained():
+            return True
+        self.start(wait=False)
+        if self.ended(2):
+            return True
+        self.server.close()
+        self.start(wait=False)
+        return self.ended(2)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_there(folder, layers, name, count):
+    victim = Victim(folder, f"{name}=kill@{count}")
+    workers = [HistoryWorker(victim.address, layers, seed) for seed in (1, 2)]
+    try:
+        for worker in workers:
+            worker.start()
+        assert victim.run_into_it(), f"{name} was not reached {count} times"
+        victim.server.close()
+        victim.start(armed=False)
+        for worker in workers:
+            worker.stopping.set()
+        for worker in workers:
+            worker.join(60 * TIME_SCALE)
+            assert not worker.is_alive(), "a client hangs"
+            assert worker.error is None, worker.error
+        client = Client(victim.address)
+        assert check(client, workers, folder / "state/spool") > 0
+        client.close()
+        assert victim.server.stop() == 0, victim.server.log()[-3000:]
+    finally:
+        for worker in workers:
+            worker.stopping.set()
+        if victim.server:
+            victim.server.close()
+
+
+def test_there_are_enough_names():
+    assert len(NAMES) >= 15, NAMES
