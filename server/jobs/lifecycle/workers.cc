@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -15,6 +16,8 @@ namespace {
 
 // Ends that may wait for the disk while as many jobs as possible run.
 constexpr int kEndsAtOnce = 8;
+// A disk that is full stays full for a while.
+constexpr absl::Duration kStartRetry = absl::Seconds(1);
 
 StateMachine::Ending EndingOf(absl::StatusOr<JobResult> outcome) {
   if (outcome.ok() && !outcome->incomplete.ok()) {
@@ -75,7 +78,12 @@ void Workers::DeadlineLoop() {
 void Workers::RunJob(Lease& lease) {
   const Scheduler::JobPtr active = lease.job;
   std::optional<StateMachine::Started> started = states_.Start(active);
-  if (!started) return scheduler_.Release(lease);
+  if (!started) {
+    scheduler_.Release(lease);
+    if (!StateMachine::Waits(*active)) return;
+    scheduler_.AwaitStop(kStartRetry);
+    return states_.QueueAgain(active);
+  }
   const Job& job = *started->job;
   absl::StatusOr<JobResult> outcome = RunPlaced(lease, job, *started->inputs);
   if (outcome.ok()) {
