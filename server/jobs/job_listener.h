@@ -25,7 +25,7 @@ class JobListener {
   // No more jobs start on the device; `job` was the first to fail on it.
   virtual void OnDeviceLost(const std::string& device, const Job& job,
                             const absl::Status& error) = 0;
-  // An error that has no caller to return to: progress that could not be stored
+  // An error that has no caller to return to: a start that is tried again, progress that could not be stored
   // and was not announced, an end that is kept back until it can be stored,
   // an expired job that could not be removed.
   virtual void OnBackgroundError(const Job& job, const absl::Status& error) = 0;

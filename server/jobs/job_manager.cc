@@ -46,7 +46,7 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
       submission_(options.max_queued_jobs, {clock_, store_, runner_, table_, scheduler_, states_,
                                             [this](std::string_view name) { return Get(name); }}),
       recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
-      workers_(JobsAtOnce(options), scheduler_, states_, runner_, listener_) {}
+      workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, runner_, listener_) {}
 
 JobManagerImpl::~JobManagerImpl() { Drain(absl::ZeroDuration()); }
 

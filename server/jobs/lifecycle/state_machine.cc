@@ -55,6 +55,7 @@ void StateMachine::Announce(ActiveJob& job) {
 
 std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   std::optional<Ending> refused;
+  absl::Status not_now;
   Started started;
   {
     MutexLock lock(job->mutex);
@@ -68,7 +69,11 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     if (job->deadline <= next.start_time) {
       refused = DeadlinePassed(next);
     } else if (absl::Status stored = Commit(*job, std::move(next)); !stored.ok()) {
-      refused = Ending{JobState::kFailed, std::move(stored), std::nullopt};
+      if (parts_.store.durable()) {
+        not_now = std::move(stored);
+      } else {
+        refused = Ending{JobState::kFailed, std::move(stored), std::nullopt};
+      }
     } else {
       parts_.table.CountRunning();
       started = {job->job, std::move(job->inputs)};
@@ -78,9 +83,31 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     End(job, JobState::kQueued, *std::move(refused));
     return std::nullopt;
   }
+  if (!not_now.ok()) {
+    parts_.listener.OnBackgroundError(*job->Current(), not_now);
+    return std::nullopt;
+  }
   parts_.listener.OnStarted(*started.job);
   TellWatchers(*job, {JobEvent::Kind::kStateChange, started.job});
   return started;
+}
+
+bool StateMachine::Waits(ActiveJob& job) {
+  MutexLock lock(job.mutex);
+  return job.job->state == JobState::kQueued && !job.suspended && job.unstored_end == nullptr;
+}
+
+void StateMachine::QueueAgain(const JobPtr& job) {
+  absl::Status queued;
+  {
+    MutexLock lock(job->mutex);
+    if (job->job->state != JobState::kQueued || job->suspended) return;
+    if (job->unstored_end != nullptr) return;
+    queued = parts_.scheduler.Enqueue(job);
+  }
+  if (!queued.ok()) {
+    End(job, JobState::kQueued, {JobState::kFailed, std::move(queued), std::nullopt});
+  }
 }
 
 void StateMachine::Report(ActiveJob& job, const ProgressReport& report) {

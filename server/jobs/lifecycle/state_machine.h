@@ -48,8 +48,13 @@ class StateMachine {
   // no such job.
   absl::Status Accept(const JobPtr& job, std::string_view request_id, std::string_view fingerprint);
   // kQueued -> kRunning. Nothing when the job has ended, or ends here because its
-  // deadline has passed or the store refuses it.
+  // deadline has passed or the store refuses it. A job that a durable store refuses
+  // stays as it is, since the disk may have room later: see QueueAgain.
   std::optional<Started> Start(const JobPtr& job);
+  // After a Start that gave nothing: whether the job is still to be started.
+  static bool Waits(ActiveJob& job);
+  // Behind the jobs of its priority. Nothing happens when it does not wait.
+  void QueueAgain(const JobPtr& job);
   void Report(ActiveJob& job, const ProgressReport& report);
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);

@@ -6,12 +6,18 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
+
+// Ends that may wait for the disk while as many jobs as possible run.
+constexpr int kEndsAtOnce = 8;
+// A disk that is full stays full for a while.
+constexpr absl::Duration kStartRetry = absl::Seconds(1);
 
 StateMachine::Ending EndingOf(absl::StatusOr<JobResult> outcome) {
   if (outcome.ok() && !outcome->incomplete.ok()) {
@@ -35,9 +41,14 @@ bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
 
 }  // namespace
 
-Workers::Workers(int count, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
+Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
                  JobListener& listener)
-    : scheduler_(scheduler), states_(states), runner_(runner), listener_(listener) {
+    : durable_(durable),
+      scheduler_(scheduler),
+      states_(states),
+      runner_(runner),
+      listener_(listener) {
+  if (durable_) count += kEndsAtOnce;
   threads_.reserve(static_cast<size_t>(count) + 1);
   threads_.emplace_back([this] { DeadlineLoop(); });
   for (int i = 0; i < count; ++i) threads_.emplace_back([this] { WorkerLoop(); });
@@ -53,7 +64,6 @@ void Workers::WorkerLoop() {
     Lease lease = scheduler_.NextJob();
     if (lease.job == nullptr) return;
     RunJob(lease);
-    scheduler_.Release(lease);
   }
 }
 
@@ -66,21 +76,29 @@ void Workers::DeadlineLoop() {
 }
 
 void Workers::RunJob(Lease& lease) {
-  std::optional<StateMachine::Started> started = states_.Start(lease.job);
-  if (!started) return;
+  const Scheduler::JobPtr active = lease.job;
+  std::optional<StateMachine::Started> started = states_.Start(active);
+  if (!started) {
+    scheduler_.Release(lease);
+    if (!StateMachine::Waits(*active)) return;
+    scheduler_.AwaitStop(kStartRetry);
+    return states_.QueueAgain(active);
+  }
   const Job& job = *started->job;
   absl::StatusOr<JobResult> outcome = RunPlaced(lease, job, *started->inputs);
   if (outcome.ok()) {
     outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
   }
-  if (StoppedEarly(outcome) && states_.Requeue(lease.job)) {
+  if (StoppedEarly(outcome) && states_.Requeue(active)) {
     started->inputs->needed_again = true;
     if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
-    return;
+    return scheduler_.Release(lease);
   }
   // Before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
-  states_.End(lease.job, JobState::kRunning, EndingOf(std::move(outcome)));
+  if (durable_) scheduler_.Release(lease);
+  states_.End(active, JobState::kRunning, EndingOf(std::move(outcome)));
+  if (!durable_) scheduler_.Release(lease);
 }
 
 void Workers::DiscardOutcome(const Job& job, JobResult result) {

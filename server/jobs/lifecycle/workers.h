@@ -15,12 +15,16 @@
 
 namespace sparsefw::server {
 
-// Workers run jobs one at a time each; one more thread ends queued jobs whose
-// deadline passes even while every worker is busy.
+// Workers run jobs one at a time each, as many at once as the scheduler leases; one
+// more thread ends queued jobs whose deadline passes even while every worker is busy.
+//
+// With a store that syncs the disk there are more workers than leases: a job gives its
+// lease back before its end is stored, so that the next one runs meanwhile and ends
+// share a sync.
 class Workers {
  public:
-  // All of them outlive it. `count` >= 1.
-  Workers(int count, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
+  // All of them outlive it. `count` >= 1: jobs at once.
+  Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
           JobListener& listener);
   ~Workers();  // stops the scheduler and joins the threads
 
@@ -29,7 +33,7 @@ class Workers {
 
   void WorkerLoop();
   void DeadlineLoop();
-  void RunJob(Lease& lease);
+  void RunJob(Lease& lease);  // releases it
   void DiscardOutcome(const Job& job, JobResult result);
   // Runs it once more on another device when its own is lost.
   absl::StatusOr<JobResult> RunPlaced(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
@@ -37,6 +41,7 @@ class Workers {
   // Ends queued jobs that no device can run any more.
   void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);
 
+  const bool durable_;
   Scheduler& scheduler_;
   StateMachine& states_;
   JobRunner& runner_;

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "absl/time/clock.h"
 #include "server/jobs/scheduling/placement_pass.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -189,6 +190,15 @@ void Scheduler::Stop() {
   stopping_ = true;
   work_.NotifyAll();
   deadline_.NotifyAll();
+  stopped_.NotifyAll();
+}
+
+void Scheduler::AwaitStop(absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  MutexLock lock(mutex_);
+  while (!stopping_ && absl::Now() < end) {
+    stopped_.WaitFor(mutex_, absl::ToChronoNanoseconds(end - absl::Now()));
+  }
 }
 
 std::vector<Scheduler::JobPtr> Scheduler::Queued() const {

@@ -72,7 +72,9 @@ class Scheduler {
   absl::Status MoveToAnotherDevice(Lease& lease, const absl::Status& lost);
 
   void StopStarting();  // no job is taken from the queue any more
-  void Stop();          // ends NextJob and NextExpired
+  void Stop();          // ends NextJob, NextExpired and AwaitStop
+  // Returns after `timeout`, real time, or when the scheduler stops.
+  void AwaitStop(absl::Duration timeout);
 
   std::vector<JobPtr> Queued() const;
   int64_t queued() const;
@@ -92,6 +94,7 @@ class Scheduler {
   mutable Mutex mutex_;
   CondVar work_;      // NextJob, MoveToAnotherDevice: queue, reservations, moving_, stopping_
   CondVar deadline_;  // NextExpired: the first deadline, stopping_
+  CondVar stopped_;   // AwaitStop
   bool starting_ ABSL_GUARDED_BY(mutex_) = true;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);

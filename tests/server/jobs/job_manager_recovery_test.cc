@@ -1,5 +1,6 @@
 // Jobs that outlive the process: the drain of a manager with a durable store, and the
 // start of the next one.
+#include <atomic>
 #include <future>
 #include <string>
 #include <thread>
@@ -334,6 +335,22 @@ TEST_F(RecoveryTest, NobodyIsToldOfAnEndThatIsNotStored) {
   EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
   manager_->CollectGarbage();
   EXPECT_THAT(watcher->states(), SizeIs(2)) << "once";
+}
+
+// It was accepted: a full disk delays it.
+TEST_F(RecoveryTest, AStartThatCannotBeStoredIsTriedAgain) {
+  std::atomic<bool> full = true;
+  store_.update_fault = [&full](const Job&) {
+    return full ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  };
+  const Job job = Submit();
+  while (listener_.errors().empty()) std::this_thread::yield();
+  EXPECT_EQ(Get(job.name).state, JobState::kQueued);
+  EXPECT_EQ(runner_.runs(), 0U);
+  full = false;
+  EXPECT_EQ(runner_.WaitForRun(0).attempts, 1);
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
 }
 
 TEST_F(RecoveryTest, ADrainDoesNotWaitForAStoreThatIsFull) {

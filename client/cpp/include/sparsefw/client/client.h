@@ -143,14 +143,15 @@ class Client {
 
   // Follows the job until it has ended and returns it, whatever its state. A
   // watch that breaks or that the server ends is taken up again at the last
-  // revision seen. Stopping never cancels the job.
+  // revision seen, also over a restart of the server; at the job as it is where the
+  // server does not know that revision. Stopping never cancels the job.
   absl::StatusOr<v1::Job> WaitJob(const std::string& name, const JobCallback& on_event = {},
                                   const CallOptions& call = {});
 
   // One call for all of it, for small layers: nothing is resumed while the
   // tensors travel, so prefer the calls above beyond a few hundred MiB. With
   // `detach` a stream that breaks after the job was accepted is replaced by
-  // WaitJob and ReadTensor.
+  // WaitJob and ReadTensor; so is, without it, one that a draining server ends.
   absl::StatusOr<PruneOutput> Prune(const PruneInput& input, const JobCallback& on_event = {},
                                     const CallOptions& call = {});
 
