@@ -57,6 +57,18 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.device_memory_bytes, 0);
   EXPECT_EQ(config.device_memory_share, 0.9);
   EXPECT_EQ(config.streams_per_device, 4);
+  EXPECT_EQ(config.store, "sqlite");
+  EXPECT_EQ(config.disk_budget_bytes, 0) << "what the disk has";
+  EXPECT_EQ(config.tensor_ttl, absl::ZeroDuration()) << "for ever";
+}
+
+TEST_F(ConfigTest, WhereAndHowLongTensorsAreKept) {
+  EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
+  EXPECT_EQ(MustParse({"--disk-budget", "100GiB"}).disk_budget_bytes, int64_t{100} << 30);
+  EXPECT_EQ(MustParse({"--tensor-ttl", "36h"}).tensor_ttl, absl::Hours(36));
+  ExpectBad({"--store", "postgresql"}, "must be one of sqlite, memory; got postgresql");
+  ExpectBad({"--disk-budget", "0"}, "--disk-budget");
+  ExpectBad({"--tensor-ttl", "-1s"}, "--tensor-ttl");
 }
 
 TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {

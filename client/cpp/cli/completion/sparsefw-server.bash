@@ -14,14 +14,16 @@ _sparsefw_server() {
       mapfile -t COMPREPLY < <(compgen -d -- "$text")
       return ;;
     --device) words="auto cpu reference cuda cuda:0" ;;
+    --store) words="sqlite memory" ;;
     --log-level) words="debug info warning error" ;;
     --log-format) words="text json" ;;
     *)
       [[ $text == -* ]] || return
-      words="--help --listen --metrics-listen --state-dir --spool-dir --device --workers
-        --io-threads --host-memory --staging-memory --solve-memory --device-memory
+      words="--help --listen --metrics-listen --state-dir --spool-dir --store --device --workers
+        --io-threads --host-memory --disk-budget --staging-memory --solve-memory --device-memory
         --streams-per-device --max-tensor-bytes --max-queued-jobs --drain-grace --fetch-grace
-        --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;
+        --upload-idle-ttl --tensor-ttl --gc-interval --gpu-metrics-period --log-level --log-format
+        --config" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$text")
 }
