@@ -159,8 +159,10 @@ void SpooledTensorStore::CheckInBackground() {
     if (stopping_.load()) return;
     const absl::Status checked = Check(*tensor, &stopping_);
     if (!tensor->unchecked() || absl::IsCancelled(checked)) continue;
-    MutexLock lock(mutex_);
-    if (tensors_.Find(tensor->origin().id) == nullptr) continue;  // deleted meanwhile
+    {
+      MutexLock lock(mutex_);
+      if (tensors_.Find(tensor->origin().id) == nullptr) continue;  // deleted meanwhile
+    }
     Report(StoreIncident::Kind::kCheckFailed, "tensors/" + tensor->origin().id, checked);
   }
 }

@@ -1,7 +1,6 @@
 #include "server/tensors/store/spooled_tensor_store.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -200,22 +199,6 @@ void SpooledTensorStore::Forget(const Upload& upload) {
   if (upload.recorded()) DeleteRecords({origin.id});
 }
 
-// A record that cannot be deleted, on a full disk above all, must not keep the file:
-// a record without a file is nothing to the next start.
-void SpooledTensorStore::DeleteRecords(std::vector<std::string> ids) {
-  if (ids.empty() || catalog_.Delete(ids).ok()) return;
-  MutexLock lock(mutex_);
-  std::ranges::move(ids, std::back_inserter(undeleted_));
-}
-
-void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
-  std::vector<std::string> ids;
-  ids.reserve(tensors.size());
-  for (const auto& tensor : tensors) ids.push_back(tensor->origin().id);
-  DeleteRecords(ids);
-  for (const std::string& id : ids) spool_->Remove(id).IgnoreError();
-}
-
 absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
                                                    std::span<const std::byte> bytes,
                                                    const Owner& owner, absl::Time expire_time,
@@ -356,47 +339,6 @@ absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
   for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
   if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);
   return page;
-}
-
-void SpooledTensorStore::CollectGarbage() {
-  const absl::Time now = Now();
-  StoredTensors expired;
-  std::vector<std::shared_ptr<Upload>> uploads;
-  std::vector<std::string> undeleted;
-  {
-    MutexLock lock(mutex_);
-    expired = tensors_.TakeExpired(now);
-    for (const auto& tensor : expired) {
-      requests_.Erase(tensor->origin().owner.tenant, tensor->origin().request_id);
-    }
-    for (const auto& [id, upload] : uploads_) {
-      if (upload->expire_time() <= now) uploads.push_back(upload);
-    }
-    undeleted.swap(undeleted_);
-  }
-  Dispose(expired);
-  DeleteRecords(std::move(undeleted));
-  for (const auto& upload : uploads) upload->DeleteIfIdle(now);
-  SaveUseTimes();
-}
-
-// Only where a use makes a difference.
-void SpooledTensorStore::SaveUseTimes() {
-  if (options_.tensor_ttl == absl::InfiniteDuration()) return;
-  std::vector<TensorCatalog::Use> uses;
-  const absl::Time now = Now();
-  absl::Time saved;
-  {
-    MutexLock lock(mutex_);
-    saved = std::exchange(use_times_saved_, now);
-    for (const auto& tensor : tensors_.All()) {
-      const absl::Time used = tensor->use_time();
-      if (used >= saved) uses.push_back({tensor->origin().id, used});
-    }
-  }
-  if (uses.empty() || catalog_.SetUseTimes(uses).ok()) return;
-  MutexLock lock(mutex_);
-  use_times_saved_ = std::min(use_times_saved_, saved);
 }
 
 TensorStoreUsage SpooledTensorStore::usage() const {

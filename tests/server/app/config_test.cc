@@ -60,14 +60,20 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.streams_per_device, 4);
   EXPECT_EQ(config.store, "sqlite");
   EXPECT_EQ(config.max_attempts, 3);
+  EXPECT_EQ(config.disk_budget_bytes, 0) << "what the disk has";
+  EXPECT_EQ(config.tensor_ttl, absl::ZeroDuration()) << "for ever";
 }
 
-TEST_F(ConfigTest, TheStoreIsOneOfTwo) {
+TEST_F(ConfigTest, WhereAndHowLongThingsAreKept) {
   EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
   ExpectBad({"--store", "paper"}, "must be one of sqlite, memory; got paper");
   EXPECT_EQ(MustParse({"--checkpoint-period", "5s"}).checkpoint_period, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--max-attempts", "1"}).max_attempts, 1);
   ExpectBad({"--max-attempts", "0"}, "--max-attempts");
+  EXPECT_EQ(MustParse({"--disk-budget", "100GiB"}).disk_budget_bytes, int64_t{100} << 30);
+  EXPECT_EQ(MustParse({"--tensor-ttl", "36h"}).tensor_ttl, absl::Hours(36));
+  ExpectBad({"--disk-budget", "0"}, "--disk-budget");
+  ExpectBad({"--tensor-ttl", "-1s"}, "--tensor-ttl");
 }
 
 TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {

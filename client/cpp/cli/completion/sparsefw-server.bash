@@ -20,10 +20,11 @@ _sparsefw_server() {
     *)
       [[ $text == -* ]] || return
       words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
-        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device --workers
-        --io-threads --host-memory --staging-memory --solve-memory --device-memory
-        --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts --checkpoint-period --drain-grace --fetch-grace
-        --upload-idle-ttl --gc-interval --gpu-metrics-period --log-level --log-format --config" ;;
+        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device
+        --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory
+        --device-memory --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts
+        --checkpoint-period --drain-grace --fetch-grace --upload-idle-ttl --tensor-ttl --gc-interval
+        --gpu-metrics-period --log-level --log-format --config" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$text")
 }
