@@ -90,6 +90,7 @@ core_test(engines/round_ties_test unit)
 core_test(cuda/update_forms_test conformance)
 core_test(cuda/device_gram_test unit)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_gram_test
-        gram_accumulator_test iteration_state_test refine_shapes_test refine_test reconstruct_test round_ties_test update_forms_test)
+        gram_accumulator_test iteration_state_test refine_shapes_test refine_test reconstruct_test
+        round_ties_test update_forms_test)
   cuda_engine_test(${name})
 endforeach()

@@ -29,9 +29,9 @@ class FileSink final : public CheckpointSink {
   absl::Status Commit() override;
   void Abandon() override;
 
-  int64_t count() const { return count_; }      // committed
-  int64_t bytes() const { return bytes_; }      // of the last one
-  double seconds() const { return seconds_; }   // from Begin to Commit, of all
+  int64_t count() const { return count_; }     // committed
+  int64_t bytes() const { return bytes_; }     // of the last one
+  double seconds() const { return seconds_; }  // from Begin to Commit, of all
 
  private:
   const std::string path_;

@@ -7,8 +7,9 @@
 //
 // Seconds are wall clock from the call of Solve on, loading included. --target: also prints
 // when a mask of that loss was first there, null if never. --checkpoint: the latest
-// checkpoint is kept in FILE; how many, their bytes and their seconds are printed. Memory is the peak resident set less
-// what was resident before the layer was opened: mapped inputs count, the program does not.
+// checkpoint is kept in FILE; how many, their bytes and their seconds are printed. Memory is
+// the peak resident set less what was resident before the layer was opened: mapped inputs count,
+// the program does not.
 // An option that this build does not implement is reported as {"unimplemented": MESSAGE}.
 #include <iostream>
 #include <limits>
@@ -70,10 +71,14 @@ std::string NameOf(StopCause cause) {
 }
 
 Json ResultJson(const SolveResult& result) {
-  return {{"iterations", result.iterations},     {"stop_cause", NameOf(result.stop_cause)},
-          {"full_loss", result.full_loss},       {"warm_start_loss", result.warm_start_loss},
-          {"relaxed_loss", result.relaxed_loss}, {"rounded_loss", result.rounded_loss},
-          {"final_loss", result.final_loss},     {"lower_bound", result.lower_bound},
+  return {{"iterations", result.iterations},
+          {"stop_cause", NameOf(result.stop_cause)},
+          {"full_loss", result.full_loss},
+          {"warm_start_loss", result.warm_start_loss},
+          {"relaxed_loss", result.relaxed_loss},
+          {"rounded_loss", result.rounded_loss},
+          {"final_loss", result.final_loss},
+          {"lower_bound", result.lower_bound},
           {"mask_crc32c", Crc32c(result.mask.bytes())}};
 }
 
@@ -100,7 +105,8 @@ int Main(int argc, char** argv) {
   const std::string resume = flags.Text("resume", "");
   flags.Finish();
 
-  const std::vector<std::byte> saved = resume.empty() ? std::vector<std::byte>() : ReadWhole(resume);
+  std::vector<std::byte> saved;
+  if (!resume.empty()) saved = ReadWhole(resume);
   Trace trace(target);
   const absl::StatusOr<SolveResult> result =
       Solve(problem, options, *backend, &trace, nullptr,

@@ -109,8 +109,9 @@ absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
   SPARSEFW_ASSIGN_OR_RETURN(const uint32_t crc,
                             ChecksumOf(bytes.first(bytes.size() - kCrcBytes), stop));
   if (crc != expected) {
-    return NotValid("a checkpoint must have the CRC32C that it ends with, %08x; its bytes have %08x",
-                    expected, crc);
+    return NotValid(
+        "a checkpoint must have the CRC32C that it ends with, %08x; its bytes have %08x", expected,
+        crc);
   }
   return StateReader(bytes.subspan(sizeof(Head), tail - sizeof(Head)));
 }

@@ -164,9 +164,9 @@ TEST_P(IterationStateErrorTest, AStateThatIsCutOffOrOfAnotherLayerIsRefused) {
                 StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "field"));
   }
   const auto layer = MakeRandomLayer({.rows = 10, .cols = 90, .seed = 6});
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const auto start, MakeStartingPoint(layer.weights.view(), layer.gram.view(),
-                                          Pattern::Unstructured(0.5), {}, 0.5));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start,
+                                MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                  Pattern::Unstructured(0.5), {}, 0.5));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto other, LoadedEngine(GetParam(), start));
   StateReader reader(state);
   EXPECT_THAT(other->RestoreIteration(reader),
@@ -177,9 +177,9 @@ TEST_P(IterationStateErrorTest, AStateThatIsCutOffOrOfAnotherLayerIsRefused) {
 TEST(IterationStateRefreshTest, OtherInputsAreSeen) {
   for (const EngineKind kind : {EngineKind::kCpuFloat64, EngineKind::kCpuFloat32}) {
     auto layer = MakeRandomLayer({.rows = 9, .cols = 20, .seed = 6});
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const auto start, MakeStartingPoint(layer.weights.view(), layer.gram.view(),
-                                            Pattern::Unstructured(0.5), {}, 0.5));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start,
+                                  MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                    Pattern::Unstructured(0.5), {}, 0.5));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(kind, start));
     SPARSEFW_ASSERT_OK(engine->Step({.count = 500}).status());
     const std::vector<std::byte> at_refresh = StateOf(*engine);

@@ -42,8 +42,8 @@ class CheckpointTest : public ::testing::Test {
     return std::exchange(sink_.checkpoints, {}).front();
   }
   void ExpectRefused(std::span<const std::byte> bytes, const std::string& message) {
-    EXPECT_THAT(Solve(bytes).status(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                "CHECKPOINT_INVALID", message));
+    EXPECT_THAT(Solve(bytes).status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", message));
   }
 
   RandomLayer layer_ = MakeRandomLayer({.rows = 12, .cols = 20, .seed = 2});
@@ -68,7 +68,8 @@ TEST_F(CheckpointTest, EveryFlippedByteIsSeen) {
 TEST_F(CheckpointTest, EveryTruncationIsSeen) {
   const std::vector<std::byte> good = FirstCheckpoint();
   Random random(4);
-  for (size_t size = 1; size < 64; ++size) ExpectRefused(std::span(good).first(size), "a checkpoint must");
+  for (size_t size = 1; size < 64; ++size)
+    ExpectRefused(std::span(good).first(size), "a checkpoint must");
   for (int i = 0; i < 200; ++i) {
     const auto size = static_cast<size_t>(random.Below(static_cast<int64_t>(good.size()) - 1)) + 1;
     SCOPED_TRACE(size);
@@ -301,9 +302,9 @@ TEST_F(ScriptedCheckpointTest, AnotherVersionOfTheEngineIsRefused) {
   ASSERT_FALSE(sink_.checkpoints.empty());
   const auto checkpoint = sink_.checkpoints.front();
   saving.tag = "scripted 2";
-  EXPECT_THAT(RunWith(saving, {nullptr, checkpoint}).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                       "engine=scripted 2"));
+  EXPECT_THAT(
+      RunWith(saving, {nullptr, checkpoint}).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "engine=scripted 2"));
 }
 
 TEST_F(ScriptedCheckpointTest, AnEngineThatFailsToSaveFailsTheSolve) {

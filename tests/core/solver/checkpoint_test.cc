@@ -178,8 +178,7 @@ TEST_P(ResumeOfEngineTest, SwapsAndReconstructionFollow) {
 }
 
 TEST_P(ResumeOfEngineTest, OneShotMethodsHaveOneBetweenSwapsAndReconstruction) {
-  Layer layer =
-      MakeLayer(GetParam(), Pattern::PerRow(0.6), StepRule::kOpenLoop, 0.2, 24, 32);
+  Layer layer = MakeLayer(GetParam(), Pattern::PerRow(0.6), StepRule::kOpenLoop, 0.2, 24, 32);
   layer.options.method = Method::kWanda;
   layer.options.swaps = true;
   layer.options.reconstruct = true;
@@ -188,8 +187,7 @@ TEST_P(ResumeOfEngineTest, OneShotMethodsHaveOneBetweenSwapsAndReconstruction) {
 }
 
 TEST_P(ResumeOfEngineTest, AStopAtTheGapIsTheSame) {
-  Layer layer =
-      MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kLineSearch, 0.5, 16, 24);
+  Layer layer = MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kLineSearch, 0.5, 16, 24);
   layer.options.report_every = 5;
   layer.options.rel_gap = 0.3;
   layer.options.swaps = true;
@@ -201,8 +199,7 @@ TEST_P(ResumeOfEngineTest, AStopAtTheGapIsTheSame) {
 
 // Resumed, interrupted at once, resumed, and so on until the end.
 TEST_P(ResumeOfEngineTest, MayHappenAgainAndAgain) {
-  Layer layer =
-      MakeLayer(GetParam(), Pattern::Unstructured(0.6), StepRule::kOpenLoop, 0.5, 24, 32);
+  Layer layer = MakeLayer(GetParam(), Pattern::Unstructured(0.6), StepRule::kOpenLoop, 0.5, 24, 32);
   layer.options.iterations = 60;
   layer.options.report_every = 7;
   layer.options.swaps = true;
@@ -223,8 +220,7 @@ TEST_P(ResumeOfEngineTest, MayHappenAgainAndAgain) {
 }
 
 TEST_P(ResumeOfEngineTest, CallersSaliencyAndMaskAreInputsToo) {
-  Layer layer =
-      MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kOpenLoop, 0.5, 16, 24);
+  Layer layer = MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kOpenLoop, 0.5, 16, 24);
   layer.options.iterations = 40;
   layer.options.report_every = 15;
   const RandomLayer scores = MakeRandomLayer({.rows = 16, .cols = 24, .seed = 3});
@@ -239,8 +235,7 @@ TEST_P(ResumeOfEngineTest, CallersSaliencyAndMaskAreInputsToo) {
 }
 
 TEST_P(ResumeOfEngineTest, TimesAddUp) {
-  Layer layer =
-      MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kOpenLoop, 0.5, 16, 24);
+  Layer layer = MakeLayer(GetParam(), Pattern::PerRow(0.5), StepRule::kOpenLoop, 0.5, 16, 24);
   const OneSolve first = layer.Solve({}, 1);
   ASSERT_EQ(first.checkpoints.size(), 1);
   const OneSolve second = layer.Solve(first.checkpoints[0]);

@@ -168,18 +168,18 @@ TEST_P(SweepTest, GoesOnFromACheckpoint) {
     // A checkpoint of one point is none of another, and costs the sweep no result.
     Outcomes none;
     const size_t other = first == 0 ? 3 : 0;
-    EXPECT_THAT(SolveSweep(problem(), points, backend(), none, nullptr,
-                           {.first_point = other, .checkpoints = {.resume = sink.checkpoints[k]}}),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                         "sweep_point="));
+    EXPECT_THAT(
+        SolveSweep(problem(), points, backend(), none, nullptr,
+                   {.first_point = other, .checkpoints = {.resume = sink.checkpoints[k]}}),
+        StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "sweep_point="));
     EXPECT_TRUE(none.results.empty());
   }
 }
 
 TEST_P(SweepTest, ThatWasInterruptedAfterItsLastPointHasNothingLeft) {
   const std::vector<SweepPoint> points = {Point(Pattern::PerRow(0.6), Method::kWanda, 0.9)};
-  SPARSEFW_ASSERT_OK(SolveSweep(problem(), points, backend(), outcomes_, nullptr,
-                                {.first_point = points.size()}));
+  SPARSEFW_ASSERT_OK(
+      SolveSweep(problem(), points, backend(), outcomes_, nullptr, {.first_point = points.size()}));
   EXPECT_TRUE(outcomes_.results.empty());
 }
 

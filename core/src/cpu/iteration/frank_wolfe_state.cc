@@ -104,12 +104,12 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore
   return result;
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                          \
-  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                           \
-  template absl::Status FrankWolfe<Real>::Save(StateWriter&);                               \
-  template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                        \
+#define SPARSEFW_INSTANTIATE(Real)                                                           \
+  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                            \
+  template absl::Status FrankWolfe<Real>::Save(StateWriter&);                                \
+  template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                         \
   template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore( \
-      std::shared_ptr<const PanelLayer<Real>>, const StartPoint&, StateReader&,             \
+      std::shared_ptr<const PanelLayer<Real>>, const StartPoint&, StateReader&,              \
       const ParallelContext&)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);

@@ -40,8 +40,8 @@ absl::Status CpuEngine::StartIn(StateReader* saved) {
   }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   if (saved != nullptr) {
-    SPARSEFW_ASSIGN_OR_RETURN(
-        iteration_, FrankWolfe<Real>::Restore(converted.layer, start, *saved, context_));
+    SPARSEFW_ASSIGN_OR_RETURN(iteration_,
+                              FrankWolfe<Real>::Restore(converted.layer, start, *saved, context_));
   } else {
     StartProduct<Real>* const kept = problem_.reused ? &converted.start : nullptr;
     SPARSEFW_ASSIGN_OR_RETURN(iteration_,

@@ -60,9 +60,9 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
-  SPARSEFW_ASSIGN_OR_RETURN(
-      toggles_, ToggleHistory::Create(IterationsOfEpoch(layer_.size()),
-                                      static_cast<int64_t>(state.pending), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(toggles_,
+                            ToggleHistory::Create(IterationsOfEpoch(layer_.size()),
+                                                  static_cast<int64_t>(state.pending), stream));
   return absl::OkStatus();
 }
 

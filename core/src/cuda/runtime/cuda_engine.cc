@@ -87,8 +87,8 @@ absl::Status CudaEngine::Start(StateReader* saved) {
                              .tiled_share = options_.tiled_share,
                              .dense_share = options_.dense_share};
   if (saved != nullptr) {
-    SPARSEFW_ASSIGN_OR_RETURN(
-        frank_wolfe_, FrankWolfe<Real>::Restore(*layer, start, forms, *saved, *context_));
+    SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_,
+                              FrankWolfe<Real>::Restore(*layer, start, forms, *saved, *context_));
     return absl::OkStatus();
   }
   SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_, FrankWolfe<Real>::Start(*layer, start, forms, *context_));
