@@ -93,7 +93,7 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
   SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
   const bool recorded = catalog_.durable() && request.life == UploadLife::kResumable;
   const UploadRoom bytes = RoomOf(request.body.spec, recorded);
-  ContentRoom room{id, spool_, {}, {}, catalog_.durable()};
+  ContentRoom room{id, spool_, {}, {}, catalog_.durable(), options_.commit_interval_bytes};
   SPARSEFW_ASSIGN_OR_RETURN(room.host, ReserveHost(kWhatIsMade, bytes.host));
   SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kWhatIsMade, bytes.disk));
   Origin origin;

@@ -22,10 +22,6 @@ namespace {
 // again, even for a moment, would be memory that nobody has reserved.
 constexpr int64_t kBlockRows = 64;
 
-// So much is lost at most with a process that is killed in the middle of a long
-// stream.
-constexpr int64_t kSaveInterval = int64_t{256} << 20;
-
 absl::Status OutOfMemory(std::string_view what) {
   return WithReason(absl::ResourceExhaustedError(
                         absl::StrFormat("%s must fit into host memory; it does not", what)),
@@ -186,7 +182,7 @@ class GramContent final : public UploadContent {
   }
   // Saving writes the whole sum.
   int64_t save_interval() const override {
-    return std::max(kSaveInterval, 4 * GramStateBytes(spec_.d_in));
+    return std::max(room_.save_interval, 4 * GramStateBytes(spec_.d_in));
   }
   absl::StatusOr<UploadProgress> Save() override;
   void Saved(const UploadProgress& progress) override {
