@@ -370,8 +370,6 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     point.options.deadline = job.deadline;
     point.options.threads = options_.threads_per_job;
   }
-  // Of a run that was killed before its end was stored.
-  if (job.attempts > 1) store_->DeleteResultsOf(job.name);
   std::unique_ptr<CheckpointSink> sink;
   MappedBytes resume;
   // The results of a sweep's finished points are not kept: it begins anew.
@@ -392,6 +390,8 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
 }
 
 void SolverRunner::Discard(const Job& job) {
+  // Also those of a run that was killed before its end was stored.
+  store_->DeleteResultsOf(job.name);
   if (!job.result.has_value()) return;
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
   for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);

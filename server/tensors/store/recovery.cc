@@ -109,8 +109,12 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
 void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
   const std::variant<TensorSpec, GramSpec> spec = SpecOf(record);
   const UploadRoom bytes = RoomOf(spec, true);
-  ContentRoom room{record.id, spool_, budget_->Adopt(bytes.host), disk_budget_->Adopt(bytes.disk),
-                   true};
+  ContentRoom room{record.id,
+                   spool_,
+                   budget_->Adopt(bytes.host),
+                   disk_budget_->Adopt(bytes.disk),
+                   true,
+                   options_.commit_interval_bytes};
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload = std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)),
                                          record.create_time, options_.upload_idle_ttl, true, self);

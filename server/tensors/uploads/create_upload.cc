@@ -74,7 +74,8 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
     const Request& request) {
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
   MutexLock lock(mutex_);
-  const RequestIndex::Entry* entry = request.id.empty() ? nullptr : requests_.Find(request.body.owner.tenant, request.id);
+  const RequestIndex::Entry* entry =
+      request.id.empty() ? nullptr : requests_.Find(request.body.owner.tenant, request.id);
   if (entry != nullptr) {
     if (entry->body != request.body) {
       return Invalid("REQUEST_ID_REUSED",
@@ -93,7 +94,7 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
   SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
   const bool recorded = catalog_.durable() && request.life == UploadLife::kResumable;
   const UploadRoom bytes = RoomOf(request.body.spec, recorded);
-  ContentRoom room{id, spool_, {}, {}, catalog_.durable()};
+  ContentRoom room{id, spool_, {}, {}, catalog_.durable(), options_.commit_interval_bytes};
   SPARSEFW_ASSIGN_OR_RETURN(room.host, ReserveHost(kWhatIsMade, bytes.host));
   SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kWhatIsMade, bytes.disk));
   Origin origin;
@@ -104,9 +105,9 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
   origin.transient = request.life == UploadLife::kJob;
   if (const auto* gram = std::get_if<GramSpec>(&request.body.spec)) origin.gram = *gram;
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
-  auto upload = std::make_shared<Upload>(std::move(origin),
-                                         MakeContent(request.body.spec, std::move(room)), Now(),
-                                         options_.upload_idle_ttl, recorded, self);
+  auto upload =
+      std::make_shared<Upload>(std::move(origin), MakeContent(request.body.spec, std::move(room)),
+                               Now(), options_.upload_idle_ttl, recorded, self);
   requests_.Insert(request.id, request.body, id);
   uploads_.emplace(std::move(id), upload);
   return upload;

@@ -22,10 +22,6 @@ namespace {
 // again, even for a moment, would be memory that nobody has reserved.
 constexpr int64_t kBlockRows = 64;
 
-// So much is lost at most with a process that is killed in the middle of a long
-// stream.
-constexpr int64_t kSaveInterval = int64_t{256} << 20;
-
 absl::Status OutOfMemory(std::string_view what) {
   return WithReason(absl::ResourceExhaustedError(
                         absl::StrFormat("%s must fit into host memory; it does not", what)),
@@ -137,8 +133,7 @@ class GramContent final : public UploadContent {
   }
 
   absl::Status Prepare() override {
-    SPARSEFW_ASSIGN_OR_RETURN(file_,
-                              room_.spool->Create(room_.id, ByteSize(ResultSpec(spec_, 0))));
+    SPARSEFW_ASSIGN_OR_RETURN(file_, room_.spool->Create(room_.id, ByteSize(ResultSpec(spec_, 0))));
     return MakeSum();
   }
 
@@ -181,12 +176,10 @@ class GramContent final : public UploadContent {
   }
 
   UploadProgress appended() const override { return {appended_, 0, ""}; }
-  int64_t unsaved_bytes() const override {
-    return (appended_ - saved_.committed) * token_bytes_;
-  }
+  int64_t unsaved_bytes() const override { return (appended_ - saved_.committed) * token_bytes_; }
   // Saving writes the whole sum.
   int64_t save_interval() const override {
-    return std::max(kSaveInterval, 4 * GramStateBytes(spec_.d_in));
+    return std::max(room_.save_interval, 4 * GramStateBytes(spec_.d_in));
   }
   absl::StatusOr<UploadProgress> Save() override;
   void Saved(const UploadProgress& progress) override {

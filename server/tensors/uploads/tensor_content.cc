@@ -11,8 +11,6 @@
 namespace sparsefw::server {
 namespace {
 
-// So little is lost with a process that is killed in the middle of a long stream.
-constexpr int64_t kSaveInterval = int64_t{256} << 20;
 constexpr size_t kCompareBytes = size_t{256} << 10;
 
 class TensorContent final : public UploadContent {
@@ -71,7 +69,7 @@ class TensorContent final : public UploadContent {
 
   UploadProgress appended() const override { return appended_; }
   int64_t unsaved_bytes() const override { return appended_.committed - saved_.committed; }
-  int64_t save_interval() const override { return kSaveInterval; }
+  int64_t save_interval() const override { return room_.save_interval; }
   absl::StatusOr<UploadProgress> Save() override {
     SPARSEFW_RETURN_IF_ERROR(file_->Sync());
     return appended_;

@@ -28,7 +28,8 @@ struct ContentRoom {
   std::shared_ptr<Spool> spool;
   ByteBudget::Reservation host;
   ByteBudget::Reservation disk;
-  bool durable = false;  // the tensor's file is to survive: Finish syncs it
+  bool durable = false;       // the tensor's file is to survive: Finish syncs it
+  int64_t save_interval = 0;  // see TensorStoreOptions::commit_interval_bytes
 };
 
 // What a content is complete with; its file and room are still its own.

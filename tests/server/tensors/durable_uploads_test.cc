@@ -33,6 +33,18 @@ TEST_F(DurableUploadsTest, NothingIsSyncedUntilSomebodyIsTold) {
   EXPECT_EQ(catalog_->writes(), writes + 1) << "nothing is new";
 }
 
+// Nobody is told, and a kill in the middle of a long stream loses little.
+TEST_F(DurableUploadsTest, LongStreamsAreCommittedNowAndThen) {
+  options_.commit_interval_bytes = 100;
+  Restart();
+  const UploadInfo upload = NewUpload(WeightOf(1000));
+  const int writes = catalog_->writes();
+  for (int64_t i = 0; i < 25; ++i) ASSERT_THAT(Write(upload.name, 10 * i, "0123456789"), IsOk());
+  EXPECT_EQ(catalog_->writes(), writes + 2);
+  Kill();
+  EXPECT_EQ(store_->GetUpload(upload.name)->committed_size, 200);
+}
+
 TEST_F(DurableUploadsTest, WhatWasAcknowledgedSurvivesAKill) {
   const UploadInfo upload = NewUpload(WeightOf(10), "r1");
   ASSERT_THAT(Write(upload.name, 0, "abcd"), IsOk());
@@ -232,8 +244,7 @@ TEST_F(DurableGramsTest, ResumedSumsHaveTheSameBits) {
       const UploadInfo upload = NewGramUpload(spec);
       int64_t acknowledged = 0;
       for (int64_t offset = 0; offset < kTokens;) {
-        const int64_t count =
-            std::min(kTokens - offset, 1 + static_cast<int64_t>(random() % 700));
+        const int64_t count = std::min(kTokens - offset, 1 + static_cast<int64_t>(random() % 700));
         ASSERT_THAT(Accumulate(upload.name, offset, Part(values, offset, count)), IsOk());
         offset += count;
         if (random() % 2 == 0) acknowledged = store_->Commit(upload.name)->committed_tokens;
