@@ -100,15 +100,11 @@ struct TensorStoreOptions {
   int64_t max_tensor_bytes = int64_t{64} << 30;
   // Tensors and uploads together: small ones cost more than their bytes.
   int64_t max_entries = 100'000;
-<<<<<<< HEAD
-  int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
-=======
   int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
   // An upload is committed after so many bytes also without anybody being told, so that
   // little is lost with a process that is killed in the middle of a long stream. An
   // accumulation waits for four times the size of its state at least.
   int64_t commit_interval_bytes = int64_t{256} << 20;
->>>>>>> tensors
   absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
   // Uploaded tensors expire so long after their last use.
   absl::Duration tensor_ttl = absl::InfiniteDuration();
