@@ -49,16 +49,15 @@ ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandl
                            ByteBudget::Reservation* room)
     : store_(store),
       job_(job),
-      owner_{std::string(kDefaultTenant), job.owner},
+      owner_(job.owner),
       weight_(weight),
       room_(room),
       expire_(absl::Now() + job.spec.result_ttl + kResultMargin) {}
 
 absl::StatusOr<std::string> ResultWriter::PutMask(const Mask& mask) {
-  SPARSEFW_ASSIGN_OR_RETURN(
-      TensorInfo stored,
-      store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), owner_, expire_, room_,
-                  job_.name));
+  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
+                            store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), owner_,
+                                        expire_, room_, job_.name));
   return std::move(stored.name);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -27,8 +28,8 @@
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
 #include "server/storage/database.h"
-#include "server/storage/sqlite_tensor_catalog.h"
 #include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_tensor_catalog.h"
 #include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -119,8 +120,8 @@ class ServerImpl final : public Server {
   std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
-  std::unique_ptr<StateFolder> state_folder_;  // null with --store memory,
-  std::unique_ptr<Database> database_;         // likewise,
+  std::unique_ptr<StateFolder> state_folder_;      // null with --store memory,
+  std::unique_ptr<Database> database_;             // likewise,
   std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
   std::unique_ptr<TensorStore> tensors_;
   std::unique_ptr<TransientTensors> transient_;

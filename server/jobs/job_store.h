@@ -18,6 +18,9 @@
 
 namespace sparsefw::server {
 
+// What a store answers for a name that it does not have: NotFound (JOB_NOT_FOUND).
+absl::Status JobNotFound(std::string_view name);
+
 struct JobFilter {
   std::vector<JobState> states;               // empty: all
   std::map<std::string, std::string> labels;  // all must match

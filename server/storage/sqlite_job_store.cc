@@ -62,10 +62,6 @@ void BindExpiry(SQLite::Statement& statement, int index, const Job& job) {
   statement.bind(index, absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4));
 }
 
-absl::Status NotFound(std::string_view name) {
-  return Refuse(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "there is no job \"%s\"", name);
-}
-
 bool HasLabels(const Job& job, const JobFilter& filter) {
   return std::all_of(filter.labels.begin(), filter.labels.end(), [&job](const auto& label) {
     const auto own = job.spec.labels.find(label.first);
@@ -133,8 +129,7 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
       BindText(used, 2, request_id);
       if (used.executeStep()) {
         return absl::AlreadyExistsError(absl::StrFormat("request_id \"%s\" belongs to %s",
-                                                        request_id,
-                                                        used.getColumn(0).getString()));
+                                                        request_id, used.getColumn(0).getString()));
       }
     }
     SQLite::Statement insert(
@@ -164,7 +159,7 @@ absl::Status SqliteJobStore::Update(const Job& job) {
     BindExpiry(update, 2, job);
     BindBytes(update, 3, record);
     BindText(update, 4, job.name);
-    return update.exec() > 0 ? absl::OkStatus() : NotFound(job.name);
+    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(job.name);
   });
 }
 
@@ -174,20 +169,20 @@ absl::Status SqliteJobStore::UpdateProgress(const Job& job) {
     SQLite::Statement update(db, "UPDATE jobs SET progress = ? WHERE name = ?");
     BindBytes(update, 1, progress);
     BindText(update, 2, job.name);
-    return update.exec() > 0 ? absl::OkStatus() : NotFound(job.name);
+    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(job.name);
   });
 }
 
 absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
   std::optional<Row> row;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(
-        db, absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
+    SQLite::Statement select(db,
+                             absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
     BindText(select, 1, name);
     if (select.executeStep()) row = RowOf(select);
     return absl::OkStatus();
   }));
-  if (!row) return NotFound(name);
+  if (!row) return JobNotFound(name);
   return JobOf(*row);
 }
 
@@ -200,8 +195,8 @@ absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindReque
     BindText(select, 1, tenant);
     BindText(select, 2, request_id);
     if (select.executeStep()) {
-      found = RequestRecord{select.getColumn(0).getString(),
-                            std::string(BytesOf(select.getColumn(1)))};
+      found =
+          RequestRecord{select.getColumn(0).getString(), std::string(BytesOf(select.getColumn(1)))};
     }
     return absl::OkStatus();
   }));
@@ -274,7 +269,7 @@ absl::Status SqliteJobStore::Delete(std::string_view name) {
   return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
     SQLite::Statement remove(db, "DELETE FROM jobs WHERE name = ?");
     BindText(remove, 1, name);
-    return remove.exec() > 0 ? absl::OkStatus() : NotFound(name);
+    return remove.exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
 
@@ -283,8 +278,7 @@ absl::StatusOr<std::map<JobState, int64_t>> SqliteJobStore::CountByState() const
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
     SQLite::Statement select(db, "SELECT state, count(*) FROM jobs GROUP BY state");
     while (select.executeStep()) {
-      counts[static_cast<JobState>(select.getColumn(0).getInt())] =
-          select.getColumn(1).getInt64();
+      counts[static_cast<JobState>(select.getColumn(0).getInt())] = select.getColumn(1).getInt64();
     }
     return absl::OkStatus();
   }));

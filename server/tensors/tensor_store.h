@@ -100,7 +100,7 @@ struct TensorStoreOptions {
   int64_t max_tensor_bytes = int64_t{64} << 30;
   // Tensors and uploads together: small ones cost more than their bytes.
   int64_t max_entries = 100'000;
-  int64_t disk_budget_bytes = 0;          // of all files together; 0: what the disk has
+  int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
   absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
   // Uploaded tensors expire so long after their last use.
   absl::Duration tensor_ttl = absl::InfiniteDuration();
@@ -113,7 +113,7 @@ struct TensorStoreOptions {
 
 struct TensorStoreUsage {
   int64_t budget_bytes = 0;
-  int64_t used_bytes = 0;  // complete tensors, uploads (reserved in full), accumulators
+  int64_t used_bytes = 0;         // complete tensors, uploads (reserved in full), accumulators
   int64_t disk_budget_bytes = 0;  // 0: none
   int64_t disk_used_bytes = 0;
   int64_t tensors = 0;
@@ -121,6 +121,10 @@ struct TensorStoreUsage {
   int64_t unchecked = 0;  // tensors of an earlier run whose bytes were not read yet
   int64_t corrupt = 0;    // found since the start
 };
+
+// What the store answers for a name that it does not have.
+absl::Status UploadNotFound(std::string_view name);  // NotFound (UPLOAD_NOT_FOUND)
+absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOUND)
 
 // Owns the spool folder and everything in it. Thread-safe. Calls on distinct
 // uploads run in parallel; calls on one upload are serialised. Writes go to

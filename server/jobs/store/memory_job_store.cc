@@ -44,7 +44,7 @@ class MemoryJobStore final : public JobStore {
   absl::Status Update(const Job& job) override {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(job.name);
-    if (number == numbers_.end()) return NotFound(job.name);
+    if (number == numbers_.end()) return JobNotFound(job.name);
     Job& stored = entries_.at(number->second).job;
     expiring_.erase({stored.expire_time, number->second});
     stored = job;
@@ -57,7 +57,7 @@ class MemoryJobStore final : public JobStore {
   absl::StatusOr<Job> Get(std::string_view name) const override {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(name);
-    if (number == numbers_.end()) return NotFound(name);
+    if (number == numbers_.end()) return JobNotFound(name);
     return entries_.at(number->second).job;
   }
 
@@ -114,7 +114,7 @@ class MemoryJobStore final : public JobStore {
   absl::Status Delete(std::string_view name) override {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(name);
-    if (number == numbers_.end()) return NotFound(name);
+    if (number == numbers_.end()) return JobNotFound(name);
     const auto entry = entries_.find(number->second);
     requests_.erase(entry->second.request);
     expiring_.erase({entry->second.job.expire_time, entry->first});
@@ -136,11 +136,6 @@ class MemoryJobStore final : public JobStore {
     Job job;
     Request request;
   };
-
-  static absl::Status NotFound(std::string_view name) {
-    return WithReason(absl::NotFoundError(absl::StrFormat("there is no job \"%s\"", name)),
-                      "JOB_NOT_FOUND");
-  }
 
   static bool Matches(const Job& job, const JobFilter& filter) {
     if (!filter.tenant.empty() && job.owner.tenant != filter.tenant) return false;
@@ -176,6 +171,10 @@ class MemoryJobStore final : public JobStore {
 };
 
 }  // namespace
+
+absl::Status JobNotFound(std::string_view name) {
+  return Refuse(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "there is no job \"%s\"", name);
+}
 
 std::unique_ptr<JobStore> NewMemoryJobStore() { return std::make_unique<MemoryJobStore>(); }
 

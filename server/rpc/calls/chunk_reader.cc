@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/crc32c.h"
@@ -9,13 +10,17 @@
 
 namespace sparsefw::server {
 
-absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_view name,
-                                              int64_t offset, int64_t limit) {
+absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_view tenant,
+                                              std::string_view name, int64_t offset,
+                                              int64_t limit) {
   if (offset < 0 || limit < 0) {
     return Invalid("OFFSET_INVALID", "offset and limit must be at least 0; got offset=%d, limit=%d",
                    offset, limit);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle, store.OpenForReading(name));
+  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle,
+                            WithTensor(store, tenant, name, [&store](std::string_view key) {
+                              return store.OpenForReading(key);
+                            }));
   const int64_t size = handle->info().byte_size;
   if (offset > size) {
     return WithReason(absl::OutOfRangeError(absl::StrFormat(

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -26,7 +27,7 @@ absl::Status CheckCrc(const std::string& data, uint32_t expected) {
 // Without a request_id it is always a new upload.
 absl::Status UploadSink::Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created) {
   SPARSEFW_RETURN_IF_ERROR(created.status());
-  name_ = std::get<UploadInfo>(*created).name;
+  name_ = key_ = std::get<UploadInfo>(*created).name;
   own_ = true;
   return absl::OkStatus();
 }
@@ -41,22 +42,40 @@ absl::Status UploadSink::Create(const v1::GramSpec& spec, const Owner& owner, Up
   return Created(context_.tensors->CreateGramUpload(converted, "", owner, life));
 }
 
-absl::Status UploadSink::Write(const v1::Chunk& chunk) {
-  SPARSEFW_ASSIGN_OR_RETURN(
-      committed_,
-      context_.tensors->Write(name_, chunk.offset(), BytesOf(chunk.data()), chunk.crc32c()));
+absl::Status UploadSink::Use(std::string_view tenant, std::string_view name) {
+  SPARSEFW_ASSIGN_OR_RETURN(const bool visible, UploadVisible(*context_.tensors, tenant, name));
+  name_ = name;
+  key_ = visible ? name : kNobodys;
   return absl::OkStatus();
+}
+
+absl::Status UploadSink::Told(const absl::Status& status) const {
+  return absl::IsNotFound(status) ? UploadNotFound(name_) : status;
+}
+
+absl::Status UploadSink::Write(const v1::Chunk& chunk) {
+  const auto written =
+      context_.tensors->Write(key_, chunk.offset(), BytesOf(chunk.data()), chunk.crc32c());
+  if (written.ok()) committed_ = *written;
+  return Told(written.status());
 }
 
 absl::Status UploadSink::Accumulate(int64_t token_offset, const std::string& data,
                                     uint32_t crc32c) {
-  SPARSEFW_ASSIGN_OR_RETURN(
-      committed_, context_.tensors->Accumulate(name_, token_offset, BytesOf(data), crc32c));
-  return absl::OkStatus();
+  const auto summed = context_.tensors->Accumulate(key_, token_offset, BytesOf(data), crc32c);
+  if (summed.ok()) committed_ = *summed;
+  return Told(summed.status());
+}
+
+absl::StatusOr<UploadInfo> UploadSink::Commit() {
+  absl::StatusOr<UploadInfo> upload = context_.tensors->Commit(key_);
+  if (!upload.ok()) return Told(upload.status());
+  return upload;
 }
 
 absl::StatusOr<TensorInfo> UploadSink::Finish(std::optional<uint32_t> total_crc32c) {
-  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo tensor, context_.tensors->Finish(name_, total_crc32c));
+  absl::StatusOr<TensorInfo> tensor = context_.tensors->Finish(key_, total_crc32c);
+  if (!tensor.ok()) return Told(tensor.status());
   finished_ = true;
   return tensor;
 }
@@ -119,8 +138,7 @@ absl::Status StreamSink<Stream>::Resolve(const Request& request) {
         "TARGET_INVALID",
         "the first message of a stream must name an upload or carry a spec; got neither");
   }
-  upload_.Use(request.upload());
-  return absl::OkStatus();
+  return upload_.Use(owner_.tenant, request.upload());
 }
 
 template <typename Stream>
@@ -160,7 +178,7 @@ absl::StatusOr<typename Stream::Response> StreamSink<Stream>::EndOfStream() {
                   "last message; it ended after %d %s",
                   upload_.committed(), Stream::kUnits);
   }
-  const absl::StatusOr<UploadInfo> upload = context_.tensors->Commit(upload_.name());
+  const absl::StatusOr<UploadInfo> upload = upload_.Commit();
   if (upload.ok()) return Stream::Unfinished(Stream::CommittedOf(*upload));
   if (!absl::IsNotFound(upload.status())) return upload.status();
   // Perhaps it is a tensor by now.

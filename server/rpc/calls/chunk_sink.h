@@ -27,10 +27,11 @@ class UploadSink {
   absl::Status Create(const v1::TensorSpec& spec, const Owner& owner, UploadLife life);
   absl::Status Create(const v1::GramSpec& spec, const Owner& owner, UploadLife life);
   // Writes to an upload made before, which outlives the stream.
-  void Use(std::string_view name) { name_ = name; }
+  absl::Status Use(std::string_view tenant, std::string_view name);
 
   absl::Status Write(const v1::Chunk& chunk);
   absl::Status Accumulate(int64_t token_offset, const std::string& data, uint32_t crc32c);
+  absl::StatusOr<UploadInfo> Commit();
   absl::StatusOr<TensorInfo> Finish(std::optional<uint32_t> total_crc32c);
   void Abandon();
 
@@ -44,8 +45,12 @@ class UploadSink {
  private:
   absl::Status Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created);
 
+  // About the name that the client knows.
+  absl::Status Told(const absl::Status& status) const;
+
   RpcContext& context_;
   std::string name_;
+  std::string key_;  // for the store: name_, or of another tenant's upload one that nothing has
   bool own_ = false;
   bool finished_ = false;
   int64_t committed_ = 0;
@@ -90,9 +95,11 @@ class StreamSink {
   using Request = typename Stream::Request;
   using Response = typename Stream::Response;
 
-  // `owner` of what the stream makes.
-  StreamSink(RpcContext& context, Owner owner)
-      : context_(context), owner_(std::move(owner)), upload_(context) {}
+  explicit StreamSink(RpcContext& context) : upload_(context) {}
+
+  // Who owns what the stream makes, and whose uploads it may name; before the first
+  // message.
+  void SetTenant(const std::string& tenant) { owner_.tenant = tenant; }
 
   // A response when the upload is finished.
   // Errors: InvalidArgument  the first message names no upload and has no spec,
@@ -107,8 +114,7 @@ class StreamSink {
   absl::Status Resolve(const Request& request);
   absl::StatusOr<Response> Finish(const Request& request);
 
-  RpcContext& context_;
-  const Owner owner_;
+  Owner owner_;
   UploadSink upload_;
 };
 

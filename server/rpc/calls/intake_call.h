@@ -23,6 +23,7 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
     if (const absl::Status status = context().registry->Admit(); !status.ok()) {
       return Close(status);
     }
+    Opened();
     stream_.Read();
   }
 
@@ -48,6 +49,8 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   IntakeCall(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)
       : Call(context, method, rpc), stream_(context, this) {}
 
+  // Before the first message; tenant() is known.
+  virtual void Opened() = 0;
   // Bytes of tensors in the message.
   virtual int64_t DataBytes(const Request& request) const = 0;
   // An error ends the call.

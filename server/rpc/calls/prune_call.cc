@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context, OwnerOf(*rpc, "")) {}
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
   return std::static_pointer_cast<PruneCall>(shared_from_this());
@@ -110,7 +109,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
 absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, bool mask) {
   if (!tensor.empty() && !reader_.has_value()) {
     SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
-                              ChunkReader::Open(*context().tensors, tensor, 0, 0));
+                              ChunkReader::Open(*context().tensors, tenant(), tensor, 0, 0));
     reader_.emplace(std::move(reader));
   }
   if (!reader_.has_value() || reader_->at_end()) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "server/rpc/calls/announced_inputs.h"
+#include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "sparsefw/status_macros.h"
@@ -64,6 +65,7 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
   owner_.name = header.owner();
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context_.authenticator, owner_.tenant, spec_));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {
     SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(header.weight(), owner_, UploadLife::kJob));
@@ -76,7 +78,8 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
     gram_.expected = ByteSize(spec);
   }
   if (header.has_activations()) {
-    SPARSEFW_RETURN_IF_ERROR(activations_.upload.Create(header.activations(), owner_, UploadLife::kJob));
+    SPARSEFW_RETURN_IF_ERROR(
+        activations_.upload.Create(header.activations(), owner_, UploadLife::kJob));
     activations_.expected = header.activation_tokens();
   }
   return absl::OkStatus();
@@ -86,7 +89,9 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
 // server would not accept it again.
 absl::Status PruneIntake::CheckEarly() const {
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec_, header_));
-  const absl::Status status = context_.jobs->Check(spec_, inputs);
+  const absl::Status status =
+      WithInputs(*context_.tensors, owner_.tenant, spec_,
+                 [&](const JobSpec& spec) { return context_.jobs->Check(spec, inputs); });
   if (!status.ok() && (absl::IsInvalidArgument(status) || header_.request_id().empty())) {
     return status;
   }
@@ -142,8 +147,11 @@ absl::StatusOr<Job> PruneIntake::Submit() {
   SPARSEFW_RETURN_IF_ERROR(Finish(weight_, &spec_.weight));
   SPARSEFW_RETURN_IF_ERROR(Finish(gram_, &spec_.gram));
   SPARSEFW_RETURN_IF_ERROR(Finish(activations_, &spec_.gram));
-  absl::StatusOr<Job> job = context_.jobs->Submit(spec_, header_.request_id(),
-                                                  FingerprintOf(header_), owner_, false);
+  absl::StatusOr<Job> job =
+      WithInputs(*context_.tensors, owner_.tenant, spec_, [this](const JobSpec& spec) {
+        return context_.jobs->Submit(spec, header_.request_id(), FingerprintOf(header_), owner_,
+                                     false);
+      });
   // With a request_id that was used before it is the job of that time, and
   // what came now is not needed.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;

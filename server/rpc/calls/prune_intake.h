@@ -21,13 +21,14 @@ namespace sparsefw::server {
 // JobManager::Submit. Used by one thread at a time; may touch the disk.
 class PruneIntake {
  public:
-  // `caller` owns what comes; its name is taken from the header.
-  PruneIntake(RpcContext& context, Owner caller)
+  explicit PruneIntake(RpcContext& context)
       : context_(context),
-        owner_(std::move(caller)),
         weight_{"weight", UploadSink(context)},
         gram_{"gram", UploadSink(context)},
         activations_{"activations", UploadSink(context)} {}
+
+  // Who owns what comes; before the first message.
+  void SetTenant(const std::string& tenant) { owner_.tenant = tenant; }
 
   // The chunk in the message; an empty one where it has none.
   static const v1::Chunk& ChunkOf(const v1::PruneRequest& request);

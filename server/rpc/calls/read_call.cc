@@ -8,8 +8,9 @@ void ReadCall::Start(const v1::ReadTensorRequest& request) {
   if (!Open()) return;
   context().data_executor->Post(
       [self = std::static_pointer_cast<ReadCall>(shared_from_this()), request] {
-        absl::StatusOr<ChunkReader> reader = ChunkReader::Open(
-            *self->context().tensors, request.name(), request.offset(), request.limit());
+        absl::StatusOr<ChunkReader> reader =
+            ChunkReader::Open(*self->context().tensors, self->tenant(), request.name(),
+                              request.offset(), request.limit());
         if (!reader.ok()) return self->Close(reader.status());
         self->reader_.emplace(*std::move(reader));
         self->Pump();

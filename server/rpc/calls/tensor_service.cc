@@ -4,10 +4,10 @@
 #include <variant>
 
 #include "server/rpc/calls/read_call.h"
+#include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/calls/upload_call.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/call.h"
-#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -40,10 +40,11 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, con
 }
 
 absl::StatusOr<v1::ListTensorsResponse> ListTensorsIn(RpcContext& context,
+                                                      const std::string& tenant,
                                                       const v1::ListTensorsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
   SPARSEFW_ASSIGN_OR_RETURN(const TensorStore::Page page,
-                            context.tensors->ListTensors(page_size, request.page_token()));
+                            context.tensors->ListTensors(page_size, request.page_token(), tenant));
   v1::ListTensorsResponse response;
   for (const TensorInfo& info : page.tensors) *response.add_tensors() = ToProto(info);
   response.set_next_page_token(page.next_page_token);
@@ -61,8 +62,8 @@ grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerCo
                                                           const v1::CreateUploadRequest* request,
                                                           v1::CreateUploadResponse* response) {
   return RunUnary(context_, "TensorService/CreateUpload", rpc, response, context_.data_executor,
-                  [this, owner = OwnerOf(*rpc, request->owner()), request = *request] {
-                    return CreateUploadIn(context_, owner, request);
+                  [this, request = *request](const std::string& tenant) {
+                    return CreateUploadIn(context_, {tenant, request.owner()}, request);
                   });
 }
 
@@ -83,12 +84,15 @@ grpc::ServerReadReactor<v1::AccumulateGramRequest>* TensorServiceImpl::Accumulat
 grpc::ServerUnaryReactor* TensorServiceImpl::GetUpload(grpc::CallbackServerContext* rpc,
                                                        const v1::GetUploadRequest* request,
                                                        v1::Upload* response) {
-  return RunUnary(context_, "TensorService/GetUpload", rpc, response, context_.data_executor,
-                  [this, name = request->name()]() -> absl::StatusOr<v1::Upload> {
-                    SPARSEFW_ASSIGN_OR_RETURN(const UploadInfo info,
-                                              context_.tensors->GetUpload(name));
-                    return ToProto(info);
-                  });
+  return RunUnary(
+      context_, "TensorService/GetUpload", rpc, response, context_.data_executor,
+      [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Upload> {
+        SPARSEFW_ASSIGN_OR_RETURN(
+            const UploadInfo info,
+            WithUpload(*context_.tensors, tenant, name,
+                       [this](std::string_view key) { return context_.tensors->GetUpload(key); }));
+        return ToProto(info);
+      });
 }
 
 grpc::ServerUnaryReactor* TensorServiceImpl::DeleteUpload(grpc::CallbackServerContext* rpc,
@@ -96,25 +100,34 @@ grpc::ServerUnaryReactor* TensorServiceImpl::DeleteUpload(grpc::CallbackServerCo
                                                           Empty* response) {
   return RunUnary(
       context_, "TensorService/DeleteUpload", rpc, response, context_.data_executor,
-      [this, name = request->name()] { return ToEmpty(context_.tensors->DeleteUpload(name)); });
+      [this, name = request->name()](const std::string& tenant) {
+        return ToEmpty(WithUpload(*context_.tensors, tenant, name, [this](std::string_view key) {
+          return context_.tensors->DeleteUpload(key);
+        }));
+      });
 }
 
 grpc::ServerUnaryReactor* TensorServiceImpl::GetTensor(grpc::CallbackServerContext* rpc,
                                                        const v1::GetTensorRequest* request,
                                                        v1::Tensor* response) {
-  return RunUnary(context_, "TensorService/GetTensor", rpc, response, context_.data_executor,
-                  [this, name = request->name()]() -> absl::StatusOr<v1::Tensor> {
-                    SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info,
-                                              context_.tensors->GetTensor(name));
-                    return ToProto(info);
-                  });
+  return RunUnary(
+      context_, "TensorService/GetTensor", rpc, response, context_.data_executor,
+      [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Tensor> {
+        SPARSEFW_ASSIGN_OR_RETURN(
+            const TensorInfo info,
+            WithTensor(*context_.tensors, tenant, name,
+                       [this](std::string_view key) { return context_.tensors->GetTensor(key); }));
+        return ToProto(info);
+      });
 }
 
 grpc::ServerUnaryReactor* TensorServiceImpl::ListTensors(grpc::CallbackServerContext* rpc,
                                                          const v1::ListTensorsRequest* request,
                                                          v1::ListTensorsResponse* response) {
   return RunUnary(context_, "TensorService/ListTensors", rpc, response, context_.data_executor,
-                  [this, request = *request] { return ListTensorsIn(context_, request); });
+                  [this, request = *request](const std::string& tenant) {
+                    return ListTensorsIn(context_, tenant, request);
+                  });
 }
 
 grpc::ServerUnaryReactor* TensorServiceImpl::DeleteTensor(grpc::CallbackServerContext* rpc,
@@ -122,7 +135,11 @@ grpc::ServerUnaryReactor* TensorServiceImpl::DeleteTensor(grpc::CallbackServerCo
                                                           Empty* response) {
   return RunUnary(
       context_, "TensorService/DeleteTensor", rpc, response, context_.data_executor,
-      [this, name = request->name()] { return ToEmpty(context_.tensors->DeleteTensor(name)); });
+      [this, name = request->name()](const std::string& tenant) {
+        return ToEmpty(WithTensor(*context_.tensors, tenant, name, [this](std::string_view key) {
+          return context_.tensors->DeleteTensor(key);
+        }));
+      });
 }
 
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorServiceImpl::ReadTensor(

@@ -7,7 +7,6 @@
 
 #include "server/rpc/calls/chunk_sink.h"
 #include "server/rpc/calls/intake_call.h"
-#include "server/rpc/runtime/owner_of.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -23,12 +22,13 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stre
   UploadCall(RpcContext& context, grpc::CallbackServerContext* rpc, Response* response)
       : UploadCall::IntakeCall(context, Stream::kMethod, rpc),
         response_(response),
-        sink_(context, OwnerOf(*rpc, "")) {}
+        sink_(context) {}
 
   // The client resumes it elsewhere, or here after a restart.
   void OnDrain() override { this->Close(ReactorRegistry::DrainingError()); }
 
  private:
+  void Opened() override { sink_.SetTenant(this->tenant()); }
   int64_t DataBytes(const Request& request) const override {
     return static_cast<int64_t>(Stream::DataOf(request).size());
   }

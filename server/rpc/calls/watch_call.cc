@@ -1,5 +1,6 @@
 #include "server/rpc/calls/watch_call.h"
 
+#include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 
@@ -54,8 +55,10 @@ absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(interval_, Interval(request));
   SPARSEFW_ASSIGN_OR_RETURN(
       std::shared_ptr<EventQueue> events,
-      context().jobs->Watch(request.name(), request.after_revision(), [weak = Weak()] {
-        if (const auto self = weak.lock()) self->Pump();
+      WithJob(*context().jobs, tenant(), request.name(), [&](std::string_view name) {
+        return context().jobs->Watch(name, request.after_revision(), [weak = Weak()] {
+          if (const auto self = weak.lock()) self->Pump();
+        });
       }));
   {
     MutexLock lock(mutex_);

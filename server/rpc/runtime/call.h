@@ -81,7 +81,8 @@ class Call : public std::enable_shared_from_this<Call> {
 template <typename Response>
 class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
  public:
-  using Work = std::function<absl::StatusOr<Response>()>;
+  // Gets the tenant whom the call acts for.
+  using Work = std::function<absl::StatusOr<Response>(const std::string& tenant)>;
 
   UnaryCall(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc,
             Response* response)
@@ -90,9 +91,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   // Runs `work` on the executor, or at once where that is null.
   void Start(Executor* executor, Work work) {
     if (!Open()) return;
-    if (executor == nullptr) return Complete(work());
+    if (executor == nullptr) return Complete(work(tenant()));
     executor->Post([self = std::static_pointer_cast<UnaryCall>(shared_from_this()),
-                    work = std::move(work)] { self->Complete(work()); });
+                    work = std::move(work)] { self->Complete(work(self->tenant())); });
   }
 
   void OnCancel() override { Cancelled(); }

@@ -25,16 +25,16 @@ std::string_view IdOf(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
 }
 
-absl::Status TensorNotFound(std::string_view name) {
-  return Refuse(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND",
-                "a tensor must exist to be used; got \"%s\"", Printable(name));
-}
-
 absl::Status InvalidOption(std::string_view message) {
   return Invalid("OPTION_INVALID", "%s", message);
 }
 
 }  // namespace
+
+absl::Status TensorNotFound(std::string_view name) {
+  return Refuse(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND",
+                "a tensor must exist to be used; got \"%s\"", Printable(name));
+}
 
 absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOptions options) {
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<Spool> spool, OpenSpoolFolder(options.spool_dir));
@@ -173,8 +173,7 @@ absl::Status SpooledTensorStore::Record(const Upload& upload, const UploadInfo& 
   return catalog_.Insert(RecordOf(upload.origin(), info.spec, info.create_time)).status();
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload,
-                                                       UploadContent& content,
+absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, UploadContent& content,
                                                        const FinishedContent& finished) {
   const absl::Time now = Now();
   TensorRecord record = RecordOf(upload.origin(), finished.spec, now);
