@@ -40,8 +40,9 @@ absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::
 
 absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
                            const JobSpec& spec) {
+  constexpr int kHighest = 100;  // what is above is no priority at all: JobManager says so
   const int most = authenticator.LimitsOf(tenant).priority_max;
-  if (spec.priority <= most) return absl::OkStatus();
+  if (spec.priority <= most || spec.priority > kHighest) return absl::OkStatus();
   return Refuse(absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
                 "priority must be at most %d for tenant %s; got %d", most, tenant, spec.priority);
 }

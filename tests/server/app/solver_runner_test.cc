@@ -74,7 +74,8 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
   Open(1 << 20);
   const int64_t before = store_->usage().used_bytes;
   EXPECT_EQ(before, kInputBytes);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   EXPECT_EQ(store_->usage().used_bytes, before + kMaskBytes + kWeightBytes);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   EXPECT_FALSE(result.pruned_weight.empty());
@@ -91,7 +92,8 @@ TEST_F(SolverRunnerTest, AJobWithoutRoomForItsResultIsRefused) {
   EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "results"));
   job_.spec.return_pruned_weight = false;
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   // Others cannot take it, the job finds it.
   EXPECT_THAT(store_->ReserveRoom(kWeightBytes), StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Run(*inputs), IsOk());
@@ -99,7 +101,8 @@ TEST_F(SolverRunnerTest, AJobWithoutRoomForItsResultIsRefused) {
 
 TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
   Open(1 << 20);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   faults_->FailWritesAfter(kMaskBytes, DiskFull());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   inputs.reset();
@@ -119,7 +122,8 @@ TEST_F(SolverRunnerTest, AMaskOfASweepThatCannotBeStoredDoesNotEndTheOthers) {
   for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs, runner_->Prepare(job_.spec));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   faults_->FailWritesAfter(2 * kMaskBytes, DiskFull());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   ASSERT_EQ(result.sweep.size(), 3U);
@@ -138,7 +142,7 @@ TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
   for (const Method method : {Method::kSparseGpt, Method::kWanda}) {
     job_.spec.options.method = method;
     EXPECT_THAT(
-        runner_->Prepare(job_.spec),
+        runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
         StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
                  "warm_start.saliency must be empty for a method other than SPARSEFW; got " +
                      job_.spec.weight));
@@ -149,21 +153,23 @@ TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
   for (const Method method : {Method::kWanda, Method::kSparseFw}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  EXPECT_THAT(runner_->Prepare(job_.spec),
+  EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
               StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_TENSOR_KIND"));
 }
 
 // Only a pass over the values would notice: nobody changes them in earnest.
 TEST_F(SolverRunnerTest, ValuesAreCheckedOnceForAllJobsAndSolves) {
   Open(1 << 20);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto first, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto first,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   Overwrite(job_.spec.gram, 1, -5);  // asymmetric and indefinite from now on
   EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked), IsOk());
   EXPECT_THAT(Run(*first), IsOk());
   for (const Method method : {Method::kMagnitude, Method::kWanda}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto sweep, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto sweep,
+                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*sweep));
   ASSERT_EQ(result.sweep.size(), 2U);
   for (const SweepOutcome& outcome : result.sweep) EXPECT_THAT(outcome.error, IsOk());
@@ -199,7 +205,8 @@ TEST_F(SolverRunnerTest, TheJobsDeadlineLimitsEveryPointOfASweep) {
                      {Pattern::PerRow(0.25), job_.spec.options}};
   for (const bool passed : {false, true}) {
     job_.deadline = passed ? absl::InfinitePast() : absl::InfiniteFuture();
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs, runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs,
+                                  runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
     const absl::StatusOr<JobResult> result = Run(*inputs);
     if (passed) {
       EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
