@@ -23,6 +23,7 @@
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/solver_runner.h"
+#include "server/failpoint/failpoint.h"
 #include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
@@ -494,7 +495,9 @@ void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
   jobs_->StopAccepting();
   if (checkpoints_ != nullptr) checkpoints_->CheckpointSoon();
   registry_.BeginDrain();
+  Failpoint("drain.begun");
   jobs_->Drain(grace);
+  Failpoint("drain.jobs_stopped");
   AwaitFetches(fetch_grace);
   registry_.CloseAll();
   listener_->Shutdown(kShutdown);

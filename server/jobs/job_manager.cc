@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/failpoint/failpoint.h"
 #include "server/jobs/job_manager_impl.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
@@ -92,6 +93,7 @@ absl::Status JobManagerImpl::Delete(std::string_view name) {
 // Only the caller that deletes the job from the store discards its results.
 absl::Status JobManagerImpl::RemoveEnded(const Job& job) {
   SPARSEFW_RETURN_IF_ERROR(store_.Delete(job.name));
+  Failpoint("job.deleted");
   table_.ForgetUnstored(job.name);
   DiscardResults(runner_, listener_, job);
   return absl::OkStatus();

@@ -37,6 +37,9 @@ struct JobManagerOptions {
   Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
+// When a client should come back to a server that drains: its successor is about to start.
+inline constexpr char kDrainingRetryMs[] = "1000";
+
 // Jobs of an earlier process, by what became of them.
 struct RecoveredJobs {
   int64_t queued = 0;

@@ -202,6 +202,13 @@ absl::Status SolveRun::CheckLimits() const {
 }
 
 absl::Status SolveRun::Iterate() {
+  // Forming the first product takes about as long as a loss, and the mask of a first
+  // step needs one more.
+  if (!resume_.has_value() &&
+      context_.now() + 2 * context_.cache.loss_time >= context_.options.deadline) {
+    result_.stop_cause = StopCause::kDeadline;
+    return absl::OkStatus();
+  }
   absl::Status status = [&]() -> absl::Status {
     SPARSEFW_RETURN_IF_ERROR(BeginIteration());
     bool more = true;

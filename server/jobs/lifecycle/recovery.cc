@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "server/jobs/lifecycle/state_machine.h"
@@ -22,6 +23,7 @@ constexpr int64_t kMostRevisionsLost = int64_t{1} << 20;
 
 absl::StatusOr<RecoveredJobs> Recovery::Run() {
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<Job> jobs, LoadOldestFirst());
+  Failpoint("recovery.loaded");
   RecoveredJobs recovered;
   for (Job& job : jobs) SPARSEFW_RETURN_IF_ERROR(Recover(std::move(job), &recovered));
   return recovered;
@@ -53,11 +55,12 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   if (ran) {
     ReturnToQueue(job, revision);
     SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(job));
+    Failpoint("recovery.requeued");
     ++recovered->interrupted;
   }
   ++recovered->queued;
-  const auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
-                                                  *std::move(inputs));
+  const auto active =
+      std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), *std::move(inputs));
   const std::shared_ptr<const Job> queued = active->Current();
   {
     MutexLock lock(active->mutex);

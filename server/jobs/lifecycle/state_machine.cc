@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -27,6 +28,7 @@ absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id
     parts_.table.Remove(job->name);
     return stored;
   }
+  Failpoint("job.accepted");
   Announce(*job);
   absl::Status queued;
   {
@@ -87,6 +89,7 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     parts_.listener.OnBackgroundError(*job->Current(), not_now);
     return std::nullopt;
   }
+  Failpoint("job.started");
   parts_.listener.OnStarted(*started.job);
   TellWatchers(*job, {JobEvent::Kind::kStateChange, started.job});
   return started;
@@ -145,7 +148,9 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
     next.result = std::move(ending.result);
     next.end_time = parts_.clock.Now();
     next.expire_time = next.end_time + next.spec.result_ttl;
+    Failpoint("job.end");
     stored = parts_.store.Update(next);
+    Failpoint("job.ended");
     ended = std::make_shared<const Job>(std::move(next));
     announced = job->announced;
     kept_back = !stored.ok() && parts_.store.durable();
@@ -239,6 +244,7 @@ bool StateMachine::Requeue(const JobPtr& job) {
     queued = job->job;
     watchers = job->watchers;
   }
+  Failpoint("job.requeued");
   if (stored.ok()) {
     parts_.listener.OnInterrupted(*queued);
     TellWatchers(*job, {JobEvent::Kind::kStateChange, queued});

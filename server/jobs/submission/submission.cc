@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "server/jobs/job_manager.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
@@ -13,27 +14,21 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kMaxPriority = 100;
-// A place in the queue may be free soon; the successor of a server that drains
-// takes longer to start.
+// A place in the queue may be free soon.
 constexpr const char* kQueueFullRetryMs = "1000";
-constexpr const char* kDrainingRetryMs = "5000";
-
-absl::Status OutOfRange(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
-}
 
 absl::Status CheckRanges(const JobSpec& spec) {
   if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
-    return OutOfRange(absl::StrFormat("priority must be in [-%d, %d]; got priority=%d",
-                                      kMaxPriority, kMaxPriority, spec.priority));
+    return Invalid("OPTION_INVALID", "priority must be in [-%d, %d]; got priority=%d", kMaxPriority,
+                   kMaxPriority, spec.priority);
   }
   if (spec.deadline <= absl::ZeroDuration()) {
-    return OutOfRange(absl::StrFormat("deadline must be above 0; got deadline=%s",
-                                      absl::FormatDuration(spec.deadline)));
+    return Invalid("OPTION_INVALID", "deadline must be above 0; got deadline=%s",
+                   absl::FormatDuration(spec.deadline));
   }
   if (spec.result_ttl <= absl::ZeroDuration()) {
-    return OutOfRange(absl::StrFormat("result_ttl must be above 0; got result_ttl=%s",
-                                      absl::FormatDuration(spec.result_ttl)));
+    return Invalid("OPTION_INVALID", "result_ttl must be above 0; got result_ttl=%s",
+                   absl::FormatDuration(spec.result_ttl));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 #include "server/rpc/calls/watch_call.h"
 
+#include "server/failpoint/failpoint.h"
 #include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
@@ -88,6 +89,7 @@ void WatchCall::WriteLocked() {
   told_mask_ = event_.kind() == v1::JobEvent::HEARTBEAT ? "" : event_.job().result().mask();
   if (!told_mask_.empty()) context().fetches->Told(told_mask_);
   last_write_ = Clock::now();
+  Failpoint("watch.send");
   StartWrite(&event_);
 }
 

@@ -78,7 +78,7 @@ int64_t ReactorRegistry::size() const {
 absl::Status ReactorRegistry::DrainingError() {
   return WithReason(
       absl::UnavailableError("the server is draining and takes no new work; try another one"),
-      "DRAINING", {{"retry_delay_ms", "1000"}});
+      "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
 }
 
 }  // namespace sparsefw::server

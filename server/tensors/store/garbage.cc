@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/failpoint/failpoint.h"
 #include "server/tensors/store/spooled_tensor_store.h"
 
 namespace sparsefw::server {
@@ -20,7 +21,9 @@ void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
   std::vector<std::string> ids;
   ids.reserve(tensors.size());
   for (const auto& tensor : tensors) ids.push_back(tensor->origin().id);
+  Failpoint("tensor.delete");
   DeleteRecords(ids);
+  Failpoint("tensor.deleted");
   for (const std::string& id : ids) spool_->Remove(id).IgnoreError();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/failpoint/failpoint.h"
 #include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/store/page_token.h"
@@ -228,12 +229,14 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   NewSpoolFile file(std::move(made));
   SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));
   if (catalog_.durable()) SPARSEFW_RETURN_IF_ERROR(file->Sync());
+  Failpoint("result.synced");
 
   TensorRecord record = RecordOf(origin, spec, Now());
   record.complete = true;
   record.progress = {size, Crc32c(bytes), ""};
   record.expire_time = expire_time;
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
+  Failpoint("result.stored");
   auto stored = std::make_shared<StoredTensor>(
       std::move(origin),
       CompleteTensor{spec, record.progress.crc32c, file.Take(), std::move(reservation)}, number,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "server/failpoint/failpoint.h"
 #include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/uploads/upload_content.h"
@@ -320,6 +321,7 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the state of a Gram accumulation");
   }
+  Failpoint("gram.sums_written");
   SPARSEFW_RETURN_IF_ERROR(file->Sync());
   progress.crc32c = writer.crc32c();
   new_sums_ = file.Take();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "server/failpoint/failpoint.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
@@ -70,10 +71,12 @@ absl::Status Upload::Save() {
     return absl::OkStatus();
   }
   SPARSEFW_ASSIGN_OR_RETURN(const UploadProgress progress, content_->Save());
+  Failpoint("upload.synced");
   if (absl::Status status = keeper_->RecordProgress(*this, progress); !status.ok()) {
     content_->NotSaved(progress);
     return status;
   }
+  Failpoint("upload.recorded");
   content_->Saved(progress);
   return absl::OkStatus();
 }
@@ -107,7 +110,9 @@ absl::Status Upload::Prepare() {
   MutexLock lock(mutex_);
   if (state_ != State::kNew) return prepared_;
   prepared_ = content_->Prepare();
+  if (prepared_.ok()) Failpoint("upload.file_made");
   if (prepared_.ok() && recorded_) prepared_ = keeper_->Record(*this, Describe());
+  if (prepared_.ok()) Failpoint("upload.created");
   if (prepared_.ok()) {
     state_ = State::kOpen;
   } else {
@@ -175,8 +180,10 @@ absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) 
   absl::StatusOr<FinishedContent> finished = content_->Finish(total_crc32c);
   if (wrong) SPARSEFW_RETURN_IF_ERROR(Restart());
   if (!finished.ok()) return WithProgress(std::move(finished).status());
+  Failpoint("upload.finished");
   absl::StatusOr<TensorInfo> info = keeper_->Publish(*this, *content_, *finished);
   if (!info.ok()) return WithProgress(std::move(info).status());
+  Failpoint("upload.published");
   state_ = State::kEnded;
   content_.reset();
   return info;

@@ -181,6 +181,19 @@ TEST_F(SolverLimitsTest, DeadlineAfterTheWarmLossGivesTheWarmStart) {
   EXPECT_TRUE(script_.batches.empty());
 }
 
+// At 131072 x 2048 the first product took 17 s beyond a deadline of 20 s.
+TEST_F(SolverLimitsTest, NoIterationBeginsThatCannotEndInTime) {
+  options_.deadline = script_.now + absl::Seconds(16);
+  script_.duration = {{"full_loss", absl::Seconds(5)},
+                      {"warm_loss", absl::Seconds(5)},
+                      {"evaluate", absl::Seconds(5)}};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());
+  EXPECT_EQ(result.stop_cause, StopCause::kDeadline);
+  EXPECT_EQ(result.iterations, 0);
+  EXPECT_EQ(result.final_loss, result.warm_start_loss);
+  EXPECT_LE(script_.now, options_.deadline);
+}
+
 // 3 s for the losses, then steps of 0.1 s; a rounding takes 0.5 s and a loss
 // 1 s, which must fit before second 20: the last step ends at 18.5 or before.
 TEST_F(SolverLimitsTest, DeadlineLeavesTimeForRoundingAndLoss) {
