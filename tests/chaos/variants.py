@@ -44,26 +44,42 @@ def packed(path):
     return np.packbits(tensors["mask"], axis=1, bitorder="little").tobytes()
 
 
+def make_small(folder):
+    """Of a small layer: two that are done in a moment, one that takes part of a second, and one
+    that takes seconds."""
+    small = _layer(folder, "small", 32, 48, 1)
+    return _solved(folder, [Variant(small, _flags("unstructured", 500, 100)),
+                            Variant(small, _flags("2:4", 500, 100), from_activations=True),
+                            Variant(small, _flags("unstructured", 30000, 500)),
+                            Variant(small, _flags("per-row", 400000, 2000))])
+
+
 def make(folder):
     """About 0.1 s to some seconds of work each."""
-    def layer(name, *shape):
-        (folder / name).mkdir()
-        return Layer(folder / name, *shape)
+    small, wide, large = (_layer(folder, "small", 48, 64, 1), _layer(folder, "wide", 96, 256, 2),
+                          _layer(folder, "large", 384, 384, 3))
+    return _solved(folder, [
+        Variant(small, _flags("unstructured", 2000, 100)),
+        Variant(small, _flags("2:4", 2000, 100), from_activations=True),
+        Variant(wide, _flags("per-row", 4000, 200)),
+        Variant(wide, _flags("unstructured", 3000, 200), from_activations=True),
+        Variant(large, _flags("unstructured", 8000, 100)),
+        Variant(large, _flags("2:4", 8000, 100))])
 
-    small, wide, large = (layer("small", 48, 64, 1), layer("wide", 96, 256, 2),
-                          layer("large", 384, 384, 3))
 
-    def flags(pattern, iterations, every):
-        sparsity = () if ":" in pattern else ("--sparsity", "0.6")
-        return ("--pattern", pattern, *sparsity, "--iterations", str(iterations),
-                "--report-every", str(every))
+def _layer(folder, name, *shape):
+    (folder / name).mkdir()
+    return Layer(folder / name, *shape)
 
-    variants = [Variant(small, flags("unstructured", 2000, 100)),
-                Variant(small, flags("2:4", 2000, 100), from_activations=True),
-                Variant(wide, flags("per-row", 4000, 200)),
-                Variant(wide, flags("unstructured", 3000, 200), from_activations=True),
-                Variant(large, flags("unstructured", 8000, 100)),
-                Variant(large, flags("2:4", 8000, 100))]
+
+def _flags(pattern, iterations, every):
+    sparsity = () if ":" in pattern else ("--sparsity", "0.6")
+    return ("--pattern", pattern, *sparsity, "--iterations", str(iterations),
+            "--report-every", str(every))
+
+
+def _solved(folder, variants):
+    """The same with the masks that an undisturbed server finds."""
     server = Server(folder / "small", "--workers", "2")
     try:
         for number, variant in enumerate(variants):

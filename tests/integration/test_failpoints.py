@@ -27,9 +27,7 @@ NAMES = sorted({name for path in (ROOT / "server").rglob("*.cc")
 
 @pytest.fixture(scope="module")
 def layers(tmp_path_factory):
-    """Two that are done in a moment and one that runs for about a second."""
-    made = variants.make(tmp_path_factory.mktemp("layers"))
-    return [made[0], made[1], made[4]]
+    return variants.make_small(tmp_path_factory.mktemp("layers"))
 
 
 class Victim:
@@ -51,10 +49,11 @@ class Victim:
             "--fetch-grace", "100ms", "--gc-interval", "200ms", "--max-attempts", "1000",
             "--checkpoint-period", "50ms", env=env, defaults=False, program=PROGRAM, wait=wait)
 
-    def ended(self, seconds):
-        """Whether it has ended by itself by then: only a failpoint does that."""
+    def ended(self, seconds, enough=lambda: False):
+        """Whether it has ended by itself by then, or before there was enough: only a failpoint
+        does that."""
         deadline = time.monotonic() + seconds * TIME_SCALE
-        while self.server.process.poll() is None and time.monotonic() < deadline:
+        while self.server.process.poll() is None and time.monotonic() < deadline and not enough():
             time.sleep(0.02)
         code = self.server.process.poll()
         assert code in (None, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
@@ -67,28 +66,30 @@ class Victim:
         assert code in (0, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
         return code != 0
 
-    def run_into_it(self):
+    def run_into_it(self, workers):
         """Through lives of clients, a drain, a recovery, a kill and another recovery."""
-        self.start()
-        if self.ended(4) or self.drained():
+        self.start(wait=False)
+        if self.ended(30, lambda: all(worker.jobs >= 3 for worker in workers[:2])) or self.drained():
             return True
         self.start(wait=False)
-        if self.ended(2):
+        if self.ended(1):
             return True
         self.server.close()
         self.start(wait=False)
-        return self.ended(2)
+        return self.ended(3)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_there(folder, layers, name, count):
     victim = Victim(folder, f"{name}=kill@{count}")
-    workers = [HistoryWorker(victim.address, layers, seed) for seed in (1, 2)]
+    workers = [HistoryWorker(victim.address, layers[:3], seed, delete=0.7) for seed in (1, 2)]
+    # One whose jobs always run when the server drains.
+    workers.append(HistoryWorker(victim.address, layers[3:], 3))
     try:
         for worker in workers:
             worker.start()
-        assert victim.run_into_it(), f"{name} was not reached {count} times"
+        assert victim.run_into_it(workers), f"{name} was not reached {count} times"
         victim.server.close()
         victim.start(armed=False)
         for worker in workers:

@@ -32,7 +32,9 @@ class Client:
     def __init__(self, address):
         # Each channel its own connection: grpcio would share one between equal channels.
         self.use(grpc.insecure_channel(
-            address, [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
+            address, [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0),
+                      ("grpc.initial_reconnect_backoff_ms", 50),
+                      ("grpc.max_reconnect_backoff_ms", 500)]))
 
     def use(self, channel):
         self.channel = channel

@@ -142,6 +142,8 @@ TEST(DrainTest, AJobThatNobodyWatchesDelaysNothing) {
   TestServer server(DrainConfig(absl::Hours(1)));
   const v1::Job job = server.MustCreate(server.Endless());
   server.WaitUntilRunning(job.name());
+  // That was a watch, too: the server must know that it is gone.
+  ASSERT_TRUE(Eventually([&] { return server.server->calls().size() == 0; }));
   Drain(server, absl::ZeroDuration());
 }
 

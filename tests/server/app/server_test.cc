@@ -221,6 +221,7 @@ TEST(ServerTest, AStateFolderBelongsToOneServer) {
   TestServer first;
   Logger logger("error", "text");
   ServerConfig config = TestConfig();
+  config.store = "sqlite";
   config.state_dir = first.dir;
   config.spool_dir = first.dir + "/other";
   const auto second = Server::Start(config, &logger);
