@@ -25,6 +25,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--least-kills", type=int, default=0)
     parser.add_argument("--least-jobs", type=int, default=0)
+    parser.add_argument("--small", action="store_true", help="a small layer only: many short jobs")
     parser.add_argument("--keep", action="store_true", help="leave the folder for inspection")
     return parser.parse_args()
 
@@ -40,7 +41,8 @@ def run(options, folder):
     seed = options.seed if options.seed is not None else int(time.time())
     print(f"seed {seed}, folder {folder}", flush=True)
     (folder / "layers").mkdir()
-    variants = variants_module.make(folder / "layers")
+    variants = (variants_module.make_small if options.small
+                else variants_module.make)(folder / "layers")
     server = KilledServer(folder, seed)
     proxy = FaultyProxy(server.address, seed + 1)
     workers = [CliWorker(proxy.address, variants, seed + 10 + number, folder / f"cli{number}")

@@ -107,7 +107,7 @@ def capacity(client, spec, jobs=10):
 
 def run(options, folder):
     (folder / "layers").mkdir()
-    variant = variants_module.make(folder / "layers")[2]
+    variant = variants_module.make_small(folder / "layers")[2]
     server = Server(folder, "--workers", "1", "--max-queued-jobs", "20", "--host-memory", "128MiB",
                     "--upload-idle-ttl", "2s", "--gc-interval", "500ms")
     try:

@@ -46,7 +46,7 @@ def growth(samples):
 
 def run(options, folder):
     (folder / "layers").mkdir()
-    variants = variants_module.make(folder / "layers")[:4]
+    variants = variants_module.make_small(folder / "layers")[:3]
     flags = ["--workers", "2", "--gc-interval", "1s"]
     program, env = None, {}
     if options.control:
