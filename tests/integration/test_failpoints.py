@@ -1,6 +1,7 @@
 """kill -9 at every place of the server that has a name, then a restart: clients finish what they
 have begun, and nothing that was acknowledged is lost. Exhaustive: the names are read from the
 sources, and a name that is never reached fails."""
+import os
 import re
 import signal
 import sys
@@ -79,7 +80,8 @@ class Victim:
         return self.ended(3)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+# The second time, too, where there is time.
+@pytest.mark.parametrize("count", [1, 2] if os.environ.get("SPARSEFW_LONG_TESTS") else [1])
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_there(folder, layers, name, count):
     victim = Victim(folder, f"{name}=kill@{count}")

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -99,7 +100,11 @@ absl::Status FailpointStatus(std::string_view name) {
     return absl::OkStatus();
   }
   if (action.starts_with("leak:") && absl::SimpleAtoi(action.substr(5), &number)) {
-    std::memset(std::malloc(static_cast<size_t>(number)), 1, static_cast<size_t>(number));
+    // Kept, or the compiler would leave it all out.
+    static std::atomic<void*> last;
+    void* const leaked = std::malloc(static_cast<size_t>(number));
+    if (leaked != nullptr) std::memset(leaked, 1, static_cast<size_t>(number));
+    last = leaked;
     return absl::OkStatus();
   }
   if (action == "full") {
