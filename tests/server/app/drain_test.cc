@@ -18,6 +18,11 @@ ServerConfig DrainConfig(absl::Duration fetch_grace = absl::Seconds(2)) {
   return config;
 }
 
+// WaitUntilRunning is a watch, too: the server must know that it is gone.
+bool NobodyCalls(TestServer& server) {
+  return Eventually([&] { return server.server->calls().size() == 0; });
+}
+
 void Drain(TestServer& server, absl::Duration grace) {
   auto drained = std::async(std::launch::async, [&] { server.server->Drain(grace); });
   if (drained.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
@@ -99,6 +104,7 @@ TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
   spec.mutable_deadline()->set_seconds(2);
   const v1::Job job = server.MustCreate(spec);
   server.WaitUntilRunning(job.name());
+  ASSERT_TRUE(NobodyCalls(server));
   v1::Job last;
   std::thread watcher([&] { last = server.WaitForEnd(job.name()); });
   while (server.server->calls().size() < 1) std::this_thread::yield();
@@ -115,6 +121,7 @@ TEST(DrainTest, TheMaskOfAWatchedJobCanStillBeFetched) {
   spec.mutable_deadline()->set_seconds(1);
   const v1::Job job = server.MustCreate(spec);
   server.WaitUntilRunning(job.name());
+  ASSERT_TRUE(NobodyCalls(server));
   std::string mask;
   std::thread client([&] {
     const v1::Job ended = server.WaitForEnd(job.name());
@@ -132,6 +139,7 @@ TEST(DrainTest, AWatcherThatDoesNotFetchIsWaitedForWithinTheGrace) {
   TestServer server(DrainConfig(absl::Seconds(1)));
   const v1::Job job = server.MustCreate(server.Endless());
   server.WaitUntilRunning(job.name());
+  ASSERT_TRUE(NobodyCalls(server));
   std::thread watcher([&] { server.WaitForEnd(job.name()); });
   while (server.server->calls().size() < 1) std::this_thread::yield();
   Drain(server, absl::ZeroDuration());
@@ -142,8 +150,7 @@ TEST(DrainTest, AJobThatNobodyWatchesDelaysNothing) {
   TestServer server(DrainConfig(absl::Hours(1)));
   const v1::Job job = server.MustCreate(server.Endless());
   server.WaitUntilRunning(job.name());
-  // That was a watch, too: the server must know that it is gone.
-  ASSERT_TRUE(Eventually([&] { return server.server->calls().size() == 0; }));
+  ASSERT_TRUE(NobodyCalls(server));
   Drain(server, absl::ZeroDuration());
 }
 
@@ -152,6 +159,7 @@ TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
   const v1::JobSpec spec = server.Endless();
   const v1::Job job = server.MustCreate(spec);
   server.WaitUntilRunning(job.name());
+  ASSERT_TRUE(NobodyCalls(server));
   const auto health = grpc::health::v1::Health::NewStub(server.Connect());
   const auto serving = [&health](const std::string& service) {
     grpc::ClientContext context;
