@@ -150,13 +150,9 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
   });
 }
 
-// A start that a power failure takes back leaves the job queued, which is no loss:
-// it is not worth a sync of the disk.
 absl::Status SqliteJobStore::Update(const Job& job) {
   const std::string record = EncodeJob(job);
-  const Durability durability =
-      job.state == JobState::kRunning ? Durability::kProcessLoss : Durability::kPowerLoss;
-  return database_.Write(durability, [&](SQLite::Database& db) -> absl::Status {
+  return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
     SQLite::Statement update(
         db, "UPDATE jobs SET state = ?, expire_ns = ?, record = ?, progress = NULL WHERE name = ?");
     update.bind(1, static_cast<int>(job.state));
