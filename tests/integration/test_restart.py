@@ -117,6 +117,18 @@ def test_a_memory_store_forgets(restartable, layer):
     assert not (server.state_dir / "sparsefw.db").exists()
 
 
+# gRPC connects only while somebody polls: a client that slept between its attempts noticed a
+# server that is back 5 to 10 s later.
+def test_a_client_soon_notices_that_the_server_is_back(restartable, layer):
+    server = restartable()
+    submit = server.cli.start(*layer.submit(*LONG, "--retry-for", "4s"))
+    wait_until(lambda: server.metric("sparsefw_watchers") == 1, 10, "watch is open")
+    server.kill()
+    threading.Event().wait(1)
+    server.again()
+    finish(submit, 60).expect(0)
+
+
 # A watcher goes on over the restart and is told the end.
 def test_attempts_are_limited(restartable, big_layer):
     server = restartable("--max-attempts", "1")

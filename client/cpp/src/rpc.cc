@@ -57,13 +57,24 @@ std::chrono::system_clock::time_point DeadlineIn(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
 }
 
-// False when stop was requested meanwhile.
-bool Sleep(absl::Duration duration, const CallOptions& call) {
+// Until then, or until stop is requested.
+void SleepUntil(absl::Time end, const CallOptions& call) {
   std::mutex mutex;
   std::condition_variable_any wake;
   std::unique_lock<std::mutex> lock(mutex);
-  wake.wait_for(lock, call.stop, absl::ToChronoNanoseconds(duration), [] { return false; });
-  return !call.stop.stop_requested();
+  wake.wait_for(lock, call.stop, absl::ToChronoNanoseconds(end - absl::Now()),
+                [] { return false; });
+}
+
+// Of a channel that is lost, between two looks at the stop token.
+constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
+
+// gRPC connects only while somebody polls; a thread that sleeps does not, and the
+// library's own look comes every 5 s.
+void PollUntil(grpc::Channel& channel, absl::Time end) {
+  const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+  if (state == GRPC_CHANNEL_READY) return;
+  channel.WaitForStateChange(state, absl::ToChronoTime(end));
 }
 
 }  // namespace
@@ -134,7 +145,30 @@ absl::Status Rpc::WaitToRetry(const absl::Status& error, Backoff& backoff,
                                               absl::FormatDuration(options_.retry.give_up_after)));
   }
   if (options_.on_retry) options_.on_retry(error, *delay);
-  return Sleep(*delay, call) ? absl::OkStatus() : Stopped();
+  WaitFor(*delay, error, call);
+  return call.stop.stop_requested() ? Stopped() : absl::OkStatus();
+}
+
+void Rpc::WaitFor(absl::Duration delay, const absl::Status& error, const CallOptions& call) const {
+  const absl::Time begin = absl::Now();
+  const absl::Time end = begin + delay;
+  // A lost connection that is back needs no more patience: the channels have their own back-off.
+  const bool lost = absl::IsUnavailable(error) && ReasonOf(error).empty();
+  const absl::Time soonest = lost ? std::min(begin + options_.retry.initial_backoff, end) : end;
+  while (!call.stop.stop_requested()) {
+    const absl::Time now = absl::Now();
+    if (now >= end) return;
+    const auto channels = {control_channel_.get(), data_channel_.get()};
+    const auto waiting = std::find_if(channels.begin(), channels.end(), [](grpc::Channel* channel) {
+      return channel->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY;
+    });
+    if (waiting != channels.end()) {
+      PollUntil(**waiting, std::min(now + kPollPeriod, end));
+    } else {
+      if (now >= soonest) return;
+      SleepUntil(soonest, call);
+    }
+  }
 }
 
 absl::Status Rpc::StreamStatus(const grpc::Status& status, const CallOptions& call) const {

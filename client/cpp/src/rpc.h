@@ -71,6 +71,10 @@ class Rpc {
   absl::Status StreamStatus(const grpc::Status& status, const CallOptions& call) const;
 
  private:
+  // The wait before another attempt after `error`. Shorter once a lost connection
+  // is back, or when stop is requested.
+  void WaitFor(absl::Duration delay, const absl::Status& error, const CallOptions& call) const;
+
   const std::string address_;
   const ClientOptions options_;
   std::shared_ptr<grpc::Channel> control_channel_;

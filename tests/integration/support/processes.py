@@ -146,10 +146,10 @@ def finish(process, seconds=60):
 
 
 def clean_environment():
-    """Ours, less what would configure the programs or send loopback calls to a proxy. Without
-    CUDA, so that the devices are the same on every machine."""
+    """Ours, less what would configure the programs or gRPC in them, or send loopback calls to a
+    proxy. Without CUDA, so that the devices are the same on every machine."""
     ours = {name: value for name, value in os.environ.items()
-            if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
+            if not name.startswith(("SPARSEFW_", "GRPC_")) and not name.lower().endswith("_proxy")}
     return {**ours, "SPARSEFW_CUDA_MODULE": "none"}
 
 

@@ -1,9 +1,15 @@
 """A plain grpcio client of sparsefw.v1: nothing of ours but the .proto files."""
+import os
+
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from sparsefw.v1 import job_pb2, prune_service_pb2, prune_service_pb2_grpc  # noqa: F401
 from sparsefw.v1 import tensor_pb2, tensor_service_pb2, tensor_service_pb2_grpc
+
+# Between calls nobody polls a channel but gRPC itself, every 5 s unless told otherwise: it would
+# notice that late that a server is back. Read when the first channel is made.
+os.environ.setdefault("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "50")
 
 KINDS = {"weight": tensor_pb2.WEIGHT, "gram": tensor_pb2.GRAM}
 DTYPES = {"<f2": tensor_pb2.F16, "<f4": tensor_pb2.F32, "<f8": tensor_pb2.F64}

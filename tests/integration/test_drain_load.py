@@ -1,0 +1,142 @@
+"""A drain under load: running jobs, many watches and uploads. It ends in time; every client is told
+to come back, does so by itself, and finishes after the restart with the same result."""
+import signal
+import threading
+import time
+import uuid
+
+import grpc
+import numpy as np
+
+from support import safetensors
+from support.processes import TIME_SCALE, Cli, finish, wait_until
+from support.rpc import Client, crc32c, job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
+
+GRACE = 1.0  # seconds
+# What a client may see of a server that goes away: it comes back.
+RETRYABLE = (grpc.StatusCode.UNAVAILABLE,)
+LONG = ("--method", "sparsefw", "--iterations", "300000", "--report-every", "2000")
+TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+
+
+class Worker(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.error, self.interrupted = None, 0
+        self.begun = threading.Event()
+
+    def run(self):
+        try:
+            self.work()
+        except Exception as error:
+            self.error = error
+
+    def come_back(self, error):
+        assert error.code() in RETRYABLE, f"{error.code()}: {error.details()}"
+        self.interrupted += 1
+        time.sleep(0.1)
+
+
+class Watcher(Worker):
+    def __init__(self, client, job):
+        super().__init__()
+        self.client, self.job = client, job
+        self.last = None
+
+    def work(self):
+        while self.last is None or self.last.state not in TERMINAL:
+            request = prune_service_pb2.WatchJobRequest(
+                name=self.job, after_revision=self.last.revision if self.last else 0)
+            try:
+                for event in self.client.jobs.WatchJob(request):
+                    assert not self.last or event.job.revision >= self.last.revision
+                    self.last = event.job
+                    self.begun.set()
+            except grpc.RpcError as error:
+                self.come_back(error)
+
+
+class Uploader(Worker):
+    """One chunk every 50 ms, so that it lasts longer than the drain."""
+    CHUNK = 8192
+
+    def __init__(self, client, array):
+        super().__init__()
+        self.client, self.data = client, array.tobytes()
+        self.create = tensor_service_pb2.CreateUploadRequest(
+            tensor=tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32,
+                                         dims=array.shape), request_id=str(uuid.uuid4()))
+        self.tensor, self.committed = None, 0
+
+    def chunks(self, upload):
+        for begin in range(self.committed, len(self.data), self.CHUNK):
+            data = self.data[begin:begin + self.CHUNK]
+            yield tensor_service_pb2.WriteTensorRequest(
+                upload=upload, finish=begin + self.CHUNK >= len(self.data),
+                chunk=tensor_pb2.Chunk(offset=begin, crc32c=crc32c(data), data=data))
+            if begin - self.committed > 4 * self.CHUNK:
+                self.begun.set()
+            time.sleep(0.05)
+
+    def work(self):
+        while self.tensor is None:
+            try:
+                made = self.client.tensors.CreateUpload(self.create, timeout=10)
+                if made.HasField("tensor"):
+                    self.tensor = made.tensor
+                    return
+                assert made.upload.committed_size >= self.committed
+                self.committed = made.upload.committed_size
+                self.tensor = self.client.tensors.WriteTensor(self.chunks(made.upload.name)).tensor
+            except grpc.RpcError as error:
+                self.come_back(error)
+
+
+def running(cli):
+    jobs = cli.run("list", "--json").expect(0).json()["jobs"]
+    return [job["job"] for job in jobs if job["state"] == "RUNNING"]
+
+
+def test_everybody_comes_back_and_finishes(start_server, layer, folder):
+    flags = ("--workers", "4", "--drain-grace", f"{GRACE}s", "--checkpoint-period", "100ms")
+    server = start_server(*flags)
+    cli = Cli(server.address)
+    names = [f"mask{number}.safetensors" for number in range(4)]
+    submits = [cli.start(*layer.submit(*LONG, "--out", folder / name))
+               for name in names]
+    jobs = wait_until(lambda: len(found := running(cli)) == 4 and found, 20, "4 jobs run")
+    clients = [Client(server.address) for _ in range(4)]
+    watchers = [Watcher(clients[number % 4], jobs[number // 4 % 4]) for number in range(100)]
+    weight = np.random.default_rng(1).standard_normal((512, 256)).astype("<f4")
+    uploads = [Uploader(clients[number % 4], weight) for number in range(8)]
+    workers = watchers + uploads
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        assert worker.begun.wait(30 * TIME_SCALE), worker.error
+    assert len(running(cli)) == 4
+
+    begin = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait(60) == 0, server.log()[-3000:]
+    seconds = time.monotonic() - begin
+    assert seconds < GRACE + 2 * TIME_SCALE
+    again = start_server("--listen", server.address, "--state-dir", server.state_dir, *flags)
+
+    for worker in workers:
+        worker.join(60 * TIME_SCALE)
+        assert not worker.is_alive(), "a client hangs"
+        assert worker.error is None, repr(worker.error)
+        assert worker.interrupted > 0, "the drain did not reach it"
+    for watcher in watchers:
+        assert watcher.last.state == job_pb2.SUCCEEDED
+    for upload in uploads:
+        assert upload.tensor.crc32c == crc32c(upload.data)
+    for process, name in zip(submits, names):
+        finish(process, 60).expect(0)
+    masks = [safetensors.read(folder / name)[0]["mask"] for name in names]
+    cli.run(*layer.submit(*LONG)).expect(0)
+    assert all(np.array_equal(mask, layer.mask()) for mask in masks)
+    for client in clients:
+        client.close()
+    assert again.stop() == 0
