@@ -3,10 +3,11 @@
 # project are in none of them, so that an edit rebuilds no more than without. The presets dev, asan
 # and tsan build without, which shows where an include is missing. Generated code gains nothing.
 #
-#   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test or test_grpc
+#   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test, plain_test or plain_test_grpc
 #
 # g++ takes a precompiled header only where the code generation options are the same: std and grpc
-# are for the static libraries (-fPIC), program for programs, the other two for test programs.
+# are for the static libraries (-fPIC), program for programs, test for those with
+# sparsefw::test_options and the other two for those with sparsefw::plain_test_options.
 option(SPARSEFW_PCH "Precompile the headers of the libraries used" OFF)
 
 set(_sparsefw_pch_std
@@ -32,7 +33,8 @@ function(_sparsefw_pch_target kind)
   endif()
   if(kind MATCHES "test")
     list(APPEND headers ${_sparsefw_pch_test})
-    target_link_libraries(${target} PRIVATE sparsefw::test_options GTest::gtest GTest::gmock)
+    string(REGEX MATCH "^(plain_)?test" options ${kind})
+    target_link_libraries(${target} PRIVATE sparsefw::${options}_options GTest::gtest GTest::gmock)
   elseif(kind STREQUAL "program")
     list(APPEND headers ${_sparsefw_pch_program})
     target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json)

@@ -171,7 +171,7 @@ TEST_P(PathTest, RelaxedLossAfter200IterationsIsThatOfTheReference) {
   // In float32 a layer this small zigzags along a path of its own where nothing
   // is fixed, or little and the inputs are strongly correlated: cpu_engine.h.
   // Fewer rows where the device is emulated, or may be: it takes a millisecond a row.
-  const Layer layer({IsCuda(kind) ? 20 : 64, 96}, dtype, IsFloat32(kind) ? 0.3 : 0.9, 5);
+  const Layer layer({IsCuda(kind) ? 8 : 64, 96}, dtype, IsFloat32(kind) ? 0.3 : 0.9, 5);
   for (const StepRule rule : kRules) {
     for (const double alpha : kAlphas) {
       SCOPED_TRACE(::testing::Message() << NameOf(rule) << " alpha " << alpha);
@@ -294,7 +294,7 @@ std::string ProductTestName(const ProductParam& param) {
 
 TEST_P(ProductPrecisionTest, RelaxedLossAfter200IterationsIsNearTheReference) {
   const auto& [pattern, precision] = GetParam();
-  const Layer layer({20, 96}, DType::kF32, 0.3, 5);
+  const Layer layer({8, 96}, DType::kF32, 0.3, 5);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend, BackendOf(EngineKind::kCudaFloat32));
   for (const StepRule rule : kRules) {
     SCOPED_TRACE(NameOf(rule));
