@@ -14,7 +14,7 @@ def free_port():
 
 class KilledServer:
     FLAGS = ("--device", "cpu", "--workers", "2", "--max-attempts", "1000", "--drain-grace", "2s",
-             "--fetch-grace", "1s")
+             "--fetch-grace", "1s", "--checkpoint-period", "500ms")
 
     def __init__(self, folder, seed, *flags):
         self.folder, self.random = folder, random.Random(seed)
