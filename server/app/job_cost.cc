@@ -5,8 +5,8 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr double kPassesOfAStep = 16;     // selection, gradient, loss, rounding
-constexpr double kProductsOfSwaps = 2;    // as many as the swaps replace, roughly
+constexpr double kPassesOfAStep = 16;      // selection, gradient, loss, rounding
+constexpr double kProductsOfSwaps = 2;     // as many as the swaps replace, roughly
 constexpr double kProductsOfAnUpdate = 8;  // reconstruction
 
 double PointCost(const SweepPoint& point, double rows, double cols) {

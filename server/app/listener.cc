@@ -76,8 +76,7 @@ void Configure(grpc::ServerBuilder& builder) {
 
 absl::StatusOr<HostPort> Parse(const std::string& address) {
   if (const std::optional<HostPort> parsed = ParseHostPort(address)) return *parsed;
-  return absl::InvalidArgumentError(
-      absl::StrFormat("listen must be HOST:PORT; got %s", address));
+  return absl::InvalidArgumentError(absl::StrFormat("listen must be HOST:PORT; got %s", address));
 }
 
 std::string Cannot(const std::string& address) {

@@ -84,8 +84,7 @@ absl::Status Stores::SweepCheckpoints() {
   std::set<std::string> active;
   std::string token;
   do {
-    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page,
-                              jobs_->List(unfinished, kPage, token));
+    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page, jobs_->List(unfinished, kPage, token));
     for (const Job& job : page.jobs) active.insert(job.name);
     token = page.next_page_token;
   } while (!token.empty());

@@ -46,8 +46,9 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
                   options.starvation_limit},
                  clock_),
       states_({clock_, store_, listener_, table_, scheduler_}),
-      submission_(options.max_queued_jobs, options.limits_of, {clock_, store_, runner_, table_, scheduler_, states_,
-                                            [this](std::string_view name) { return Get(name); }}),
+      submission_(options.max_queued_jobs, options.limits_of,
+                  {clock_, store_, runner_, table_, scheduler_, states_,
+                   [this](std::string_view name) { return Get(name); }}),
       recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
       workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, runner_, listener_) {}
 

@@ -25,8 +25,8 @@ struct EndedJobs {
 struct Gauges {
   int64_t jobs_queued = 0;
   int64_t jobs_running = 0;
-  std::optional<EndedJobs> jobs_ended;  // nothing: the store has not been read yet
-  int64_t store_count_failures = 0;     // since the start
+  std::optional<EndedJobs> jobs_ended = {};  // nothing: the store has not been read yet
+  int64_t store_count_failures = 0;          // since the start
   int64_t memory_budget_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t disk_budget_bytes = 0;  // 0: none

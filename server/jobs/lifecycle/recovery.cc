@@ -83,9 +83,7 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   return parts_.scheduler.Enqueue(active);
 }
 
-bool Recovery::IsOver(const Job& job) {
-  return job.cancel_requested || job.spec.ends_with_stream;
-}
+bool Recovery::IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
 
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Recovery::Prepare(const Job& job) const {
   if (job.state == JobState::kRunning && job.attempts >= max_attempts_) {

@@ -233,7 +233,6 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
     }
   }
   if (ends) return StoreEnd(job);
-  Failpoint("job.cancel_stored");
   job->stop.Request();
   parts_.scheduler.OnStopRequested();
   SPARSEFW_RETURN_IF_ERROR(stored);

@@ -84,7 +84,7 @@ class StateMachine {
   // First the events of EventsAfter, then every event from now on. Errors:
   // EventsAfter's.
   absl::StatusOr<std::shared_ptr<EventQueue>> Watch(ActiveJob& job, int64_t after_revision,
-                                    std::function<void()> wake);
+                                                    std::function<void()> wake);
 
   static Ending DeadlinePassed(const Job& job);
 

@@ -62,8 +62,8 @@ bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
 
 }  // namespace
 
-Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
-                 JobListener& listener)
+Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states,
+                 JobRunner& runner, JobListener& listener)
     : durable_(durable),
       scheduler_(scheduler),
       states_(states),

@@ -74,8 +74,8 @@ class JobQueue {
   JobPtr Take(std::string_view name);
 
   int64_t arrivals_ = 0;
-  std::map<std::string, Tenant, std::less<>> tenants_;  // with jobs
-  std::map<std::string, Place, std::less<>> places_;    // by the name of the job
+  std::map<std::string, Tenant, std::less<>> tenants_;      // with jobs
+  std::map<std::string, Place, std::less<>> places_;        // by the name of the job
   std::map<std::pair<absl::Time, Key>, JobPtr> deadlines_;  // finite ones
 };
 

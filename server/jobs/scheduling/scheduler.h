@@ -30,7 +30,7 @@ struct SchedulerOptions {
   int workers = 1;  // jobs on the CPU at once
   int64_t working_memory_bytes = 0;
   std::vector<PoolDevice> devices;
-  LimitsOfTenant limits_of = {};  // max_running_jobs and weight
+  LimitsOfTenant limits_of = {};                        // max_running_jobs and weight
   absl::Duration starvation_limit = absl::Seconds(60);  // ClaimTimes
 };
 

@@ -190,8 +190,7 @@ void Submission::ReleaseSlot(const std::string& tenant) {
 
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec,
                                                                        const Owner& owner) const {
-  return PrepareInputs(parts_.runner, parts_.scheduler, spec, owner,
-                       JobRunner::Values::kUnchecked);
+  return PrepareInputs(parts_.runner, parts_.scheduler, spec, owner, JobRunner::Values::kUnchecked);
 }
 
 absl::StatusOr<std::string> Submission::NewName() {

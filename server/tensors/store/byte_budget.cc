@@ -54,8 +54,7 @@ std::shared_ptr<ByteBudget> ByteBudget::Create(int64_t limit) {
   return std::shared_ptr<ByteBudget>(new ByteBudget(limit));
 }
 
-std::optional<ByteBudget::Reservation> ByteBudget::TryReserve(int64_t bytes,
-                                                              int64_t limit) {
+std::optional<ByteBudget::Reservation> ByteBudget::TryReserve(int64_t bytes, int64_t limit) {
   int64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit - used) return std::nullopt;

@@ -191,9 +191,9 @@ TEST_F(ConfigTest, Identity) {
   EXPECT_FALSE(plain.insecure || plain.insecure_metrics);
   EXPECT_EQ(plain.max_connections, 0);
   environment_["SPARSEFW_TOKENS"] = "t";
-  const ServerConfig config = MustParse(
-      {"--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tenants", "n", "--insecure",
-       "--insecure-metrics", "--max-connections", "100"});
+  const ServerConfig config =
+      MustParse({"--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tenants", "n",
+                 "--insecure", "--insecure-metrics", "--max-connections", "100"});
   EXPECT_EQ(config.tls_cert, "c");
   EXPECT_EQ(config.tls_key, "k");
   EXPECT_EQ(config.tls_client_ca, "a");

@@ -45,8 +45,8 @@ TEST_F(QuotaTest, QueuedJobsAreLimitedByTenant) {
   Submit({}, "", "alice");
   Submit({}, "", "alice");
   const absl::Status refused = TrySubmit("alice");
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_QUEUED_JOBS",
-                                "alice", "max-queued-jobs of 2", "are 2"));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_QUEUED_JOBS", "alice",
+                                "max-queued-jobs of 2", "are 2"));
   const ReasonMetadata metadata = ReasonMetadataOf(refused);
   EXPECT_EQ(metadata.at("quota"), "max-queued-jobs");
   EXPECT_EQ(metadata.at("limit"), "2");
@@ -56,8 +56,8 @@ TEST_F(QuotaTest, QueuedJobsAreLimitedByTenant) {
   Set("alice", 3);
   EXPECT_THAT(TrySubmit("alice"), IsOk()) << "another limit counts at once";
   Set("alice", 1);
-  EXPECT_THAT(TrySubmit("alice"), StatusIs(absl::StatusCode::kResourceExhausted,
-                                           "QUOTA_QUEUED_JOBS", "of 1", "are 3"));
+  EXPECT_THAT(TrySubmit("alice"),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_QUEUED_JOBS", "of 1", "are 3"));
   EXPECT_EQ(manager_->queued(), 4) << "what was accepted stays";
 }
 
@@ -111,8 +111,8 @@ TEST_F(QuotaTest, JobsOfAnEarlierProcessCount) {
   ASSERT_THAT(manager_->Recover(), IsOk());
   EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/a");
   EXPECT_EQ(manager_->queued(), 2);
-  EXPECT_THAT(TrySubmit("alice"), StatusIs(absl::StatusCode::kResourceExhausted,
-                                           "QUOTA_QUEUED_JOBS", "are 2"));
+  EXPECT_THAT(TrySubmit("alice"),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_QUEUED_JOBS", "are 2"));
 }
 
 }  // namespace

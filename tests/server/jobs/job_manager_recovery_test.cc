@@ -1,13 +1,12 @@
 // Jobs that outlive the process: the drain of a manager with a durable store, and the
 // start of the next one.
 #include <atomic>
-#include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "sparsefw/status_reason.h"
-#include "tests/server/jobs/job_test_util.h"
+#include "tests/server/jobs/recovery_fixture.h"
 
 namespace sparsefw::server {
 namespace {
@@ -17,49 +16,6 @@ using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::SizeIs;
 using testing::StatusIs;
-
-class RecoveryTest : public JobManagerTest {
- protected:
-  RecoveryTest() { store_.is_durable = true; }
-
-  // A job that an earlier process has left in the store.
-  Job Left(const std::string& name, JobState state = JobState::kQueued, int attempts = 0) {
-    Job job;
-    job.name = name;
-    job.state = state;
-    job.create_time = clock_.Now();
-    job.revision = 1;
-    job.state_revision = 1;
-    job.states = {{JobState::kQueued, 1}};
-    job.attempts = attempts;
-    if (state == JobState::kRunning) {
-      job.revision = 5;
-      job.state_revision = 2;
-      job.states.push_back({JobState::kRunning, 2});
-      job.progress.emplace().iteration = 300;
-      job.start_time = clock_.Now();
-    }
-    return job;
-  }
-  void Store(const Job& job, const std::string& request_id = "") {
-    ASSERT_THAT(store_.Insert(job, request_id, "body"), IsOk());
-  }
-  RecoveredJobs Recover() {
-    auto recovered = manager_->Recover();
-    EXPECT_THAT(recovered, IsOk());
-    return recovered.value_or(RecoveredJobs());
-  }
-  // The manager's end and its successor's start.
-  RecoveredJobs StartAgain(JobManagerOptions options = {}) {
-    manager_.reset();
-    Restart(options);
-    return Recover();
-  }
-  // Drains on another thread.
-  std::future<void> Drain(absl::Duration grace) {
-    return std::async(std::launch::async, [this, grace] { manager_->Drain(grace); });
-  }
-};
 
 TEST_F(RecoveryTest, QueuedJobsGoOnInTheirOldOrder) {
   Job urgent = Left("jobs/urgent");
@@ -110,8 +66,7 @@ TEST_F(RecoveryTest, ARunningJobRunsAgainFromItsStart) {
                                              JobState::kRunning, JobState::kSucceeded));
   EXPECT_EQ(store_.Get("jobs/a")->attempts, 2);
   EXPECT_THAT(runner_.discarded(), ElementsAre("jobs/a")) << "what its first run has left";
-  EXPECT_THAT(listener_.calls(),
-              ElementsAre("recovered jobs/a", "started jobs/a", "ended jobs/a"));
+  EXPECT_THAT(listener_.calls(), ElementsAre("recovered jobs/a", "started jobs/a", "ended jobs/a"));
 }
 
 // A power failure may have taken back progress that a watcher has seen.
@@ -132,8 +87,8 @@ TEST_F(RecoveryTest, AttemptsAreLimited) {
   EXPECT_EQ(recovered.queued, 2);
   const Job failed = Get("jobs/a");
   EXPECT_EQ(failed.state, JobState::kFailed);
-  EXPECT_THAT(failed.error, StatusIs(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED", "jobs/a",
-                                     "3 times"));
+  EXPECT_THAT(failed.error,
+              StatusIs(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED", "jobs/a", "3 times"));
   EXPECT_EQ(failed.end_time, clock_.Now());
   EXPECT_EQ(failed.expire_time, clock_.Now() + failed.spec.result_ttl);
   EXPECT_THAT(Watch("jobs/a", 5)->states(), ElementsAre(JobState::kRunning, JobState::kFailed));
@@ -154,9 +109,9 @@ TEST_F(RecoveryTest, AJobThatCannotGoOnFailsWithTheReason) {
   Store(gone);
   Store(Left("jobs/good"));
   runner_.on_prepare = [](const JobSpec& spec) {
-    return spec.weight.empty() ? absl::OkStatus()
-                               : WithReason(absl::FailedPreconditionError("no " + spec.weight),
-                                            "TENSOR_NOT_FOUND");
+    return spec.weight.empty()
+               ? absl::OkStatus()
+               : WithReason(absl::FailedPreconditionError("no " + spec.weight), "TENSOR_NOT_FOUND");
   };
   const RecoveredJobs recovered = Recover();
   EXPECT_EQ(recovered.failed, 1);
@@ -216,80 +171,6 @@ TEST_F(RecoveryTest, AStoreThatFailsEndsTheRecovery) {
   store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
   EXPECT_THAT(manager_->Recover(), StatusIs(absl::StatusCode::kResourceExhausted, "", "full"));
   EXPECT_EQ(store_.Get("jobs/a")->state, JobState::kRunning);
-}
-
-// ---- What no later process runs again.
-
-// A kill between the answer to a cancel and the end of the run: the store has what the
-// answer promised.
-TEST_F(RecoveryTest, ACancelIsStoredBeforeItIsAnswered) {
-  const Job job = SubmitRunning();
-  runner_.Report(job.name, 100);
-  const Job before = Get(job.name);
-  EXPECT_FALSE(store_.Get(job.name)->cancel_requested);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job answer, manager_->Cancel(job.name));
-  EXPECT_EQ(answer.state, JobState::kRunning);
-  EXPECT_EQ(answer.revision, before.revision) << "nothing that a watcher sees has changed";
-  const Job stored = *store_.Get(job.name);
-  EXPECT_TRUE(stored.cancel_requested);
-  EXPECT_EQ(stored.progress->iteration, 100);
-  RunTo(job.name, ResultWith(StopCause::kCancelled));
-
-  Job left = stored;  // what a killed process would have left
-  left.name = "jobs/left";
-  Store(left);
-  const RecoveredJobs recovered = StartAgain();
-  EXPECT_EQ(recovered.cancelled, 1);
-  EXPECT_EQ(recovered.queued + recovered.interrupted + recovered.failed, 0);
-  const Job ended = Get("jobs/left");
-  EXPECT_EQ(ended.state, JobState::kCancelled);
-  EXPECT_THAT(ended.error, IsOk()) << "its caller wanted that";
-  EXPECT_GT(ended.revision, stored.revision);
-  EXPECT_EQ(ended.end_time, clock_.Now());
-  EXPECT_EQ(runner_.runs(), 1u);
-  EXPECT_THAT(runner_.discarded(), ElementsAre("jobs/left"));
-}
-
-TEST_F(RecoveryTest, ACancelThatCannotBeStoredIsNotAnswered) {
-  const Job job = SubmitRunning();
-  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
-  EXPECT_THAT(manager_->Cancel(job.name),
-              StatusIs(absl::StatusCode::kResourceExhausted, "", "full"));
-  EXPECT_TRUE(runner_.stop_requested(job.name)) << "it stops all the same";
-  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
-  EXPECT_THAT(manager_->Cancel(job.name), IsOk());
-  EXPECT_TRUE(store_.Get(job.name)->cancel_requested);
-  EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kCancelled)).state, JobState::kCancelled);
-}
-
-TEST_F(RecoveryTest, AJobThatEndsWithItsStreamDoesNotOutliveAKill) {
-  for (const JobState state : {JobState::kQueued, JobState::kRunning}) {
-    Job job = Left("jobs/" + std::string(NameOf(state)), state, 1);
-    job.spec.ends_with_stream = true;
-    Store(job);
-  }
-  EXPECT_EQ(Recover().cancelled, 2);
-  for (const char* name : {"jobs/queued", "jobs/running"}) {
-    const Job job = Get(name);
-    EXPECT_EQ(job.state, JobState::kCancelled);
-    EXPECT_THAT(job.error, StatusIs(absl::StatusCode::kCancelled, "STREAM_LOST", name, "detach"));
-  }
-  EXPECT_EQ(runner_.prepared(), 0);
-}
-
-// Its client is told to come back (DRAINING), so it does not end with the stream.
-TEST_F(RecoveryTest, AJobThatEndsWithItsStreamGoesOnAfterADrain) {
-  runner_.obey_stop = true;
-  JobSpec spec;
-  spec.ends_with_stream = true;
-  const Job running = Submit(spec);
-  runner_.WaitForRun(0);
-  const Job queued = Submit(spec);
-  const RecoveredJobs recovered = StartAgain();
-  EXPECT_EQ(recovered.queued, 2);
-  EXPECT_EQ(recovered.cancelled, 0);
-  EXPECT_FALSE(store_.Get(queued.name)->spec.ends_with_stream);
-  EXPECT_EQ(runner_.WaitForRun(1).name, running.name);
 }
 
 // ---- Drain.

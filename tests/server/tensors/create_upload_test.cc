@@ -139,9 +139,9 @@ TEST_F(TenantQuotaTest, BytesOfTensorsAndUploadsTogether) {
   const auto first = Create(600);
   ASSERT_THAT(first, IsOk());
   const auto refused = Create(402);
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES",
-                                "tenant acme", "max-tensor-bytes of 1000", "they take 600",
-                                "402 more"));
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES", "tenant acme",
+                       "max-tensor-bytes of 1000", "they take 600", "402 more"));
   const ReasonMetadata metadata = ReasonMetadataOf(refused.status());
   EXPECT_EQ(metadata.at("quota"), "max-tensor-bytes");
   EXPECT_EQ(metadata.at("limit"), "1000");
@@ -213,14 +213,13 @@ TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                        "disk_budget_bytes of 1000"));
-  EXPECT_THAT(store_->ReserveRoom(500, Owner()), StatusIs(absl::StatusCode::kResourceExhausted,
-                                                 "DISK_BUDGET"));
+  EXPECT_THAT(store_->ReserveRoom(500, Owner()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
   EXPECT_EQ(store_->usage().used_bytes, 600) << "a refusal reserves nothing";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(400, Owner()));
   EXPECT_EQ(store_->usage().disk_used_bytes, 1000);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const TensorInfo info,
-      store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture(), &room));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo info, store_->Put(WeightOf(2), BytesOf("ab"), {},
+                                                                   absl::InfiniteFuture(), &room));
   room = {};
   EXPECT_EQ(store_->usage().disk_used_bytes, 602);
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));

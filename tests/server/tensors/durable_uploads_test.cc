@@ -338,8 +338,7 @@ TEST_F(DurableUploadsTest, WhatATenantHasCountsAfterARestart) {
               StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_UPLOADS", "there are 1"));
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(upload.name));
   EXPECT_THAT(store_->CreateUpload(WeightOf(112), "", kAlice),
-              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES",
-                       "they take 40"));
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES", "they take 40"));
   EXPECT_THAT(store_->CreateUpload(WeightOf(110), "", kAlice), IsOk());
 }
 
