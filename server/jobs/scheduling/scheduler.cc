@@ -63,8 +63,11 @@ Scheduler::Lease Scheduler::NextJob() {
 }
 
 Scheduler::Lease Scheduler::TakeFromQueue() {
-  if (!starting_ || queue_.empty()) return {};
   const absl::Time now = clock_.Now();
+  if (!starting_ || queue_.empty()) {
+    claims_.Update({}, true, now);  // NextJob waits for no claim to lapse
+    return {};
+  }
   share_.ChargeRunning(now);
   PlacementPass pass(pool_,
                      {.free_bytes = options_.working_memory_bytes - working_bytes_,

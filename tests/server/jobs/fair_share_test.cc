@@ -217,5 +217,26 @@ TEST_F(FairShareTest, AJobThatDoesNotFitHoldsOthersBackForTheStarvationLimitAlon
   scheduler_->Release(running);
 }
 
+// Or workers would look at the clock again and again.
+TEST_F(FairShareTest, NobodyWaitsForAClaimOfJobsThatAreGone) {
+  MakeScheduler(4, absl::Seconds(60));
+  ASSERT_THAT(scheduler_->Enqueue(MakeJob("alice", kSecond, 0, 60)), IsOk());
+  Scheduler::Lease running = scheduler_->NextJob();
+  const auto big = MakeJob("alice", kSecond, 0, 90);
+  const auto small = MakeJob("alice", kSecond, 0, 10);
+  ASSERT_THAT(scheduler_->Enqueue(big), IsOk());
+  ASSERT_THAT(scheduler_->Enqueue(small), IsOk());
+  const absl::Time held = clock_.Now();
+  std::thread waiter([&] { EXPECT_EQ(scheduler_->NextJob().job, nullptr); });
+  clock_.AwaitWaiter(held + absl::Seconds(60));
+  scheduler_->Remove(*small);
+  scheduler_->Remove(*big);
+  clock_.Advance(absl::Seconds(61));
+  clock_.AwaitWaiter(absl::InfiniteFuture());
+  scheduler_->Stop();
+  waiter.join();
+  scheduler_->Release(running);
+}
+
 }  // namespace
 }  // namespace sparsefw::server
