@@ -112,6 +112,12 @@ std::string CheckGpuMetricsPeriod(const std::string& text) {
                          absl::FormatDuration(kMinGpuMetricsPeriod), text);
 }
 
+std::string CheckAboveZero(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration > absl::ZeroDuration()) return "";
+  return "must be above 0; got " + text;
+}
+
 std::string CheckHostPort(const std::string& text) {
   return ParseHostPort(text) ? "" : "must be HOST:PORT with a port in [0, 65535]; got " + text;
 }
@@ -195,6 +201,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
+  AddDuration(app, "--starvation-limit", &config->starvation_limit,
+              "How long a job that fits waits for one before it that does not")
+      ->check(CheckAboveZero);
   app.add_option("--max-attempts", config->max_attempts,
                  "Runs of a job that may end with a crash of the server before it fails")
       ->check(CLI::Range(1, 1000));

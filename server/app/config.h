@@ -40,6 +40,7 @@ struct ServerConfig {
   int streams_per_device = 4;
   int64_t max_tensor_bytes = int64_t{64} << 30;
   int max_queued_jobs = 10000;
+  absl::Duration starvation_limit = absl::Seconds(60);
   absl::Duration checkpoint_period = absl::Minutes(1);
   int max_attempts = 3;
   absl::Duration drain_grace = absl::Seconds(30);

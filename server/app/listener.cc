@@ -74,29 +74,47 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kOldConnectionMs);
 }
 
+absl::StatusOr<HostPort> Parse(const std::string& address) {
+  if (const std::optional<HostPort> parsed = ParseHostPort(address)) return *parsed;
+  return absl::InvalidArgumentError(absl::StrFormat("listen must be HOST:PORT; got %s", address));
+}
+
+std::string Cannot(const std::string& address) {
+  return absl::StrFormat("cannot listen on %s", address);
+}
+
+absl::Status Unavailable(const std::string& address, const absl::Status& why) {
+  return WithReason(absl::UnavailableError(why.message()), "ADDRESS_UNAVAILABLE",
+                    {{"address", address}});
+}
+
+absl::Status PlainTextInPublic(const std::string& address) {
+  return Invalid("CONFIGURATION_INVALID",
+                 "--listen %s can be reached from other machines: give --tls-cert and --tls-key, "
+                 "or --insecure to serve plain text there",
+                 address);
+}
+
 }  // namespace
 
+absl::Status Listener::CheckAddress(const std::string& address, bool plain_text, bool insecure) {
+  SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(address));
+  const absl::StatusOr<bool> loopback = IsLoopback(wanted, Cannot(address));
+  if (!loopback.ok()) return Unavailable(address, loopback.status());
+  return *loopback || !plain_text || insecure ? absl::OkStatus() : PlainTextInPublic(address);
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcContext& context) {
-  const std::optional<HostPort> wanted = ParseHostPort(options.address);
-  if (!wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("listen must be HOST:PORT; got %s", options.address));
-  }
-  absl::StatusOr<ListenSockets> sockets =
-      Listen(*wanted, absl::StrFormat("cannot listen on %s", options.address));
-  if (!sockets.ok()) {
-    return WithReason(absl::UnavailableError(sockets.status().message()), "ADDRESS_UNAVAILABLE",
-                      {{"address", options.address}});
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(options.address));
+  absl::StatusOr<ListenSockets> sockets = Listen(wanted, Cannot(options.address));
+  if (!sockets.ok()) return Unavailable(options.address, sockets.status());
+  // Again, of what the port is now.
   if (!sockets->loopback && options.credentials == nullptr && !options.insecure) {
-    return Invalid("CONFIGURATION_INVALID",
-                   "--listen %s can be reached from other machines: give --tls-cert and --tls-key, "
-                   "or --insecure to serve plain text there",
-                   options.address);
+    return PlainTextInPublic(options.address);
   }
   InitPlugins();
   std::unique_ptr<Listener> listener(new Listener(context));
-  listener->address_ = absl::StrFormat("%s:%d", wanted->host, sockets->port);
+  listener->address_ = absl::StrFormat("%s:%d", wanted.host, sockets->port);
   SPARSEFW_RETURN_IF_ERROR(listener->Serve(*std::move(sockets), std::move(options)));
   return listener;
 }

@@ -28,6 +28,10 @@ class Listener {
     // Called on an own thread when a connection is closed at once: there are too many.
     std::function<void()> refused;
   };
+  // What Start would refuse of the address, before anything is opened.
+  // Errors: InvalidArgument (CONFIGURATION_INVALID): plain text on a public address
+  //         Unavailable (ADDRESS_UNAVAILABLE): the host has no such address
+  static absl::Status CheckAddress(const std::string& address, bool plain_text, bool insecure);
   // The context outlives the listener.
   // Errors: Unavailable (ADDRESS_UNAVAILABLE)
   //         InvalidArgument (CONFIGURATION_INVALID): plain text on a public address

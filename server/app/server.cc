@@ -5,24 +5,22 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <limits>
-#include <map>
 #include <set>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
-#include "server/app/checkpoint_folder.h"
 #include "server/app/connection_events.h"
 #include "server/app/devices.h"
 #include "server/app/gpu_metrics.h"
+#include "server/app/job_counts.h"
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/solver_runner.h"
+#include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
 #include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
@@ -31,10 +29,6 @@
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
-#include "server/storage/database.h"
-#include "server/storage/sqlite_job_store.h"
-#include "server/storage/sqlite_tensor_catalog.h"
-#include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -72,14 +66,6 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
   return infos;
 }
 
-void LogIncident(Logger& logger, const StoreIncident& incident) {
-  const absl::string_view cause = incident.cause.message();
-  logger.Log(LogLevel::kWarning, "store_incident",
-             {{"kind", std::string(NameOf(incident.kind))},
-              {"name", incident.name},
-              {"cause", std::string(cause.data(), cause.size())}});
-}
-
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
@@ -95,19 +81,17 @@ class ServerImpl final : public Server {
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     return listener_->server().InProcessChannel(grpc::ChannelArguments());
   }
-  TensorStore& tensors() override { return *tensors_; }
+  TensorStore& tensors() override { return stores_->tensors(); }
   JobManager& jobs() override { return *jobs_; }
   StagingBudget& staging() override { return staging_; }
   ReactorRegistry& calls() override { return registry_; }
 
  private:
-  absl::Status OpenDatabase();
-  absl::Status OpenStores(const Backend& backend);
-  void LogStores();
+  absl::Status CheckAddresses() const;
+  absl::Status OpenPorts();
   void OpenJobs(const DefaultDevice& device);
   // No device is left that may run jobs for the default one.
   bool DevicesLost() const;
-  absl::Status SweepCheckpoints();
   absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
@@ -125,23 +109,21 @@ class ServerImpl final : public Server {
   const ServerConfig config_;
   Logger& logger_;
   std::unique_ptr<Access> access_;
+  const LimitsOfTenant limits_of_ = [this](std::string_view tenant) {
+    return access_->authenticator().LimitsOf(tenant);
+  };
   std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
   ReactorRegistry registry_;
-  std::unique_ptr<StateFolder> state_folder_;      // null with --store memory,
-  std::unique_ptr<Database> database_;             // likewise,
-  std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
-  std::unique_ptr<TensorStore> tensors_;
-  std::unique_ptr<TransientTensors> transient_;
+  std::unique_ptr<Stores> stores_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
   PruneStreams prune_streams_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<ConnectionEvents> connections_;
-  std::unique_ptr<CheckpointFolder> checkpoints_;  // null with the store in memory
   std::unique_ptr<SolverRunner> runner_;
   std::unique_ptr<JobEvents> events_;
-  std::unique_ptr<JobStore> job_store_;
+  std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
   RpcContext context_;
   std::unique_ptr<Executor> data_executor_;
@@ -166,21 +148,49 @@ class ServerImpl final : public Server {
 
 absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
+  SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
-  SPARSEFW_RETURN_IF_ERROR(OpenDatabase());
-  SPARSEFW_RETURN_IF_ERROR(OpenStores(*device.backend));
+  SPARSEFW_ASSIGN_OR_RETURN(stores_, Stores::Open(config_, *device.backend, limits_of_, &logger_));
+  job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
   connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
-  transient_->ReleaseLeft();
+  stores_->transient().ReleaseLeft();
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
   if (gpu_monitor_ != nullptr) {
     metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
   }
+  SPARSEFW_RETURN_IF_ERROR(OpenPorts());
+  CheckHealth();
+  address_ = listener_->address();
+  ScheduleGarbageCollection();
+  ScheduleAccessChecks();
+  LogMissingDevices();
+  logger_.Log(LogLevel::kInfo, "serving",
+              {{"address", address_},
+               {"metrics", metrics_address_},
+               {"device", device.device.name},
+               {"description", device.device.description},
+               {"reason", device.reason},
+               {"workers", int64_t{config_.workers}},
+               {"solve_memory_bytes", solve_memory_bytes_},
+               {"store", config_.store},
+               {"spool", config_.spool_dir}});
+  return absl::OkStatus();
+}
+
+// Before anything is opened: a server that may not start leaves no trace.
+absl::Status ServerImpl::CheckAddresses() const {
+  SPARSEFW_RETURN_IF_ERROR(
+      Listener::CheckAddress(config_.listen, config_.tls_cert.empty(), config_.insecure));
+  return MetricsEndpoint::CheckAddress(config_.metrics_listen, config_.insecure_metrics);
+}
+
+absl::Status ServerImpl::OpenPorts() {
   SPARSEFW_ASSIGN_OR_RETURN(
       endpoint_, MetricsEndpoint::Start(
                      config_.metrics_listen, config_.insecure_metrics, metrics_.get(),
@@ -200,97 +210,7 @@ absl::Status ServerImpl::Open() {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
   }
-  CheckHealth();
-  address_ = listener_->address();
-  ScheduleGarbageCollection();
-  ScheduleAccessChecks();
-  LogMissingDevices();
-  logger_.Log(LogLevel::kInfo, "serving",
-              {{"address", address_},
-               {"metrics", metrics_address_},
-               {"device", device.device.name},
-               {"description", device.device.description},
-               {"reason", device.reason},
-               {"workers", int64_t{config_.workers}},
-               {"solve_memory_bytes", solve_memory_bytes_},
-               {"store", config_.store},
-               {"spool", config_.spool_dir}});
   return absl::OkStatus();
-}
-
-absl::Status ServerImpl::OpenDatabase() {
-  if (config_.store == "memory") return absl::OkStatus();
-  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config_.state_dir));
-  SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config_.state_dir + "/sparsefw.db"));
-  tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
-  return absl::OkStatus();
-}
-
-absl::Status ServerImpl::OpenStores(const Backend& backend) {
-  TensorStoreOptions options;
-  options.spool_dir = config_.spool_dir;
-  options.catalog = tensor_catalog_.get();
-  options.disk_budget_bytes = config_.disk_budget_bytes;
-  if (config_.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config_.tensor_ttl;
-  options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
-  options.budget_bytes = config_.host_memory_bytes;
-  options.max_tensor_bytes = config_.max_tensor_bytes;
-  options.upload_idle_ttl = config_.upload_idle_ttl;
-  options.gram_backend = &backend;
-  SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
-  transient_ = std::make_unique<TransientTensors>(tensors_.get());
-  if (database_ == nullptr) {
-    job_store_ = NewMemoryJobStore();
-  } else {
-    SPARSEFW_ASSIGN_OR_RETURN(job_store_, NewSqliteJobStore(database_.get()));
-  }
-  LogStores();
-  if (database_ == nullptr) return absl::OkStatus();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      checkpoints_,
-      CheckpointFolder::Open(config_.state_dir + "/checkpoints", config_.checkpoint_period,
-                             [this](const std::string& job, const absl::Status& error) {
-                               logger_.Log(LogLevel::kWarning, "checkpoint_failed",
-                                           {{"job", job}, {"error", error.ToString()}});
-                             }));
-  return absl::OkStatus();
-}
-
-// Those of jobs that have ended since, and what interrupted writes have left.
-absl::Status ServerImpl::SweepCheckpoints() {
-  if (checkpoints_ == nullptr) return absl::OkStatus();
-  constexpr int kPage = 1000;
-  JobFilter unfinished;
-  unfinished.states = {JobState::kQueued, JobState::kRunning};
-  std::set<std::string> active;
-  std::string token;
-  do {
-    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page,
-                              job_store_->List(unfinished, kPage, token));
-    for (const Job& job : page.jobs) active.insert(job.name);
-    token = page.next_page_token;
-  } while (!token.empty());
-  checkpoints_->RemoveAllBut(active);
-  return absl::OkStatus();
-}
-
-void ServerImpl::LogStores() {
-  const TensorStoreUsage usage = tensors_->usage();
-  logger_.Log(LogLevel::kInfo, "tensors",
-              {{"store", config_.store},
-               {"tensors", usage.tensors},
-               {"uploads", usage.uploads},
-               {"bytes", usage.used_bytes},
-               {"to_check", usage.unchecked}});
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(config_.spool_dir, error);
-  // What is used lies on the disk already.
-  const int64_t needed = config_.host_memory_bytes - usage.used_bytes;
-  if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
-  logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",
-              {{"spool", config_.spool_dir},
-               {"free_bytes", static_cast<int64_t>(space.available)},
-               {"needed_bytes", needed}});
 }
 
 void ServerImpl::OpenJobs(const DefaultDevice& device) {
@@ -302,17 +222,19 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   }
   runner.threads_per_job = ThreadsPerJob(config_.workers);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
-  runner.checkpoints = checkpoints_.get();
-  runner_ = std::make_unique<SolverRunner>(tensors_.get(), transient_.get(), runner);
+  runner.checkpoints = stores_->checkpoints();
+  runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), &stores_->transient(), runner);
   events_ = std::make_unique<JobEvents>(
       metrics_.get(), &logger_, [this] { CheckHealth(); },
-      [this](const Job& job) {
-        if (checkpoints_ != nullptr) checkpoints_->Remove(job.name);
+      [checkpoints = stores_->checkpoints()](const Job& job) {
+        if (checkpoints != nullptr) checkpoints->Remove(job.name);
       });
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
   options.max_attempts = config_.max_attempts;
+  options.limits_of = limits_of_;
+  options.starvation_limit = config_.starvation_limit;
   options.working_memory_bytes = runner.solve_memory_bytes;
   options.devices = PoolDevices(device.usable, {.memory_bytes = config_.device_memory_bytes,
                                                 .memory_share = config_.device_memory_share,
@@ -322,16 +244,17 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
         LogLevel::kInfo, "device",
         {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
   }
-  jobs_ = JobManager::Create(options, job_store_.get(), runner_.get(), events_.get());
+  jobs_ = JobManager::Create(options, &stores_->jobs(), runner_.get(), events_.get());
 }
 
 absl::Status ServerImpl::RecoverJobs() {
-  SPARSEFW_RETURN_IF_ERROR(SweepCheckpoints());
+  SPARSEFW_RETURN_IF_ERROR(stores_->SweepCheckpoints());
   SPARSEFW_ASSIGN_OR_RETURN(const RecoveredJobs recovered, jobs_->Recover());
-  if (recovered.queued + recovered.failed == 0) return absl::OkStatus();
+  if (recovered.queued + recovered.failed + recovered.cancelled == 0) return absl::OkStatus();
   logger_.Log(recovered.failed > 0 ? LogLevel::kWarning : LogLevel::kInfo, "jobs_recovered",
               {{"queued", recovered.queued},
                {"interrupted", recovered.interrupted},
+               {"cancelled", recovered.cancelled},
                {"failed", recovered.failed}});
   return absl::OkStatus();
 }
@@ -355,12 +278,12 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   store_executor_ = std::make_unique<Executor>(kStoreThreads);
   timer_ = std::make_unique<Timer>();
   context_.authenticator = &access_->authenticator();
-  context_.tensors = tensors_.get();
+  context_.tensors = &stores_->tensors();
   context_.staging = &staging_;
   context_.jobs = jobs_.get();
   context_.metrics = metrics_.get();
   context_.registry = &registry_;
-  context_.transient = transient_.get();
+  context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
   context_.prune_streams = &prune_streams_;
   context_.data_executor = data_executor_.get();
@@ -389,19 +312,12 @@ std::string ServerImpl::NotReady() const {
 }
 
 Gauges ServerImpl::ComputeGauges() {
-  const TensorStoreUsage usage = tensors_->usage();
+  const TensorStoreUsage usage = stores_->tensors().usage();
   Gauges gauges;
   gauges.jobs_queued = jobs_->queued();
   gauges.jobs_running = jobs_->running();
-  const std::map<JobState, int64_t> kept =
-      job_store_->CountByState().value_or(std::map<JobState, int64_t>());
-  const auto count = [&kept](JobState state) {
-    const auto found = kept.find(state);
-    return found == kept.end() ? 0 : found->second;
-  };
-  gauges.jobs_succeeded = count(JobState::kSucceeded);
-  gauges.jobs_failed = count(JobState::kFailed);
-  gauges.jobs_cancelled = count(JobState::kCancelled);
+  gauges.jobs_ended = job_counts_->Ended();
+  gauges.store_count_failures = job_counts_->failures();
   gauges.memory_budget_bytes = usage.budget_bytes;
   gauges.memory_used_bytes = usage.used_bytes;
   gauges.staging_budget_bytes = staging_.limit();
@@ -446,7 +362,7 @@ void ServerImpl::ScheduleGarbageCollection() {
   timer_->After(absl::ToChronoNanoseconds(config_.gc_interval), [this] {
     data_executor_->Post([this] {
       jobs_->CollectGarbage();
-      tensors_->CollectGarbage();
+      stores_->tensors().CollectGarbage();
       // A burst of calls leaves its peak in glibc's heap, which nothing else
       // returns to the system once TuneAllocator has raised its threshold.
       if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
@@ -471,7 +387,9 @@ void ServerImpl::ScheduleAccessChecks() {
 }
 
 void ServerImpl::PollAccess(bool all) {
-  if (access_->Poll(all)) registry_.Recheck();
+  if (!access_->Poll(all)) return;
+  registry_.Recheck();
+  jobs_->OnLimitsChanged();
 }
 
 // Watches end once their last event is sent, then the calls that read the results
@@ -493,7 +411,7 @@ void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
                {"calls", registry_.size()}});
   listener_->StopServing();
   jobs_->StopAccepting();
-  if (checkpoints_ != nullptr) checkpoints_->CheckpointSoon();
+  if (stores_->checkpoints() != nullptr) stores_->checkpoints()->CheckpointSoon();
   registry_.BeginDrain();
   Failpoint("drain.begun");
   jobs_->Drain(grace);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/app/devices.h"
+#include "server/app/job_cost.h"
 #include "server/app/result_writer.h"
 #include "server/app/sweep_results.h"
 #include "server/jobs/job_spec.h"
@@ -267,7 +268,7 @@ absl::StatusOr<DeviceNeed> SolverRunner::Check(const JobSpec& spec, const InputS
       Describe(kWarmMask, spec.warm_mask, TensorKind::kMask, &known.warm_mask));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, known, backends));
   if (needs.result_bytes > store_->usage().budget_bytes) {
-    SPARSEFW_RETURN_IF_ERROR(store_->ReserveRoom(needs.result_bytes).status());
+    SPARSEFW_RETURN_IF_ERROR(store_->ReserveRoom(needs.result_bytes, Owner(), true).status());
   }
   return std::move(needs.device);
 }
@@ -303,6 +304,7 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 
 // Cheap checks come before those that read every value.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
+                                                                         const Owner& owner,
                                                                          Values values) {
   auto inputs = std::make_shared<SolverInputs>(transient_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
@@ -311,12 +313,15 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   inputs->rows = inputs->weight->info().spec.rows;
   inputs->cols = inputs->weight->info().spec.cols;
   inputs->working_bytes = needs.working_bytes;
+  inputs->cost = JobCost(spec, inputs->rows, inputs->cols);
   inputs->device_need = std::move(needs.device);
   if (inputs->device_need.gram_bytes > 0) {
     inputs->device_need.gram = inputs->gram->info().name;  // never reused
   }
   // Reserved from acceptance on, so that a finished job has room for its result.
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.result_bytes));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      inputs->result_room,
+      store_->ReserveRoom(needs.result_bytes, owner, values == Values::kCheckedBefore));
   if (values == Values::kUnchecked) {
     SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
   }
@@ -330,8 +335,9 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   // A sweep whose device was lost may have used some of it for its first masks.
   if (std::exchange(in.ran, true)) {
     in.result_room = ByteBudget::Reservation();
-    SPARSEFW_ASSIGN_OR_RETURN(in.result_room,
-                              store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight)));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        in.result_room,
+        store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight), job.owner, true));
   }
   if (in.warm_mask_tensor != nullptr && !in.warm_mask.has_value()) {
     SPARSEFW_ASSIGN_OR_RETURN(in.warm_mask, in.warm_mask_tensor->mask());

@@ -51,7 +51,8 @@ class SolverRunner final : public JobRunner {
  public:
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
 
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) override;
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner& owner,
+                                                  Values values) override;
   absl::StatusOr<DeviceNeed> Check(const JobSpec& spec, const InputSpecs& inputs) override;
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
                                 const StopSignal& stop,

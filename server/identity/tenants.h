@@ -40,6 +40,13 @@ struct TenantLimits {
   friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
 };
 
+// The limits of a tenant as they are now: they change while the server runs.
+// Thread-safe; called with locks held, so it must not call back. Empty: no limits.
+using LimitsOfTenant = std::function<TenantLimits(std::string_view tenant)>;
+inline TenantLimits LimitsFor(const LimitsOfTenant& limits_of, std::string_view tenant) {
+  return limits_of ? limits_of(tenant) : TenantLimits();
+}
+
 // Immutable.
 class TenantTable {
  public:

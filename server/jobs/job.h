@@ -40,6 +40,9 @@ struct JobSpec {
   bool return_pruned_weight = false;
   std::vector<SweepPoint> sweep;  // empty: one solve, of `pattern` and `options`
   SweepKeep sweep_keep = SweepKeep::kBest;
+  // The job of a Prune call that is not detached: it does not outlive a server that
+  // ends without a drain, since the stream that followed it has ended.
+  bool ends_with_stream = false;
 };
 
 // Shape and dtype of a matrix.
@@ -112,7 +115,8 @@ struct Job {
   JobState state = JobState::kQueued;
   std::optional<ProgressReport> progress;
   std::optional<JobResult> result;
-  absl::Status error;    // not OK exactly when state is kFailed
+  // Why it is kFailed; of a kCancelled job why, where no caller asked for that.
+  absl::Status error;
   int64_t revision = 0;  // 1 on creation; grows with every change
   // The revision of the newest state change (not mere progress).
   int64_t state_revision = 0;
@@ -126,11 +130,13 @@ struct Job {
   absl::Time start_time = absl::InfinitePast();
   absl::Time end_time = absl::InfinitePast();
   absl::Time expire_time = absl::InfiniteFuture();
-  int queue_position = 0;  // computed when read
+  int queue_position = 0;  // among the jobs of its tenant; computed when read
   Owner owner;
   int64_t rows = 0;  // of the weight
   int64_t cols = 0;
   int attempts = 0;  // runs begun, but for those that an orderly drain interrupted
+  // A caller was told that the job, which runs, stops: no later process runs it again.
+  bool cancel_requested = false;
 };
 
 }  // namespace sparsefw::server

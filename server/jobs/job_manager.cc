@@ -42,10 +42,13 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
       store_(*store),
       runner_(*runner),
       listener_(*listener),
-      scheduler_({options.workers, options.working_memory_bytes, options.devices}, clock_),
+      scheduler_({options.workers, options.working_memory_bytes, options.devices, options.limits_of,
+                  options.starvation_limit},
+                 clock_),
       states_({clock_, store_, listener_, table_, scheduler_}),
-      submission_(options.max_queued_jobs, {clock_, store_, runner_, table_, scheduler_, states_,
-                                            [this](std::string_view name) { return Get(name); }}),
+      submission_(options.max_queued_jobs, options.limits_of,
+                  {clock_, store_, runner_, table_, scheduler_, states_,
+                   [this](std::string_view name) { return Get(name); }}),
       recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
       workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, runner_, listener_) {}
 
@@ -69,7 +72,7 @@ absl::StatusOr<Job> JobManagerImpl::Get(std::string_view name) {
 absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int page_size,
                                                     std::string_view page_token) {
   SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, store_.List(filter, page_size, page_token));
-  const auto positions = scheduler_.Positions();
+  const auto positions = scheduler_.Positions(filter.tenant);
   for (Job& job : page.jobs) {
     const auto position = positions.find(job.name);
     if (job.state == JobState::kQueued && position != positions.end()) {
@@ -80,7 +83,9 @@ absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int
 }
 
 absl::StatusOr<Job> JobManagerImpl::Cancel(std::string_view name) {
-  if (const auto active = table_.Find(name)) states_.Cancel(active);
+  if (const auto active = table_.Find(name)) {
+    SPARSEFW_RETURN_IF_ERROR(states_.Cancel(active));
+  }
   return Get(name);
 }
 
@@ -134,7 +139,7 @@ void JobManagerImpl::Drain(absl::Duration grace) {
 // True: nothing runs.
 bool JobManagerImpl::StopWaiting() {
   if (!store_.durable()) {
-    for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued);
+    for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued).IgnoreError();
     return table_.Idle();
   }
   for (const auto& active : table_.NotEnded()) states_.Suspend(active);
@@ -146,7 +151,7 @@ void JobManagerImpl::StopRunning() {
     if (store_.durable()) {
       states_.Interrupt(active);
     } else {
-      states_.Cancel(active);
+      states_.Cancel(active).IgnoreError();
     }
   }
 }

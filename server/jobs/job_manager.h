@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/identity/owner.h"
+#include "server/identity/tenants.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/event_queue.h"
@@ -29,8 +30,12 @@ struct JobManagerOptions {
   int max_queued_jobs = 10000;  // >= 1; those being validated count
   // >= 1: a job is not run again once that many runs of it have ended with the process.
   int max_attempts = 3;
+  // Of tenants; to be followed by OnLimitsChanged when they change.
+  LimitsOfTenant limits_of = {};
+  // A job that does not fit holds back jobs that do for so long.
+  absl::Duration starvation_limit = absl::Seconds(60);
   // Of all running jobs together. The first queued job waits until it fits, and
-  // the others behind it, so that none starves.
+  // the others behind it for starvation_limit.
   int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
   // Further devices; each runs as many jobs at once as it has streams.
   std::vector<PoolDevice> devices = {};
@@ -45,6 +50,7 @@ struct RecoveredJobs {
   int64_t queued = 0;
   int64_t interrupted = 0;  // of these: they were running
   int64_t failed = 0;
+  int64_t cancelled = 0;
 };
 
 // Thread-safe.
@@ -70,7 +76,8 @@ class JobManager {
   // earlier process: queued jobs in their old order, whatever max_queued_jobs is,
   // and running ones, which are queued again. Jobs that cannot go on fail: what
   // Prepare says (values are not checked again), DEADLINE_EXCEEDED, Aborted
-  // (ATTEMPTS_EXHAUSTED). Errors: the store's.
+  // (ATTEMPTS_EXHAUSTED). Those that were being cancelled are, and those that end with
+  // a stream (Cancelled, STREAM_LOST). Errors: the store's.
   virtual absl::StatusOr<RecoveredJobs> Recover() = 0;
 
   // Request ids belong to the owner's tenant.
@@ -78,7 +85,9 @@ class JobManager {
   //         InvalidArgument    priority, deadline or result_ttl out of range
   //                            (OPTION_INVALID); REQUEST_ID_REUSED when the id
   //                            was used with another fingerprint
-  //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms)
+  //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms);
+  //                            QUOTA_QUEUED_JOBS of the owner's tenant (likewise,
+  //                            unless it may have none; metadata quota, limit, current)
   //         Unavailable        DRAINING (metadata retry_delay_ms)
   //         what the store says when the job cannot be stored
   // validate_only: nothing is queued or stored; the job has no name.
@@ -117,6 +126,8 @@ class JobManager {
   virtual void Drain(absl::Duration grace) = 0;
   // Only refuses new jobs.
   virtual void StopAccepting() = 0;
+  // Limits of tenants are others now.
+  virtual void OnLimitsChanged() = 0;
 
   // Drops jobs whose result_ttl is over. To be called now and then.
   virtual void CollectGarbage() = 0;

@@ -43,6 +43,7 @@ class JobManagerImpl final : public JobManager {
                                                     std::function<void()> wake) override;
   void Drain(absl::Duration grace) override;
   void StopAccepting() override { submission_.StopAccepting(); }
+  void OnLimitsChanged() override { scheduler_.OnLimitsChanged(); }
   void CollectGarbage() override;
   int64_t queued() const override { return scheduler_.queued(); }
   int64_t running() const override { return table_.running(); }

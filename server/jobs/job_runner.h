@@ -34,6 +34,8 @@ class JobRunner {
     int64_t cols = 0;
     // Host memory that the run needs on top of the tensors, an upper estimate.
     int64_t working_bytes = 0;
+    // Floating-point operations of the run, a rough guess: see RunTimes.
+    double cost = 0;
     DeviceNeed device_need;
     // Set before this is dropped where a later process runs the job again: tensors that
     // belong to the job alone stay.
@@ -45,8 +47,10 @@ class JobRunner {
   };
   // Checks all that can be checked before the run: tensors exist, their values
   // (unless they were checked before) and shapes fit, options are in range, the
-  // device exists.
-  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) = 0;
+  // device exists, the owner's tenant has room for the result. A job that was checked
+  // before was accepted: it has its room, whatever the tenant may use by now.
+  virtual absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner& owner,
+                                                          Values values) = 0;
 
   // The checks of Prepare that need no values. Inputs that the spec names are
   // looked up, the others are taken from `inputs`; what is not known is not

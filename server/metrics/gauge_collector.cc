@@ -27,14 +27,17 @@ prometheus::MetricFamily Counter(const char* name, const char* help, int64_t val
 prometheus::MetricFamily JobsByState(const Gauges& gauges) {
   prometheus::MetricFamily family{
       "sparsefw_jobs", "Jobs kept, by state.", prometheus::MetricType::Gauge, {}};
-  for (const auto& [state, count] : {std::pair(JobState::kQueued, gauges.jobs_queued),
-                                     std::pair(JobState::kRunning, gauges.jobs_running),
-                                     std::pair(JobState::kSucceeded, gauges.jobs_succeeded),
-                                     std::pair(JobState::kFailed, gauges.jobs_failed),
-                                     std::pair(JobState::kCancelled, gauges.jobs_cancelled)}) {
+  const auto add = [&family](JobState state, int64_t count) {
     prometheus::ClientMetric metric = Value(count);
     metric.label.push_back({"state", std::string(NameOf(state))});
     family.metric.push_back(std::move(metric));
+  };
+  add(JobState::kQueued, gauges.jobs_queued);
+  add(JobState::kRunning, gauges.jobs_running);
+  if (gauges.jobs_ended.has_value()) {
+    add(JobState::kSucceeded, gauges.jobs_ended->succeeded);
+    add(JobState::kFailed, gauges.jobs_ended->failed);
+    add(JobState::kCancelled, gauges.jobs_ended->cancelled);
   }
   return family;
 }
@@ -105,6 +108,8 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
   std::vector<prometheus::MetricFamily> families = {
       JobsByState(now),
       Gauge("sparsefw_job_queue_depth", "Jobs that wait for a worker.", now.jobs_queued),
+      Counter("sparsefw_job_count_failures_total",
+              "Scrapes at which the job store could not be read.", now.store_count_failures),
       Gauge("sparsefw_memory_budget_bytes", "Room for tensors and uploads.",
             now.memory_budget_bytes),
       Gauge("sparsefw_memory_used_bytes", "Of it reserved by tensors and uploads.",

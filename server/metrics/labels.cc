@@ -15,7 +15,7 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
 }
 
 // The stable reasons with which a chunk can be refused or a job can fail.
-constexpr std::array<std::string_view, 37> kReasons = {
+constexpr std::array<std::string_view, 39> kReasons = {
     "CHECKSUM_MISMATCH",
     "CHUNK_TOO_LARGE",
     "DEADLINE_EXCEEDED",
@@ -39,6 +39,8 @@ constexpr std::array<std::string_view, 37> kReasons = {
     "OUT_OF_MEMORY",
     "PARTIAL_TOKEN",
     "PATTERN_INVALID",
+    "QUOTA_TENSOR_BYTES",
+    "QUOTA_UPLOADS",
     "SHAPE_MISMATCH",
     "SPEC_INVALID",
     "SPOOL_FAILED",

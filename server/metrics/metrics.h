@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,13 +14,19 @@
 
 namespace sparsefw::server {
 
+// Of the jobs still kept.
+struct EndedJobs {
+  int64_t succeeded = 0;
+  int64_t failed = 0;
+  int64_t cancelled = 0;
+};
+
 // Values that are computed when scraped, never kept by counting up and down.
 struct Gauges {
   int64_t jobs_queued = 0;
   int64_t jobs_running = 0;
-  int64_t jobs_succeeded = 0;  // those that ended: of the jobs still kept
-  int64_t jobs_failed = 0;
-  int64_t jobs_cancelled = 0;
+  std::optional<EndedJobs> jobs_ended = {};  // nothing: the store has not been read yet
+  int64_t store_count_failures = 0;          // since the start
   int64_t memory_budget_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t disk_budget_bytes = 0;  // 0: none

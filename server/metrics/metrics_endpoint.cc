@@ -137,27 +137,40 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
   return absl::OkStatus();
 }
 
+absl::StatusOr<HostPort> Parse(std::string_view address) {
+  if (const std::optional<HostPort> parsed = ParseHostPort(address)) return *parsed;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the metrics address must be host:port with a port in [0, 65535]; got \"%s\"", address));
+}
+
+std::string Cannot(std::string_view address) {
+  return absl::StrFormat("cannot serve metrics on %s", address);
+}
+
+absl::Status CheckLoopback(std::string_view address, bool loopback, bool public_allowed) {
+  if (loopback || public_allowed) return absl::OkStatus();
+  return Invalid("CONFIGURATION_INVALID",
+                 "--metrics-listen %s can be reached from other machines, and metrics are served "
+                 "in plain text to everybody: give --insecure-metrics to allow that",
+                 address);
+}
+
 }  // namespace
+
+absl::Status MetricsEndpoint::CheckAddress(std::string_view address, bool public_allowed) {
+  SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(address));
+  SPARSEFW_ASSIGN_OR_RETURN(const bool loopback, IsLoopback(wanted, Cannot(address)));
+  return CheckLoopback(address, loopback, public_allowed);
+}
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     std::string_view address, bool public_allowed, const PrometheusMetrics* metrics,
     NotReady not_ready, std::function<void()> refused) {
-  const std::optional<HostPort> wanted = ParseHostPort(address);
-  if (!wanted) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the metrics address must be host:port with a port in [0, 65535]; got \"%s\"", address));
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(
-      ListenSockets sockets,
-      Listen(*wanted, absl::StrFormat("cannot serve metrics on %s", address)));
-  if (!sockets.loopback && !public_allowed) {
-    return Invalid("CONFIGURATION_INVALID",
-                   "--metrics-listen %s can be reached from other machines, and metrics are served "
-                   "in plain text to everybody: give --insecure-metrics to allow that",
-                   address);
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(address));
+  SPARSEFW_ASSIGN_OR_RETURN(ListenSockets sockets, Listen(wanted, Cannot(address)));
+  SPARSEFW_RETURN_IF_ERROR(CheckLoopback(address, sockets.loopback, public_allowed));
   auto endpoint = std::make_unique<HttpEndpoint>(
-      *wanted, sockets.port, Content{metrics->collectables(), std::move(not_ready)});
+      wanted, sockets.port, Content{metrics->collectables(), std::move(not_ready)});
   SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));
   return endpoint;
 }

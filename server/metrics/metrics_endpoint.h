@@ -28,6 +28,9 @@ class MetricsEndpoint {
   // thread: it must not block.
   using NotReady = std::function<std::string()>;
 
+  // What Start would refuse of the address, before anything is opened.
+  static absl::Status CheckAddress(std::string_view address, bool public_allowed);
+
   // address: "host:port"; port 0 takes a free one. public_allowed: also one that other
   // machines can reach. refused: called on an own
   // thread when a connection is closed for want of file descriptors.

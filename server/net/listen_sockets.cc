@@ -115,4 +115,11 @@ absl::StatusOr<ListenSockets> Listen(const HostPort& address, const std::string&
   return result;
 }
 
+// On a free port for a moment: which addresses a host has, the system decides.
+absl::StatusOr<bool> IsLoopback(const HostPort& address, const std::string& message) {
+  absl::StatusOr<ListenSockets> sockets = Listen({address.host, 0}, message);
+  if (!sockets.ok()) return std::move(sockets).status();
+  return sockets->loopback;
+}
+
 }  // namespace sparsefw::server

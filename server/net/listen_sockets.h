@@ -32,6 +32,9 @@ struct ListenSockets {
 //   what the system says: FailedPrecondition for a port in use, PermissionDenied, ...
 absl::StatusOr<ListenSockets> Listen(const HostPort& address, const std::string& message);
 
+// ListenSockets::loopback of the address, before it is listened on. Errors: Listen's.
+absl::StatusOr<bool> IsLoopback(const HostPort& address, const std::string& message);
+
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_NET_LISTEN_SOCKETS_H_

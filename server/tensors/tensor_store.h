@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/identity/owner.h"
+#include "server/identity/tenants.h"
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/store/byte_budget.h"
 #include "server/tensors/tensor_spec.h"
@@ -108,6 +109,7 @@ struct TensorStoreOptions {
   absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
   // Uploaded tensors expire so long after their last use.
   absl::Duration tensor_ttl = absl::InfiniteDuration();
+  LimitsOfTenant limits_of;  // max_tensor_bytes and max_uploads; must not call the store
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
   int gram_threads = 0;
   std::function<absl::Time()> now;  // absl::Now when empty
@@ -163,7 +165,9 @@ class TensorStore {
   //                             HOST_MEMORY (does not fit now; metadata
   //                             retry_delay_ms), TOO_MANY_TENSORS (likewise),
   //                             DISK_BUDGET (likewise), SPOOL_FULL, STORE_FULL
-  //                             (the disk is full)
+  //                             (the disk is full); QUOTA_UPLOADS,
+  //                             QUOTA_TENSOR_BYTES: the owner's tenant's
+  //                             (TenantAccounts)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
       const TensorSpec& spec, std::string_view request_id, const Owner& owner,
       UploadLife life = UploadLife::kResumable) = 0;
@@ -218,10 +222,13 @@ class TensorStore {
   virtual absl::Status DeleteUpload(std::string_view name) = 0;
 
   // Room in the budget for what Put will store later. Errors: ResourceExhausted
-  // (TENSOR_TOO_LARGE, HOST_MEMORY) as CreateUpload.
-  virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) = 0;
+  // (TENSOR_TOO_LARGE, HOST_MEMORY, QUOTA_TENSOR_BYTES) as CreateUpload. The quota
+  // does not matter to what was `accepted` before.
+  virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes, const Owner& owner,
+                                                              bool accepted = false) = 0;
   // What the server makes itself: masks, pruned weights. Takes its bytes out of
-  // `room` when there are as many in it, out of the budget otherwise. `job` is the
+  // `room` when there are as many in it, out of the budget otherwise, whatever the
+  // quota of the tenant: a result is never refused for it. `job` is the
   // name of the job whose result it is. Errors: as CreateUpload and Write;
   // SPEC_INVALID when the size is not that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,

@@ -10,9 +10,11 @@ import grpc
 import pytest
 
 from support.layers import ENDLESS
-from support.processes import Cli, finish, wait_until
+from support.processes import BIN_DIR, Cli, finish, wait_until
 from support.refusals import loopback, refuses
-from support.rpc import Client, error_info, job_pb2, prune_service_pb2
+from support.rpc import Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2
+
+FAILPOINTS = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
 
 # Jobs of an earlier server can go on only where their tensors outlive it too.
 DURABLE_TENSORS = True
@@ -52,7 +54,7 @@ class Restartable:
 
     def metric(self, name):
         with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=10) as answer:
-            return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)[1])
+            return float(re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.M)[1])
 
     def get(self, job):
         client = Client(self.address)
@@ -234,6 +236,75 @@ def test_clients_finish_over_an_orderly_restart_without_being_told(restartable, 
     assert finish(attached, 120).expect(0).json()["state"] == "SUCCEEDED"
     finish(watching, 120).expect(0)
     assert server.get(job).attempts == server.get(queued).attempts == 1
+
+
+# ---- What does not run again.
+
+def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
+    """Killed between the answer to the cancel and the end of the job."""
+    server = start_server("--workers", "1", program=FAILPOINTS,
+                          env={"SPARSEFW_FAILPOINTS": "job.end=kill@1"})
+    cli = Cli(server.address)
+    job = detach(cli, big_layer, *ENDLESS)
+    queued = detach(cli, big_layer, *ENDLESS)
+    runs(cli, job, 200)
+    client = Client(server.address)
+    answer = client.jobs.CancelJob.future(prune_service_pb2.CancelJobRequest(name=job), timeout=20)
+    assert server.wait(30) == -signal.SIGKILL
+    assert answer.exception(10) is None or answer.code() == grpc.StatusCode.UNAVAILABLE
+    client.close()
+    with sqlite3.connect(f"file:{server.state_dir}/sparsefw.db?mode=ro", uri=True) as database:
+        assert dict(database.execute("SELECT name, state FROM jobs"))[job] == 1, "RUNNING"
+    database.close()
+
+    again = start_server("--workers", "1", "--state-dir", server.state_dir)
+    client = Client(again.address)
+    ended = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=10)
+    assert ended.state == job_pb2.CANCELLED and ended.attempts == 1
+    assert not ended.HasField("error") and not ended.HasField("result")
+    runs(Cli(again.address), queued)
+    client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=queued), timeout=10)
+    client.close()
+
+
+def prune_stream(client, layer, detach):
+    """The responses of a Prune call whose job does not end, and the name of the job."""
+    spec = job_pb2.JobSpec(method=job_pb2.SPARSEFW)
+    spec.pattern.per_row.sparsity = 0.5
+    spec.sparsefw.iterations = 1 << 40
+    header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
+    requests = [prune_service_pb2.PruneRequest(header=header)]
+    for name, array, kind in (("weight", layer.weight, tensor_pb2.WEIGHT),
+                              ("gram", layer.gram, tensor_pb2.GRAM)):
+        getattr(header, name).CopyFrom(tensor_pb2.TensorSpec(
+            kind=kind, dtype=tensor_pb2.F32, dims=array.shape))
+        data = array.tobytes()
+        requests.append(prune_service_pb2.PruneRequest(**{name: tensor_pb2.Chunk(
+            offset=0, data=data, crc32c=crc32c(data))}))
+    requests[0].header.CopyFrom(header)
+    responses = client.jobs.Prune(iter(requests))
+    return responses, next(responses).accepted.job
+
+
+def test_the_job_of_a_stream_ends_with_a_kill_unless_it_is_detached(restartable, big_layer):
+    server = restartable("--workers", "2")
+    client = Client(server.address)
+    streams = [prune_stream(client, big_layer, detach) for detach in (False, True, False)]
+    (_, bound), (_, detached), (_, waiting) = streams
+    for job in (bound, detached):
+        runs(server.cli, job)
+    server.kill()
+    client.close()
+    server.again()
+    for job in (bound, waiting):
+        ended = server.get(job)
+        assert ended.state == job_pb2.CANCELLED
+        assert "STREAM_LOST" in str(ended.error) and "detach" in ended.error.message
+    runs(server.cli, detached)
+    status = server.cli.run("status", bound, "--json").expect(0).json()
+    assert "stream" in status["error"]
+    assert server.metric('sparsefw_jobs{state="cancelled"}') == 2
+    server.cli.run("cancel", detached).expect(0)
 
 
 # ---- What is no database of this server.

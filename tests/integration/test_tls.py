@@ -248,6 +248,7 @@ def test_a_public_address_needs_tls(folder, start_server, authority, address):
     assert code == 2, line
     code, line = refused_at_start(folder, "--metrics-listen", address)
     assert code == 2 and "--insecure-metrics" in line, line
+    assert not (folder / "state").exists(), "refused before anything is opened"
     server = start_server("--listen", address, *flags(authority.server()))
     assert answers("localhost:" + server.address.rsplit(":", 1)[1], authority)
     assert server.stop() == 0

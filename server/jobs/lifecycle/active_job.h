@@ -23,9 +23,11 @@ class ActiveJob {
  public:
   ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs)
       : name(first->name),
+        tenant(first->owner.tenant),
         priority(first->spec.priority),
         deadline(first->deadline),
         need{its_inputs->working_bytes, its_inputs->device_need},
+        cost(its_inputs->cost),
         job(std::move(first)),
         inputs(std::move(its_inputs)) {}
 
@@ -35,9 +37,11 @@ class ActiveJob {
   }
 
   const std::string name;
+  const std::string tenant;
   const int priority;
   const absl::Time deadline;
   const JobNeed need;
+  const double cost;  // JobRunner::Inputs::cost
   StopSignal stop;
 
   Mutex mutex;
@@ -51,6 +55,7 @@ class ActiveJob {
   bool announced ABSL_GUARDED_BY(mutex) = false;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;    // by a caller; it may still run
   bool interrupted ABSL_GUARDED_BY(mutex) = false;  // asked to stop and to go on later
+  bool overdue ABSL_GUARDED_BY(mutex) = false;      // asked to stop: its deadline has passed
   // Stays in the store for a later process and does not start in this one.
   bool suspended ABSL_GUARDED_BY(mutex) = false;
   // A watch ends when its owner drops the queue.

@@ -20,10 +20,11 @@ absl::Status GuardedValidation(const std::function<absl::Status()>& work) {
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(JobRunner& runner,
                                                                  const Scheduler& scheduler,
                                                                  const JobSpec& spec,
+                                                                 const Owner& owner,
                                                                  JobRunner::Values values) {
   std::shared_ptr<JobRunner::Inputs> inputs;
   SPARSEFW_RETURN_IF_ERROR(GuardedValidation([&]() -> absl::Status {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs, runner.Prepare(spec, values));
+    SPARSEFW_ASSIGN_OR_RETURN(inputs, runner.Prepare(spec, owner, values));
     if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
     return scheduler.CheckPossible(inputs->device_need);
   }));

@@ -20,6 +20,7 @@ absl::Status GuardedValidation(const std::function<absl::Status()>& work);
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(JobRunner& runner,
                                                                  const Scheduler& scheduler,
                                                                  const JobSpec& spec,
+                                                                 const Owner& owner,
                                                                  JobRunner::Values values);
 
 // JobRunner::Discard; the listener is told of exceptions.

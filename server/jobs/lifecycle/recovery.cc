@@ -19,6 +19,13 @@ constexpr int kPageSize = 1000;
 // next state change must be newer than those, or they would miss it.
 constexpr int64_t kMostRevisionsLost = int64_t{1} << 20;
 
+absl::Status StreamLost(const Job& job) {
+  return Refuse(absl::StatusCode::kCancelled, "STREAM_LOST",
+                "the server ended while the stream of %s was open, and with the stream the job: "
+                "its call did not ask for detach",
+                job.name);
+}
+
 }  // namespace
 
 absl::StatusOr<RecoveredJobs> Recovery::Run() {
@@ -47,10 +54,15 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   const int64_t revision = job.revision + (ran ? kMostRevisionsLost : 1);
   // The run may have stored results that the job does not name yet.
   if (ran) DiscardResults(parts_.runner, parts_.listener, job);
+  if (IsOver(job)) {
+    ++recovered->cancelled;
+    absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
+    return End(std::move(job), revision, JobState::kCancelled, std::move(why));
+  }
   absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> inputs = Prepare(job);
   if (!inputs.ok()) {
     ++recovered->failed;
-    return Fail(std::move(job), revision, std::move(inputs).status());
+    return End(std::move(job), revision, JobState::kFailed, std::move(inputs).status());
   }
   if (ran) {
     ReturnToQueue(job, revision);
@@ -71,6 +83,8 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   return parts_.scheduler.Enqueue(active);
 }
 
+bool Recovery::IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
+
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Recovery::Prepare(const Job& job) const {
   if (job.state == JobState::kRunning && job.attempts >= max_attempts_) {
     return Refuse(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED",
@@ -78,15 +92,15 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Recovery::Prepare(const Job& 
                   job.name, job.attempts, max_attempts_);
   }
   if (job.deadline <= parts_.clock.Now()) return StateMachine::DeadlinePassed(job).error;
-  return PrepareInputs(parts_.runner, parts_.scheduler, job.spec,
+  return PrepareInputs(parts_.runner, parts_.scheduler, job.spec, job.owner,
                        JobRunner::Values::kCheckedBefore);
 }
 
-absl::Status Recovery::Fail(Job job, int64_t revision, absl::Status error) {
+absl::Status Recovery::End(Job job, int64_t revision, JobState state, absl::Status error) {
   job.error = std::move(error);
   job.end_time = parts_.clock.Now();
   job.expire_time = job.end_time + job.spec.result_ttl;
-  ChangeState(job, JobState::kFailed, revision);
+  ChangeState(job, state, revision);
   SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(job));
   parts_.listener.OnRecovered(job);
   parts_.listener.OnEnded(job);

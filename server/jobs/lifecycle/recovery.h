@@ -39,7 +39,9 @@ class Recovery {
   absl::Status Recover(Job job, RecoveredJobs* recovered);
   // Why the job cannot go on; OK, with its inputs, when it can.
   absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const Job& job) const;
-  absl::Status Fail(Job job, int64_t revision, absl::Status error);
+  // Whether the job is not to run again, whatever it could.
+  static bool IsOver(const Job& job);
+  absl::Status End(Job job, int64_t revision, JobState state, absl::Status error);
 
   const int max_attempts_;
   const Parts parts_;

@@ -68,7 +68,9 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
     ++next.attempts;
-    if (job->deadline <= next.start_time) {
+    if (job->cancelled) {
+      refused = Ending();
+    } else if (job->deadline <= next.start_time) {
       refused = DeadlinePassed(next);
     } else if (absl::Status stored = Commit(*job, std::move(next)); !stored.ok()) {
       if (parts_.store.durable()) {
@@ -133,13 +135,17 @@ void StateMachine::Report(ActiveJob& job, const ProgressReport& report) {
 }
 
 void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
+  StoreAndTellEnd(job, from, std::move(ending)).IgnoreError();  // the listener was told
+}
+
+absl::Status StateMachine::StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending) {
   std::shared_ptr<const Job> ended;
   absl::Status stored;
   bool announced = false;
   bool kept_back = false;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != from || job->unstored_end != nullptr) return;
+    if (job->job->state != from || job->unstored_end != nullptr) return absl::OkStatus();
     if (job->inputs != nullptr) job->inputs->needed_again = false;
     job->inputs.reset();
     Job next = *job->job;
@@ -165,6 +171,7 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
   parts_.scheduler.Remove(*job);
   if (!stored.ok()) parts_.listener.OnBackgroundError(*ended, stored);
   if (!kept_back) TellEnd(*job, ended, announced);
+  return kept_back ? stored : absl::OkStatus();
 }
 
 void StateMachine::TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended,
@@ -195,26 +202,59 @@ void StateMachine::EndExpired(const JobPtr& job) {
   End(job, JobState::kQueued, DeadlinePassed(*job->Current()));
 }
 
-// A job that starts in between sees the signal; one that has ended ignores it.
-void StateMachine::Cancel(const JobPtr& job) {
+void StateMachine::StopOverdue(const JobPtr& job) {
   {
     MutexLock lock(job->mutex);
-    job->cancelled = true;
+    job->overdue = true;
   }
   job->stop.Request();
   parts_.scheduler.OnStopRequested();
-  End(job, JobState::kQueued, Ending());
+}
+
+bool StateMachine::StoppedOverdue(ActiveJob& job) {
+  MutexLock lock(job.mutex);
+  return job.overdue && !job.cancelled;
+}
+
+// A queued job cannot start any more; one that has ended ignores the signal. Of one
+// that runs the store is told first, so that no later process runs it again.
+absl::Status StateMachine::Cancel(const JobPtr& job) {
+  absl::Status stored;
+  bool ends = false;  // as soon as the store takes it
+  {
+    MutexLock lock(job->mutex);
+    job->cancelled = true;
+    ends = job->unstored_end != nullptr;
+    if (!ends && parts_.store.durable() && job->job->state == JobState::kRunning &&
+        !job->job->cancel_requested) {
+      Job next = *job->job;
+      next.cancel_requested = true;
+      stored = Commit(*job, std::move(next));
+    }
+  }
+  if (ends) return StoreEnd(job);
+  job->stop.Request();
+  parts_.scheduler.OnStopRequested();
+  SPARSEFW_RETURN_IF_ERROR(stored);
+  return StoreAndTellEnd(job, JobState::kQueued, Ending());
 }
 
 void StateMachine::Suspend(const JobPtr& job) {
   std::vector<std::weak_ptr<EventQueue>> watchers;
+  absl::Status stored;
   {
     MutexLock lock(job->mutex);
     if (job->suspended || job->job->state != JobState::kQueued) return;
     job->suspended = true;
     if (job->inputs != nullptr) job->inputs->needed_again = true;
+    if (job->job->spec.ends_with_stream && job->unstored_end == nullptr) {
+      Job next = *job->job;
+      next.spec.ends_with_stream = false;
+      stored = Commit(*job, std::move(next));
+    }
     watchers = job->watchers;
   }
+  if (!stored.ok()) parts_.listener.OnBackgroundError(*job->Current(), stored);
   SuspendAll(watchers);
 }
 
@@ -235,9 +275,10 @@ bool StateMachine::Requeue(const JobPtr& job) {
   absl::Status stored;
   {
     MutexLock lock(job->mutex);
-    if (!job->interrupted || job->cancelled) return false;
+    if (!job->interrupted || job->cancelled || job->overdue) return false;
     Job next = *job->job;
     ReturnToQueue(next, next.revision + 1);
+    next.spec.ends_with_stream = false;
     --next.attempts;
     stored = Commit(*job, std::move(next));
     job->suspended = true;

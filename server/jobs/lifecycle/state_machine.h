@@ -38,7 +38,7 @@ class StateMachine {
   };
   struct Ending {
     JobState state = JobState::kCancelled;
-    absl::Status error;  // not OK exactly for kFailed
+    absl::Status error;  // as Job::error
     std::optional<JobResult> result;
   };
 
@@ -59,13 +59,20 @@ class StateMachine {
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
   void EndExpired(const JobPtr& job);  // queued, its deadline has passed
+  // A job that runs, or is about to, stops: its deadline has passed.
+  void StopOverdue(const JobPtr& job);
+  // That is why it has stopped, and not for a caller.
+  static bool StoppedOverdue(ActiveJob& job);
   // Of an end that the store has refused. Errors: the store's.
   absl::Status StoreEnd(const JobPtr& job);
-  // A queued job ends here, a running one soon.
-  void Cancel(const JobPtr& job);
+  // A queued job ends here, a running one soon; a durable store knows of either when
+  // this returns OK. Errors: the store's; then the job ends all the same, unless the
+  // process ends first.
+  absl::Status Cancel(const JobPtr& job);
 
   // For a later process, which finds the job in a durable store. A queued job does
-  // not start any more; nothing happens to others.
+  // not start any more; nothing happens to others. One that ends with its stream goes
+  // on without: its client is told to come back.
   void Suspend(const JobPtr& job);
   // Asks a running job to stop, for Requeue.
   void Interrupt(const JobPtr& job);
@@ -77,7 +84,7 @@ class StateMachine {
   // First the events of EventsAfter, then every event from now on. Errors:
   // EventsAfter's.
   absl::StatusOr<std::shared_ptr<EventQueue>> Watch(ActiveJob& job, int64_t after_revision,
-                                    std::function<void()> wake);
+                                                    std::function<void()> wake);
 
   static Ending DeadlinePassed(const Job& job);
 
@@ -86,6 +93,8 @@ class StateMachine {
   // cannot be taken back: it is kept in memory until the store takes it.
   static void Take(ActiveJob& job, Job next, const absl::Status& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
+  // As End; the store's answer, OK where nothing happens.
+  absl::Status StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending);
   // Stores `next` and takes it.
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   static void TellWatchers(ActiveJob& job, const JobEvent& event);

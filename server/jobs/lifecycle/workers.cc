@@ -19,6 +19,27 @@ constexpr int kEndsAtOnce = 8;
 // A disk that is full stays full for a while.
 constexpr absl::Duration kStartRetry = absl::Seconds(1);
 
+absl::Status DeadlinePassedRunning() {
+  return WithReason(absl::DeadlineExceededError("the deadline passed before there was a mask"),
+                    "DEADLINE_EXCEEDED");
+}
+
+// Of a run that was stopped since its deadline had passed: as if it had seen so itself.
+absl::StatusOr<JobResult> AsOverdue(absl::StatusOr<JobResult> outcome) {
+  const auto overdue = [](SolveSummary& solve) {
+    if (solve.stop_cause == StopCause::kCancelled) solve.stop_cause = StopCause::kDeadline;
+  };
+  if (!outcome.ok()) {
+    return absl::IsCancelled(outcome.status()) ? DeadlinePassedRunning() : outcome.status();
+  }
+  overdue(outcome->solve);
+  for (SweepOutcome& point : outcome->sweep) {
+    overdue(point.result.solve);
+    if (absl::IsCancelled(point.error)) point.error = DeadlinePassedRunning();
+  }
+  return outcome;
+}
+
 StateMachine::Ending EndingOf(absl::StatusOr<JobResult> outcome) {
   if (outcome.ok() && !outcome->incomplete.ok()) {
     absl::Status error = outcome->incomplete;
@@ -41,8 +62,8 @@ bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
 
 }  // namespace
 
-Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
-                 JobListener& listener)
+Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states,
+                 JobRunner& runner, JobListener& listener)
     : durable_(durable),
       scheduler_(scheduler),
       states_(states),
@@ -69,9 +90,11 @@ void Workers::WorkerLoop() {
 
 void Workers::DeadlineLoop() {
   while (true) {
-    const std::vector<Scheduler::JobPtr> expired = scheduler_.NextExpired();
+    const Scheduler::Expired expired = scheduler_.NextExpired();
     if (expired.empty()) return;
-    for (const Scheduler::JobPtr& job : expired) states_.EndExpired(job);
+    // First what is quick: ends are stored.
+    for (const Scheduler::JobPtr& job : expired.leased) states_.StopOverdue(job);
+    for (const Scheduler::JobPtr& job : expired.queued) states_.EndExpired(job);
   }
 }
 
@@ -94,6 +117,7 @@ void Workers::RunJob(Lease& lease) {
     if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
     return scheduler_.Release(lease);
   }
+  if (StateMachine::StoppedOverdue(*active)) outcome = AsOverdue(std::move(outcome));
   // Before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
   if (durable_) scheduler_.Release(lease);

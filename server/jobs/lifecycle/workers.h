@@ -16,7 +16,8 @@
 namespace sparsefw::server {
 
 // Workers run jobs one at a time each, as many at once as the scheduler leases; one
-// more thread ends queued jobs whose deadline passes even while every worker is busy.
+// more thread waits for deadlines: it ends queued jobs whose deadline passes even while
+// every worker is busy, and stops running ones that have not stopped by themselves.
 //
 // With a store that syncs the disk there are more workers than leases: a job gives its
 // lease back before its end is stored, so that the next one runs meanwhile and ends

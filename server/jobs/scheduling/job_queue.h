@@ -1,4 +1,4 @@
-// The order in which queued jobs run, and the order of their deadlines.
+// The queued jobs: their order within a tenant, and the order of their deadlines.
 #ifndef SPARSEFW_SERVER_JOBS_SCHEDULING_JOB_QUEUE_H_
 #define SPARSEFW_SERVER_JOBS_SCHEDULING_JOB_QUEUE_H_
 
@@ -8,9 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,27 +19,38 @@
 
 namespace sparsefw::server {
 
-// Higher priority first, then order of arrival. Not thread-safe. Push, Remove
-// and TakeExpired cost O(log n) a job, positions O(n).
+// Within a tenant higher priority first, then order of arrival; which tenant is next
+// is FairShare's affair. Not thread-safe. Push, Remove and TakeExpired cost O(log n) a
+// job, positions O(n).
+//
+// A tenant's jobs that need the same of the server (JobNeed, but for the Gram) form a
+// lane: where the first of a lane finds no place, the others find none either, so a
+// search looks at no more than the first of every lane.
 class JobQueue {
  public:
-  void Push(std::shared_ptr<ActiveJob> job);
-  // Removes and returns the first job for which `take` says kTake; null when there
-  // is none. kStop ends the search.
+  using JobPtr = std::shared_ptr<ActiveJob>;
+
+  void Push(JobPtr job);
+  // Removes and returns the first job of the tenant for which `take` says kTake; null
+  // when there is none. kPass goes on with the first of the next lane, kStop ends the
+  // search, as do kMostLooks of them.
   enum class Look { kTake, kPass, kStop };
-  std::shared_ptr<ActiveJob> TakeFirst(const std::function<Look(const ActiveJob&)>& take);
+  static constexpr int kMostLooks = 256;
+  JobPtr TakeFirst(std::string_view tenant, const std::function<Look(const ActiveJob&)>& take);
   bool Remove(std::string_view name);  // whether it was there
 
   // Removes and returns those whose deadline is not after `now`.
-  std::vector<std::shared_ptr<ActiveJob>> TakeExpired(absl::Time now);
+  std::vector<JobPtr> TakeExpired(absl::Time now);
   absl::Time next_deadline() const;  // InfiniteFuture when there is none
-  std::vector<std::shared_ptr<ActiveJob>> All() const;
+  std::vector<JobPtr> All() const;   // tenant by tenant
 
-  // Jobs ahead of this one; 0 for a job that is not queued.
+  // Jobs of its tenant ahead of this one; 0 for a job that is not queued.
   int Position(std::string_view name) const;
-  std::map<std::string, int, std::less<>> Positions() const;
-  size_t size() const { return items_.size(); }
-  bool empty() const { return items_.empty(); }
+  // Of a tenant's jobs; of all where it is empty.
+  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;
+  size_t size() const { return places_.size(); }
+  int64_t size_of(std::string_view tenant) const;
+  bool empty() const { return places_.empty(); }
 
  private:
   struct Key {
@@ -47,13 +58,25 @@ class JobQueue {
     int64_t arrival;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  using Items = std::map<Key, std::shared_ptr<ActiveJob>>;
-  std::shared_ptr<ActiveJob> Take(Items::iterator item);
+  using Jobs = std::map<Key, JobPtr>;
+  // Devices, bytes there, bytes of the Gram, bytes of the host.
+  using LaneNeed = std::tuple<std::vector<std::string>, int64_t, int64_t, int64_t>;
+  struct Tenant {
+    Jobs jobs;
+    std::map<LaneNeed, Jobs> lanes;
+    std::map<Key, const Jobs*> heads;  // the first of every lane
+  };
+  struct Place {
+    JobPtr job;
+    Key key;
+  };
+  static LaneNeed LaneOf(const ActiveJob& job);
+  JobPtr Take(std::string_view name);
 
   int64_t arrivals_ = 0;
-  Items items_;
-  std::map<std::string, Key, std::less<>> keys_;
-  std::set<std::pair<absl::Time, Key>> deadlines_;  // finite ones
+  std::map<std::string, Tenant, std::less<>> tenants_;      // with jobs
+  std::map<std::string, Place, std::less<>> places_;        // by the name of the job
+  std::map<std::pair<absl::Time, Key>, JobPtr> deadlines_;  // finite ones
 };
 
 }  // namespace sparsefw::server

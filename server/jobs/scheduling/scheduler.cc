@@ -1,16 +1,20 @@
 #include "server/jobs/scheduling/scheduler.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/time/clock.h"
-#include "server/jobs/scheduling/placement_pass.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 
 Scheduler::Scheduler(SchedulerOptions options, Clock& clock)
-    : options_(std::move(options)), clock_(clock), pool_(options_.devices) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      share_(options_.limits_of),
+      claims_(options_.starvation_limit),
+      pool_(options_.devices) {}
 
 absl::Status Scheduler::CheckPossible(const DeviceNeed& need) const {
   MutexLock lock(mutex_);
@@ -21,6 +25,7 @@ absl::Status Scheduler::Enqueue(const JobPtr& job) {
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(pool_.CheckPossible(job->need.device));
   queue_.Push(job);
+  share_.Queued(job->tenant);
   pool_.Ref(job->need.device);
   work_.NotifyOne();
   if (queue_.next_deadline() == job->deadline) deadline_.NotifyOne();
@@ -32,6 +37,7 @@ void Scheduler::Remove(const ActiveJob& job) {
   {
     MutexLock lock(mutex_);
     if (!queue_.Remove(job.name)) return;
+    share_.Dequeued(job.tenant);
     pool_.Unref(job.need.device, &evicted);
     work_.NotifyAll();  // it may have been the first, for which later jobs waited
   }
@@ -51,34 +57,64 @@ Scheduler::Lease Scheduler::NextJob() {
       if (!queue_.empty()) work_.NotifyOne();
       return lease;
     }
-    work_.Wait(mutex_);
+    clock_.WaitUntil(work_, mutex_, claims_.next());
   }
   return {};
 }
 
 Scheduler::Lease Scheduler::TakeFromQueue() {
-  if (!starting_ || queue_.empty()) return {};
-  PlacementPass pass(pool_, {.free_bytes = options_.working_memory_bytes - working_bytes_,
-                             .idle = working_bytes_ == 0,
-                             .free_worker = on_cpu_ < options_.workers});
+  const absl::Time now = clock_.Now();
+  if (!starting_ || queue_.empty()) {
+    claims_.Update({}, true, now);  // NextJob waits for no claim to lapse
+    return {};
+  }
+  share_.ChargeRunning(now);
+  PlacementPass pass(pool_,
+                     {.free_bytes = options_.working_memory_bytes - working_bytes_,
+                      .idle = working_bytes_ == 0,
+                      .free_worker = on_cpu_ < options_.workers},
+                     claims_.Lapsed(now));
   for (const ActiveJob* moving : moving_) pass.Claim(moving->need.device);
   std::string device;
-  JobPtr taken = queue_.TakeFirst([&](const ActiveJob& job) {
-    if (pass.Full()) return JobQueue::Look::kStop;
-    std::optional<std::string> place = pass.Place(job.need);
-    if (!place) return JobQueue::Look::kPass;
-    device = *std::move(place);
-    return JobQueue::Look::kTake;
-  });
+  JobPtr taken = TakePlaced(pass, &device);
+  claims_.Update(pass.held_back(), taken == nullptr, now);
   if (taken == nullptr) return {};
+  share_.Started(*taken, !device.empty(), now);
+  share_.Dequeued(taken->tenant);
   Lease lease = {.job = std::move(taken)};
   working_bytes_ += lease.job->need.working_bytes;
+  if (lease.job->deadline != absl::InfiniteFuture()) {
+    lease_deadlines_.emplace(lease.job->deadline + kDeadlineSlack, lease.job);
+    deadline_.NotifyOne();
+  }
   if (device.empty()) {
     ++on_cpu_;
   } else {
     ReserveDevice(lease, device);
   }
   return lease;
+}
+
+Scheduler::JobPtr Scheduler::TakePlaced(PlacementPass& pass, std::string* device) {
+  std::vector<std::string> forgoing;
+  JobPtr taken;
+  for (const auto& [served, tenant] : share_.waiting()) {
+    if (pass.Full()) break;
+    if (!share_.MayRun(tenant)) {
+      forgoing.push_back(tenant);
+      continue;
+    }
+    taken = queue_.TakeFirst(tenant, [&](const ActiveJob& job) {
+      if (pass.Full()) return JobQueue::Look::kStop;
+      std::optional<std::string> place = pass.Place(job.need);
+      if (!place) return JobQueue::Look::kPass;
+      *device = *std::move(place);
+      return JobQueue::Look::kTake;
+    });
+    if (taken != nullptr) break;
+  }
+  for (const std::string& tenant : forgoing) share_.Forgo(tenant);
+  return taken;
 }
 
 void Scheduler::ReserveDevice(Lease& lease, const std::string& device) {
@@ -91,6 +127,8 @@ void Scheduler::Release(Lease& lease) {
   {
     MutexLock lock(mutex_);
     const JobNeed& need = lease.job->need;
+    share_.Ended(*lease.job, clock_.Now());
+    lease_deadlines_.erase({lease.job->deadline + kDeadlineSlack, lease.job});
     working_bytes_ -= need.working_bytes;
     if (lease.placement.device.empty()) {
       --on_cpu_;
@@ -113,17 +151,30 @@ void Scheduler::Free(EvictedGrams evicted) {
   work_.NotifyAll();
 }
 
-std::vector<Scheduler::JobPtr> Scheduler::NextExpired() {
-  std::vector<JobPtr> expired;
+absl::Time Scheduler::NextDeadline() const {
+  if (lease_deadlines_.empty()) return queue_.next_deadline();
+  return std::min(queue_.next_deadline(), lease_deadlines_.begin()->first);
+}
+
+Scheduler::Expired Scheduler::NextExpired() {
+  Expired expired;
   EvictedGrams evicted;
   {
     MutexLock lock(mutex_);
     while (!stopping_) {
-      expired = queue_.TakeExpired(clock_.Now());
+      const absl::Time now = clock_.Now();
+      expired.queued = queue_.TakeExpired(now);
+      while (!lease_deadlines_.empty() && lease_deadlines_.begin()->first <= now) {
+        expired.leased.push_back(lease_deadlines_.begin()->second);
+        lease_deadlines_.erase(lease_deadlines_.begin());
+      }
       if (!expired.empty()) break;
-      clock_.WaitUntil(deadline_, mutex_, queue_.next_deadline());
+      clock_.WaitUntil(deadline_, mutex_, NextDeadline());
     }
-    for (const JobPtr& job : expired) pool_.Unref(job->need.device, &evicted);
+    for (const JobPtr& job : expired.queued) {
+      share_.Dequeued(job->tenant);
+      pool_.Unref(job->need.device, &evicted);
+    }
     work_.NotifyAll();  // later jobs may have waited for one of them
   }
   Free(std::move(evicted));
@@ -211,14 +262,19 @@ int64_t Scheduler::queued() const {
   return static_cast<int64_t>(queue_.size());
 }
 
+int64_t Scheduler::queued_of(std::string_view tenant) const {
+  MutexLock lock(mutex_);
+  return queue_.size_of(tenant);
+}
+
 int Scheduler::Position(std::string_view name) const {
   MutexLock lock(mutex_);
   return queue_.Position(name);
 }
 
-std::map<std::string, int, std::less<>> Scheduler::Positions() const {
+std::map<std::string, int, std::less<>> Scheduler::Positions(std::string_view tenant) const {
   MutexLock lock(mutex_);
-  return queue_.Positions();
+  return queue_.Positions(tenant);
 }
 
 int64_t Scheduler::working_bytes() const {

@@ -6,18 +6,22 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/identity/tenants.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/lifecycle/active_job.h"
 #include "server/jobs/scheduling/device_pool.h"
+#include "server/jobs/scheduling/fair_share.h"
 #include "server/jobs/scheduling/job_queue.h"
+#include "server/jobs/scheduling/placement_pass.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -26,10 +30,14 @@ struct SchedulerOptions {
   int workers = 1;  // jobs on the CPU at once
   int64_t working_memory_bytes = 0;
   std::vector<PoolDevice> devices;
+  LimitsOfTenant limits_of = {};                        // max_running_jobs and weight
+  absl::Duration starvation_limit = absl::Seconds(60);  // ClaimTimes
 };
 
 // Owns the queue, the device pool and all reservations; knows nothing of states
-// or stores. Thread-safe. Its lock comes after ActiveJob::mutex; no other lock is
+// or stores. Which job is next: that of the tenant that is furthest behind its fair
+// share (FairShare) and may run one more, of its jobs the first (JobQueue) that finds a
+// place (PlacementPass). Thread-safe. Its lock comes after ActiveJob::mutex; no other lock is
 // taken under it, and no Gram is freed under it: that waits for its device.
 class Scheduler {
  public:
@@ -52,15 +60,25 @@ class Scheduler {
   void Remove(const ActiveJob& job);
   // To be called when a job's stop signal was set: it may wait for another device.
   void OnStopRequested();
+  // To be called when limits have changed: more jobs may run.
+  void OnLimitsChanged() { OnStopRequested(); }
 
   // Waits for a job that can start now.
   Lease NextJob();
   void Release(Lease& lease);
   // Frees evicted Grams and returns their bytes. To be called before the job runs.
   void FreeEvicted(Lease& lease);
-  // Removes jobs from the queue whose deadline passes; waits for one. Empty: the
-  // scheduler has stopped.
-  std::vector<JobPtr> NextExpired();
+  // Jobs whose deadline passes; waits for one. Those that were queued have left the
+  // queue. None: the scheduler has stopped.
+  struct Expired {
+    std::vector<JobPtr> queued;
+    std::vector<JobPtr> leased;  // kDeadlineSlack ago
+    bool empty() const { return queued.empty() && leased.empty(); }
+  };
+  Expired NextExpired();
+  // A run ends by itself before its deadline, if what it does next takes no longer
+  // than expected. It is stopped once it is so late.
+  static constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(200);
 
   // The queued jobs that no device can run any more, with the error that says so;
   // they stay queued. `newly_lost` is false when the device was lost already.
@@ -78,13 +96,18 @@ class Scheduler {
 
   std::vector<JobPtr> Queued() const;
   int64_t queued() const;
-  int Position(std::string_view name) const;  // jobs ahead; 0 where it is not queued
-  std::map<std::string, int, std::less<>> Positions() const;
+  int64_t queued_of(std::string_view tenant) const;
+  // Jobs of its tenant ahead; 0 where it is not queued.
+  int Position(std::string_view name) const;
+  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;
   int64_t working_bytes() const;  // reserved
   std::vector<DeviceUsage> devices() const;
 
  private:
   Lease TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next job that `pass` has a place for.
+  JobPtr TakePlaced(PlacementPass& pass, std::string* device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time NextDeadline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReserveDevice(Lease& lease, const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Free(EvictedGrams evicted) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -92,12 +115,16 @@ class Scheduler {
   Clock& clock_;
 
   mutable Mutex mutex_;
-  CondVar work_;      // NextJob, MoveToAnotherDevice: queue, reservations, moving_, stopping_
+  CondVar work_;  // NextJob, MoveToAnotherDevice: queue, reservations, limits, moving_, stopping_
   CondVar deadline_;  // NextExpired: the first deadline, stopping_
   CondVar stopped_;   // AwaitStop
   bool starting_ ABSL_GUARDED_BY(mutex_) = true;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
+  FairShare share_ ABSL_GUARDED_BY(mutex_);
+  ClaimTimes claims_ ABSL_GUARDED_BY(mutex_);
+  // Finite deadlines of leased jobs, with the slack.
+  std::set<std::pair<absl::Time, JobPtr>> lease_deadlines_ ABSL_GUARDED_BY(mutex_);
   int64_t working_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t on_cpu_ ABSL_GUARDED_BY(mutex_) = 0;  // leases without a device
   DevicePool pool_ ABSL_GUARDED_BY(mutex_);

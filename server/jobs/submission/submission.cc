@@ -39,6 +39,18 @@ absl::Status Draining() {
       "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
 }
 
+absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queued) {
+  ReasonMetadata metadata = {{"quota", "max-queued-jobs"},
+                             {"limit", absl::StrFormat("%d", most)},
+                             {"current", absl::StrFormat("%d", queued)}};
+  if (most > 0) metadata.emplace("retry_delay_ms", kQueueFullRetryMs);
+  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                        "queued jobs of tenant %s must be at most max-queued-jobs of %d; there "
+                        "are %d",
+                        tenant, most, queued)),
+                    "QUOTA_QUEUED_JOBS", metadata);
+}
+
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
            absl::Time now) {
   Job job;
@@ -58,12 +70,15 @@ std::mt19937_64 SeededFromTheSystem() {
 
 }  // namespace
 
-Submission::Submission(int max_queued_jobs, const Parts& parts)
-    : max_queued_jobs_(max_queued_jobs), parts_(parts), random_(SeededFromTheSystem()) {}
+Submission::Submission(int max_queued_jobs, LimitsOfTenant limits_of, const Parts& parts)
+    : max_queued_jobs_(max_queued_jobs),
+      limits_of_(std::move(limits_of)),
+      parts_(parts),
+      random_(SeededFromTheSystem()) {}
 
 absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
-  SPARSEFW_ASSIGN_OR_RETURN(const auto inputs, Prepare(spec));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto inputs, Prepare(spec, owner));
   return NewJob(spec, owner, *inputs, parts_.clock.Now());
 }
 
@@ -78,9 +93,9 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Job> earlier, FindEarlier(request, fingerprint));
   if (earlier) return *earlier;
 
-  SPARSEFW_RETURN_IF_ERROR(ReserveSlot());
-  const absl::Cleanup release_slot = [&] { parts_.table.EndSubmission(); };
-  SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec));
+  SPARSEFW_RETURN_IF_ERROR(ReserveSlot(owner.tenant));
+  const absl::Cleanup release_slot = [&] { ReleaseSlot(owner.tenant); };
+  SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec, owner));
   Job job = NewJob(spec, owner, *inputs, parts_.clock.Now());
   job.deadline = job.create_time + spec.deadline;
   ChangeState(job, JobState::kQueued, 1);
@@ -143,21 +158,39 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
 }
 
 // A job leaves its slot after it is in the queue: none is missed by the sum.
-absl::Status Submission::ReserveSlot() {
+absl::Status Submission::ReserveSlot(const std::string& tenant) {
+  const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_queued_jobs;
   MutexLock lock(mutex_);
   if (!accepting_) return Draining();
+  if (most.has_value()) {
+    const auto submitting = submitting_.find(tenant);
+    const int64_t queued = parts_.scheduler.queued_of(tenant) +
+                           (submitting == submitting_.end() ? 0 : submitting->second);
+    if (queued >= *most) return QuotaExceeded(tenant, *most, queued);
+  }
   if (parts_.table.submissions() + parts_.scheduler.queued() >= max_queued_jobs_) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
             "the queue is full: at most %d jobs may wait; try again later", max_queued_jobs_)),
         "QUEUE_FULL", {{"retry_delay_ms", kQueueFullRetryMs}});
   }
+  ++submitting_[tenant];
   parts_.table.BeginSubmission();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec) const {
-  return PrepareInputs(parts_.runner, parts_.scheduler, spec, JobRunner::Values::kUnchecked);
+void Submission::ReleaseSlot(const std::string& tenant) {
+  {
+    MutexLock lock(mutex_);
+    const auto submitting = submitting_.find(tenant);
+    if (--submitting->second == 0) submitting_.erase(submitting);
+  }
+  parts_.table.EndSubmission();
+}
+
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec,
+                                                                       const Owner& owner) const {
+  return PrepareInputs(parts_.runner, parts_.scheduler, spec, owner, JobRunner::Values::kUnchecked);
 }
 
 absl::StatusOr<std::string> Submission::NewName() {

@@ -3,7 +3,9 @@
 #define SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
 
 #include <compare>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -13,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/identity/tenants.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_runner.h"
@@ -24,7 +27,7 @@
 
 namespace sparsefw::server {
 
-// Owns the limit on queued jobs and the request ids in progress. Thread-safe. Its
+// Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
 class Submission {
  public:
@@ -40,7 +43,7 @@ class Submission {
     FindJob find;  // JobManager::Get
   };
 
-  Submission(int max_queued_jobs, const Parts& parts);
+  Submission(int max_queued_jobs, LimitsOfTenant limits_of, const Parts& parts);
 
   // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
@@ -61,16 +64,20 @@ class Submission {
                                                  std::string_view fingerprint);
   void ClaimRequest(const Request& request);
   void ReleaseRequest(const Request& request);
-  absl::Status ReserveSlot();
-  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec) const;
+  absl::Status ReserveSlot(const std::string& tenant);
+  void ReleaseSlot(const std::string& tenant);
+  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec,
+                                                             const Owner& owner) const;
   absl::StatusOr<std::string> NewName();
 
   const int max_queued_jobs_;
+  const LimitsOfTenant limits_of_;
   const Parts parts_;
 
   Mutex mutex_;
   CondVar claims_;  // claimed_requests_
   bool accepting_ ABSL_GUARDED_BY(mutex_) = true;
+  std::map<std::string, int64_t> submitting_ ABSL_GUARDED_BY(mutex_);  // by tenant, above 0
   std::set<Request> claimed_requests_ ABSL_GUARDED_BY(mutex_);
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
 };

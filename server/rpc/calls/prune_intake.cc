@@ -144,6 +144,7 @@ absl::Status PruneIntake::Finish(Part& part, std::string* tensor) {
 }
 
 absl::StatusOr<Job> PruneIntake::Submit() {
+  spec_.ends_with_stream = !header_.detach();
   SPARSEFW_RETURN_IF_ERROR(Finish(weight_, &spec_.weight));
   SPARSEFW_RETURN_IF_ERROR(Finish(gram_, &spec_.gram));
   SPARSEFW_RETURN_IF_ERROR(Finish(activations_, &spec_.gram));

@@ -25,8 +25,8 @@ ByteBudget::Reservation& ByteBudget::Reservation::operator=(Reservation&& other)
 void ByteBudget::Reservation::ShrinkTo(int64_t bytes) {
   if (budget_ == nullptr || bytes >= bytes_) return;
   budget_->used_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
-  if (joined_ != nullptr) {
-    joined_->used_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
+  for (const std::shared_ptr<ByteBudget>& joined : joined_) {
+    joined->used_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
   }
   bytes_ = bytes;
 }
@@ -39,7 +39,9 @@ ByteBudget::Reservation ByteBudget::Reservation::Split(int64_t bytes) {
 }
 
 void ByteBudget::Reservation::Join(Reservation other) {
-  joined_ = std::move(other.budget_);
+  if (other.budget_ != nullptr) joined_.push_back(std::move(other.budget_));
+  for (std::shared_ptr<ByteBudget>& more : other.joined_) joined_.push_back(std::move(more));
+  other.joined_.clear();
   other.bytes_ = 0;
 }
 
@@ -52,10 +54,10 @@ std::shared_ptr<ByteBudget> ByteBudget::Create(int64_t limit) {
   return std::shared_ptr<ByteBudget>(new ByteBudget(limit));
 }
 
-std::optional<ByteBudget::Reservation> ByteBudget::TryReserve(int64_t bytes) {
+std::optional<ByteBudget::Reservation> ByteBudget::TryReserve(int64_t bytes, int64_t limit) {
   int64_t used = used_.load(std::memory_order_relaxed);
   do {
-    if (bytes > limit_ - used) return std::nullopt;
+    if (bytes > limit - used) return std::nullopt;
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return Reservation(shared_from_this(), bytes);
 }

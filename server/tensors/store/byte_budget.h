@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace sparsefw::server {
 
@@ -26,8 +27,8 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     void ShrinkTo(int64_t bytes);
     // Takes `bytes`, in [0, bytes()], out of it into one of their own.
     Reservation Split(int64_t bytes);
-    // Takes in as many bytes of another budget: from now on both are given back
-    // together. Once at most.
+    // Takes in as many bytes of other budgets: from now on all are given back
+    // together.
     void Join(Reservation other);
 
    private:
@@ -35,14 +36,16 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     Reservation(std::shared_ptr<ByteBudget> budget, int64_t bytes);
 
     std::shared_ptr<ByteBudget> budget_;
-    std::shared_ptr<ByteBudget> joined_;  // null: none
+    std::vector<std::shared_ptr<ByteBudget>> joined_;
     int64_t bytes_ = 0;
   };
 
   static std::shared_ptr<ByteBudget> Create(int64_t limit);
 
   // `bytes` is at least 0. Nothing when they are not free now.
-  std::optional<Reservation> TryReserve(int64_t bytes);
+  std::optional<Reservation> TryReserve(int64_t bytes) { return TryReserve(bytes, limit_); }
+  // With another limit than that of the budget, for a limit that changes.
+  std::optional<Reservation> TryReserve(int64_t bytes, int64_t limit);
 
   // For what is there already, whether it fits or not: nothing more is granted
   // until used() is below the limit again.

@@ -47,6 +47,7 @@ void SpooledTensorStore::CollectGarbage() {
   DeleteRecords(std::move(undeleted));
   for (const auto& upload : uploads) upload->DeleteIfIdle(now);
   SaveUseTimes();
+  accounts_.DropEmpty();
 }
 
 // Only where a use makes a difference.

@@ -88,6 +88,7 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   content.crc32c = record.progress.crc32c;
   content.reservation = budget_->Adopt(size);
   content.reservation.Join(disk_budget_->Adopt(size));
+  content.reservation.Join(accounts_.Adopt(record.owner.tenant, size));
   content.unchecked = file.ok();
   if (file.ok()) content.file = *std::move(file);
   auto tensor = std::make_shared<StoredTensor>(
@@ -115,12 +116,14 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
                    disk_budget_->Adopt(bytes.disk),
                    true,
                    options_.commit_interval_bytes};
+  room.host.Join(accounts_.Adopt(record.owner.tenant, bytes.host));
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload = std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)),
                                          record.create_time, options_.upload_idle_ttl, true, self);
   if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
     return Lose(record, recovered, lost);
   }
+  accounts_.AdoptUpload(record.owner.tenant);
   MutexLock lock(mutex_);
   requests_.Insert(record.request_id, {spec, record.owner}, record.id);
   uploads_.emplace(record.id, std::move(upload));

@@ -76,6 +76,7 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
       disk_budget_(ByteBudget::Create(options_.disk_budget_bytes > 0
                                           ? options_.disk_budget_bytes
                                           : std::numeric_limits<int64_t>::max())),
+      accounts_(options_.limits_of),
       use_times_saved_(options_.now()) {}
 
 SpooledTensorStore::~SpooledTensorStore() {
@@ -184,6 +185,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
                                                now, options_.tensor_ttl, absl::InfiniteFuture());
   if (stored->unchecked()) unchecked_.fetch_add(1);
   TensorInfo info = stored->Info();
+  accounts_.CloseUpload(upload.origin().owner.tenant);
   MutexLock lock(mutex_);
   uploads_.erase(upload.origin().id);
   tensors_.Insert(std::move(stored));
@@ -197,6 +199,7 @@ void SpooledTensorStore::Forget(const Upload& upload) {
     uploads_.erase(origin.id);
     requests_.Erase(origin.owner.tenant, origin.request_id);
   }
+  accounts_.CloseUpload(origin.owner.tenant);
   if (upload.recorded()) DeleteRecords({origin.id});
 }
 
@@ -219,7 +222,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   if (room != nullptr && room->bytes() >= size) {
     reservation = room->Split(size);
   } else {
-    SPARSEFW_ASSIGN_OR_RETURN(reservation, Reserve(kWhatIsMade, size));
+    SPARSEFW_ASSIGN_OR_RETURN(reservation, Reserve(kWhatIsMade, size, owner, true));
   }
   Origin origin;
   origin.owner = owner;

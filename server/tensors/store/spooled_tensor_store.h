@@ -17,6 +17,7 @@
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/byte_budget.h"
 #include "server/tensors/store/request_index.h"
+#include "server/tensors/store/tenant_accounts.h"
 #include "server/tensors/store/tensor_table.h"
 #include "server/tensors/tensor_store.h"
 #include "server/tensors/uploads/upload.h"
@@ -51,8 +52,9 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
                                     std::optional<uint32_t> total_crc32c) override;
   absl::StatusOr<UploadInfo> GetUpload(std::string_view name) override;
   absl::Status DeleteUpload(std::string_view name) override;
-  absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) override {
-    return Reserve("the results of one job", bytes);
+  absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes, const Owner& owner,
+                                                      bool accepted) override {
+    return Reserve("the results of one job", bytes, owner, accepted);
   }
   absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
                                  const Owner& owner, absl::Time expire_time,
@@ -103,8 +105,9 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
       const Request& request);
   std::unique_ptr<UploadContent> MakeContent(const std::variant<TensorSpec, GramSpec>& spec,
                                              ContentRoom room) const;
-  // Of memory and disk.
-  absl::StatusOr<ByteBudget::Reservation> Reserve(std::string_view what, int64_t bytes);
+  // Of memory and disk, and of what the owner's tenant may use unless it was `accepted`.
+  absl::StatusOr<ByteBudget::Reservation> Reserve(std::string_view what, int64_t bytes,
+                                                  const Owner& owner, bool accepted);
   absl::StatusOr<ByteBudget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
   absl::StatusOr<ByteBudget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
   absl::Status CheckRoomForOne() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -123,6 +126,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TensorCatalog& catalog_;
   const std::shared_ptr<ByteBudget> budget_;
   const std::shared_ptr<ByteBudget> disk_budget_;
+  TenantAccounts accounts_;
   std::string token_salt_;                   // set by Recover
   std::vector<std::string> transient_left_;  // likewise
   std::atomic<int64_t> corrupt_{0};

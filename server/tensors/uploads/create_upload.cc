@@ -97,6 +97,10 @@ absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> SpooledTensorS
   ContentRoom room{id, spool_, {}, {}, catalog_.durable(), options_.commit_interval_bytes};
   SPARSEFW_ASSIGN_OR_RETURN(room.host, ReserveHost(kWhatIsMade, bytes.host));
   SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kWhatIsMade, bytes.disk));
+  const std::string& tenant = request.body.owner.tenant;
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation own, accounts_.Reserve(tenant, bytes.host));
+  room.host.Join(std::move(own));
+  SPARSEFW_RETURN_IF_ERROR(accounts_.OpenUpload(tenant));
   Origin origin;
   origin.id = id;
   origin.owner = request.body.owner;
@@ -131,11 +135,19 @@ absl::Status SpooledTensorStore::CheckRoomForOne() const {
 }
 
 absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::Reserve(std::string_view what,
-                                                                    int64_t bytes) {
-  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation both, ReserveHost(what, bytes));
+                                                                    int64_t bytes,
+                                                                    const Owner& owner,
+                                                                    bool accepted) {
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation all, ReserveHost(what, bytes));
   SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation disk, ReserveDisk(what, bytes));
-  both.Join(std::move(disk));
-  return both;
+  all.Join(std::move(disk));
+  if (accepted) {
+    all.Join(accounts_.Adopt(owner.tenant, bytes));
+    return all;
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(ByteBudget::Reservation own, accounts_.Reserve(owner.tenant, bytes));
+  all.Join(std::move(own));
+  return all;
 }
 
 absl::StatusOr<ByteBudget::Reservation> SpooledTensorStore::ReserveHost(std::string_view what,

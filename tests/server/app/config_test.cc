@@ -111,6 +111,8 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
                                          "1000",
                                          "--max-queued-jobs",
                                          "7",
+                                         "--starvation-limit",
+                                         "90s",
                                          "--drain-grace",
                                          "1m30s",
                                          "--upload-idle-ttl",
@@ -133,6 +135,7 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.host_memory_bytes, int64_t{2} << 30);
   EXPECT_EQ(config.staging_memory_bytes, 64 << 20);
   EXPECT_EQ(config.max_tensor_bytes, 1000);
+  EXPECT_EQ(config.starvation_limit, absl::Seconds(90));
   EXPECT_EQ(config.max_queued_jobs, 7);
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
   EXPECT_EQ(config.upload_idle_ttl, absl::Seconds(5));
@@ -188,9 +191,9 @@ TEST_F(ConfigTest, Identity) {
   EXPECT_FALSE(plain.insecure || plain.insecure_metrics);
   EXPECT_EQ(plain.max_connections, 0);
   environment_["SPARSEFW_TOKENS"] = "t";
-  const ServerConfig config = MustParse(
-      {"--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tenants", "n", "--insecure",
-       "--insecure-metrics", "--max-connections", "100"});
+  const ServerConfig config =
+      MustParse({"--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tenants", "n",
+                 "--insecure", "--insecure-metrics", "--max-connections", "100"});
   EXPECT_EQ(config.tls_cert, "c");
   EXPECT_EQ(config.tls_key, "k");
   EXPECT_EQ(config.tls_client_ca, "a");

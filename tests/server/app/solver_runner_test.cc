@@ -74,8 +74,8 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
   Open(1 << 20);
   const int64_t before = store_->usage().used_bytes;
   EXPECT_EQ(before, kInputBytes);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   EXPECT_EQ(store_->usage().used_bytes, before + kMaskBytes + kWeightBytes);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   EXPECT_FALSE(result.pruned_weight.empty());
@@ -89,20 +89,21 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
 
 TEST_F(SolverRunnerTest, AJobWithoutRoomForItsResultIsRefused) {
   Open(kInputBytes + kMaskBytes + kWeightBytes - 1);
-  EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
+  EXPECT_THAT(runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "results"));
   job_.spec.return_pruned_weight = false;
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   // Others cannot take it, the job finds it.
-  EXPECT_THAT(store_->ReserveRoom(kWeightBytes), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(store_->ReserveRoom(kWeightBytes, Owner()),
+              StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Run(*inputs), IsOk());
 }
 
 TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
   Open(1 << 20);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   faults_->FailWritesAfter(kMaskBytes, DiskFull());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   inputs.reset();
@@ -122,8 +123,8 @@ TEST_F(SolverRunnerTest, AMaskOfASweepThatCannotBeStoredDoesNotEndTheOthers) {
   for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto inputs,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   faults_->FailWritesAfter(2 * kMaskBytes, DiskFull());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*inputs));
   ASSERT_EQ(result.sweep.size(), 3U);
@@ -142,7 +143,7 @@ TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
   for (const Method method : {Method::kSparseGpt, Method::kWanda}) {
     job_.spec.options.method = method;
     EXPECT_THAT(
-        runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
+        runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
         StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
                  "warm_start.saliency must be empty for a method other than SPARSEFW; got " +
                      job_.spec.weight));
@@ -153,23 +154,23 @@ TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
   for (const Method method : {Method::kWanda, Method::kSparseFw}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
+  EXPECT_THAT(runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
               StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_TENSOR_KIND"));
 }
 
 // Only a pass over the values would notice: nobody changes them in earnest.
 TEST_F(SolverRunnerTest, ValuesAreCheckedOnceForAllJobsAndSolves) {
   Open(1 << 20);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto first,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto first, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   Overwrite(job_.spec.gram, 1, -5);  // asymmetric and indefinite from now on
-  EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked), IsOk());
+  EXPECT_THAT(runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked), IsOk());
   EXPECT_THAT(Run(*first), IsOk());
   for (const Method method : {Method::kMagnitude, Method::kWanda}) {
     job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
   }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto sweep,
-                                runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto sweep, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(*sweep));
   ASSERT_EQ(result.sweep.size(), 2U);
   for (const SweepOutcome& outcome : result.sweep) EXPECT_THAT(outcome.error, IsOk());
@@ -179,7 +180,7 @@ TEST_F(SolverRunnerTest, ABadTensorIsRefusedForEveryJobAlike) {
   Open(1 << 20);
   Overwrite(job_.spec.gram, 1, -5);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
+    EXPECT_THAT(runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
                 StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_ASYMMETRIC", "gram[0, 1]=-5"));
   }
 }
@@ -188,7 +189,7 @@ TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
   Open(1 << 20, {.backends = {}, .default_backends = {}, .solve_memory_bytes = 100});
   const int64_t needed = (*FindBackend("cpu"))->EstimateHostBytes(kRows, kCols, {});
   EXPECT_THAT(
-      runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked),
+      runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
       StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                "about " + std::to_string(needed) + " bytes", "running jobs may use 100 together"));
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
@@ -205,8 +206,8 @@ TEST_F(SolverRunnerTest, TheJobsDeadlineLimitsEveryPointOfASweep) {
                      {Pattern::PerRow(0.25), job_.spec.options}};
   for (const bool passed : {false, true}) {
     job_.deadline = passed ? absl::InfinitePast() : absl::InfiniteFuture();
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto inputs,
-                                  runner_->Prepare(job_.spec, JobRunner::Values::kUnchecked));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
     const absl::StatusOr<JobResult> result = Run(*inputs);
     if (passed) {
       EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);

@@ -3,6 +3,7 @@
 #include <string>
 #include <thread>
 
+#include "server/jobs/scheduling/scheduler.h"
 #include "tests/server/jobs/job_test_util.h"
 
 namespace sparsefw::server {
@@ -123,16 +124,51 @@ TEST_F(DeadlineTest, AnEarlierDeadlineThatComesLaterIsKept) {
   EXPECT_EQ(Get(never.name).state, JobState::kQueued);
 }
 
-TEST_F(DeadlineTest, OfARunningJobIsTheRunnersAffair) {
+TEST_F(DeadlineTest, OfARunningJobIsFirstTheRunnersAffair) {
   const absl::Time accepted = clock_.Now();
   const Job job = Submit(WithDeadline(absl::Seconds(5)));
   EXPECT_EQ(runner_.WaitForRun(0).deadline, accepted + absl::Seconds(5));
-  clock_.Advance(absl::Seconds(9));
+  clock_.Advance(absl::Seconds(5));
   EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+  EXPECT_FALSE(runner_.stop_requested(job.name)) << "it is about to see it itself";
   const Job ended = RunTo(job.name, ResultWith(StopCause::kDeadline));
   EXPECT_EQ(ended.state, JobState::kSucceeded);
   EXPECT_EQ(ended.result->solve.stop_cause, StopCause::kDeadline);
   EXPECT_EQ(SubmitRunning().deadline, absl::InfiniteFuture());
+}
+
+TEST_F(DeadlineTest, StopsARunThatDoesNotStopByItself) {
+  runner_.obey_stop = true;
+  const Job job = Submit(WithDeadline(absl::Seconds(5)));
+  runner_.WaitForRun(0);
+  const auto watcher = Watch(job.name);
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  clock_.Advance(absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  const Job ended = watcher->WaitForEnd();
+  EXPECT_EQ(ended.state, JobState::kSucceeded) << "as one that has seen its deadline";
+  ASSERT_TRUE(ended.result);
+  EXPECT_EQ(ended.result->solve.stop_cause, StopCause::kDeadline);
+}
+
+TEST_F(DeadlineTest, WithoutAMaskItFails) {
+  const Job job = Submit(WithDeadline(absl::Seconds(5)));
+  runner_.WaitForRun(0);
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  clock_.Advance(absl::Seconds(6));
+  while (!runner_.stop_requested(job.name)) std::this_thread::yield();
+  const Job ended = RunTo(job.name, absl::CancelledError("stopped before there was a mask"));
+  EXPECT_EQ(ended.state, JobState::kFailed);
+  EXPECT_THAT(ended.error, StatusIs(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                                    "before there was a mask"));
+}
+
+TEST_F(DeadlineTest, OfACancelledJobChangesNothing) {
+  const Job job = Submit(WithDeadline(absl::Seconds(5)));
+  runner_.WaitForRun(0);
+  ASSERT_THAT(manager_->Cancel(job.name), IsOk());
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  clock_.Advance(absl::Seconds(6));
+  EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kCancelled)).state, JobState::kCancelled);
 }
 
 // The worker may come before the thread that looks after deadlines.

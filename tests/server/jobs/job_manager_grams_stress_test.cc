@@ -25,7 +25,8 @@ constexpr unsigned kSeed = 20250117;
 // Takes device memory as it was reserved. The third device is lost after some runs.
 class MemoryRunner final : public JobRunner {
  public:
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values) override {
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner&,
+                                                  Values) override {
     auto inputs = std::make_shared<Inputs>();
     DeviceNeed& need = inputs->device_need;
     need.devices = {"cuda:0", "cuda:1", "cuda:2"};

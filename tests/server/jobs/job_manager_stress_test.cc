@@ -24,7 +24,7 @@ constexpr unsigned kSeed = 20240611;
 // Reports a few times, looks at the stop signal, and ends in one of all ways.
 class BusyRunner final : public JobRunner {
  public:
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec&, Values) override {
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec&, const Owner&, Values) override {
     return std::make_shared<Inputs>();
   }
   absl::StatusOr<DeviceNeed> Check(const JobSpec&, const InputSpecs&) override {

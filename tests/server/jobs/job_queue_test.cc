@@ -14,12 +14,17 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-std::shared_ptr<ActiveJob> MakeJob(const std::string& name, int priority, absl::Time deadline) {
+std::shared_ptr<ActiveJob> MakeJob(const std::string& name, int priority, absl::Time deadline,
+                                   const std::string& tenant = "default",
+                                   int64_t working_bytes = 0) {
   auto job = std::make_shared<Job>();
   job->name = name;
+  job->owner.tenant = tenant;
   job->spec.priority = priority;
   job->deadline = deadline;
-  return std::make_shared<ActiveJob>(job, std::make_shared<JobRunner::Inputs>());
+  auto inputs = std::make_shared<JobRunner::Inputs>();
+  inputs->working_bytes = working_bytes;
+  return std::make_shared<ActiveJob>(job, inputs);
 }
 
 std::vector<std::string> Names(const std::vector<std::shared_ptr<ActiveJob>>& jobs) {
@@ -37,7 +42,8 @@ class JobQueueTest : public ::testing::Test {
     queue_.Push(MakeJob(name, priority, deadline));
   }
   std::string TakeFirst() {
-    return queue_.TakeFirst([](const ActiveJob&) { return JobQueue::Look::kTake; })->name;
+    return queue_.TakeFirst("default", [](const ActiveJob&) { return JobQueue::Look::kTake; })
+        ->name;
   }
   JobQueue queue_;
 };
@@ -48,7 +54,7 @@ TEST_F(JobQueueTest, HigherPriorityFirstThenOrderOfArrival) {
   Push("c", -100);
   Push("d", 5);
   Push("e", 0);
-  EXPECT_THAT(queue_.Positions(),
+  EXPECT_THAT(queue_.Positions(""),
               ElementsAre(Pair("a", 2), Pair("b", 0), Pair("c", 4), Pair("d", 1), Pair("e", 3)));
   EXPECT_EQ(queue_.Position("e"), 3);
   EXPECT_EQ(queue_.Position("unknown"), 0);
@@ -80,6 +86,41 @@ TEST_F(JobQueueTest, TakesTheExpiredInOrderOfTheirDeadlines) {
   EXPECT_THAT(queue_.TakeExpired(At(8)), IsEmpty());
   EXPECT_THAT(Names(queue_.TakeExpired(At(10))), ElementsAre("first", "second"));
   EXPECT_THAT(Names(queue_.All()), ElementsAre("late", "never"));
+}
+
+// What finds no place for one finds none for the others that need the same.
+TEST_F(JobQueueTest, LooksAtTheFirstOfEveryNeedAlone) {
+  for (int i = 0; i < 1000; ++i) {
+    queue_.Push(MakeJob("big" + std::to_string(i), i == 500 ? 1 : 0, kNever, "default", 10));
+  }
+  queue_.Push(MakeJob("small", 0, kNever, "default", 1));
+  std::vector<std::string> seen;
+  const auto look = [&](const ActiveJob& job) {
+    seen.push_back(job.name);
+    return job.need.working_bytes > 5 ? JobQueue::Look::kPass : JobQueue::Look::kTake;
+  };
+  EXPECT_EQ(queue_.TakeFirst("default", look)->name, "small");
+  EXPECT_THAT(seen, ElementsAre("big500", "small"));
+  queue_.Remove("big500");
+  seen.clear();
+  EXPECT_EQ(queue_.TakeFirst("default", look), nullptr);
+  EXPECT_THAT(seen, ElementsAre("big0"));
+  EXPECT_EQ(queue_.size(), 999u);
+}
+
+TEST_F(JobQueueTest, TenantsHaveQueuesAndPositionsOfTheirOwn) {
+  queue_.Push(MakeJob("a1", 0, kNever, "alice"));
+  queue_.Push(MakeJob("b1", 9, kNever, "bob"));
+  queue_.Push(MakeJob("a2", 0, kNever, "alice"));
+  EXPECT_EQ(queue_.Position("a2"), 1);
+  EXPECT_EQ(queue_.Position("b1"), 0);
+  EXPECT_THAT(queue_.Positions("alice"), ElementsAre(Pair("a1", 0), Pair("a2", 1)));
+  EXPECT_EQ(queue_.size_of("alice"), 2);
+  EXPECT_EQ(queue_.size_of("carol"), 0);
+  const auto any = [](const ActiveJob&) { return JobQueue::Look::kTake; };
+  EXPECT_EQ(queue_.TakeFirst("alice", any)->name, "a1");
+  EXPECT_EQ(queue_.TakeFirst("carol", any), nullptr);
+  EXPECT_THAT(Names(queue_.All()), ElementsAre("a2", "b1"));
 }
 
 }  // namespace

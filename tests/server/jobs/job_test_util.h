@@ -170,6 +170,7 @@ class FaultyStore final : public JobStore {
     return store_->Delete(name);
   }
   absl::StatusOr<std::map<JobState, int64_t>> CountByState() const override {
+    if (!count_fault.ok()) return count_fault;
     return store_->CountByState();
   }
 
@@ -180,6 +181,7 @@ class FaultyStore final : public JobStore {
     return absl::OkStatus();
   };
   std::function<absl::Status(const Job&)> update_fault = insert_fault;
+  absl::Status count_fault;
   std::function<absl::Status(std::string_view)> delete_fault = [](std::string_view) {
     return absl::OkStatus();
   };
@@ -199,8 +201,9 @@ class JobManagerTest : public ::testing::Test {
   }
 
   // An accepted job; the test has failed when there is none.
-  Job Submit(const JobSpec& spec = {}, const std::string& request_id = "") {
-    auto job = manager_->Submit(spec, request_id, "body", Owner{.name = "somebody"}, false);
+  Job Submit(const JobSpec& spec = {}, const std::string& request_id = "",
+             const std::string& tenant = std::string(kDefaultTenant)) {
+    auto job = manager_->Submit(spec, request_id, "body", Owner{tenant, "somebody"}, false);
     EXPECT_THAT(job, testing::IsOk());
     return job.ok() ? *std::move(job) : Job();
   }

@@ -40,7 +40,9 @@ class PuppetRunner final : public JobRunner {
   // What a run does next; a value ends it.
   using Step = std::function<std::optional<absl::StatusOr<JobResult>>(const Reporter&)>;
 
-  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, Values values) override {
+  absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner& owner,
+                                                  Values values) override {
+    EXPECT_FALSE(owner.tenant.empty());
     prepared_.fetch_add(1);
     if (values == Values::kCheckedBefore) prepared_unchecked_.fetch_add(1);
     if (on_prepare) {
@@ -49,6 +51,7 @@ class PuppetRunner final : public JobRunner {
     }
     auto inputs = std::make_shared<CountedInputs>(*this);
     inputs->working_bytes = working_bytes_of ? working_bytes_of(spec) : 0;
+    inputs->cost = 1e9;
     if (device_need_of) inputs->device_need = device_need_of(spec);
     return inputs;
   }

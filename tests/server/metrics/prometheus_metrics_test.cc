@@ -157,15 +157,21 @@ TEST_F(PrometheusMetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
   EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_job_iterations_count{")));
 }
 
+// What is not known is not 0.
+TEST_F(PrometheusMetricsTest, EndedJobsAreLeftOutWhileNobodyHasCountedThem) {
+  metrics_->SetGauges([] { return Gauges{.jobs_queued = 1}; });
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "");
+}
+
 TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_draining"), "");
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
   gauges = {.jobs_queued = 1,
             .jobs_running = 2,
-            .jobs_succeeded = 3,
-            .jobs_failed = 4,
-            .jobs_cancelled = 5,
+            .jobs_ended = EndedJobs{3, 4, 5},
+            .store_count_failures = 22,
             .memory_budget_bytes = int64_t{1} << 40,
             .memory_used_bytes = 7,
             .staging_budget_bytes = 8,
@@ -186,6 +192,7 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "4");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"cancelled\"}"), "5");
+  EXPECT_EQ(Value("sparsefw_job_count_failures_total"), "22");
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "1");
   EXPECT_EQ(Value("sparsefw_memory_budget_bytes"), "1099511627776");
   EXPECT_EQ(Value("sparsefw_memory_used_bytes"), "7");

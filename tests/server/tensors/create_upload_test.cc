@@ -1,5 +1,6 @@
 // Admission by bytes, and request ids.
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "sparsefw/gram.h"
@@ -116,6 +117,90 @@ TEST_F(CreateUploadTest, RequestIdsAreATenantsOwn) {
       << "the deletion of one leaves the other";
 }
 
+// ---- What a tenant may have.
+
+class TenantQuotaTest : public CreateUploadTest {
+ protected:
+  void SetUp() override {
+    options_.limits_of = [this](std::string_view tenant) {
+      return tenant == "acme" ? acme_ : TenantLimits();
+    };
+    OpenStore();
+  }
+  absl::StatusOr<Created> Create(int64_t bytes) {
+    return store_->CreateUpload(WeightOf(bytes), "", kAcme);
+  }
+  const Owner kAcme = {"acme", "alice"};
+  TenantLimits acme_;
+};
+
+TEST_F(TenantQuotaTest, BytesOfTensorsAndUploadsTogether) {
+  acme_.max_tensor_bytes = 1000;
+  const auto first = Create(600);
+  ASSERT_THAT(first, IsOk());
+  const auto refused = Create(402);
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES", "tenant acme",
+                       "max-tensor-bytes of 1000", "they take 600", "402 more"));
+  const ReasonMetadata metadata = ReasonMetadataOf(refused.status());
+  EXPECT_EQ(metadata.at("quota"), "max-tensor-bytes");
+  EXPECT_EQ(metadata.at("limit"), "1000");
+  EXPECT_EQ(metadata.at("current"), "600");
+  EXPECT_EQ(metadata.at("retry_delay_ms"), "1000");
+  EXPECT_FALSE(ReasonMetadataOf(Create(1002).status()).contains("retry_delay_ms"))
+      << "it never fits";
+  EXPECT_EQ(store_->usage().used_bytes, 600) << "a refusal reserves nothing";
+  NewUpload(WeightOf(5000));  // another tenant's
+  ASSERT_THAT(Create(400), IsOk());
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(NameOf(first)));
+  EXPECT_THAT(Create(600), IsOk());
+  acme_.max_tensor_bytes = 2000;
+  EXPECT_THAT(Create(1000), IsOk()) << "another limit counts at once";
+  acme_.max_tensor_bytes = 10;
+  EXPECT_THAT(Create(2), StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES",
+                                  "they take 2000"));
+}
+
+TEST_F(TenantQuotaTest, ResultsCountButAreNeverRefused) {
+  acme_.max_tensor_bytes = 1000;
+  EXPECT_THAT(store_->ReserveRoom(1002, kAcme),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(1000, kAcme));
+  EXPECT_THAT(Create(2), StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES"));
+  SPARSEFW_ASSERT_OK(store_->ReserveRoom(500, kAcme, /*accepted=*/true));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const TensorInfo info,
+      store_->Put(WeightOf(600), std::vector<std::byte>(600), kAcme, absl::InfiniteFuture()));
+  room = {};
+  EXPECT_THAT(Create(402), StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES",
+                                    "they take 600"));
+  EXPECT_THAT(Create(400), IsOk());
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(info.name));
+  EXPECT_THAT(Create(600), IsOk());
+}
+
+TEST_F(TenantQuotaTest, OpenUploadsAreLimited) {
+  acme_.max_uploads = 2;
+  const auto first = Create(4);
+  const auto second = Create(4);
+  const auto refused = Create(4);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_UPLOADS",
+                                "tenant acme", "max-uploads of 2", "there are 2"));
+  EXPECT_EQ(ReasonMetadataOf(refused.status()).at("retry_delay_ms"), "1000");
+  EXPECT_EQ(store_->usage().used_bytes, 8) << "a refusal reserves nothing";
+  NewUpload(WeightOf(4));
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(NameOf(first)));
+  ASSERT_THAT(Create(4), IsOk()) << "one was deleted";
+  ASSERT_THAT(Write(NameOf(second), 0, "abcd"), IsOk());
+  SPARSEFW_ASSERT_OK(store_->Finish(NameOf(second), std::nullopt));
+  ASSERT_THAT(Create(4), IsOk()) << "one was finished";
+  time_.Advance(absl::Hours(1));
+  store_->CollectGarbage();
+  ASSERT_THAT(Create(4), IsOk()) << "two have expired";
+  acme_.max_uploads = 0;
+  EXPECT_FALSE(ReasonMetadataOf(Create(4).status()).contains("retry_delay_ms"));
+}
+
 TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
   options_.disk_budget_bytes = 1000;
   OpenStore();
@@ -128,14 +213,13 @@ TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                        "disk_budget_bytes of 1000"));
-  EXPECT_THAT(store_->ReserveRoom(500), StatusIs(absl::StatusCode::kResourceExhausted,
-                                                 "DISK_BUDGET"));
+  EXPECT_THAT(store_->ReserveRoom(500, Owner()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
   EXPECT_EQ(store_->usage().used_bytes, 600) << "a refusal reserves nothing";
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(400));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(400, Owner()));
   EXPECT_EQ(store_->usage().disk_used_bytes, 1000);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const TensorInfo info,
-      store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture(), &room));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo info, store_->Put(WeightOf(2), BytesOf("ab"), {},
+                                                                   absl::InfiniteFuture(), &room));
   room = {};
   EXPECT_EQ(store_->usage().disk_used_bytes, 602);
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(first.name));

@@ -323,5 +323,24 @@ TEST_F(DurableGramsTest, DamagedSumsAreRefused) {
   SPARSEFW_EXPECT_OK(store_->DeleteUpload(upload.name));
 }
 
+TEST_F(DurableUploadsTest, WhatATenantHasCountsAfterARestart) {
+  options_.limits_of = [](std::string_view tenant) {
+    TenantLimits limits;
+    if (tenant == kAlice.tenant) limits.max_uploads = 1;
+    limits.max_tensor_bytes = 150;
+    return limits;
+  };
+  Restart();
+  NewTensor(std::string(40, 'x'));
+  const UploadInfo upload = NewUpload(WeightOf(60));
+  Kill();
+  EXPECT_THAT(store_->CreateUpload(WeightOf(2), "", kAlice),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_UPLOADS", "there are 1"));
+  SPARSEFW_ASSERT_OK(store_->DeleteUpload(upload.name));
+  EXPECT_THAT(store_->CreateUpload(WeightOf(112), "", kAlice),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES", "they take 40"));
+  EXPECT_THAT(store_->CreateUpload(WeightOf(110), "", kAlice), IsOk());
+}
+
 }  // namespace
 }  // namespace sparsefw::server

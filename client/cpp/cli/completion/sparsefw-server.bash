@@ -22,7 +22,7 @@ _sparsefw_server() {
       words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
         --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device
         --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory
-        --device-memory --streams-per-device --max-tensor-bytes --max-queued-jobs --max-attempts
+        --device-memory --streams-per-device --max-tensor-bytes --max-queued-jobs --starvation-limit --max-attempts
         --checkpoint-period --drain-grace --fetch-grace --upload-idle-ttl --tensor-ttl --gc-interval
         --gpu-metrics-period --log-level --log-format --config" ;;
   esac

@@ -101,7 +101,7 @@ Json StatusJson(const v1::Job& job) {
                             {"best_loss", Number(progress.best_loss())},
                             {"remaining_s", Seconds(FromProto(progress.remaining_estimate()))}};
   }
-  json["error"] = job.state() == v1::FAILED ? Json(job.error().message()) : Json(nullptr);
+  json["error"] = job.has_error() ? Json(job.error().message()) : Json(nullptr);
   const auto& labels = job.spec().labels();
   json["labels"] = std::map<std::string, std::string>(labels.begin(), labels.end());
   return json;
@@ -125,9 +125,10 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
 absl::Status JobOutcome(const v1::Job& job) {
   if (job.state() != v1::FAILED && !job.result().mask().empty()) return absl::OkStatus();
   if (job.state() == v1::CANCELLED) {
-    return WithExitCode(
-        absl::CancelledError(absl::StrFormat("%s was cancelled before it had a mask", job.name())),
-        ExitCode::kNoMask);
+    const std::string why = job.has_error() ? ": " + job.error().message() : "";
+    return WithExitCode(absl::CancelledError(absl::StrFormat(
+                            "%s was cancelled before it had a mask%s", job.name(), why)),
+                        ExitCode::kNoMask);
   }
   const absl::Status error = client::StatusFromProto(job.error());
   const bool late = absl::IsDeadlineExceeded(error);

@@ -214,7 +214,7 @@ std::string ResultText(const v1::Job& job, const ClientTimes& times, const Outpu
   }
   AddWhat(job, point, table);
   if (job.has_result()) AddDetails(job, point, times, output, table);
-  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
+  if (job.has_error()) table.Add("error", job.error().message());
   if (job.result().sweep_size() == 0) return table.Text();
   return table.Text() + "\n" + SweepText(job);
 }
@@ -233,7 +233,7 @@ std::string StatusText(const v1::Job& job) {
                                       ? std::optional(FromProto(progress.remaining_estimate()))
                                       : std::nullopt));
   }
-  if (job.state() == v1::FAILED) table.Add("error", job.error().message());
+  if (job.has_error()) table.Add("error", job.error().message());
   return table.Text();
 }
 

@@ -1,0 +1,114 @@
+#include "server/app/stores.h"
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_tensor_catalog.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+void LogIncident(Logger& logger, const StoreIncident& incident) {
+  const absl::string_view cause = incident.cause.message();
+  logger.Log(LogLevel::kWarning, "store_incident",
+             {{"kind", std::string(NameOf(incident.kind))},
+              {"name", incident.name},
+              {"cause", std::string(cause.data(), cause.size())}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
+                                                     const Backend& backend,
+                                                     LimitsOfTenant limits_of, Logger* logger) {
+  std::unique_ptr<Stores> stores(new Stores(logger));
+  SPARSEFW_RETURN_IF_ERROR(stores->OpenDatabase(config));
+  SPARSEFW_RETURN_IF_ERROR(stores->OpenTensors(config, backend, std::move(limits_of)));
+  SPARSEFW_RETURN_IF_ERROR(stores->OpenCheckpoints(config));
+  return stores;
+}
+
+absl::Status Stores::OpenDatabase(const ServerConfig& config) {
+  if (config.store == "memory") {
+    jobs_ = NewMemoryJobStore();
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config.state_dir));
+  SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config.state_dir + "/sparsefw.db"));
+  tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
+  SPARSEFW_ASSIGN_OR_RETURN(jobs_, NewSqliteJobStore(database_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& backend,
+                                 LimitsOfTenant limits_of) {
+  TensorStoreOptions options;
+  options.spool_dir = config.spool_dir;
+  options.catalog = tensor_catalog_.get();
+  options.disk_budget_bytes = config.disk_budget_bytes;
+  if (config.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config.tensor_ttl;
+  options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
+  options.budget_bytes = config.host_memory_bytes;
+  options.max_tensor_bytes = config.max_tensor_bytes;
+  options.upload_idle_ttl = config.upload_idle_ttl;
+  options.limits_of = std::move(limits_of);
+  options.gram_backend = &backend;
+  SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
+  transient_ = std::make_unique<TransientTensors>(tensors_.get());
+  LogTensors(config);
+  return absl::OkStatus();
+}
+
+absl::Status Stores::OpenCheckpoints(const ServerConfig& config) {
+  if (database_ == nullptr) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      checkpoints_,
+      CheckpointFolder::Open(config.state_dir + "/checkpoints", config.checkpoint_period,
+                             [this](const std::string& job, const absl::Status& error) {
+                               logger_.Log(LogLevel::kWarning, "checkpoint_failed",
+                                           {{"job", job}, {"error", error.ToString()}});
+                             }));
+  return absl::OkStatus();
+}
+
+absl::Status Stores::SweepCheckpoints() {
+  if (checkpoints_ == nullptr) return absl::OkStatus();
+  constexpr int kPage = 1000;
+  JobFilter unfinished;
+  unfinished.states = {JobState::kQueued, JobState::kRunning};
+  std::set<std::string> active;
+  std::string token;
+  do {
+    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page, jobs_->List(unfinished, kPage, token));
+    for (const Job& job : page.jobs) active.insert(job.name);
+    token = page.next_page_token;
+  } while (!token.empty());
+  checkpoints_->RemoveAllBut(active);
+  return absl::OkStatus();
+}
+
+void Stores::LogTensors(const ServerConfig& config) {
+  const TensorStoreUsage usage = tensors_->usage();
+  logger_.Log(LogLevel::kInfo, "tensors",
+              {{"store", config.store},
+               {"tensors", usage.tensors},
+               {"uploads", usage.uploads},
+               {"bytes", usage.used_bytes},
+               {"to_check", usage.unchecked}});
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(config.spool_dir, error);
+  // What is used lies on the disk already.
+  const int64_t needed = config.host_memory_bytes - usage.used_bytes;
+  if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
+  logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",
+              {{"spool", config.spool_dir},
+               {"free_bytes", static_cast<int64_t>(space.available)},
+               {"needed_bytes", needed}});
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,55 @@
+// What the tensors and uploads of each tenant take, and whether more may come.
+#ifndef SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
+#define SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/identity/tenants.h"
+#include "server/tensors/store/byte_budget.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Thread-safe; its lock is a leaf. Bytes are those of the memory budget: of an upload
+// its full size, of an accumulation its sums too.
+//
+// The limits are asked for at every request, so that a change takes effect at once:
+// what there is stays, and more is refused until there is less.
+class TenantAccounts {
+ public:
+  explicit TenantAccounts(LimitsOfTenant limits_of) : limits_of_(std::move(limits_of)) {}
+
+  // Errors: ResourceExhausted (QUOTA_TENSOR_BYTES; metadata quota, limit, current and,
+  //         where the bytes could be free later, retry_delay_ms)
+  absl::StatusOr<ByteBudget::Reservation> Reserve(const std::string& tenant, int64_t bytes);
+  // For what is there, or was accepted, already.
+  ByteBudget::Reservation Adopt(const std::string& tenant, int64_t bytes);
+
+  // One more upload. Errors: ResourceExhausted (QUOTA_UPLOADS; metadata as above)
+  absl::Status OpenUpload(const std::string& tenant);
+  void AdoptUpload(const std::string& tenant);
+  void CloseUpload(const std::string& tenant);
+
+  // Forgets tenants that have nothing.
+  void DropEmpty();
+
+ private:
+  struct Account {
+    std::shared_ptr<ByteBudget> bytes;
+    int64_t uploads = 0;
+  };
+  Account& Find(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const LimitsOfTenant limits_of_;
+  Mutex mutex_;
+  std::map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
