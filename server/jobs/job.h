@@ -40,6 +40,7 @@ struct JobSpec {
   bool return_pruned_weight = false;
   std::vector<SweepPoint> sweep;  // empty: one solve, of `pattern` and `options`
   SweepKeep sweep_keep = SweepKeep::kBest;
+  std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };
 
 // Shape and dtype of a matrix.
@@ -130,7 +131,8 @@ struct Job {
   Owner owner;
   int64_t rows = 0;  // of the weight
   int64_t cols = 0;
-  int attempts = 0;  // runs begun, but for those that an orderly drain interrupted
+  int attempts = 0;        // runs begun, but for those that an orderly drain interrupted
+  std::string request_id;  // of the client; may be empty
 };
 
 }  // namespace sparsefw::server

@@ -74,7 +74,8 @@ SolveOptions Decode(const records::SolveOptions& from) {
 
 records::JobSpec Encode(const JobSpec& spec) {
   const auto& [weight, gram, warm_mask, warm_saliency, pattern, options, priority, deadline,
-               result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep] = spec;
+               result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep, traceparent] =
+      spec;
   records::JobSpec to;
   to.set_weight(weight);
   to.set_gram(gram);
@@ -98,6 +99,7 @@ records::JobSpec Encode(const JobSpec& spec) {
     *point.mutable_options() = Encode(point_options);
   }
   to.set_sweep_keep(SameNumber<records::SweepKeep>(sweep_keep));
+  to.set_traceparent(traceparent);
   return to;
 }
 
@@ -121,6 +123,7 @@ JobSpec Decode(const records::JobSpec& from) {
     spec.sweep.push_back({Decode(point.pattern()), Decode(point.options())});
   }
   spec.sweep_keep = SameNumber<SweepKeep>(from.sweep_keep());
+  spec.traceparent = from.traceparent();
   return spec;
 }
 
@@ -249,7 +252,7 @@ JobResult Decode(const records::JobResult& from) {
 records::JobRecord Encode(const Job& job) {
   const auto& [name, spec, state, progress, result, error, revision, state_revision, states,
                create_time, deadline, start_time, end_time, expire_time, queue_position, owner,
-               rows, cols, attempts] = job;
+               rows, cols, attempts, request_id] = job;
   const auto& [tenant, owner_name] = owner;
   records::JobRecord to;
   to.set_name(name);
@@ -276,6 +279,7 @@ records::JobRecord Encode(const Job& job) {
   to.set_rows(rows);
   to.set_cols(cols);
   to.set_attempts(attempts);
+  to.set_request_id(request_id);
   return to;
 }
 
@@ -302,6 +306,7 @@ Job Decode(const records::JobRecord& from) {
   job.rows = from.rows();
   job.cols = from.cols();
   job.attempts = from.attempts();
+  job.request_id = from.request_id();
   return job;
 }
 

@@ -10,7 +10,10 @@
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
 #include "client/cpp/cli/output/time_left.h"
+#include "client/cpp/cli/trace.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/options.h"
+#include "sparsefw/status_reason.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::cli {
@@ -62,7 +65,7 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_THAT(Keys(json),
               ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
                           "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping"));
+                          "timings", "swaps", "drift", "damping", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -437,6 +440,48 @@ TEST_F(ProgressTest, APipeGetsOneLineATransfer) {
   EXPECT_EQ(err_.str(), "");
   display.EndTransfer();
   EXPECT_EQ(err_.str(), "uploading w  1.0 KiB in 1.0 s  1.0 KiB/s\n");
+}
+
+TEST(AttemptsTest, AreShownOfJobsThatARestartHasInterrupted) {
+  v1::Job job = SucceededJob();
+  job.set_attempts(1);
+  EXPECT_EQ(ResultJson(job, {})["attempts"], 1);
+  EXPECT_EQ(StatusJson(job)["attempts"], 1);
+  EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("attempt")));
+  EXPECT_THAT(FormatState(job), Not(HasSubstr("attempt")));
+  const auto of_one = ResultMetadata(job);
+  job.set_attempts(3);
+  EXPECT_EQ(StatusJson(job)["attempts"], 3);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("attempts   3; the server ended"));
+  EXPECT_THAT(FormatState(job), HasSubstr("succeeded, attempt 3"));
+  EXPECT_EQ(ResultMetadata(job), of_one) << "the file of the mask is the same";
+  job.set_state(v1::RUNNING);
+  job.clear_result();
+  EXPECT_THAT(StatusText(job), HasSubstr("attempts  3; the server ended"));
+}
+
+TEST(TraceTest, IsOfTheEnvironmentWhereThatHasOne) {
+  const std::string given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  EXPECT_EQ(TraceparentFor(given), given);
+  for (const std::string& none : {std::string(), std::string("00-x"), given + "0",
+                                  "00-" + std::string(32, '0') + given.substr(35)}) {
+    const std::string made = TraceparentFor(none);
+    EXPECT_TRUE(client::IsTraceparent(made)) << made;
+    EXPECT_NE(made, TraceparentFor(none));
+  }
+}
+
+TEST(TraceTest, MarksErrorsOfTheServer) {
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const auto note = [&trace](absl::Status status) {
+    return TraceNote(WithTrace(std::move(status), trace));
+  };
+  const std::string expected = " [trace 4bf92f3577b34da6a3ce929d0e0e4736]";
+  EXPECT_EQ(note(absl::NotFoundError("no such job")), expected);
+  EXPECT_EQ(note(absl::UnauthenticatedError("who?")), expected);
+  EXPECT_EQ(note(UsageError("--no")), "");
+  EXPECT_EQ(note(WithReason(absl::UnavailableError("nobody"), "UNREACHABLE")), "");
+  EXPECT_EQ(note(absl::OkStatus()), "");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ absl::Status Rpc::WaitUntilConnected() const {
   }
   // Only a call tells why.
   grpc::ClientContext context;
-  AddCredentials(&context);
+  AddMetadata(&context);
   context.set_deadline(DeadlineIn(absl::Seconds(1)));
   v1::ServerInfo info;
   const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
@@ -117,8 +117,9 @@ absl::Status Rpc::CheckToken() const {
                  address_);
 }
 
-void Rpc::AddCredentials(grpc::ClientContext* context) const {
+void Rpc::AddMetadata(grpc::ClientContext* context) const {
   if (!options_.token.empty()) context->AddMetadata("authorization", "Bearer " + options_.token);
+  if (!options_.traceparent.empty()) context->AddMetadata("traceparent", options_.traceparent);
 }
 
 Backoff Rpc::NewBackoff() const {
@@ -150,7 +151,7 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
     absl::Status status;
     {
       grpc::ClientContext context;
-      AddCredentials(&context);
+      AddMetadata(&context);
       context.set_deadline(DeadlineIn(options_.call_timeout));
       const CancelOnStop cancel(call, &context);
       status = StreamStatus(attempt(&context), call);

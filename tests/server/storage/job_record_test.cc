@@ -39,8 +39,8 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
 }
 auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -67,12 +67,14 @@ auto Fields(const Owner& v) {
   return std::tie(a, b);
 }
 auto Fields(const Job& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 
 template <typename T>
-concept Struct = requires(const T& value) { Fields(value); };
+concept Struct = requires(const T& value) {
+  Fields(value);
+};
 template <typename T>
 struct IsVector : std::false_type {};
 template <typename T>
