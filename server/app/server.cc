@@ -285,7 +285,7 @@ void ServerImpl::LogStores() {
                {"to_check", usage.unchecked}});
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(config_.spool_dir, error);
-  // What is used lies on the disk already.
+  // Used bytes lie on the disk already.
   const int64_t needed = config_.host_memory_bytes - usage.used_bytes;
   if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
   logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",

@@ -50,7 +50,7 @@ struct MatrixSpec {
   DType dtype = DType::kF32;
 };
 
-// What is known of a job's inputs. Empty: nothing.
+// The known shapes of a job's inputs. Empty: not known.
 struct InputSpecs {
   std::optional<MatrixSpec> weight;
   std::optional<MatrixSpec> gram;

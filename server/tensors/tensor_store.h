@@ -74,7 +74,7 @@ class TensorHandle {
   virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
-// What the store finds wrong with what an earlier run has left, and what it does.
+// Damage that the store finds in the files of an earlier run, and what it does.
 struct StoreIncident {
   enum class Kind {
     kOrphanFile,     // no record names it: removed
@@ -126,7 +126,7 @@ struct TensorStoreUsage {
   int64_t corrupt = 0;    // found since the start
 };
 
-// What the store answers for a name that it does not have.
+// The answer for a name that the store does not have.
 absl::Status UploadNotFound(std::string_view name);  // NotFound (UPLOAD_NOT_FOUND)
 absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOUND)
 
@@ -220,7 +220,7 @@ class TensorStore {
   // Room in the budget for what Put will store later. Errors: ResourceExhausted
   // (TENSOR_TOO_LARGE, HOST_MEMORY) as CreateUpload.
   virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes) = 0;
-  // What the server makes itself: masks, pruned weights. Takes its bytes out of
+  // Stores a tensor that the server made: a mask, a pruned weight. Takes its bytes out of
   // `room` when there are as many in it, out of the budget otherwise. `job` is the
   // name of the job whose result it is. Errors: as CreateUpload and Write;
   // SPEC_INVALID when the size is not that of the spec.

@@ -271,7 +271,7 @@ class ProgressTest : public ::testing::Test {
         Console{out_, err_, terminal, color, [this] { return columns_; }}, [this] { return now_; },
         quiet);
   }
-  // What is painted since the last call.
+  // The output since the last call.
   std::string Painted() {
     std::string text = err_.str();
     err_.str("");

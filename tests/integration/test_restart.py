@@ -224,7 +224,7 @@ def test_clients_finish_over_an_orderly_restart_without_being_told(restartable, 
     assert server.get(job).attempts == server.get(queued).attempts == 1
 
 
-# ---- What is no database of this server.
+# ---- Files that are no database of this server.
 
 def refused(folder, *words):
     return refuses(1, ["sparsefw.db", *words], *loopback(folder, "--device", "cpu"))

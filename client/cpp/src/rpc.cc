@@ -103,7 +103,7 @@ absl::Status Rpc::WaitUntilConnected() const {
 absl::Status Rpc::CheckToken() const {
   const std::string& token = options_.token;
   if (token.empty()) return absl::OkStatus();
-  // What the header may hold. The message does not show it.
+  // The characters that the header may hold. The message does not show the token.
   if (!std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7F; })) {
     return Invalid("CLIENT_ARGUMENT",
                    "a token must have printable ASCII characters only, and no space; got one of %d "

@@ -1,4 +1,4 @@
-// What the store does at its start with what an earlier run has left.
+// The start of a store on the files and records of an earlier run.
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace sparsefw::server {
 namespace {
 
-// What an upload has asked for. An accumulation's record has the spec of its result too.
+// The spec that an upload was made with. An accumulation's record has the spec of its result too.
 std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
   if (record.gram.has_value()) return *record.gram;
   return record.spec;

@@ -199,7 +199,7 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   EXPECT_EQ(store_->usage().uploads, 0);
   EXPECT_EQ(SpoolFiles(), 0U) << "and leaves nothing behind";
 
-  // What does fit goes on working, also under the id that was refused.
+  // Files that fit go on working, also under the id that was refused.
   const std::string text = RandomText(600 << 10, 1);
   const TensorInfo tensor = NewTensor(text, "id2");
   EXPECT_EQ(Read(tensor.name), text);

@@ -1,4 +1,4 @@
-// What the coming iterations depend on, written and restored.
+// Writes and restores the state that the coming iterations depend on.
 //
 // Beside M, V, E, U and the scalars these are the selectors' guesses: the vertex
 // does not depend on them, but the order in which <D_V, E> is summed does. Right
