@@ -26,7 +26,6 @@
 #include "server/app/settings.h"
 #include "server/app/solver_runner.h"
 #include "server/failpoint/failpoint.h"
-#include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"

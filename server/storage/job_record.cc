@@ -310,11 +310,20 @@ Job Decode(const records::JobRecord& from) {
   return job;
 }
 
+absl::Status Damaged(std::string_view bytes) {
+  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                "the job store holds a record of %d bytes that is damaged", bytes.size());
+}
+
 template <typename Record>
 absl::Status Parse(std::string_view bytes, Record* record) {
   if (record->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
-                "the job store holds a record of %d bytes that is damaged", bytes.size());
+  return Damaged(bytes);
+}
+
+// Readers take the point of an outcome from the spec without asking.
+bool MakesSense(const Job& job) {
+  return !job.result.has_value() || job.result->sweep.size() <= job.spec.sweep.size();
 }
 
 }  // namespace
@@ -324,7 +333,9 @@ std::string EncodeJob(const Job& job) { return Encode(job).SerializeAsString(); 
 absl::StatusOr<Job> DecodeJob(std::string_view bytes) {
   records::JobRecord record;
   if (absl::Status status = Parse(bytes, &record); !status.ok()) return status;
-  return Decode(record);
+  Job job = Decode(record);
+  if (!MakesSense(job)) return Damaged(bytes);
+  return job;
 }
 
 std::string EncodeProgress(const Job& job) {

@@ -209,6 +209,7 @@ JobSpec Spec() {
   spec.return_pruned_weight = true;
   spec.sweep = {{{Pattern::Kind::kPerRow, 0.1, 1, 2}, Options(12)}, {Pattern(), Options(13)}};
   spec.sweep_keep = SweepKeep::kAll;
+  spec.traceparent = "trace";
   return spec;
 }
 
@@ -237,6 +238,7 @@ Job FullJob() {
   job.rows = 5;
   job.cols = 6;
   job.attempts = 2;
+  job.request_id = "request";
   return job;
 }
 
@@ -293,6 +295,11 @@ TEST(JobRecordTest, DamagedBytesAreAnError) {
   EXPECT_THAT(DecodeJob(bytes), damaged);
   Job job;
   EXPECT_THAT(DecodeProgress("\xff\xff", &job), damaged);
+  job.result.emplace().sweep.resize(2);
+  job.spec.sweep.resize(2);
+  EXPECT_THAT(DecodeJob(EncodeJob(job)), testing::IsOk());
+  job.spec.sweep.resize(1);
+  EXPECT_THAT(DecodeJob(EncodeJob(job)), damaged) << "an outcome of no point";
 }
 
 }  // namespace

@@ -108,6 +108,20 @@ TEST_F(SpoolFolderTest, FilesOutliveTheProcessUntilTheyAreRemoved) {
   EXPECT_EQ(spool->List()->size(), 0U);
 }
 
+TEST_F(SpoolFolderTest, TouchesNoFileThatIsNotNamedByAnId) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  const std::string outside = path_ + ".tensor";
+  testing::WriteFile(outside, "somebody else's");
+  for (const std::string& id : {"../" + std::filesystem::path(path_).filename().string(),
+                                std::string(), kId + "0", "/" + kId.substr(1)}) {
+    const auto refused = StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "named by an id");
+    EXPECT_THAT(spool->Create(id, 15), refused) << id;
+    EXPECT_THAT(spool->Adopt(id, 15), refused) << id;
+    EXPECT_THAT(spool->Remove(id), refused) << id;
+  }
+  EXPECT_TRUE(std::filesystem::remove(outside));
+}
+
 TEST_F(SpoolFolderTest, ListsItsOwnFilesAndNothingElse) {
   ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
   testing::WriteFile(path_ + "/" + kId + ".tensor", "old");
