@@ -36,14 +36,14 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libsparsefw-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-# What SparseFWConfig.cmake looks for.
+# The packages that SparseFWConfig.cmake looks for.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libabsl-dev, libgrpc++-dev, libhwy-dev, libisal-dev, libopenblas-dev, libprotobuf-dev, libtbb-dev, pkg-config, protobuf-compiler, protobuf-compiler-grpc")
 set(CPACK_COMPONENT_DEV_DESCRIPTION
 "Static libraries and headers of the SparseFW solver (sparsefw::core) and of
 the client of its server (sparsefw::client), with the CMake package SparseFW.")
 
-# What only packages hold: changelog and copyright in Debian's format.
+# Only packages hold changelog and copyright in Debian's format.
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/PackageDocs.cmake)
 set(CPACK_SPARSEFW_DEBIAN_DIR ${PROJECT_SOURCE_DIR}/deploy/debian)
 include(CPack)

@@ -1,4 +1,4 @@
-# What was configured, in one place at the end of the output.
+# Summary of the configuration, at the end of the output.
 message(STATUS "")
 message(STATUS "sparsefw ${PROJECT_VERSION}")
 message(STATUS "  build type        ${CMAKE_BUILD_TYPE}")

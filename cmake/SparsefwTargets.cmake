@@ -36,7 +36,7 @@ function(sparsefw_public_headers name folder)
   set_property(TARGET sparsefw_${name} PROPERTY SPARSEFW_PUBLIC_HEADERS ${folder})
 endfunction()
 
-# What script/gpu-check bundles: all programs, the CUDA module, and the tests that
+# Everything that script/gpu-check bundles: all programs, the CUDA module, and the tests that
 # sparsefw_bundled names.
 add_custom_target(sparsefw_gpu_check)
 function(_sparsefw_bundle_cuda_module)
@@ -62,7 +62,7 @@ function(sparsefw_program name)
   sparsefw_bundled(${name})
 endfunction()
 
-# What the tsan preset builds.
+# Everything that the tsan preset builds.
 add_custom_target(sparsefw_tsan_tests)
 
 function(sparsefw_test name)

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "server/app/devices.h"
+#include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"
 
@@ -55,7 +56,8 @@ CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, in
             *value = *bytes;
           },
           help)
-      ->type_name("SIZE");
+      ->type_name("SIZE")
+      ->default_str(FormatBytes(*value));
 }
 
 // "80%" or "40GiB".
@@ -81,7 +83,8 @@ CLI::Option* AddBytesOrShare(CLI::App& app, const std::string& flag, int64_t* by
             *bytes = *size;
           },
           help)
-      ->type_name("SIZE|PERCENT");
+      ->type_name("SIZE|PERCENT")
+      ->default_str(absl::StrFormat("%.0f%%", *share * 100));
 }
 
 CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration* value,
@@ -98,7 +101,8 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration*
             *value = duration;
           },
           help)
-      ->type_name("DURATION");
+      ->type_name("DURATION")
+      ->default_str(absl::FormatDuration(*value));
 }
 
 // The rules beyond those of AddDuration.
@@ -187,14 +191,16 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(CLI::Range(1, 1024));
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
   AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
-           "Disk for the files of all tensors together; what the file system has");
+           "Disk for the files of all tensors together")
+      ->default_str("what the file system has");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
            "Budget of messages between network and disk");
   AddBytes(app, "--solve-memory", &config->solve_memory_bytes, 1,
-           "Working memory of all running jobs together; 80 % of the machine's");
-  AddBytesOrShare(app, "--device-memory", &config->device_memory_bytes,
-                  &config->device_memory_share,
-                  "Memory of each CUDA device that jobs may use together; 90% of what is free");
+           "Working memory of all running jobs together")
+      ->default_str("80% of the machine's");
+  AddBytesOrShare(
+      app, "--device-memory", &config->device_memory_bytes, &config->device_memory_share,
+      "Memory of each CUDA device that jobs may use together, or share of what is free");
   app.add_option("--streams-per-device", config->streams_per_device,
                  "Jobs that run at the same time on each CUDA device")
       ->check(CLI::Range(1, 64));
@@ -235,6 +241,7 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   ServerConfig config;
   CLI::App app("Prunes linear layers: weights and Gram matrices in over gRPC, masks out.",
                "sparsefw-server");
+  app.option_defaults()->always_capture_default();
   AddOptions(app, &config);
   app.set_config("--config", "", "File of key = value lines; the keys are the flags' names");
   app.allow_config_extras(CLI::config_extras_mode::error);
@@ -269,6 +276,13 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   }
   if (config.state_dir.empty()) config.state_dir = DefaultStateDir(getenv);
   if (config.spool_dir.empty()) config.spool_dir = config.state_dir + "/spool";
+  config.settings = SettingsOf(app, arguments, [&getenv](const CLI::Option& option) {
+    return getenv(EnvironmentName(option.get_single_name()));
+  });
+  for (Setting& setting : config.settings) {
+    if (setting.name == "state-dir") setting.value = config.state_dir;
+    if (setting.name == "spool-dir") setting.value = config.spool_dir;
+  }
   result.config = std::move(config);
   return result;
 }

@@ -11,7 +11,7 @@
 namespace sparsefw::server {
 namespace {
 
-using Fields = std::initializer_list<Logger::Field>;
+using Fields = std::span<const Logger::Field>;
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -59,12 +59,27 @@ std::string Cut(const std::string& text) {
   return absl::StrFormat("%s... (%d bytes)", text.substr(0, kMostTextBytes), text.size());
 }
 
+// In UTF-8: control characters beyond ASCII, and separators of lines and paragraphs.
+bool HasWideControls(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) <= 0x9F) return true;
+    if (text.substr(i, 2) == "\xE2\x80" && i + 2 < text.size() &&
+        (byte(i + 2) == 0xA8 || byte(i + 2) == 0xA9)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Escapes text from clients, so that an event stays one line.
 std::string Quoted(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of(
                                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                           "0123456789_-./:,[]%+") == std::string::npos;
-  return plain ? text : absl::StrFormat("\"%s\"", absl::Utf8SafeCEscape(text));
+  if (plain) return text;
+  return absl::StrFormat("\"%s\"",
+                         HasWideControls(text) ? absl::CEscape(text) : absl::Utf8SafeCEscape(text));
 }
 
 std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
@@ -91,7 +106,7 @@ std::string JsonLine(LogLevel level, std::string_view event, Fields fields) {
       std::visit([&](const auto& content) { line[name] = content; }, value);
     }
   }
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -29,9 +30,12 @@ class Logger {
   Logger(std::string_view level, std::string_view format);
 
   // text: 2026-01-31T12:00:00.000Z info event key=value key="two words"
-  // json: {"ts":"...","level":"info","event":"...","key":"value"}
-  // Texts longer than 1 KiB are cut.
-  void Log(LogLevel level, std::string_view event, std::initializer_list<Field> fields = {});
+  // json: {"ts":"...","level":"info","event":"...","key":"value"}, in ASCII
+  // Always one line, whatever the texts hold. Texts longer than 1 KiB are cut. Keys differ.
+  void Log(LogLevel level, std::string_view event, std::span<const Field> fields);
+  void Log(LogLevel level, std::string_view event, std::initializer_list<Field> fields = {}) {
+    Log(level, event, std::span<const Field>(fields.begin(), fields.size()));
+  }
 
  private:
   std::shared_ptr<spdlog::logger> sink_;

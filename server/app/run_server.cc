@@ -20,6 +20,7 @@
 #include "server/app/config.h"
 #include "server/app/logging.h"
 #include "server/app/server.h"
+#include "server/app/settings.h"
 #include "server/net/descriptor_limit.h"
 #include "sparsefw/status_reason.h"
 
@@ -129,6 +130,7 @@ int RunServer(int argc, char** argv) {
   auto* logger = new Logger(config.log_level, config.log_format);
   g_grpc_logger.store(logger);
   gpr_set_log_function(LogOfGrpc);
+  LogSettings(config.settings, logger);
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, logger);
   if (!server.ok()) return Fail(server.status());

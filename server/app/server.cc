@@ -19,10 +19,11 @@
 #include "server/app/job_counts.h"
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
+#include "server/app/rpc_log.h"
+#include "server/app/settings.h"
 #include "server/app/solver_runner.h"
 #include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
-#include "server/metrics/labels.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
@@ -98,7 +99,6 @@ class ServerImpl final : public Server {
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void LogMissingDevices();
-  void LogRpc(const RpcRecord& record);
   void ScheduleGarbageCollection();
   void ScheduleAccessChecks();
   void PollAccess(bool all);
@@ -290,7 +290,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.control_executor = control_executor_.get();
   context_.store_executor = store_executor_.get();
   context_.timer = timer_.get();
-  context_.log = [this](const RpcRecord& record) { LogRpc(record); };
+  context_.log = [this](const RpcRecord& record) { LogRpc(record, &logger_); };
   ServerFacts& facts = context_.facts;
   facts.version = SPARSEFW_VERSION;
   facts.default_device = device.device.name;
@@ -299,6 +299,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   facts.max_queued_jobs = config_.max_queued_jobs;
   facts.max_tensor_bytes = std::min(config_.max_tensor_bytes, config_.host_memory_bytes);
   facts.start_time = absl::Now();
+  facts.settings = SettingsForClients(config_.settings);
   facts.devices = [usable = device.usable] { return DescribeDevices(usable); };
 }
 
@@ -334,6 +335,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();
   gauges.max_descriptors = DescriptorLimit();
+  gauges.tls_certificate_expiry = access_->CertificateExpiry();
   gauges.devices = jobs_->devices();
   return gauges;
 }
@@ -343,19 +345,6 @@ void ServerImpl::LogMissingDevices() {
     if (probe.available) continue;
     logger_.Log(LogLevel::kInfo, "no device", {{"device", probe.name}, {"reason", probe.reason}});
   }
-}
-
-void ServerImpl::LogRpc(const RpcRecord& record) {
-  const absl::string_view message = record.status.message();
-  logger_.Log(
-      record.status.ok() || absl::IsCancelled(record.status) ? LogLevel::kDebug : LogLevel::kInfo,
-      "rpc",
-      {{"method", std::string(record.method)},
-       {"code", std::string(CodeName(record.status.code()))},
-       {"ms", absl::ToDoubleMilliseconds(record.duration)},
-       {"peer", record.peer},
-       {"tenant", std::string(record.tenant)},
-       {"message", std::string(message.data(), message.size())}});
 }
 
 void ServerImpl::ScheduleGarbageCollection() {

@@ -24,7 +24,7 @@ struct TlsFiles {
   std::string client_ca;
 };
 
-// What new connections are served with. gRPC asks for it at every handshake through
+// The certificates of new connections. gRPC asks for them at every handshake through
 // the certificate fetcher of its core, so that only files that were checked reach it:
 // its FileWatcherCertificateProvider of version 1.51 drops what it has before it
 // knows that the new pair is usable (ADR 0020).

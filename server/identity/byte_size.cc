@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace sparsefw::server {
 
@@ -39,6 +40,16 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
     return number * factor;
   }
   return std::nullopt;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits = {"", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes != 0 && bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return absl::StrCat(bytes, kUnits[unit]);
 }
 
 }  // namespace sparsefw::server

@@ -4,12 +4,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace sparsefw::server {
 
 // "8GiB", "512MiB", "1000000", "2GB"; at least 1.
 std::optional<int64_t> ParseBytes(std::string_view text);
+
+// In the largest binary unit that divides it: "8GiB", "1500"; what ParseBytes reads.
+std::string FormatBytes(int64_t bytes);
 
 }  // namespace sparsefw::server
 

@@ -1,4 +1,4 @@
-// What each tenant may use: --tenants FILE.
+// Limits and weights of the tenants: --tenants FILE.
 //
 //   # comment
 //   [alice]

@@ -43,6 +43,7 @@ struct JobSpec {
   // The job of a Prune call that is not detached: it does not outlive a server that
   // ends without a drain, since the stream that followed it has ended.
   bool ends_with_stream = false;
+  std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };
 
 // Shape and dtype of a matrix.
@@ -52,7 +53,7 @@ struct MatrixSpec {
   DType dtype = DType::kF32;
 };
 
-// What is known of a job's inputs. Empty: nothing.
+// The known shapes of a job's inputs. Empty: not known.
 struct InputSpecs {
   std::optional<MatrixSpec> weight;
   std::optional<MatrixSpec> gram;
@@ -137,6 +138,7 @@ struct Job {
   int attempts = 0;  // runs begun, but for those that an orderly drain interrupted
   // A caller was told that the job, which runs, stops: no later process runs it again.
   bool cancel_requested = false;
+  std::string request_id;  // of the client; may be empty
 };
 
 }  // namespace sparsefw::server

@@ -96,7 +96,7 @@ class JobManager {
   virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
                                      std::string_view fingerprint, const Owner& owner,
                                      bool validate_only) = 0;
-  // What Submit checks, as far as it is known before the tensors are there
+  // The checks of Submit, as far as they are possible before the tensors are there
   // (JobRunner::Check). Errors: those of Submit, but for QUEUE_FULL, DRAINING,
   // REQUEST_ID_REUSED and what the store says.
   virtual absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) = 0;

@@ -18,7 +18,7 @@
 
 namespace sparsefw::server {
 
-// What a store answers for a name that it does not have: NotFound (JOB_NOT_FOUND).
+// The answer for a name that a store does not have: NotFound (JOB_NOT_FOUND).
 absl::Status JobNotFound(std::string_view name);
 
 struct JobFilter {

@@ -139,6 +139,11 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Gauge("sparsefw_max_descriptors", "File descriptors that the process may open.",
             now.max_descriptors),
   };
+  if (now.tls_certificate_expiry.has_value()) {
+    families.push_back(Gauge("sparsefw_tls_certificate_expiry_timestamp_seconds",
+                             "Unix time at which the served certificate expires.",
+                             absl::ToUnixSeconds(*now.tls_certificate_expiry)));
+  }
   AddDevices(now, &families);
   return families;
 }

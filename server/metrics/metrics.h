@@ -43,7 +43,8 @@ struct Gauges {
   bool draining = false;
   int64_t open_descriptors = 0;
   int64_t max_descriptors = 0;
-  std::vector<DeviceUsage> devices = {};  // of the pool
+  std::optional<absl::Time> tls_certificate_expiry = {};  // nothing: plain text
+  std::vector<DeviceUsage> devices = {};                  // of the pool
 };
 
 // Thread-safe; every call is quick.

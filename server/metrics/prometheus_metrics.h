@@ -81,7 +81,7 @@ class PrometheusMetrics : public Metrics {
  public:
   // `latest` is called at every scrape and does not block; set once, before the first.
   virtual void SetGpus(std::function<std::vector<GpuSample>()> latest) = 0;
-  // What an endpoint serves. Valid after this object is gone.
+  // The metrics that an endpoint serves. Valid after this object is gone.
   virtual std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const = 0;
 };
 

@@ -19,7 +19,7 @@ class Database;
 
 namespace sparsefw::server {
 
-// What survives when Database::Write returns. A killed process loses neither.
+// How safe a write is when Database::Write returns. A killed process loses neither.
 enum class Durability {
   kPowerLoss,    // synced to the disk
   kProcessLoss,  // in the files of the database; a later kPowerLoss write syncs it too

@@ -75,7 +75,7 @@ SolveOptions Decode(const records::SolveOptions& from) {
 records::JobSpec Encode(const JobSpec& spec) {
   const auto& [weight, gram, warm_mask, warm_saliency, pattern, options, priority, deadline,
                result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep,
-               ends_with_stream] = spec;
+               ends_with_stream, traceparent] = spec;
   records::JobSpec to;
   to.set_weight(weight);
   to.set_gram(gram);
@@ -100,6 +100,7 @@ records::JobSpec Encode(const JobSpec& spec) {
   }
   to.set_sweep_keep(SameNumber<records::SweepKeep>(sweep_keep));
   to.set_ends_with_stream(ends_with_stream);
+  to.set_traceparent(traceparent);
   return to;
 }
 
@@ -124,6 +125,7 @@ JobSpec Decode(const records::JobSpec& from) {
   }
   spec.sweep_keep = SameNumber<SweepKeep>(from.sweep_keep());
   spec.ends_with_stream = from.ends_with_stream();
+  spec.traceparent = from.traceparent();
   return spec;
 }
 
@@ -252,7 +254,7 @@ JobResult Decode(const records::JobResult& from) {
 records::JobRecord Encode(const Job& job) {
   const auto& [name, spec, state, progress, result, error, revision, state_revision, states,
                create_time, deadline, start_time, end_time, expire_time, queue_position, owner,
-               rows, cols, attempts, cancel_requested] = job;
+               rows, cols, attempts, cancel_requested, request_id] = job;
   const auto& [tenant, owner_name] = owner;
   records::JobRecord to;
   to.set_name(name);
@@ -280,6 +282,7 @@ records::JobRecord Encode(const Job& job) {
   to.set_cols(cols);
   to.set_attempts(attempts);
   to.set_cancel_requested(cancel_requested);
+  to.set_request_id(request_id);
   return to;
 }
 
@@ -307,14 +310,24 @@ Job Decode(const records::JobRecord& from) {
   job.cols = from.cols();
   job.attempts = from.attempts();
   job.cancel_requested = from.cancel_requested();
+  job.request_id = from.request_id();
   return job;
+}
+
+absl::Status Damaged(std::string_view bytes) {
+  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                "the job store holds a record of %d bytes that is damaged", bytes.size());
 }
 
 template <typename Record>
 absl::Status Parse(std::string_view bytes, Record* record) {
   if (record->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
-                "the job store holds a record of %d bytes that is damaged", bytes.size());
+  return Damaged(bytes);
+}
+
+// Readers take the point of an outcome from the spec without asking.
+bool MakesSense(const Job& job) {
+  return !job.result.has_value() || job.result->sweep.size() <= job.spec.sweep.size();
 }
 
 }  // namespace
@@ -324,7 +337,9 @@ std::string EncodeJob(const Job& job) { return Encode(job).SerializeAsString(); 
 absl::StatusOr<Job> DecodeJob(std::string_view bytes) {
   records::JobRecord record;
   if (absl::Status status = Parse(bytes, &record); !status.ok()) return status;
-  return Decode(record);
+  Job job = Decode(record);
+  if (!MakesSense(job)) return Damaged(bytes);
+  return job;
 }
 
 std::string EncodeProgress(const Job& job) {

@@ -71,6 +71,12 @@ int64_t InsertRecord(SQLite::Database& db, const TensorRecord& record) {
 bool IsKind(int kind) { return kind >= 0 && kind <= static_cast<int>(TensorKind::kPrunedWeight); }
 bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(TensorDType::kU1); }
 
+bool MakesSense(const TensorRecord& record) {
+  if (!ValidateSpec(record.spec).ok() || record.progress.committed < 0) return false;
+  if (!record.gram.has_value()) return true;
+  return record.spec.kind == TensorKind::kGram && ValidateSpec(*record.gram).ok();
+}
+
 // Columns in the order of kColumns, then the number.
 absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   TensorRecord record;
@@ -90,8 +96,8 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   record.spec.token_count = row.getColumn(11).getInt64();
   if (const SQLite::Column dtype = row.getColumn(12); !dtype.isNull()) {
     if (!IsDType(dtype.getInt())) return Damaged(record.id);
-    record.gram = GramSpec{record.spec.cols, static_cast<TensorDType>(dtype.getInt()),
-                           record.spec.dtype};
+    record.gram =
+        GramSpec{record.spec.cols, static_cast<TensorDType>(dtype.getInt()), record.spec.dtype};
   }
   record.complete = row.getColumn(13).getInt() != 0;
   record.progress.committed = row.getColumn(14).getInt64();
@@ -103,7 +109,7 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
     record.expire_time = absl::FromUnixNanos(expire.getInt64());
   }
   record.number = row.getColumn(20).getInt64();
-  if (!ValidateSpec(record.spec).ok() || record.progress.committed < 0) return Damaged(record.id);
+  if (!MakesSense(record)) return Damaged(record.id);
   return record;
 }
 
@@ -122,8 +128,8 @@ class SqliteTensorCatalog final : public TensorCatalog {
   absl::StatusOr<Contents> Load() override {
     Contents contents;
     SPARSEFW_RETURN_IF_ERROR(database_.Read([&contents](SQLite::Database& db) -> absl::Status {
-      SQLite::Statement rows(db, std::string("SELECT ") + kColumns +
-                                     ", number FROM tensors ORDER BY number");
+      SQLite::Statement rows(
+          db, std::string("SELECT ") + kColumns + ", number FROM tensors ORDER BY number");
       while (rows.executeStep()) {
         SPARSEFW_ASSIGN_OR_RETURN(TensorRecord record, RecordOf(rows));
         contents.records.push_back(std::move(record));

@@ -21,7 +21,7 @@ int64_t ElementBytes(TensorDType dtype);
 // The tensor that an accumulation becomes.
 TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count);
 
-// What an accumulation holds while it runs: sums in float64, a block of tokens
+// Memory of an accumulation while it runs: sums in float64, a block of tokens
 // and the result.
 // Nothing beyond int64.
 std::optional<int64_t> GramHostBytes(const GramSpec& spec);

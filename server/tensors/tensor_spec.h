@@ -1,4 +1,4 @@
-// What a tensor is: kind, dtype, shape. Plain data.
+// Kind, dtype and shape of a tensor. Plain data.
 #ifndef SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_
 #define SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_
 

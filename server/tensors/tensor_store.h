@@ -75,7 +75,7 @@ class TensorHandle {
   virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
-// What the store finds wrong with what an earlier run has left, and what it does.
+// Damage that the store finds in the files of an earlier run, and what it does.
 struct StoreIncident {
   enum class Kind {
     kOrphanFile,     // no record names it: removed
@@ -128,7 +128,7 @@ struct TensorStoreUsage {
   int64_t corrupt = 0;    // found since the start
 };
 
-// What the store answers for a name that it does not have.
+// The answer for a name that the store does not have.
 absl::Status UploadNotFound(std::string_view name);  // NotFound (UPLOAD_NOT_FOUND)
 absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOUND)
 

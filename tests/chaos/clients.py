@@ -13,7 +13,7 @@ from support.rpc import (Client, crc32c, error_info, job_pb2, prune_service_pb2,
 from variants import packed
 
 TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
-# What a broken connection, a dead server and a full one look like.
+# The errors of a broken connection, a dead server and a full one.
 TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
              grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 

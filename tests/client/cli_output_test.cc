@@ -62,7 +62,7 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_THAT(Keys(json),
               ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
                           "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping"));
+                          "timings", "swaps", "drift", "damping", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -91,7 +91,7 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 16u);
+  EXPECT_EQ(Keys(json).size(), 17u);
   for (const char* key : {"kept", "losses", "relative_reduction", "iterations", "stop_reason",
                           "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;
@@ -268,7 +268,7 @@ class ProgressTest : public ::testing::Test {
         Console{out_, err_, terminal, color, [this] { return columns_; }}, [this] { return now_; },
         quiet);
   }
-  // What is painted since the last call.
+  // The output since the last call.
   std::string Painted() {
     std::string text = err_.str();
     err_.str("");
@@ -437,6 +437,24 @@ TEST_F(ProgressTest, APipeGetsOneLineATransfer) {
   EXPECT_EQ(err_.str(), "");
   display.EndTransfer();
   EXPECT_EQ(err_.str(), "uploading w  1.0 KiB in 1.0 s  1.0 KiB/s\n");
+}
+
+TEST(AttemptsTest, AreShownOfJobsThatARestartHasInterrupted) {
+  v1::Job job = SucceededJob();
+  job.set_attempts(1);
+  EXPECT_EQ(ResultJson(job, {})["attempts"], 1);
+  EXPECT_EQ(StatusJson(job)["attempts"], 1);
+  EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("attempt")));
+  EXPECT_THAT(FormatState(job), Not(HasSubstr("attempt")));
+  const auto of_one = ResultMetadata(job);
+  job.set_attempts(3);
+  EXPECT_EQ(StatusJson(job)["attempts"], 3);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("attempts   3; the server ended"));
+  EXPECT_THAT(FormatState(job), HasSubstr("succeeded, attempt 3"));
+  EXPECT_EQ(ResultMetadata(job), of_one) << "the file of the mask is the same";
+  job.set_state(v1::RUNNING);
+  job.clear_result();
+  EXPECT_THAT(StatusText(job), HasSubstr("attempts  3; the server ended"));
 }
 
 }  // namespace

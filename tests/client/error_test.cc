@@ -41,7 +41,7 @@ TEST(ErrorTest, OnlyWhatMayHealByItselfIsTransient) {
   EXPECT_TRUE(IsTransient(StatusFromGrpc(grpc::Status(grpc::UNAVAILABLE, "Socket closed"))));
   EXPECT_TRUE(IsTransient(
       StatusFromGrpc(grpc::Status(grpc::INTERNAL, "Received RST_STREAM with error code 2"))));
-  // What a client sees of a server that is being shut down.
+  // As from a server that is being shut down.
   EXPECT_TRUE(IsTransient(StatusFromGrpc(grpc::Status(grpc::CANCELLED, "CANCELLED"))));
   EXPECT_FALSE(IsTransient(StatusFromGrpc(Error(grpc::CANCELLED, "stopped", "JOB_CANCELLED"))));
   EXPECT_FALSE(

@@ -26,7 +26,7 @@ grpc::Status Error(grpc::StatusCode code, const std::string& message, const std:
                    const std::map<std::string, std::string>& metadata = {},
                    int64_t retry_delay_ms = -1);
 
-// What happens to one upload stream: it ends with `status` as soon as `after`
+// A fault of one upload stream: it ends with `status` as soon as `after`
 // units (bytes or tokens, in all) are committed. With after == the total the
 // upload is finished first: the answer is lost, not the data.
 struct StreamFault {
@@ -34,7 +34,7 @@ struct StreamFault {
   grpc::Status status;
 };
 
-// What happens to one ReadTensor stream: it ends with `status` after `after`
+// A fault of one ReadTensor stream: it ends with `status` after `after`
 // bytes in all; or (corrupt) the chunk that holds byte `after` is damaged.
 struct ReadFault {
   int64_t after = 0;
@@ -52,7 +52,7 @@ class FakeTensorService final : public v1::TensorService::Service {
   std::deque<ReadFault> read_faults;
   int64_t read_chunk_bytes = 1000;
 
-  // What was seen.
+  // Calls that came.
   int streams = 0;
   int get_uploads = 0;
   std::vector<int64_t> first_offsets;  // of every upload stream
@@ -128,7 +128,7 @@ class FakePruneService final : public v1::PruneService::Service {
   // The job is made, the answer takes longer than the client waits.
   int late_creates = 0;
   std::deque<WatchScript> watches;
-  // What Prune answers, and how the stream ends.
+  // The answers of Prune, and how the stream ends.
   std::vector<v1::PruneResponse> prune_responses;
   grpc::Status prune_status;
 

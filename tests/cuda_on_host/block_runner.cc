@@ -83,7 +83,7 @@ bool BlockRunner::NextBlock() {
   return true;
 }
 
-// What every fiber runs: threads that have not started, as long as there are
+// Every fiber runs threads that have not started, as long as there are
 // any, so that threads which never wait follow each other on one fiber.
 void BlockRunner::FiberLoop() {
   while (!fibers_.stopping()) {

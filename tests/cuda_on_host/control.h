@@ -1,4 +1,4 @@
-// What tests can do to the emulated device beside the environment variables of
+// Control of the emulated device by tests, beside the environment variables of
 // cuda_runtime.h. tests/cuda_on_host/real_device.cc has some of it for tests that are
 // built for a real device as well.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_CONTROL_H_

@@ -185,7 +185,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  // What CUDA says where there is no driver.
+  // As CUDA does where there is no driver.
   *version = cuda_on_host::DeviceCount() > 0 ? CUDART_VERSION : 0;
   return cudaSuccess;
 }

@@ -8,7 +8,7 @@
 
 namespace sparsefw::cuda {
 
-// What `extern __shared__` in launch.cuh names; aligned as strictly as any use of it.
+// The memory of `extern __shared__` in launch.cuh; aligned as strictly as any use of it.
 alignas(128) constinit thread_local double sparsefw_dynamic_shared[cuda_on_host::kMaxDynamicShared /
                                                                    sizeof(double)];
 

@@ -17,7 +17,7 @@ struct CUmemPoolHandle_st {};
 namespace cuda_on_host {
 namespace {
 
-// What cudaMalloc promises.
+// As cudaMalloc promises.
 constexpr size_t kAlignment = 256;
 
 std::atomic<int64_t> copied_to_device = 0;

@@ -1,4 +1,4 @@
-// What must end the program: what a device would answer with a hang or garbage.
+// Misuse that must end the program, where a device would hang or give garbage.
 #include <vector>
 
 #include "core/src/cuda/runtime/launch.cuh"

@@ -1,4 +1,4 @@
-// What the parts of the emulated runtime share.
+// Shared by the parts of the emulated runtime.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_RUNTIME_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_RUNTIME_H_
 

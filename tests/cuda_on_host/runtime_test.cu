@@ -177,7 +177,7 @@ TEST(Graphs, ReplayWithArgumentsAsTheyWere) {
 
   MustSucceed(cudaGraphLaunch(exec->get(), stream));
   EXPECT_EQ(y.Get(), (std::vector<float>{0, 4, 6}));
-  // What changed in between is what it works on.
+  // It works on values changed in between.
   x.Set({5, 6, 7});
   MustSucceed(cudaGraphLaunch(exec->get(), stream));
   EXPECT_EQ(y.Get(), (std::vector<float>{0, 12, 14}));

@@ -156,7 +156,7 @@ TEST(Warp, LeavesOutLanesThatReturned) {
       Launch(PartialKernel, LaunchShape{.threads = 40}, nullptr, votes.data(), shuffled.data()));
   EXPECT_EQ(votes.Get()[0], 0xfffffffdu);
   EXPECT_EQ(votes.Get()[39], 0x000000fdu);
-  // What a lane that takes no part would hold is nobody's to use.
+  // The value of a lane that takes no part is nobody's to use.
   EXPECT_TRUE(isnan(shuffled.Get()[0]));
 }
 

@@ -1,4 +1,4 @@
-// What a fuzz target implements: libFuzzer's entry point.
+// The entry point of libFuzzer, which a fuzz target implements.
 #ifndef SPARSEFW_TESTS_FUZZ_FUZZ_TARGET_H_
 #define SPARSEFW_TESTS_FUZZ_FUZZ_TARGET_H_
 

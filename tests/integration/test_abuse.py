@@ -64,7 +64,7 @@ def info(client):
 def test_a_flood_of_pings_is_ended(shared_server, client):
     raw = RawConnection(shared_server.address)
     sent = 0
-    # What arrives in one piece is still answered.
+    # Pings that arrive in one piece are still answered.
     while sent < 500 and raw.send(frame(PING, struct.pack(">Q", sent))):
         sent += 1
         time.sleep(0.01)

@@ -89,7 +89,7 @@ def test_draining_server_refuses_new_work_and_says_when_to_come_back(start_serve
     assert code == grpc.StatusCode.UNAVAILABLE and reason == "DRAINING"
     assert int(metadata["retry_delay_ms"]) > 0
     assert (spec.weight, spec.gram) == (weight, gram)
-    # What there is can still be read, and cancelling ends the drain early.
+    # Existing things can still be read, and cancelling ends the drain early.
     assert client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest()).draining
     # The grace is far longer than the wait.
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=job))

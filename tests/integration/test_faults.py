@@ -230,7 +230,7 @@ def test_full_spool_disk(start_server, folder):
         code, reason, _ = error_info(error.value)
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED and reason == "SPOOL_FULL"
         client.close()
-        # What was refused took no room, and the server lives on.
+        # Refused uploads took no room, and the server lives on.
         (folder / "small").mkdir()
         small = Layer(folder / "small", d_out=256, d_in=256, seed=5)
         cli.run(*small.submit("--method", "wanda")).expect(0)

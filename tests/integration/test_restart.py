@@ -307,7 +307,7 @@ def test_the_job_of_a_stream_ends_with_a_kill_unless_it_is_detached(restartable,
     server.cli.run("cancel", detached).expect(0)
 
 
-# ---- What is no database of this server.
+# ---- Files that are no database of this server.
 
 def refused(folder, *words):
     return refuses(1, ["sparsefw.db", *words], *loopback(folder, "--device", "cpu"))

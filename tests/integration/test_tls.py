@@ -1,5 +1,7 @@
 """TLS and mutual TLS of the gRPC port, and what is refused at the start."""
+import calendar
 import os
+import re
 import shutil
 import resource
 import signal
@@ -7,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -261,3 +264,25 @@ def test_loopback_by_any_name_needs_none(start_server):
     for address in ("localhost:0", "127.1.2.3:0", "[::1]:0"):
         server = start_server("--listen", address)
         assert server.stop() == 0
+
+
+def expiry(server):
+    """The metric, or None where there is none."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        found = re.search(r"^sparsefw_tls_certificate_expiry_timestamp_seconds (\S+)$",
+                          answer.read().decode(), re.M)
+    return found and float(found[1])
+
+
+def test_the_expiry_of_the_certificate_is_watched(start_server, authority, folder):
+    certificate, key = folder / "tls.pem", folder / "tls.key"
+    install(authority.server(begin="20260101000000Z", end="20290201000000Z"), certificate, key)
+    server = start_server("--tls-cert", certificate, "--tls-key", key)
+    assert expiry(server) == calendar.timegm((2029, 2, 1, 0, 0, 0))
+    assert "certificate_expires_soon" not in server.log()
+    soon = time.gmtime(time.time() + 13 * 86400)
+    install(authority.server(end=time.strftime("%Y%m%d%H%M%SZ", soon)), certificate, key)
+    wait_until(lambda: expiry(server) == calendar.timegm(soon), 10, "that of the new one")
+    assert server.log().count("certificate_expires_soon") == 1
+    assert server.stop() == 0
+    assert expiry(start_server()) is None

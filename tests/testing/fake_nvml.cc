@@ -38,7 +38,7 @@ using nvml::NvmlReturn;
 nvmlDevice_st g_cards[] = {
     {"00000000:03:00.0", 0}, {"00000000:3B:00.0", 1}, {"00000000:82:00.0", 2}};
 
-// What `key` is told to do; "" where the variable does not name it.
+// The act of `key`; "" where the variable does not name it.
 std::string_view ActOf(const std::string& key) {
   const char* const script = std::getenv("SPARSEFW_FAKE_NVML");
   std::string_view rest = script == nullptr ? "" : script;

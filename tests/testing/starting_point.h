@@ -1,4 +1,4 @@
-// What an engine is loaded with, made from a layer as the solver makes it.
+// The inputs that an engine is loaded with, made from a layer as the solver makes them.
 #ifndef SPARSEFW_TESTS_TESTING_STARTING_POINT_H_
 #define SPARSEFW_TESTS_TESTING_STARTING_POINT_H_
 

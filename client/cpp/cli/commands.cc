@@ -1,6 +1,7 @@
 // The commands about jobs and servers; submit and gram have files of their own.
 #include "client/cpp/cli/commands.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -13,6 +14,7 @@
 #include "client/cpp/cli/output/result_text.h"
 #include "client/cpp/cli/output/sweep_result.h"
 #include "client/cpp/cli/session.h"
+#include "client/cpp/cli/trace.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/job_state.h"
 #include "sparsefw/status_macros.h"
@@ -86,6 +88,19 @@ std::string PoolText(const v1::Device& device) {
                          FormatBytes(static_cast<double>(device.job_memory_bytes())));
 }
 
+std::string SourceName(const v1::Setting& setting) {
+  return absl::AsciiStrToLower(v1::Setting::Source_Name(setting.source()));
+}
+
+// {"host-memory": {"value": "8GiB", "source": "default"}, ...}
+Json SettingsJson(const v1::ServerInfo& info) {
+  Json json = Json::object();
+  for (const v1::Setting& setting : info.settings()) {
+    json[setting.name()] = Json{{"value", setting.value()}, {"source", SourceName(setting)}};
+  }
+  return json;
+}
+
 Json InfoJson(const v1::ServerInfo& info) {
   Json devices = Json::array();
   for (const v1::Device& device : info.devices()) devices.push_back(DeviceJson(device));
@@ -108,7 +123,8 @@ Json InfoJson(const v1::ServerInfo& info) {
       {"queued_jobs", info.queued_jobs()},
       {"running_jobs", info.running_jobs()},
       {"draining", info.draining()},
-      {"uptime_s", absl::ToDoubleSeconds(FromProto(info.uptime()))}};
+      {"uptime_s", absl::ToDoubleSeconds(FromProto(info.uptime()))},
+      {"settings", SettingsJson(info)}};
 }
 
 void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostream& out) {
@@ -137,6 +153,10 @@ void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostr
                        FormatBytes(static_cast<double>(info.host_memory_used_bytes())),
                        FormatBytes(static_cast<double>(info.host_memory_bytes())),
                        FormatBytes(static_cast<double>(info.max_tensor_bytes()))));
+  for (const v1::Setting& setting : info.settings()) {
+    out << absl::StrFormat("%-16s%s (%s)\n", &setting == &info.settings(0) ? "settings" : "",
+                           setting.name() + " = " + setting.value(), SourceName(setting));
+  }
 }
 
 std::string ListLine(const v1::Job& job) {
@@ -147,6 +167,7 @@ std::string ListLine(const v1::Job& job) {
         absl::StrFormat("%d/%d", job.progress().iteration(), job.progress().iterations_total());
   }
   if (job.has_result()) progress = "final " + FormatLoss(job.result().losses().final());
+  progress += FormatAttempt(job);
   const std::string shape = job.shape_size() == 2
                                 ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))
                                 : std::string("-");
@@ -256,7 +277,16 @@ absl::Status Run(const PrintText& text, const Console& console) {
 }
 
 absl::Status RunCommand(const Command& command, const Console& console) {
-  return std::visit([&](const auto& options) { return Run(options, console); }, command);
+  return std::visit(
+      [&](const auto& options) -> absl::Status {
+        absl::Status status = Run(options, console);
+        if constexpr (requires { options.common; }) {
+          return WithTrace(std::move(status), options.common.traceparent);
+        } else {
+          return status;
+        }
+      },
+      command);
 }
 
 }  // namespace sparsefw::cli

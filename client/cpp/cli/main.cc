@@ -11,6 +11,7 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/output/progress.h"
+#include "client/cpp/cli/trace.h"
 
 namespace {
 
@@ -42,7 +43,8 @@ int Main(int argc, char** argv) {
   const auto command = ParseCommandLine(argc, argv);
   const absl::Status status = command.ok() ? RunCommand(*command, console) : command.status();
   std::cout << std::flush;
-  if (!status.ok()) std::cerr << "sparsefw-cli: " << MessageOf(status) << std::endl;
+  if (!status.ok())
+    std::cerr << "sparsefw-cli: " << MessageOf(status) << TraceNote(status) << std::endl;
   return static_cast<int>(ExitCodeOf(status));
 }
 

@@ -113,6 +113,7 @@ absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& com
     display.Note(absl::StrFormat("sparsefw-cli: %s; trying again", std::string(error.message())));
   };
   SPARSEFW_RETURN_IF_ERROR(AddCredentials(common, &options));
+  options.traceparent = common.traceparent;
   options.connect_timeout = common.timeout;
   options.retry.give_up_after = common.retry_for;
   options.owner = "sparsefw-cli";

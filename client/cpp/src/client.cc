@@ -20,6 +20,11 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return Invalid("CLIENT_ARGUMENT", "watch_silence must be at least 300ms; got %s",
                    absl::FormatDuration(options.watch_silence));
   }
+  if (!options.traceparent.empty() && !IsTraceparent(options.traceparent)) {
+    return Invalid("CLIENT_ARGUMENT",
+                   "traceparent must be 00-<32 hex>-<16 hex>-<2 hex> in lower case; got %d bytes",
+                   options.traceparent.size());
+  }
   return absl::OkStatus();
 }
 
@@ -31,6 +36,7 @@ Client::~Client() = default;
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& address,
                                                         ClientOptions options) {
   SPARSEFW_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.traceparent.empty()) options.traceparent = NewTraceparent();
   auto rpc = std::make_unique<internal::Rpc>(address, std::move(options));
   SPARSEFW_RETURN_IF_ERROR(rpc->CheckToken());
   SPARSEFW_RETURN_IF_ERROR(rpc->WaitUntilConnected());

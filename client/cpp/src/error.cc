@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kRetryDelayUrl[] = "sparsefw/retry_delay_ns";
 
-// What WithReason cannot carry is of no use to a program either.
+// WithReason carries single lines only.
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -21,7 +21,7 @@ absl::Status ReadFrom(const internal::Rpc& rpc, const std::string& name,
                       const TransferCallback& progress, const CallOptions& call) {
   const auto total = static_cast<int64_t>(bytes.size());
   grpc::ClientContext context;
-  rpc.AddCredentials(&context);
+  rpc.AddMetadata(&context);
   const internal::CancelOnStop cancel(call, &context);
   v1::ReadTensorRequest request;
   request.set_name(name);

@@ -12,7 +12,7 @@
 
 namespace sparsefw::client::internal {
 
-// What is sent. Positions count the unit that the server commits: bytes of a
+// The data of one upload. Positions count the unit that the server commits: bytes of a
 // tensor, tokens of a Gram accumulation.
 class UploadContent {
  public:

@@ -101,7 +101,7 @@ absl::Status Rpc::WaitUntilConnected() const {
   }
   // Only a call tells why.
   grpc::ClientContext context;
-  AddCredentials(&context);
+  AddMetadata(&context);
   context.set_deadline(DeadlineIn(absl::Seconds(1)));
   v1::ServerInfo info;
   const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
@@ -114,7 +114,7 @@ absl::Status Rpc::WaitUntilConnected() const {
 absl::Status Rpc::CheckToken() const {
   const std::string& token = options_.token;
   if (token.empty()) return absl::OkStatus();
-  // What the header may hold. The message does not show it.
+  // The characters that the header may hold. The message does not show the token.
   if (!std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7F; })) {
     return Invalid("CLIENT_ARGUMENT",
                    "a token must have printable ASCII characters only, and no space; got one of %d "
@@ -128,8 +128,9 @@ absl::Status Rpc::CheckToken() const {
                  address_);
 }
 
-void Rpc::AddCredentials(grpc::ClientContext* context) const {
+void Rpc::AddMetadata(grpc::ClientContext* context) const {
   if (!options_.token.empty()) context->AddMetadata("authorization", "Bearer " + options_.token);
+  if (!options_.traceparent.empty()) context->AddMetadata("traceparent", options_.traceparent);
 }
 
 Backoff Rpc::NewBackoff() const {
@@ -184,7 +185,7 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
     absl::Status status;
     {
       grpc::ClientContext context;
-      AddCredentials(&context);
+      AddMetadata(&context);
       context.set_deadline(DeadlineIn(options_.call_timeout));
       const CancelOnStop cancel(call, &context);
       status = StreamStatus(attempt(&context), call);

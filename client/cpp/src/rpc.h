@@ -43,8 +43,8 @@ class Rpc {
   // Errors: InvalidArgument (CLIENT_ARGUMENT): a token that is none, or that would
   // travel in plain text.
   absl::Status CheckToken() const;
-  // To be called with the context of every RPC.
-  void AddCredentials(grpc::ClientContext* context) const;
+  // Token and trace; to be called with the context of every RPC.
+  void AddMetadata(grpc::ClientContext* context) const;
 
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }

@@ -47,7 +47,7 @@ class TensorContent final : public internal::UploadContent {
 
   absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
     grpc::ClientContext context;
-    rpc_.AddCredentials(&context);
+    rpc_.AddMetadata(&context);
     const CancelOnStop cancel(call_, &context);
     v1::WriteTensorResponse response;
     const auto stream = rpc_.data().WriteTensor(&context, &response);
@@ -114,7 +114,7 @@ class ActivationContent final : public internal::UploadContent {
 
   absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
     grpc::ClientContext context;
-    rpc_.AddCredentials(&context);
+    rpc_.AddMetadata(&context);
     const CancelOnStop cancel(call_, &context);
     v1::AccumulateGramResponse response;
     const auto stream = rpc_.data().AccumulateGram(&context, &response);

@@ -36,7 +36,7 @@ class Watch {
   absl::Status Follow() {
     events_ = 0;
     grpc::ClientContext context;
-    rpc_.AddCredentials(&context);
+    rpc_.AddMetadata(&context);
     const internal::CancelOnStop cancel(call_, &context);
     internal::SilenceGuard guard(rpc_.options().watch_silence, &context);
     const auto stream = rpc_.jobs().WatchJob(&context, request_);

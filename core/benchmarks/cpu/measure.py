@@ -12,7 +12,7 @@ from harness.process import LineProgram, run_json
 PEER_SECONDS = 3600  # of one answer, and of its start: it keeps the limits of a case itself
 EARLY_MARKS = (10, 25, 50, 100, 150)
 GOAL_ALPHA = 0.9
-# What a user would set to be done soon: steps until the gap is a small part of the loss.
+# Options for a quick result: steps until the gap is a small part of the loss.
 FAST = {"rule": "line-search", "report-every": 25}
 FAST_REL_GAP = {True: 0.01, False: 0.001}  # swaps finish what fewer steps have left
 

@@ -137,7 +137,7 @@ class Tests:
             # Not its fault that another one ended the program.
             good = state == "not run" and state_alone == "passed"
             return title, good, f"{state} with others, {state_alone} alone: {said_alone or said}"
-        # What failed by itself tells the most.
+        # A test that failed by itself tells the most.
         order = {"failed": 0, "unfinished": 1, "not run": 2}
         again = sorted(again, key=lambda one: order[one[2]])
         with ThreadPoolExecutor(workers) as pool:
@@ -155,7 +155,7 @@ class Tests:
                 rows, cols = map(int, shape.groups()) if shape else (0, 0)
                 if rows * cols > SMALL or SLOW.search(name):
                     continue
-                # What follows a shape is the pattern and the dtype; every pattern counts.
+                # Pattern and dtype follow the shape; every pattern counts.
                 pattern = name[shape.end():].rpartition("_")[0] if shape else ""
                 kind = (number, name.rpartition("/")[0] or name, pattern)
                 # Columns that groups divide come first, then larger layers.

@@ -288,7 +288,7 @@ absl::StatusOr<Json> DeviceMeasures::Gram(const Json& request) {
   SPARSEFW_RETURN_IF_ERROR(sum->CopyRows(0, 1, row.data()));
   const Stopwatch watch;
   for (int64_t i = 0; i < repetitions; ++i) SPARSEFW_RETURN_IF_ERROR(sum->Add(chunk));
-  // What is still under way ends here.
+  // Waits for everything that is still under way.
   SPARSEFW_RETURN_IF_ERROR(sum->CopyRows(0, 1, row.data()));
   const double seconds = watch.seconds() / static_cast<double>(repetitions);
   // The sum of squares of its tokens' first values, which are known.

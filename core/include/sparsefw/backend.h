@@ -73,7 +73,7 @@ struct StepStats {
   // an engine may leave out weights that are 0.
   int64_t toggled = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
-  // What the recurrences were off by, the largest seen where E = D(M_t) G was
+  // The error of the recurrences, the largest seen where E = D(M_t) G was
   // also computed as a dense product: ||E - dense||_F / ||dense||_F over the free
   // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
   // compared, and for engines without recurrences.

@@ -1,4 +1,4 @@
-// What an engine puts into a checkpoint and takes out of it again: named fields
+// An engine's part of a checkpoint, written and read again: named fields
 // of bytes, one after the other.
 //
 // A field is its name, its size and its bytes. Whoever reads asks for the fields

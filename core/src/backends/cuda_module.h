@@ -16,7 +16,7 @@ struct CudaDevice {
 
 struct CudaDevices {
   std::vector<CudaDevice> devices;
-  // What they are, or why there is none. A sentence without its full stop.
+  // A description of them, or why there is none. A sentence without its full stop.
   std::string reason;
 };
 

@@ -32,7 +32,7 @@ struct StartPoint {
   const Mask& fixed;
 };
 
-// What kAuto stands for: float64 for small layers, where float32 saves no time
+// The precision of kAuto: float64 for small layers, where float32 saves no time
 // worth having (backend.h), unless a precision below float32 was asked for.
 inline Precision PrecisionFor(int64_t rows, int64_t cols,
                               ProductPrecision product = ProductPrecision::kFloat32) {

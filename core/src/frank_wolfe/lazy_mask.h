@@ -38,7 +38,7 @@ SPARSEFW_HOST_DEVICE inline double ToggledEntry(double x, bool in_vertex, const 
   return x + (in_vertex ? -scale.vertex_sum : scale.vertex_sum);
 }
 
-// What has to be done to all entries after a step.
+// The change of all entries that a step asks for.
 enum class Rewrite : int32_t {
   kNone,
   kForget,  // eta was 1: M is the vertex, and every x becomes 0

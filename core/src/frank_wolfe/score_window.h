@@ -3,7 +3,7 @@
 // The threshold moves little from one iteration to the next. One pass can
 // therefore mark everything above a window around the last threshold and
 // collect the few scores inside it, among which the exact one is then found.
-// What is selected does not depend on the guess, only the time it takes and the
+// The selection does not depend on the guess, only the time it takes and the
 // order in which an engine sums over the selected. On the host and in kernels.
 #ifndef SPARSEFW_CORE_SRC_FRANK_WOLFE_SCORE_WINDOW_H_
 #define SPARSEFW_CORE_SRC_FRANK_WOLFE_SCORE_WINDOW_H_

@@ -38,7 +38,7 @@ absl::StatusOr<GramStateHeader> ReadGramStateHeader(int64_t d_in, GramStateSourc
 // of the diagonal.
 absl::Status WriteUpperRows(const double* rows, int64_t first, int64_t count, int64_t d_in,
                             GramStateSink sink);
-// What lies left of it is left alone.
+// Entries left of it stay as they are.
 absl::Status ReadUpperRows(double* rows, int64_t first, int64_t count, int64_t d_in,
                            GramStateSource source);
 

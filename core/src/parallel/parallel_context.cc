@@ -17,7 +17,7 @@ extern "C" void __tsan_release(void* address);
 namespace sparsefw {
 namespace {
 
-// What the caller wrote is seen by every body; what the bodies wrote is seen
+// Every body sees the caller's writes; the writes of the bodies are seen
 // by the caller afterwards. Does nothing outside ThreadSanitizer builds: there
 // TBB itself orders the two.
 class HappensBefore {

@@ -51,7 +51,7 @@ double LossOfRow(const Matrix<double>& gram, const std::vector<double>& pruned) 
   return loss;
 }
 
-// What `kept` loses in a row: D = w - kept.
+// Loss of `kept` in a row: D = w - kept.
 double LossOfRow(const Matrix<double>& gram, const double* weights, const float* kept) {
   std::vector<double> pruned(static_cast<size_t>(gram.cols()));
   for (size_t i = 0; i < pruned.size(); ++i) pruned[i] = weights[i] - static_cast<double>(kept[i]);

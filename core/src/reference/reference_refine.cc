@@ -15,7 +15,7 @@ struct Single {
   int64_t col = -1;
 };
 
-// What can be done in one row, and with it.
+// The moves within one row, and with it.
 struct RowMoves {
   double change = kInfinity;  // of exchanging p and q, both of this row
   int64_t p = -1;

@@ -23,7 +23,7 @@ void KeepTopOfMatrix(ConstMatrixView scores, const Mask* candidates, int64_t cou
 void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t group_cols,
                      int64_t count, Mask& kept);
 
-// What is left: sets marks[i] to 1 for the `count` lowest of scores[0 .. size), of
+// The rest: sets marks[i] to 1 for the `count` lowest of scores[0 .. size), of
 // equal scores the lower index, and to 0 for the others. `scratch` is the
 // caller's, so that a loop allocates once.
 void MarkLowest(const double* scores, int64_t size, int64_t count,

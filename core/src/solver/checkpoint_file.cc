@@ -11,7 +11,7 @@
 namespace sparsefw {
 namespace {
 
-// What is checksummed and passed on at once: it stays in the cache in between.
+// Bytes checksummed and passed on at once, which stay in the cache in between.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 constexpr char kBeginMark[8] = "SFWCKPT";

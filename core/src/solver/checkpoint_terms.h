@@ -1,4 +1,4 @@
-// What a checkpoint is good for: everything but the values of the inputs that
+// The solve that a checkpoint is good for: everything but the values of the inputs that
 // the bits of a solve depend on, as text.
 #ifndef SPARSEFW_CORE_SRC_SOLVER_CHECKPOINT_TERMS_H_
 #define SPARSEFW_CORE_SRC_SOLVER_CHECKPOINT_TERMS_H_

@@ -75,7 +75,7 @@ class DevicePool {
 
     bool HasRoomFor(const DeviceNeed& need) const;
     int64_t FreeBytes() const;
-    // What reserving it adds to reserved_bytes.
+    // Bytes that reserving it adds to reserved_bytes.
     int64_t BytesFor(const DeviceNeed& need) const;
   };
 

@@ -98,6 +98,7 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec, owner));
   Job job = NewJob(spec, owner, *inputs, parts_.clock.Now());
   job.deadline = job.create_time + spec.deadline;
+  job.request_id = request.id;
   ChangeState(job, JobState::kQueued, 1);
   SPARSEFW_ASSIGN_OR_RETURN(job.name, NewName());
   const auto active =

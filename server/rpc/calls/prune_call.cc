@@ -20,6 +20,7 @@ int64_t PruneCall::DataBytes(const v1::PruneRequest& request) const {
 
 absl::Status PruneCall::Take(const v1::PruneRequest& request) {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
+  if (request.has_header()) AddSubject({request.header().request_id(), ""});
   SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
   return complete ? Submit() : absl::OkStatus();
 }
@@ -33,6 +34,7 @@ absl::Status PruneCall::TakeEnd() {
 absl::Status PruneCall::Submit() {
   SPARSEFW_ASSIGN_OR_RETURN(const Job job, intake_.Submit());
   job_ = job.name;
+  AddSubject({"", job_});
   context().prune_streams->Attach(job_);
   StopReading();
   SPARSEFW_ASSIGN_OR_RETURN(

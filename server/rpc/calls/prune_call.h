@@ -32,7 +32,7 @@ class PruneCall final
   enum class Stage { kIntake, kEvents, kMask, kPrunedWeight, kFinal, kDone };
 
   std::shared_ptr<PruneCall> Self();
-  void Opened() override { intake_.SetTenant(tenant()); }
+  void Opened() override { intake_.SetCaller(tenant(), traceparent()); }
   int64_t DataBytes(const v1::PruneRequest& request) const override;
   absl::Status Take(const v1::PruneRequest& request) override;
   absl::Status TakeEnd() override;

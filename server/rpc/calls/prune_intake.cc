@@ -65,6 +65,7 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
   owner_.name = header.owner();
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
+  spec_.traceparent = traceparent_;
   SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context_.authenticator, owner_.tenant, spec_));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {

@@ -27,8 +27,11 @@ class PruneIntake {
         gram_{"gram", UploadSink(context)},
         activations_{"activations", UploadSink(context)} {}
 
-  // Who owns what comes; before the first message.
-  void SetTenant(const std::string& tenant) { owner_.tenant = tenant; }
+  // Who owns what comes, and the trace of the call; before the first message.
+  void SetCaller(const std::string& tenant, const std::string& traceparent) {
+    owner_.tenant = tenant;
+    traceparent_ = traceparent;
+  }
 
   // The chunk in the message; an empty one where it has none.
   static const v1::Chunk& ChunkOf(const v1::PruneRequest& request);
@@ -62,6 +65,7 @@ class PruneIntake {
 
   RpcContext& context_;
   Owner owner_;
+  std::string traceparent_;
   bool has_header_ = false;
   v1::PruneHeader header_;
   JobSpec spec_;

@@ -11,6 +11,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/call.h"
+#include "server/rpc/runtime/traceparent.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -20,10 +21,12 @@ using google::protobuf::Empty;
 
 // While draining the manager refuses what is new, and still answers what repeats.
 absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const std::string& tenant,
+                                    const std::string& traceparent,
                                     const v1::CreateJobRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
-  SPARSEFW_ASSIGN_OR_RETURN(const JobSpec parsed, FromProto(request.spec()));
+  SPARSEFW_ASSIGN_OR_RETURN(JobSpec parsed, FromProto(request.spec()));
+  parsed.traceparent = traceparent;
   SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, tenant, parsed));
   SPARSEFW_ASSIGN_OR_RETURN(
       const Job job, WithInputs(*context.tensors, tenant, parsed, [&](const JobSpec& spec) {
@@ -72,16 +75,17 @@ absl::StatusOr<v1::Job> JobToProto(const absl::StatusOr<Job>& job) {
 grpc::ServerUnaryReactor* PruneServiceImpl::CreateJob(grpc::CallbackServerContext* rpc,
                                                       const v1::CreateJobRequest* request,
                                                       v1::Job* response) {
-  return RunUnary(context_, "PruneService/CreateJob", rpc, response, context_.control_executor,
-                  [this, request = *request](const std::string& tenant) {
-                    return CreateJobIn(context_, tenant, request);
-                  });
+  return RunUnary(
+      context_, "PruneService/CreateJob", rpc, request, response, context_.control_executor,
+      [this, request = *request, traceparent = TraceparentOf(*rpc)](const std::string& tenant) {
+        return CreateJobIn(context_, tenant, traceparent, request);
+      });
 }
 
 grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
     grpc::CallbackServerContext* rpc, const v1::CheckJobOptionsRequest* request,
     v1::CheckJobOptionsResponse* response) {
-  return RunUnary(context_, "PruneService/CheckJobOptions", rpc, response,
+  return RunUnary(context_, "PruneService/CheckJobOptions", rpc, request, response,
                   context_.control_executor, [this, request = *request](const std::string& tenant) {
                     return CheckJobOptionsIn(context_, tenant, request);
                   });
@@ -90,7 +94,7 @@ grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
 grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* rpc,
                                                    const v1::GetJobRequest* request,
                                                    v1::Job* response) {
-  return RunUnary(context_, "PruneService/GetJob", rpc, response, context_.store_executor,
+  return RunUnary(context_, "PruneService/GetJob", rpc, request, response, context_.store_executor,
                   [this, name = request->name()](const std::string& tenant) {
                     return JobToProto(
                         WithJob(*context_.jobs, tenant, name,
@@ -101,8 +105,8 @@ grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* PruneServiceImpl::ListJobs(grpc::CallbackServerContext* rpc,
                                                      const v1::ListJobsRequest* request,
                                                      v1::ListJobsResponse* response) {
-  return RunUnary(context_, "PruneService/ListJobs", rpc, response, context_.store_executor,
-                  [this, request = *request](const std::string& tenant) {
+  return RunUnary(context_, "PruneService/ListJobs", rpc, request, response,
+                  context_.store_executor, [this, request = *request](const std::string& tenant) {
                     return ListJobsIn(context_, tenant, request);
                   });
 }
@@ -112,7 +116,7 @@ grpc::ServerUnaryReactor* PruneServiceImpl::DeleteJob(grpc::CallbackServerContex
                                                       const v1::DeleteJobRequest* request,
                                                       Empty* response) {
   return RunUnary(
-      context_, "PruneService/DeleteJob", rpc, response, context_.data_executor,
+      context_, "PruneService/DeleteJob", rpc, request, response, context_.data_executor,
       [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<Empty> {
         SPARSEFW_RETURN_IF_ERROR(
             WithJob(*context_.jobs, tenant, name,
@@ -131,12 +135,13 @@ grpc::ServerWriteReactor<v1::JobEvent>* PruneServiceImpl::WatchJob(
 grpc::ServerUnaryReactor* PruneServiceImpl::CancelJob(grpc::CallbackServerContext* rpc,
                                                       const v1::CancelJobRequest* request,
                                                       v1::Job* response) {
-  return RunUnary(context_, "PruneService/CancelJob", rpc, response, context_.store_executor,
-                  [this, name = request->name()](const std::string& tenant) {
-                    return JobToProto(WithJob(
-                        *context_.jobs, tenant, name,
-                        [this](std::string_view key) { return context_.jobs->Cancel(key); }));
-                  });
+  return RunUnary(
+      context_, "PruneService/CancelJob", rpc, request, response, context_.store_executor,
+      [this, name = request->name()](const std::string& tenant) {
+        return JobToProto(WithJob(*context_.jobs, tenant, name, [this](std::string_view key) {
+          return context_.jobs->Cancel(key);
+        }));
+      });
 }
 
 grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>* PruneServiceImpl::Prune(
@@ -146,10 +151,10 @@ grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>* PruneServiceImpl::
   return call.get();
 }
 
-grpc::ServerUnaryReactor* PruneServiceImpl::GetServerInfo(
-    grpc::CallbackServerContext* rpc, const v1::GetServerInfoRequest* /*request*/,
-    v1::ServerInfo* response) {
-  return RunUnary(context_, "PruneService/GetServerInfo", rpc, response, nullptr,
+grpc::ServerUnaryReactor* PruneServiceImpl::GetServerInfo(grpc::CallbackServerContext* rpc,
+                                                          const v1::GetServerInfoRequest* request,
+                                                          v1::ServerInfo* response) {
+  return RunUnary(context_, "PruneService/GetServerInfo", rpc, request, response, nullptr,
                   [this](const std::string& /*tenant*/) -> absl::StatusOr<v1::ServerInfo> {
                     return ServerInfoOf(context_);
                   });

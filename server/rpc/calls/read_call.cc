@@ -5,6 +5,7 @@
 namespace sparsefw::server {
 
 void ReadCall::Start(const v1::ReadTensorRequest& request) {
+  AddSubject(SubjectOf(request));
   if (!Open()) return;
   context().data_executor->Post(
       [self = std::static_pointer_cast<ReadCall>(shared_from_this()), request] {

@@ -13,6 +13,20 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
   proto->set_lost(usage.lost);
 }
 
+v1::Setting::Source ToProto(Setting::Source source) {
+  switch (source) {
+    case Setting::Source::kDefault:
+      return v1::Setting::DEFAULT;
+    case Setting::Source::kFile:
+      return v1::Setting::FILE;
+    case Setting::Source::kEnvironment:
+      return v1::Setting::ENVIRONMENT;
+    case Setting::Source::kFlag:
+      return v1::Setting::FLAG;
+  }
+  return v1::Setting::SOURCE_UNSPECIFIED;
+}
+
 }  // namespace
 
 v1::ServerInfo ServerInfoOf(const RpcContext& context) {
@@ -51,6 +65,12 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   info.set_running_jobs(static_cast<int32_t>(context.jobs->running()));
   info.set_draining(context.registry->draining());
   *info.mutable_uptime() = ToProto(absl::Now() - facts.start_time);
+  for (const Setting& setting : facts.settings) {
+    v1::Setting& proto = *info.add_settings();
+    proto.set_name(setting.name);
+    proto.set_value(setting.value);
+    proto.set_source(ToProto(setting.source));
+  }
   return info;
 }
 

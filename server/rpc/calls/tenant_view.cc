@@ -11,7 +11,7 @@
 namespace sparsefw::server {
 namespace {
 
-// What does not exist is as good as visible: it is looked up and not found.
+// A name that does not exist is as good as visible: it is looked up and not found.
 template <typename Found>
 absl::StatusOr<bool> IsVisible(std::string_view tenant, const absl::StatusOr<Found>& found) {
   if (found.ok()) return Visible(tenant, found->owner);

@@ -1,4 +1,4 @@
-// What of the stores exists for a tenant.
+// The part of the stores that exists for a tenant.
 //
 // A handler that is given a name looks it up through these, and so answers for
 // another tenant's exactly as for one that does not exist: it goes the same way, with

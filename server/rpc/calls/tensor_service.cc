@@ -61,8 +61,8 @@ absl::StatusOr<Empty> ToEmpty(const absl::Status& status) {
 grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerContext* rpc,
                                                           const v1::CreateUploadRequest* request,
                                                           v1::CreateUploadResponse* response) {
-  return RunUnary(context_, "TensorService/CreateUpload", rpc, response, context_.data_executor,
-                  [this, request = *request](const std::string& tenant) {
+  return RunUnary(context_, "TensorService/CreateUpload", rpc, request, response,
+                  context_.data_executor, [this, request = *request](const std::string& tenant) {
                     return CreateUploadIn(context_, {tenant, request.owner()}, request);
                   });
 }
@@ -85,7 +85,7 @@ grpc::ServerUnaryReactor* TensorServiceImpl::GetUpload(grpc::CallbackServerConte
                                                        const v1::GetUploadRequest* request,
                                                        v1::Upload* response) {
   return RunUnary(
-      context_, "TensorService/GetUpload", rpc, response, context_.data_executor,
+      context_, "TensorService/GetUpload", rpc, request, response, context_.data_executor,
       [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Upload> {
         SPARSEFW_ASSIGN_OR_RETURN(
             const UploadInfo info,
@@ -99,7 +99,7 @@ grpc::ServerUnaryReactor* TensorServiceImpl::DeleteUpload(grpc::CallbackServerCo
                                                           const v1::DeleteUploadRequest* request,
                                                           Empty* response) {
   return RunUnary(
-      context_, "TensorService/DeleteUpload", rpc, response, context_.data_executor,
+      context_, "TensorService/DeleteUpload", rpc, request, response, context_.data_executor,
       [this, name = request->name()](const std::string& tenant) {
         return ToEmpty(WithUpload(*context_.tensors, tenant, name, [this](std::string_view key) {
           return context_.tensors->DeleteUpload(key);
@@ -111,7 +111,7 @@ grpc::ServerUnaryReactor* TensorServiceImpl::GetTensor(grpc::CallbackServerConte
                                                        const v1::GetTensorRequest* request,
                                                        v1::Tensor* response) {
   return RunUnary(
-      context_, "TensorService/GetTensor", rpc, response, context_.data_executor,
+      context_, "TensorService/GetTensor", rpc, request, response, context_.data_executor,
       [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Tensor> {
         SPARSEFW_ASSIGN_OR_RETURN(
             const TensorInfo info,
@@ -124,8 +124,8 @@ grpc::ServerUnaryReactor* TensorServiceImpl::GetTensor(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* TensorServiceImpl::ListTensors(grpc::CallbackServerContext* rpc,
                                                          const v1::ListTensorsRequest* request,
                                                          v1::ListTensorsResponse* response) {
-  return RunUnary(context_, "TensorService/ListTensors", rpc, response, context_.data_executor,
-                  [this, request = *request](const std::string& tenant) {
+  return RunUnary(context_, "TensorService/ListTensors", rpc, request, response,
+                  context_.data_executor, [this, request = *request](const std::string& tenant) {
                     return ListTensorsIn(context_, tenant, request);
                   });
 }
@@ -134,7 +134,7 @@ grpc::ServerUnaryReactor* TensorServiceImpl::DeleteTensor(grpc::CallbackServerCo
                                                           const v1::DeleteTensorRequest* request,
                                                           Empty* response) {
   return RunUnary(
-      context_, "TensorService/DeleteTensor", rpc, response, context_.data_executor,
+      context_, "TensorService/DeleteTensor", rpc, request, response, context_.data_executor,
       [this, name = request->name()](const std::string& tenant) {
         return ToEmpty(WithTensor(*context_.tensors, tenant, name, [this](std::string_view key) {
           return context_.tensors->DeleteTensor(key);

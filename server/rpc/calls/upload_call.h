@@ -33,6 +33,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stre
     return static_cast<int64_t>(Stream::DataOf(request).size());
   }
   absl::Status Take(const Request& request) override {
+    if (request.has_upload()) this->AddSubject({"", request.upload()});
     SPARSEFW_ASSIGN_OR_RETURN(std::optional<Response> response, sink_.Take(request));
     if (response.has_value()) Complete(*std::move(response));
     return absl::OkStatus();

@@ -37,6 +37,7 @@ std::weak_ptr<WatchCall> WatchCall::Weak() {
 WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
 void WatchCall::Start(const v1::WatchJobRequest& request) {
+  AddSubject(SubjectOf(request));
   if (!Open()) return;
   // A job that has ended is read from the store.
   context().store_executor->Post(

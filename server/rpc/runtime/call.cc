@@ -2,6 +2,7 @@
 
 #include "server/metrics/labels.h"
 #include "server/rpc/runtime/caller.h"
+#include "server/rpc/runtime/traceparent.h"
 
 namespace sparsefw::server {
 
@@ -14,6 +15,7 @@ Call::~Call() = default;
 
 bool Call::Open() {
   self_ = shared_from_this();
+  traceparent_ = TraceparentOf(*rpc_);
   absl::StatusOr<Identity> identity = Authenticate(*context_.authenticator, *rpc_);
   if (identity.ok()) {
     identity_ = *std::move(identity);
@@ -29,6 +31,16 @@ bool Call::Open() {
 void Call::Recheck() {
   const absl::Status status = context_.authenticator->Recheck(identity_, absl::Now());
   if (!status.ok()) Close(status);
+}
+
+void Call::AddSubject(const CallSubject& subject) {
+  MutexLock lock(mutex_);
+  AddSubjectLocked(subject);
+}
+
+void Call::AddSubjectLocked(const CallSubject& subject) {
+  if (!subject.request_id.empty()) subject_.request_id = subject.request_id;
+  if (!subject.resource.empty()) subject_.resource = subject.resource;
 }
 
 void Call::Done() {
@@ -66,7 +78,8 @@ void Call::CloseLocked(const absl::Status& status) {
 void Call::Record(const absl::Status& status) {
   const absl::Duration duration = absl::Now() - start_;
   context_.metrics->RpcEnded(method_, CodeName(status.code()), duration);
-  if (context_.log) context_.log({method_, status, duration, rpc_->peer(), identity_.tenant});
+  if (!context_.log) return;
+  context_.log({method_, status, duration, rpc_->peer(), identity_.tenant, subject_, traceparent_});
 }
 
 }  // namespace sparsefw::server

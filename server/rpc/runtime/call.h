@@ -14,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "server/identity/authenticator.h"
 #include "server/rpc/convert/status_converter.h"
+#include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"
 
@@ -47,6 +48,9 @@ class Call : public std::enable_shared_from_this<Call> {
   // Finds out who calls and registers. False: the RPC has been finished already (the
   // caller may not, or the server is closed).
   bool Open();
+  // For the log line of the call. An empty field leaves that of before.
+  void AddSubject(const CallSubject& subject) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddSubjectLocked(const CallSubject& subject) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // From OnDone: drops the reference that keeps this object alive.
   void Done();
   // From OnCancel: the client is gone or its deadline has passed.
@@ -59,20 +63,25 @@ class Call : public std::enable_shared_from_this<Call> {
   std::string_view method() const { return method_; }
   // Whom the call acts for; from Open on.
   const std::string& tenant() const { return identity_.tenant; }
+  // Of the call, from Open on; empty: none.
+  const std::string& traceparent() const { return traceparent_; }
 
   Mutex mutex_;
 
  private:
   // gRPC's Finish.
   virtual void FinishRpc(const absl::Status& status) = 0;
-  void Record(const absl::Status& status);
+  void Record(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WhyCancelled() const;
 
   RpcContext& context_;
   const std::string_view method_;
   grpc::CallbackServerContext* const rpc_;
   const absl::Time start_;
-  Identity identity_;  // written by Open before another thread knows of the call
+  // Written by Open before another thread knows of the call.
+  Identity identity_;
+  std::string traceparent_;
+  CallSubject subject_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Call> self_;
 };
@@ -89,7 +98,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
       : Call(context, method, rpc), response_(response) {}
 
   // Runs `work` on the executor, or at once where that is null.
-  void Start(Executor* executor, Work work) {
+  void Start(const CallSubject& subject, Executor* executor, Work work) {
+    AddSubject(subject);
     if (!Open()) return;
     if (executor == nullptr) return Complete(work(tenant()));
     executor->Post([self = std::static_pointer_cast<UnaryCall>(shared_from_this()),
@@ -103,7 +113,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   void Complete(absl::StatusOr<Response> result) {
     MutexLock lock(mutex_);
     if (closed()) return;  // response_ may be gone
-    if (result.ok()) *response_ = *std::move(result);
+    if (result.ok()) {
+      AddSubjectLocked({"", ResourceOf(*result)});
+      *response_ = *std::move(result);
+    }
     CloseLocked(result.status());
   }
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
@@ -113,12 +126,12 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
 
 // A whole handler: `executor` null for what neither waits nor touches the disk.
 // `work` must own what it needs of the request.
-template <typename Response, typename Work>
+template <typename Request, typename Response, typename Work>
 grpc::ServerUnaryReactor* RunUnary(RpcContext& context, std::string_view method,
-                                   grpc::CallbackServerContext* rpc, Response* response,
-                                   Executor* executor, Work work) {
+                                   grpc::CallbackServerContext* rpc, const Request* request,
+                                   Response* response, Executor* executor, Work work) {
   auto call = std::make_shared<UnaryCall<Response>>(context, method, rpc, response);
-  call->Start(executor, std::move(work));
+  call->Start(SubjectOf(*request), executor, std::move(work));
   return call.get();
 }
 

@@ -14,10 +14,12 @@
 #include "server/identity/authenticator.h"
 #include "server/jobs/job_manager.h"
 #include "server/metrics/metrics.h"
+#include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/prune_streams.h"
 #include "server/rpc/runtime/reactor_registry.h"
 #include "server/rpc/runtime/result_fetches.h"
+#include "server/rpc/runtime/setting.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
@@ -39,6 +41,8 @@ struct RpcRecord {
   absl::Duration duration;
   std::string peer;
   std::string_view tenant;  // empty: not known
+  const CallSubject& subject;
+  std::string_view traceparent;  // empty: the call has none
 };
 
 // Constants that GetServerInfo reports.
@@ -50,6 +54,7 @@ struct ServerFacts {
   int max_queued_jobs = 0;
   int64_t max_tensor_bytes = 0;
   absl::Time start_time;
+  std::vector<Setting> settings;  // that every client may see
   std::function<std::vector<DeviceDescription>()> devices;
 };
 

@@ -1,4 +1,4 @@
-// What a server remembers of its tensors beside their files: one record for each.
+// Records of a server's tensors, one beside the file of each.
 #ifndef SPARSEFW_SERVER_TENSORS_CATALOG_TENSOR_CATALOG_H_
 #define SPARSEFW_SERVER_TENSORS_CATALOG_TENSOR_CATALOG_H_
 

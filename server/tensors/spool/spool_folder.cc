@@ -55,7 +55,12 @@ absl::Status FileError(std::string_view action, int error) {
   return SpoolError("a file of the spool", action, error == EACCES || error == EPERM ? EIO : error);
 }
 
-std::string NameOfFile(std::string_view id) { return std::string(id) + std::string(kSuffix); }
+// Whatever a record says, no file outside of the folder is touched.
+absl::StatusOr<std::string> NameOfFile(std::string_view id) {
+  if (IsId(id)) return std::string(id) + std::string(kSuffix);
+  return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED",
+                "a file of the spool must be named by an id; got \"%s\"", id);
+}
 
 bool IsTensorFile(std::string_view name) {
   return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
@@ -169,7 +174,7 @@ class FolderSpool final : public Spool {
   explicit FolderSpool(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)) {}
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
-    const std::string name = NameOfFile(id);
+    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
     const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) return FileError("made", errno);
@@ -181,7 +186,7 @@ class FolderSpool final : public Spool {
   }
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) override {
-    const std::string name = NameOfFile(id);
+    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
     struct stat info = {};
     if (fstatat(folder_->fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) return FileError("examined", errno);
@@ -210,7 +215,7 @@ class FolderSpool final : public Spool {
   }
 
   absl::Status Remove(std::string_view id) override {
-    const std::string name = NameOfFile(id);
+    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
     if (unlinkat(folder_->fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) {
       return absl::OkStatus();
     }

@@ -1,4 +1,4 @@
-// What the store lets go of: deletion, expiry, times of use.
+// Deletion, expiry and times of use of tensors and uploads.
 #include <algorithm>
 #include <iterator>
 #include <utility>

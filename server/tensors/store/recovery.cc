@@ -1,8 +1,9 @@
-// What the store does at its start with what an earlier run has left.
+// The start of a store on the files and records of an earlier run.
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/store/spooled_tensor_store.h"
 #include "sparsefw/status_macros.h"
@@ -10,7 +11,7 @@
 namespace sparsefw::server {
 namespace {
 
-// What an upload has asked for. An accumulation's record has the spec of its result too.
+// The spec that an upload was made with. An accumulation's record has the spec of its result too.
 std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
   if (record.gram.has_value()) return *record.gram;
   return record.spec;
@@ -26,6 +27,13 @@ Origin OriginOf(const TensorRecord& record) {
   origin.job = record.job;
   origin.gram = record.gram;
   return origin;
+}
+
+// A damaged record may name any file.
+absl::Status CheckIds(const TensorRecord& record) {
+  const std::string& sums = record.progress.sums;
+  if (IsId(record.id) && (sums.empty() || IsId(sums))) return absl::OkStatus();
+  return absl::InternalError("the record of a tensor must name files by ids");
 }
 
 }  // namespace
@@ -67,7 +75,9 @@ absl::Status SpooledTensorStore::Recover() {
   if (!catalog_.durable()) contents.records.clear();
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {
-    if (record.complete) {
+    if (const absl::Status ids = CheckIds(record); !ids.ok()) {
+      Lose(record, ids, &lost);
+    } else if (record.complete) {
       RecoverTensor(record, &lost);
     } else {
       RecoverUpload(record, &lost);

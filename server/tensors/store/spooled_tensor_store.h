@@ -29,7 +29,7 @@ namespace sparsefw::server {
 // look-ups only, never while the disk or the catalog is touched or an upload is
 // called.
 //
-// What comes and goes: files before records before tables, and the other way round.
+// Tensors come as files before records before tables, and go the other way round.
 class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
  public:
   using Created = std::variant<UploadInfo, TensorInfo>;
@@ -143,7 +143,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   std::thread checker_;
 };
 
-// What an upload reserves, in bytes. `resumable`: its progress is kept on the disk.
+// The reservations of an upload, in bytes. `resumable`: its progress is kept on the disk.
 struct UploadRoom {
   int64_t host = 0;
   int64_t disk = 0;

@@ -87,7 +87,7 @@ absl::Status Upload::Restart() {
   return absl::OkStatus();
 }
 
-// What cannot be recorded is not told: the client sends it again.
+// A client is not told of what cannot be recorded, and sends it again.
 absl::Status Upload::WithProgress(absl::Status status) {
   Save().IgnoreError();
   ReasonMetadata metadata = ReasonMetadataOf(status);

@@ -22,7 +22,7 @@ namespace sparsefw::server {
 
 enum class UploadKind { kTensor, kGram };
 
-// What every content needs to make its tensor.
+// The place and the room that every content makes its tensor in.
 struct ContentRoom {
   std::string id;
   std::shared_ptr<Spool> spool;
@@ -32,7 +32,7 @@ struct ContentRoom {
   int64_t save_interval = 0;  // see TensorStoreOptions::commit_interval_bytes
 };
 
-// What a content is complete with; its file and room are still its own.
+// The result of a complete content; its file and room are still its own.
 struct FinishedContent {
   TensorSpec spec;
   uint32_t crc32c = 0;

@@ -97,7 +97,7 @@ int64_t AllocatedBytes() {
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-// What the engine holds between steps is at most the estimate, and not far
+// The memory of an engine between steps is at most the estimate, and not far
 // below it: the rest is the scratch of dense products and losses.
 TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -124,7 +124,7 @@ TEST(CpuBackendTest, EstimateIsNearWhatIsHeld) {
   }
 }
 
-// What a sweep keeps for its next point is one product more, and used: the
+// A sweep keeps one product more for its next point, and uses it: the
 // second start allocates no copies of W and G.
 TEST(CpuBackendTest, SweepsHoldOneProductMore) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,4 +1,4 @@
-// What is the CPU engine's own: determinism, refreshes, scales, precision.
+// Properties of the CPU engine alone: determinism, refreshes, scales, precision.
 #include "core/src/cpu/runtime/cpu_engine.h"
 
 #include <bit>

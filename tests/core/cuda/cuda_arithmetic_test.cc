@@ -22,7 +22,7 @@ namespace {
 
 using ::sparsefw::testing::Random;
 
-// What the kernels do, digit by digit, on a plain vector.
+// The work of the kernels, digit by digit, on a plain vector.
 Threshold SelectByDigits(const std::vector<uint64_t>& keys, int key_bits, int64_t wanted,
                          int digit_width) {
   const int index_bits = IndexBits(std::ssize(keys));
@@ -224,7 +224,7 @@ TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {
   EXPECT_EQ(form(0.014, ProductPrecision::kTf32, true), UpdateForm::kTiles);
   EXPECT_EQ(form(0.016, ProductPrecision::kTf32, true), UpdateForm::kDense);
   EXPECT_EQ(form(0.025, ProductPrecision::kBf16, true), UpdateForm::kDense);
-  // What was asked for goes before it.
+  // A form that was asked for goes before it.
   EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .dense_share = 2}), UpdateForm::kTiles);
   EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .tiled_share = 2, .dense_share = 2}),
             UpdateForm::kRows);

@@ -81,7 +81,7 @@ Matrix<float> Gram(int64_t cols) {
   return gram;
 }
 
-// What the solver calls, the long loops cut short after all has been allocated.
+// The calls of the solver, the long loops cut short after all has been allocated.
 absl::Status Work(Engine& engine, const testing::StartingPoint& start, const DeviceGram* gram,
                   const MemoryRequest& request) {
   EngineProblem problem = start.problem();

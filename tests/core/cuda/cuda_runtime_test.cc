@@ -1,4 +1,4 @@
-// What the CUDA engine asks of the runtime: memory, streams, handles, captures,
+// The runtime under the CUDA engine: memory, streams, handles, captures,
 // waiting. On the emulated device.
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-// What the CPU and the CUDA engine share of Frank-Wolfe: scalars, the lazy mask,
+// The part of Frank-Wolfe that CPU and CUDA share: scalars, the lazy mask,
 // the window of scores.
 #include "core/src/frank_wolfe/recurrence.h"
 

@@ -146,7 +146,7 @@ TEST_P(GramAccumulatorTest, OrderAndSizeOfChunksHardlyMatter) {
   ExpectClose(*pieces->Snapshot(), *whole->Snapshot(), GetParam().tolerance);
 }
 
-// What comes over a network comes in chunks of any size.
+// Over a network come chunks of any size.
 TEST(CpuGramAccumulatorTest, WhereChunksEndChangesNoBit) {
   const Matrix<float> x = Activations(2 * kGramBlockTokens + 300, 40, 9);
   const auto sum_of = [&](DType dtype, const std::vector<int64_t>& counts) {

@@ -1,4 +1,4 @@
-// What must hold whatever the path the engine takes: bounds proved against
+// Properties that hold whatever path the engine takes: bounds proved against
 // every mask there is, the paper's lemma, and properties of the problem.
 #include <algorithm>
 #include <cmath>

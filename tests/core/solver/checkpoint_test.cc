@@ -112,7 +112,7 @@ void ExpectEveryInterruptionHarmless(const Layer& layer) {
     SPARSEFW_ASSERT_OK(second.result);
     ExpectSameResult(*plain.result, *second.result);
     ExpectContinues(plain.reports, second.reports);
-    // What it writes from then on is what was to be written.
+    // From then on it writes the same checkpoints.
     EXPECT_EQ(second.checkpoints.size(), whole.checkpoints.size() - k - 1);
     if (::testing::Test::HasFailure()) return;
   }

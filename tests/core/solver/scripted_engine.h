@@ -19,7 +19,7 @@
 
 namespace sparsefw::testing {
 
-// What happens when: every engine call is counted and takes its time.
+// A script of faults: every engine call is counted and takes its time.
 struct Script {
   std::function<void(const std::string& call)> on_call = [](const std::string&) {};
   std::map<std::string, absl::Duration> duration;

@@ -114,7 +114,7 @@ TEST(InverseFactorTest, WorksAgainAcrossTiles) {
   }
 }
 
-// What a correct factorisation of a singular matrix leaves is rounding, of either sign.
+// A correct factorisation of a singular matrix leaves rounding, of either sign.
 TEST(InverseFactorTest, RoundingIsNoPivot) {
   const Matrix<double> gram =
       MakeRandomLayer({.rows = 1, .cols = 150, .tokens = 140, .large_columns = 0}).gram;

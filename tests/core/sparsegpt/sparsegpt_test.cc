@@ -131,7 +131,7 @@ TEST_P(SparseGptTest, ReportsTheLossesOfMaskAndWeights) {
   }
   EXPECT_NEAR(result.reconstructed_loss, NaiveLoss(difference.view(), problem.gram, Mask(24, 96)),
               1e-6 * result.reconstructed_loss);
-  // What it is for: on correlated inputs the new weights make up for much.
+  // On correlated inputs the new weights make up for much.
   EXPECT_LT(result.reconstructed_loss, 0.7 * result.final_loss);
   EXPECT_LT(result.reconstructed_loss, wanda.final_loss);
   EXPECT_EQ(result.relative_reduction, 1 - result.reconstructed_loss / wanda.final_loss);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 
 namespace sparsefw::server {
@@ -224,6 +225,92 @@ TEST(ParseBytesTest, KnowsItsUnitsAndItsLimits) {
        {"", "0", "-1", "1.5GiB", "GiB", "1XB", "9999999999999TiB", "99999999999999999999"}) {
     EXPECT_EQ(ParseBytes(bad), std::nullopt) << bad;
   }
+}
+
+class SettingsTest : public ConfigTest {
+ protected:
+  const Setting& Of(const ServerConfig& config, const std::string& name) {
+    for (const Setting& setting : config.settings) {
+      if (setting.name == name) return setting;
+    }
+    ADD_FAILURE() << name << " is no setting";
+    return config.settings.front();
+  }
+  void Expect(const ServerConfig& config, const std::string& name, const std::string& value,
+              Setting::Source source) {
+    EXPECT_EQ(Of(config, name).value, value) << name;
+    EXPECT_EQ(Of(config, name).source, source) << name;
+  }
+};
+
+TEST_F(SettingsTest, DefaultsAreThoseThatAreInForce) {
+  const ServerConfig config = MustParse({});
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"listen", "127.0.0.1:50051"},
+           {"host-memory", "8GiB"},
+           {"staging-memory", "512MiB"},
+           {"device-memory", "90%"},
+           {"max-queued-jobs", "10000"},
+           {"drain-grace", "30s"},
+           {"checkpoint-period", "1m"},
+           {"insecure", "false"},
+           {"tokens", ""},
+           {"log-format", "text"},
+           {"solve-memory", "80% of the machine's"},
+           {"disk-budget", "what the file system has"},
+           {"state-dir", "/home/x/.local/state/sparsefw-server"},
+           {"spool-dir", "/home/x/.local/state/sparsefw-server/spool"}}) {
+    Expect(config, name, value, Setting::Source::kDefault);
+  }
+}
+
+TEST_F(SettingsTest, SayWhereTheyComeFrom) {
+  environment_["SPARSEFW_WORKERS"] = "3";
+  environment_["SPARSEFW_IO_THREADS"] = "7";
+  const ServerConfig config =
+      MustParse({"--config", WriteFile("host-memory = 1GiB\nworkers = 9\ninsecure = true\n"),
+                 "--io-threads=2", "--max-queued-jobs", "5", "--insecure-metrics"});
+  Expect(config, "workers", "3", Setting::Source::kEnvironment);
+  Expect(config, "host-memory", "1GiB", Setting::Source::kFile);
+  Expect(config, "insecure", "true", Setting::Source::kFile);
+  Expect(config, "io-threads", "2", Setting::Source::kFlag);
+  Expect(config, "max-queued-jobs", "5", Setting::Source::kFlag);
+  Expect(config, "insecure-metrics", "true", Setting::Source::kFlag);
+  Expect(config, "max-connections", "0", Setting::Source::kDefault);
+  EXPECT_EQ(config.workers, 3);
+  EXPECT_TRUE(config.insecure);
+}
+
+// A new flag must be put in one of the lists of settings.cc.
+TEST_F(SettingsTest, ForEveryFlagItIsDecidedWhoMaySeeIt) {
+  for (const Setting& setting : MustParse({}).settings) {
+    EXPECT_NE(AudienceOf(setting.name), Audience::kUndecided) << setting.name;
+  }
+}
+
+TEST_F(SettingsTest, ClientsSeeNoFilesAndAddresses) {
+  const ServerConfig config =
+      MustParse({"--tokens", "/secret/tokens", "--state-dir", "/secret/state", "--tls-cert",
+                 "/secret/c", "--tls-key", "/secret/k", "--listen", "127.0.0.1:99"});
+  const std::vector<Setting> shown = SettingsForClients(config.settings);
+  EXPECT_GT(shown.size(), 15U);
+  for (const Setting& setting : shown) {
+    EXPECT_EQ(setting.value.find('/'), std::string::npos) << setting.name;
+    EXPECT_EQ(setting.value.find(':'), std::string::npos) << setting.name;
+  }
+}
+
+TEST(ByteSizeTest, IsWrittenAsItIsRead) {
+  for (const auto& [bytes, text] : std::map<int64_t, std::string>{{1, "1"},
+                                                                  {1500, "1500"},
+                                                                  {1536, "1536"},
+                                                                  {2048, "2KiB"},
+                                                                  {int64_t{8} << 30, "8GiB"},
+                                                                  {int64_t{5} << 50, "5120TiB"}}) {
+    EXPECT_EQ(FormatBytes(bytes), text);
+    EXPECT_EQ(ParseBytes(text), bytes);
+  }
+  EXPECT_EQ(FormatBytes(0), "0");
 }
 
 }  // namespace

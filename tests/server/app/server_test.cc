@@ -1,4 +1,4 @@
-// What a server is besides its two services: info, health, reflection,
+// A server besides its two services: info, health, reflection,
 // metrics, and the ways in which it does not start.
 #include <arpa/inet.h>
 #include <sys/socket.h>

@@ -18,7 +18,7 @@
 
 namespace sparsefw::server {
 
-// What a google.rpc.Status in a call's details says.
+// The content of a google.rpc.Status in a call's details.
 struct ErrorDetails {
   std::string reason;
   std::string domain;

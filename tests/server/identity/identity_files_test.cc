@@ -33,7 +33,7 @@ class IdentityFilesTest : public ::testing::Test {
     credentials.authorization = {value};
     return authenticator_.Authenticate(credentials, absl::UnixEpoch()).ok();
   }
-  // What the second look says: the first sees the change.
+  // The result of the second look: the first sees the change.
   std::vector<Reload> AfterTwoLooks() {
     EXPECT_TRUE(files_->Poll().empty());
     return files_->Poll();

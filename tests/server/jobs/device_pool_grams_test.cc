@@ -27,7 +27,7 @@ class DevicePoolGramsTest : public ::testing::Test {
     pool_.Release(device, need, &evicted_);
     pool_.Unref(need, &evicted_);
   }
-  // What left is let go of. How many bytes that were.
+  // Lets go of what has left. How many bytes that were.
   int64_t Free() {
     int64_t bytes = 0;
     for (EvictedGram& left : evicted_) {
@@ -114,7 +114,7 @@ TEST_F(DevicePoolGramsTest, OneThatNobodyUsesMakesRoom) {
   EXPECT_EQ(Run("cuda:0", big), nullptr);
   ASSERT_EQ(evicted_.size(), 1U);
   EXPECT_EQ(evicted_[0].device, "cuda:0");
-  // What it leaves is nobody's before it is free.
+  // Its memory is nobody's before it is free.
   EXPECT_EQ(pool_.Choose({{"cuda:0"}, 1}), std::nullopt);
   EXPECT_EQ(Usage().gram_bytes, 40);
   EXPECT_EQ(Free(), 40);

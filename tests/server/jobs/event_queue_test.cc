@@ -55,7 +55,7 @@ TEST(EventQueueTest, AnEventThatTheSnapshotIncludesIsIgnored) {
   EXPECT_FALSE(queue.Next().has_value());
 }
 
-// What is in the queue still comes, and the watcher is woken although nothing new does.
+// Queued events still come, and the watcher is woken although nothing new does.
 TEST(EventQueueTest, ASuspendedQueueEndsWithoutAnEnd) {
   int woken = 0;
   EventQueue queue({Event(kSnapshot, 1, JobState::kRunning)}, [&woken] { ++woken; });

@@ -8,7 +8,7 @@ namespace {
 
 using testing::IsOk;
 
-// What a job needs is its label; 10 bytes are there, and workers to spare.
+// The label of a job is its need; 10 bytes are there, and workers to spare.
 class MemoryTest : public JobManagerTest {
  protected:
   MemoryTest() {

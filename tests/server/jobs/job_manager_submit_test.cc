@@ -27,11 +27,14 @@ TEST_F(SubmitTest, AcceptedJobIsQueuedWithEverythingFilledIn) {
   spec.weight = "tensors/w";
   spec.deadline = absl::Seconds(30);
   spec.labels = {{"layer", "q"}};
-  const Job job = Submit(spec);
+  spec.traceparent = "trace";
+  const Job job = Submit(spec, "request");
   EXPECT_THAT(job.name, StartsWith("jobs/"));
   EXPECT_EQ(job.state, JobState::kQueued);
   EXPECT_EQ(job.spec.weight, "tensors/w");
   EXPECT_EQ(job.spec.labels.at("layer"), "q");
+  EXPECT_EQ(job.spec.traceparent, "trace");
+  EXPECT_EQ(job.request_id, "request");
   EXPECT_EQ(job.owner, (Owner{"default", "somebody"}));
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(job.cols, 5);
@@ -110,8 +113,8 @@ TEST_F(SubmitTest, RefusesWhatIsOutOfRange) {
 }
 
 TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job,
-                                manager_->Submit({}, "request", "body", Owner{.name = "somebody"}, true));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const Job job, manager_->Submit({}, "request", "body", Owner{.name = "somebody"}, true));
   EXPECT_EQ(job.name, "");
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(runner_.prepared(), 1);

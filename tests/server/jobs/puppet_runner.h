@@ -37,7 +37,7 @@ inline JobResult ResultWith(StopCause cause) {
 class PuppetRunner final : public JobRunner {
  public:
   using Reporter = std::function<void(const ProgressReport&)>;
-  // What a run does next; a value ends it.
+  // The next step of a run; a value ends it.
   using Step = std::function<std::optional<absl::StatusOr<JobResult>>(const Reporter&)>;
 
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner& owner,

@@ -15,7 +15,7 @@ struct nvmlDevice_st {
   sparsefw::server::NvmlUtilization rates = {};
   unsigned celsius = 0;
   unsigned milliwatts = 0;
-  // What the calls return, in the order above.
+  // Results of the calls, in the order above.
   sparsefw::server::NvmlReturn codes[4] = {};
 };
 

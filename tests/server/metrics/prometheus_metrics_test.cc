@@ -285,5 +285,14 @@ TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
   std::remove(path.c_str());
 }
 
+TEST_F(PrometheusMetricsTest, ExpiryOfTheCertificate) {
+  constexpr char kName[] = "sparsefw_tls_certificate_expiry_timestamp_seconds";
+  Gauges gauges;
+  metrics_->SetGauges([&gauges] { return gauges; });
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr(kName))) << "plain text has none";
+  gauges.tls_certificate_expiry = absl::FromUnixSeconds(1'999'999'999);
+  EXPECT_EQ(Value(kName), "1999999999");
+}
+
 }  // namespace
 }  // namespace sparsefw::server

@@ -39,8 +39,8 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -67,8 +67,8 @@ auto Fields(const Owner& v) {
   return std::tie(a, b);
 }
 auto Fields(const Job& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
 
 template <typename T>
@@ -210,6 +210,7 @@ JobSpec Spec() {
   spec.sweep = {{{Pattern::Kind::kPerRow, 0.1, 1, 2}, Options(12)}, {Pattern(), Options(13)}};
   spec.sweep_keep = SweepKeep::kAll;
   spec.ends_with_stream = true;
+  spec.traceparent = "trace";
   return spec;
 }
 
@@ -239,6 +240,7 @@ Job FullJob() {
   job.cols = 6;
   job.attempts = 2;
   job.cancel_requested = true;
+  job.request_id = "request";
   return job;
 }
 
@@ -295,6 +297,11 @@ TEST(JobRecordTest, DamagedBytesAreAnError) {
   EXPECT_THAT(DecodeJob(bytes), damaged);
   Job job;
   EXPECT_THAT(DecodeProgress("\xff\xff", &job), damaged);
+  job.result.emplace().sweep.resize(2);
+  job.spec.sweep.resize(2);
+  EXPECT_THAT(DecodeJob(EncodeJob(job)), testing::IsOk());
+  job.spec.sweep.resize(1);
+  EXPECT_THAT(DecodeJob(EncodeJob(job)), damaged) << "an outcome of no point";
 }
 
 }  // namespace

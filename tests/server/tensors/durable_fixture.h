@@ -100,7 +100,7 @@ class DurableFixture : public StoreFixture {
     OpenStoreOver(std::make_shared<FaultySpool>(*std::move(spool), faults_));
   }
   void Restart() { Start(dir_); }
-  // What a killed process leaves is what lies on the disk now: the next store runs on
+  // A killed process leaves what lies on the disk now: the next store runs on
   // a copy of that, so that the end of this one changes nothing.
   void Kill() {
     const std::string copy = folder_.File("killed" + std::to_string(++kills_));

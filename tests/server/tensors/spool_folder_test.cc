@@ -108,6 +108,20 @@ TEST_F(SpoolFolderTest, FilesOutliveTheProcessUntilTheyAreRemoved) {
   EXPECT_EQ(spool->List()->size(), 0U);
 }
 
+TEST_F(SpoolFolderTest, TouchesNoFileThatIsNotNamedByAnId) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  const std::string outside = path_ + ".tensor";
+  testing::WriteFile(outside, "somebody else's");
+  for (const std::string& id : {"../" + std::filesystem::path(path_).filename().string(),
+                                std::string(), kId + "0", "/" + kId.substr(1)}) {
+    const auto refused = StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "named by an id");
+    EXPECT_THAT(spool->Create(id, 15), refused) << id;
+    EXPECT_THAT(spool->Adopt(id, 15), refused) << id;
+    EXPECT_THAT(spool->Remove(id), refused) << id;
+  }
+  EXPECT_TRUE(std::filesystem::remove(outside));
+}
+
 TEST_F(SpoolFolderTest, ListsItsOwnFilesAndNothingElse) {
   ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
   testing::WriteFile(path_ + "/" + kId + ".tensor", "old");
@@ -199,7 +213,7 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   EXPECT_EQ(store_->usage().uploads, 0);
   EXPECT_EQ(SpoolFiles(), 0U) << "and leaves nothing behind";
 
-  // What does fit goes on working, also under the id that was refused.
+  // Files that fit go on working, also under the id that was refused.
   const std::string text = RandomText(600 << 10, 1);
   const TensorInfo tensor = NewTensor(text, "id2");
   EXPECT_EQ(Read(tensor.name), text);

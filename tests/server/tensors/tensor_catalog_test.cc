@@ -1,4 +1,4 @@
-// What every catalog of tensors does, in memory and in SQLite.
+// The behaviour of every catalog of tensors, in memory and in SQLite.
 #include "server/tensors/catalog/tensor_catalog.h"
 
 #include <algorithm>

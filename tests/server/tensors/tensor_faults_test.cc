@@ -1,4 +1,4 @@
-// What the store does when the disk or the memory fails under it.
+// The store when the disk or the memory fails under it.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/flags/submit_flags.h"
 #include "client/cpp/cli/inputs.h"
+#include "client/cpp/cli/trace.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -176,6 +177,7 @@ absl::Status FinishCommon(Flags& flags) {
   if (flags.common.server.empty()) flags.common.server = Environment("SPARSEFW_SERVER");
   if (flags.common.server.empty()) flags.common.server = "127.0.0.1:50051";
   if (flags.common.tls_ca.empty()) flags.common.tls_ca = Environment("SPARSEFW_TLS_CA");
+  flags.common.traceparent = TraceparentFor(Environment("TRACEPARENT"));
   if (flags.common.token_file.empty()) flags.common.token = Environment("SPARSEFW_TOKEN");
   if (flags.common.tls_cert.empty() != flags.common.tls_key.empty()) {
     return UsageError("--tls-cert and --tls-key must be given together");

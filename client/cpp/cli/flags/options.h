@@ -23,6 +23,7 @@ struct CommonOptions {
   std::string tls_key;
   std::string token_file;                       // else `token`
   std::string token;                            // SPARSEFW_TOKEN
+  std::string traceparent;                      // TRACEPARENT, else new
   absl::Duration timeout = absl::Seconds(5);    // for the first connection
   absl::Duration retry_for = absl::Minutes(1);  // without progress, once connected
   bool json = false;

@@ -65,6 +65,10 @@ std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duratio
   return text;
 }
 
+std::string FormatAttempt(const v1::Job& job) {
+  return job.attempts() > 1 ? absl::StrFormat(", attempt %d", job.attempts()) : "";
+}
+
 std::string FormatState(const v1::Job& job) {
   std::string state = JobStateName(job.state());
   absl::AsciiStrToLower(&state);
@@ -72,7 +76,7 @@ std::string FormatState(const v1::Job& job) {
   if (job.state() == v1::QUEUED && job.queue_position() > 0) {
     text += absl::StrFormat(", %d ahead", job.queue_position());
   }
-  return text;
+  return text + FormatAttempt(job);
 }
 
 }  // namespace sparsefw::cli

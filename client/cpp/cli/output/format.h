@@ -23,6 +23,8 @@ std::optional<double> ReductionSoFar(const v1::Progress& progress);
 // start)  12 s left", behind "point 2/4" where the job is a sweep.
 std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duration>& left);
 // "jobs/x queued, 2 ahead", "jobs/x running", ...
+// ", attempt 2" of a job that a restart of the server has interrupted; else empty.
+std::string FormatAttempt(const v1::Job& job);
 std::string FormatState(const v1::Job& job);
 
 }  // namespace sparsefw::cli

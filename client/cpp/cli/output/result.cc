@@ -81,6 +81,7 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   json["device"] = done ? Json(result.device()) : Json(nullptr);
   json["timings"] = Timings(job, times);
   for (const char* key : {"swaps", "drift", "damping"}) json[key] = number(key);
+  json["attempts"] = job.attempts();
   if (result.sweep_size() > 0) {
     json["best_point"] = result.best_point();
     json["sweep"] = SweepJson(job);
@@ -111,7 +112,8 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
   std::map<std::string, std::string> metadata;
   const Json json = ResultJson(job, {});
   for (const auto& [key, value] : json.items()) {
-    if (key == "timings") continue;
+    // An interrupted job leaves the same file as another one.
+    if (key == "timings" || key == "attempts") continue;
     if (key == "losses") {
       for (const auto& [name, loss] : value.items()) metadata["losses." + name] = loss.dump();
     } else {

@@ -146,6 +146,10 @@ std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point)
 
 void AddWhat(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
   table.Add("job", absl::StrFormat("%s, %s", job.name(), JobStateName(job.state())));
+  if (job.attempts() > 1) {
+    table.Add("attempts",
+              absl::StrFormat("%d; the server ended during the others", job.attempts()));
+  }
   std::string layer = PatternName(point.pattern());
   if (job.shape_size() == 2) {
     layer = absl::StrFormat("[%d, %d], %s", job.shape(0), job.shape(1), layer);

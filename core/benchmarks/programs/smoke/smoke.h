@@ -70,7 +70,7 @@ class DeviceValues {
   cuda::DeviceBuffer<T> buffer_;
 };
 
-// What a part reports to. `timing`: kernels are repeated and timed, not checked.
+// Takes the reports of the parts. `timing`: kernels are repeated and timed, not checked.
 class Smoke {
  public:
   using Launch = std::function<absl::Status(cudaStream_t)>;

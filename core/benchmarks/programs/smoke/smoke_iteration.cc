@@ -19,7 +19,7 @@ using cuda::StepState;
 constexpr int64_t kBatch = 4;
 constexpr int kReplays = 20;
 
-// What the kernels of one precision may be off by.
+// The error that kernels of one precision may have.
 template <typename Real>
 constexpr double kRounding = sizeof(Real) == sizeof(float) ? 2e-5 : 1e-12;
 

@@ -1,4 +1,4 @@
-// What the coming iterations depend on, written and restored.
+// Writes and restores the state that the coming iterations depend on.
 //
 // Beside M, V, E, U and the scalars these are the selectors' guesses: the vertex
 // does not depend on them, but the order in which <D_V, E> is summed does. Right
@@ -23,6 +23,19 @@ struct Scalars {
 };
 static_assert(sizeof(Scalars) == sizeof(Recurrence) + 4 * sizeof(int64_t));
 static_assert(sizeof(Recurrence) == 7 * sizeof(int64_t), "its bytes are written as they are");
+
+// A bit beyond the columns would stand for a weight that does not exist.
+absl::Status CheckPadding(const BitRows& bits, int64_t rows, int64_t cols) {
+  if (cols % 64 == 0) return absl::OkStatus();
+  const uint64_t beyond = ~uint64_t{0} << static_cast<uint64_t>(cols % 64);
+  for (int64_t row = 0; row < rows; ++row) {
+    if ((bits.row(row)[bits.words() - 1] & beyond) == 0) continue;
+    return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                  "a vertex of a checkpoint must have no bit beyond its %d columns; row %d has one",
+                  cols, row);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -75,6 +88,9 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
   };
   SPARSEFW_RETURN_IF_ERROR(read("cpu_scalars", WritableBytesOf(scalars)));
   SPARSEFW_RETURN_IF_ERROR(VisitState(read));
+  for (const BitRows* vertex : {&iterate_.previous, &iterate_.vertex}) {
+    SPARSEFW_RETURN_IF_ERROR(CheckPadding(*vertex, iterate_.layer->rows, iterate_.layer->cols));
+  }
   if (scalars.products != 0) {
     SPARSEFW_RETURN_IF_ERROR(VisitProducts(read));
   } else {

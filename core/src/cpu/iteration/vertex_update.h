@@ -22,7 +22,7 @@
 
 namespace sparsefw::cpu {
 
-// What each way to do it returns is b_t - b_{t-1}, b = <D(V), U>: with G
+// Each way to do it returns b_t - b_{t-1}, b = <D(V), U>: with G
 // symmetric, <delta, U_{t-1} + U_t>, summed in float64 row by row and the rows
 // block by block. Both ways give the same bits.
 template <typename Real>

@@ -80,7 +80,7 @@ class Reconstruction {
     });
   }
 
-  // What weights_ lose in each row of the panel; product = (W - weights_) G.
+  // Losses of weights_ in each row of the panel; product = (W - weights_) G.
   absl::StatusOr<std::vector<double>> RowLosses(int64_t first, Matrix<double>& product) {
     const double factor = scale_.weights_factor();
     const auto missing = [&](int64_t row, int64_t col) {

@@ -43,7 +43,7 @@ class CpuEngine final : public Engine {
   absl::Status StartIn(StateReader* saved);
   void ReleaseIteration();
 
-  // What a later start on the same W and G uses again.
+  // Kept for a later start on the same W and G.
   template <typename Real>
   struct Converted {
     std::shared_ptr<const PanelLayer<Real>> layer;

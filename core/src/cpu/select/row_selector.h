@@ -14,7 +14,7 @@
 
 namespace sparsefw::cpu {
 
-// What a selection needs beside the row; one for every thread.
+// Scratch of a selection beside the row; one for every thread.
 template <typename Real>
 struct RowScratch {
   explicit RowScratch(int64_t words) : bits(1, words), scores(1, words * 64) {}

@@ -54,7 +54,7 @@ class BetweenRows {
   SwapState<Real>& state_;
   SwapBudget& budget_;
   std::vector<RowBest> best_;  // of every row
-  // What the rows' best would change, and the rows' tolerance.
+  // The change by each row's best, and the rows' tolerance.
   RowMinimum out_;  // by row
   RowMinimum in_;   // by mirrored row: of equals, the last row comes in
   Matrix<double> scratch_;

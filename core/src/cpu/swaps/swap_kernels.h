@@ -19,7 +19,7 @@ struct SwapOperands {
   double* product = nullptr;          // E = D G
 };
 
-// What each weight would change the loss by on its own, +infinity where it
+// The change of the loss by each weight on its own, +infinity where it
 // cannot move:
 //   out = 2 w E + w^2 G_jj    kept and not locked: pruned
 //   in  = -2 w E + w^2 G_jj   pruned: restored

@@ -1,4 +1,4 @@
-// What the coming iterations depend on, copied from the device and back.
+// Copies the state that the coming iterations depend on from the device and back.
 //
 // All of it, E and U at any iteration. Beside the matrices and StepState these are
 // the window of the selection, for the order of a sum depends on whether it was

@@ -23,7 +23,7 @@ namespace sparsefw::cuda {
 // loads that follow.
 inline constexpr int kAhead = 4;
 
-// What a thread has to know of the step. Read once: for all the compiler knows
+// The numbers of the step that a thread needs. Read once: for all the compiler knows
 // every store of E changes the state, which it would then load again.
 template <typename Real>
 struct StepToTake {

@@ -16,7 +16,7 @@
 namespace sparsefw::cuda {
 
 // Iterations come in epochs of a fixed length, which begin at fixed iterations.
-// What is decided for an epoch depends on the epoch before the last: the device
+// A decision for an epoch depends on the epoch before the last: the device
 // has the one in between to work on while the host learns of it.
 class ToggleHistory {
  public:
@@ -27,7 +27,7 @@ class ToggleHistory {
     int64_t epoch = -1;
     uint64_t toggled = 0;  // up to its end
   };
-  // What has been learnt, for a checkpoint.
+  // The history so far, for a checkpoint.
   struct State {
     int64_t first_toggles = 0;
     Count counts[kSlots];

@@ -8,7 +8,7 @@
 
 namespace sparsefw::cuda {
 
-// What D(V) changes by where a weight enters or leaves the vertex.
+// The change of D(V) where a weight enters or leaves the vertex.
 template <typename Real>
 __device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
   const Real weight = it.weights[row * it.stride + col];

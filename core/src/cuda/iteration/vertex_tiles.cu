@@ -5,7 +5,7 @@
 // registers, 4 columns of 16 rows a thread, and goes through G in tiles of kDepth
 // rows. Every row of G so serves kTileRows rows of U: docs/adr/0015 has why.
 //
-// What toggles is listed beforehand, once for all columns: a slot for every
+// Toggles are listed beforehand, once for all columns: a slot for every
 // kWarpRows rows and kDepth columns of the vertex, in the order in which a warp
 // adds it up. The order of every sum is fixed.
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
@@ -122,7 +122,7 @@ __device__ void AddListed(const ToggleEntry* list, const Four (*gram)[kTileCols 
   }
 }
 
-// What a slot has beyond its first 32 entries.
+// Adds the entries of a slot beyond its first 32.
 __device__ void AddRest(const IterateView<float>& it, const ToggleSlots& slots, int64_t group,
                         int64_t slot, int total, ToggleEntry* list,
                         const Four (*gram)[kTileCols / 4], Four (&sums)[kWarpRows]) {

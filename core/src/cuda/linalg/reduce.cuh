@@ -38,7 +38,7 @@ __device__ T BlockReduce(T value, const Combine& combine) {
     segments[thread] = sum;
   }
   __syncthreads();
-  // What a next call writes first is not what is still read here.
+  // A next call first writes elsewhere than is still read here.
   T result = segments[0];
   for (int i = 1; i < kSegments; ++i) result = combine(result, segments[i]);
   return result;

@@ -77,7 +77,7 @@ class Reconstruction {
     return LaunchKeepBetter(panel, masked_losses_.data(), losses_.data(), context_.stream());
   }
 
-  // What the panel's weights lose in each row; product_ = (W - weights) G.
+  // Losses of the panel's weights in each row; product_ = (W - weights) G.
   absl::Status RowLosses(const ReconstructedRows<Real>& panel, double* losses) {
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
       return LaunchMissingColumns(panel, first, count, depth, out, context_.stream());

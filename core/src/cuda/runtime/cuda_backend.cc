@@ -72,7 +72,7 @@ class CudaBackend final : public Backend {
     return CreateCudaGramAccumulator(device_, d_in);
   }
 
-  // What Solve holds beside the engine, which has its matrices on the device:
+  // Memory of Solve beside the engine, which has its matrices on the device:
   // the saliency, six masks, the weights of a reconstruction, and pinned memory.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
@@ -112,7 +112,7 @@ absl::Status Unavailable(std::string message) {
 absl::StatusOr<int> CountDevices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  // What CUDA also says where there is no driver at all.
+  // CUDA also says so where there is no driver at all.
   if (error == cudaErrorInsufficientDriver) {
     return Unavailable("no CUDA driver, or one too old for CUDA 13");
   }
@@ -132,7 +132,7 @@ void WaitBlocking(int device) {
   }
 }
 
-// What is freed stays with the process; device_buffer.h says what gives it back. By default all of
+// Freed memory stays with the process; device_buffer.h says what gives it back. By default all of
 // it would go back to the driver whenever a stream is waited for, and every job would map its
 // memory anew, which holds up the others on the device. Only a matter of speed, so an error counts
 // for nothing.

@@ -5,7 +5,7 @@
 namespace sparsefw::cuda {
 
 absl::Status TrimMemoryPool(cudaStream_t stream) {
-  // What the stream has yet to free cannot be given back before.
+  // Memory that the stream has yet to free cannot be given back before.
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   int device = 0;
   cudaMemPool_t pool = nullptr;

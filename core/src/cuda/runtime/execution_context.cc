@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<ExecutionContext>> ExecutionContext::Open(int dev
   return context;
 }
 
-// What a failed stream holds is unknown, so that nobody else gets it.
+// The state of a failed stream is unknown, so that nobody else gets it.
 ExecutionContext::~ExecutionContext() {
   workspace_.Reset();
   if (cudaStreamSynchronize(stream()) == cudaSuccess) {

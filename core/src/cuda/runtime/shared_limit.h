@@ -11,12 +11,12 @@
 namespace sparsefw::cuda {
 
 // Above 48 KiB, static arrays included, a kernel has to be told that it may.
-// What it is told belongs to the kernel on a device, not to a launch: the limit
+// The limit belongs to the kernel on a device, not to a launch: the limit
 // is only ever raised, for all threads, or one engine's small launch would
 // forbid another's large one. For the current device. Thread-safe.
 absl::Status AllowShared(const void* kernel, size_t bytes);
 
-// What a block may have at most on the current device, static arrays included.
+// The most that a block may have on the current device, static arrays included.
 absl::StatusOr<int64_t> MostSharedBytes();
 
 // The dynamic shared memory that a row of a matrix should take at most on the

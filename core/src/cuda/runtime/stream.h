@@ -76,7 +76,7 @@ inline Mutex& CaptureMutex() {
   return *mutex;
 }
 
-// What `enqueue(stream)` puts on the stream, as a graph that can be launched
+// The work that `enqueue(stream)` puts on the stream, as a graph that can be launched
 // again and again.
 template <typename Enqueue>
 absl::StatusOr<GraphExec> CaptureGraph(cudaStream_t stream, const Enqueue& enqueue) {

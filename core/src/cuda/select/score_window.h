@@ -48,7 +48,7 @@ SPARSEFW_HOST_DEVICE inline void BeginInWindow(Selection& selection, const Windo
   selection.within = 1;
 }
 
-// What the selection found, for the next pass. `threshold`: the score of the
+// The result of the selection, for the next pass. `threshold`: the score of the
 // threshold's key.
 SPARSEFW_HOST_DEVICE inline void MoveWindow(WindowPass& pass, const Selection& selection,
                                             double threshold) {

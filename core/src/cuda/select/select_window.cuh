@@ -25,7 +25,7 @@ __device__ inline void FinishWindow(const SelectionScratch& scratch, int64_t wan
   *scratch.ticket = 0;
 }
 
-// What a thread adds up.
+// The sums of a thread.
 struct WindowSums {
   double parts = 0;
   unsigned long long counts = 0;  // above, and inside times 2^32

@@ -9,7 +9,7 @@
 namespace sparsefw::cuda {
 namespace {
 
-// What one pass over a group finds for a p.
+// The result of one pass over a group for a p.
 struct Found {
   Term partner;  // the best q for it
   Term next;     // the candidate after it

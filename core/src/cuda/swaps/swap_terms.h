@@ -68,7 +68,7 @@ SPARSEFW_HOST_DEVICE inline Exchange BetterExchange(const Exchange& a, const Exc
   return a.q > b.q ? a : b;
 }
 
-// What any partner of the kept weights of a group can gain at most.
+// The most that any partner of the kept weights of a group can gain.
 struct PartnerBounds {
   double least_in;        // min_q InTerm(q)
   double largest_square;  // max_q w_q^2 G_qq

@@ -7,6 +7,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -27,6 +28,11 @@ struct RetryOptions {
   // the last error is returned.
   absl::Duration give_up_after = absl::Minutes(1);
 };
+
+// A W3C trace context, version 00 in lower case: 00-<trace>-<span>-<flags>.
+bool IsTraceparent(std::string_view text);
+// With a random trace and span, not sampled.
+std::string NewTraceparent();
 
 struct ClientOptions {
   // For the first connection.
@@ -52,6 +58,9 @@ struct ClientOptions {
   // (CLIENT_ARGUMENT) without `credentials`, except to this machine: others on the way
   // could read it.
   std::string token;
+  // Sent with every call, and logged by the server with its calls and jobs. Empty: a
+  // new one for this client. Refused (CLIENT_ARGUMENT) unless IsTraceparent.
+  std::string traceparent;
 };
 
 struct CallOptions {

@@ -1,0 +1,117 @@
+#include "server/app/settings.h"
+
+#include <algorithm>
+#include <array>
+
+#include "CLI/CLI.hpp"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr std::array<std::string_view, 25> kForClients = {"checkpoint-period",
+                                                          "device",
+                                                          "device-memory",
+                                                          "disk-budget",
+                                                          "drain-grace",
+                                                          "fetch-grace",
+                                                          "gc-interval",
+                                                          "gpu-metrics-period",
+                                                          "host-memory",
+                                                          "insecure",
+                                                          "insecure-metrics",
+                                                          "io-threads",
+                                                          "log-format",
+                                                          "log-level",
+                                                          "max-attempts",
+                                                          "max-connections",
+                                                          "max-queued-jobs",
+                                                          "max-tensor-bytes",
+                                                          "solve-memory",
+                                                          "staging-memory",
+                                                          "store",
+                                                          "streams-per-device",
+                                                          "tensor-ttl",
+                                                          "upload-idle-ttl",
+                                                          "workers"};
+constexpr std::array<std::string_view, 9> kForOperators = {
+    "listen",   "metrics-listen", "spool-dir", "state-dir", "tenants",
+    "tls-cert", "tls-client-ca",  "tls-key",   "tokens"};
+
+bool IsGiven(const std::string& flag, const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [&flag](std::string_view argument) {
+    if (!argument.starts_with("--" + flag)) return false;
+    const std::string_view rest = argument.substr(2 + flag.size());
+    return rest.empty() || rest.front() == '=';
+  });
+}
+
+std::string_view NameOf(Setting::Source source) {
+  switch (source) {
+    case Setting::Source::kDefault:
+      return "default";
+    case Setting::Source::kFile:
+      return "file";
+    case Setting::Source::kEnvironment:
+      return "environment";
+    case Setting::Source::kFlag:
+      return "flag";
+  }
+  return "default";
+}
+
+// Of the values given for an option the last one counts.
+std::string ValueOf(const CLI::Option& option) {
+  if (option.count() == 0) {
+    const bool is_flag = option.get_expected_max() == 0;
+    return is_flag ? "false" : option.get_default_str();
+  }
+  return option.reduced_results().back();
+}
+
+}  // namespace
+
+Audience AudienceOf(std::string_view flag) {
+  const auto has = [flag](const auto& names) {
+    return std::find(names.begin(), names.end(), flag) != names.end();
+  };
+  if (has(kForClients)) return Audience::kEveryClient;
+  return has(kForOperators) ? Audience::kOperator : Audience::kUndecided;
+}
+
+std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::string>& arguments,
+                                const std::function<std::string(const CLI::Option&)>& environment) {
+  std::vector<Setting> settings;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    if (option->get_lnames().empty() || name == "help" || name == "config") continue;
+    Setting setting{name, ValueOf(*option), Setting::Source::kDefault};
+    if (IsGiven(name, arguments)) {
+      setting.source = Setting::Source::kFlag;
+    } else if (!environment(*option).empty()) {
+      setting.source = Setting::Source::kEnvironment;
+    } else if (option->count() > 0) {
+      setting.source = Setting::Source::kFile;
+    }
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+std::vector<Setting> SettingsForClients(const std::vector<Setting>& settings) {
+  std::vector<Setting> shown;
+  for (const Setting& setting : settings) {
+    if (AudienceOf(setting.name) == Audience::kEveryClient) shown.push_back(setting);
+  }
+  return shown;
+}
+
+void LogSettings(const std::vector<Setting>& settings, Logger* logger) {
+  for (const Setting& setting : settings) {
+    logger->Log(LogLevel::kInfo, "setting",
+                {{"name", setting.name},
+                 {"value", setting.value},
+                 {"source", std::string(NameOf(setting.source))}});
+  }
+}
+
+}  // namespace sparsefw::server
