@@ -58,6 +58,12 @@ absl::Status NotOfTheseInputs(std::string_view what, double own, double other) {
                 what, other, own);
 }
 
+absl::Status CheckIteration(int64_t iteration, int64_t iterations) {
+  if (iteration >= 0 && iteration <= iterations) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                "the iteration of a checkpoint must be in [0, %d]; got %d", iterations, iteration);
+}
+
 absl::Status CheckAtEnd(const StateReader& reader) {
   if (reader.at_end()) return absl::OkStatus();
   return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
@@ -92,6 +98,7 @@ absl::Status SolveRun::RestoreSolver() {
   if (!resume_.has_value()) return absl::OkStatus();
   SolverState state;
   SPARSEFW_RETURN_IF_ERROR(resume_->Read("solver", WritableBytesOf(state)));
+  SPARSEFW_RETURN_IF_ERROR(CheckIteration(state.iteration, context_.options.iterations));
   if (!SameBits(state.full_loss, result_.full_loss)) {
     return NotOfTheseInputs("loss of pruning everything", result_.full_loss, state.full_loss);
   }

@@ -252,6 +252,11 @@ absl::StatusOr<bool> SolveRun::TakeBatch() {
   SPARSEFW_ASSIGN_OR_RETURN(
       stats_,
       engine_->Step({.count = BatchSize(), .rule = options.step_rule, .rel_gap = options.rel_gap}));
+  if (stats_.iteration < before) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                  "the engine's part of a checkpoint must be of iteration %d; it went on to %d",
+                  before, stats_.iteration);
+  }
   const int64_t taken = stats_.iteration - before;
   if (taken > 0) step_time_ = (context_.now() - begin) / taken;
   if (stats_.reached_gap) {
