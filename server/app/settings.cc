@@ -8,7 +8,7 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr std::array<std::string_view, 25> kForClients = {"checkpoint-period",
+constexpr std::array<std::string_view, 26> kForClients = {"checkpoint-period",
                                                           "device",
                                                           "device-memory",
                                                           "disk-budget",
@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, 25> kForClients = {"checkpoint-period",
                                                           "max-tensor-bytes",
                                                           "solve-memory",
                                                           "staging-memory",
+                                                          "starvation-limit",
                                                           "store",
                                                           "streams-per-device",
                                                           "tensor-ttl",
