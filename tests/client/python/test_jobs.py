@@ -146,11 +146,29 @@ def test_an_interrupt_of_prune_cancels_its_job(client, big):
         if event.progress is not None and event.progress.iteration:
             raise KeyboardInterrupt
 
+    before = {tensor.name for tensor in client.list()}
     with pytest.raises(KeyboardInterrupt):
         client.prune(big.weight, big.gram, sparsity=0.6, labels={"test": "interrupt"},
                      progress=interrupt, **ENDLESS)
     (job,) = client.jobs(labels={"test": "interrupt"})
     wait_until(lambda: job.refresh().state == "CANCELLED", 10, "the job is cancelled")
+    left = {tensor.name for tensor in client.list()} - before
+    assert left <= {job.message.result.mask}, "its inputs are gone"
+
+
+def test_the_same_request_id_goes_on_with_an_interrupted_prune(client, big):
+    def interrupt(event):
+        if event.progress is not None and event.progress.iteration:
+            raise KeyboardInterrupt
+
+    call = {"sparsity": 0.6, "iterations": 3000, "report_every": 100, "request_id": "layer 7"}
+    with pytest.raises(KeyboardInterrupt):
+        client.prune(big.weight, activations=big.activations, progress=interrupt, **call)
+    sent = []
+    result = client.prune(big.weight, activations=big.activations, progress=sent.append, **call)
+    assert result.iterations == 3000
+    assert result.state == "SUCCEEDED"
+    assert client.job(result.job).message.attempts == 1, "the same job went on"
 
 
 def test_a_deadline_gives_the_best_mask_so_far(client, big):
@@ -231,6 +249,22 @@ def test_a_watcher_goes_on_after_a_drain(restartable, big):
         assert "DRAINING" in {error.reason for error in retries.errors}
         assert result.state == "SUCCEEDED"
         assert job.message.attempts == 1  # a run that a drain ends does not count
+
+
+def test_a_watch_on_which_nothing_comes_is_opened_again(start_server, big):
+    """As of a server that vanished: it is stopped, and its connections stay open."""
+    server = start_server()
+    retries = Retries(watch_silence=0.6)
+    with sparsefw.connect(server.address, options=retries.options) as client:
+        job = client.submit(big.weight, big.gram, sparsity=0.6, **ENDLESS)
+        for event in job.events(heartbeats=True):
+            if not retries.errors and event.state == "RUNNING":
+                server.signal(signal.SIGSTOP)
+                threading.Timer(1.5, server.signal, [signal.SIGCONT]).start()
+            elif retries.errors:
+                job.cancel()
+        assert job.state == "CANCELLED"
+    assert "UNREACHABLE" in {error.reason for error in retries.errors}
 
 
 def test_a_revision_that_the_server_does_not_know(client, layer):

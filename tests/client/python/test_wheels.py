@@ -90,6 +90,8 @@ def test_what_is_in_the_wheels(wheels):
     assert "-manylinux_2_3" in wheels[1].name
     assert "sparsefw/py.typed" in client
     assert "sparsefw/v1/job_pb2.pyi" in client
+    assert any(name.endswith("licenses/LICENSE") for name in client)
+    assert any(name.endswith("licenses/LICENSE") for name in server)
     assert not [name for name in client if "__pycache__" in name or name.startswith("tests")]
     # Every library has the copyright file of its package.
     licenses = " ".join(name for name in server if "/licenses/" in name)

@@ -12,7 +12,7 @@
 `sparsefw.aio` is the same to be awaited.
 """
 
-from sparsefw.client import Client, Job, Tensor, connect
+from sparsefw.client import Client, connect
 from sparsefw.embedded import EmbeddedServer, serve
 from sparsefw.errors import (
     Aborted,
@@ -31,6 +31,7 @@ from sparsefw.errors import (
     Unavailable,
     Unimplemented,
 )
+from sparsefw.handles import Job, Tensor
 from sparsefw.options import Options, Retry
 from sparsefw.results import Event, Losses, Progress, Result, SweepPoint, SweepResult, Timings
 from sparsefw.spec import JobOptions

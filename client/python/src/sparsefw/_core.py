@@ -9,22 +9,16 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from sparsefw import arrays, errors, spec
+from sparsefw import _wire, arrays, errors, spec
+from sparsefw._gram import ACTIVATION_DTYPES, GramContent
 from sparsefw._read import read_tensor
 from sparsefw._session import TERMINAL, Session
-from sparsefw._upload import (
-    ACTIVATION_DTYPES,
-    GramContent,
-    TensorContent,
-    TransferProgress,
-    tensor_spec,
-    upload,
-)
+from sparsefw._upload import TensorContent, TransferProgress, tensor_spec, upload
 from sparsefw.arrays import Buffer, as_buffer
 from sparsefw.errors import Error, invalid
 from sparsefw.results import Event, Result, SweepPoint, SweepResult
 from sparsefw.spec import JobOptions
-from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
+from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 _DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "weight": ("float32", "float16", "bfloat16"),
@@ -135,13 +129,19 @@ class Core:
         if uploads or inputs.activations is not None:
             await self.session.check_options(_check_request(message, inputs))
         made: list[str] = []
+
+        def within(field: str) -> str | None:
+            # The same call again finds what this one has uploaded.
+            return f"{request_id}/{field}" if request_id else None
+
         try:
             for field, buffer in uploads.items():
                 kind = inputs.warm_kind if field == "warm_start" else field
-                made.append((await self.upload(buffer, kind)).name)
+                made.append((await self.upload(buffer, kind, request_id=within(field))).name)
                 _name_input(message, inputs, field, made[-1])
             if inputs.activations is not None:
-                made.append((await self.gram(inputs.activations)).name)
+                tensor = await self.gram(inputs.activations, request_id=within("activations"))
+                made.append(tensor.name)
                 message.gram = made[-1]
             for field in ("weight", "gram", "warm_start"):
                 named = getattr(inputs, field)
@@ -149,7 +149,8 @@ class Core:
                     _name_input(message, inputs, field, named)
             return await self.session.create_job(message, request_id), made
         except BaseException:
-            await self.discard(made)
+            if request_id is None:
+                await self.discard(made)
             raise
 
     async def discard(self, names: Sequence[str]) -> None:
@@ -157,6 +158,28 @@ class Core:
         for name in names:
             with contextlib.suppress(Error):
                 await self.session.delete_tensor(name)
+
+    async def abandon(self, job: str, temporary: Sequence[str]) -> None:
+        """Cancels a job that nobody waits for any more, and deletes its inputs; in a second or two."""
+        session = self.session
+        with contextlib.suppress(Error):
+            request = prune_service_pb2.CancelJobRequest(name=job)
+            await session.transport.unary(_wire.CANCEL_JOB, request, 1.0)
+        left = list(temporary)
+        for _ in range(10):
+            left = [name for name in left if not await self._is_gone(name)]
+            if not left:
+                return
+            await session.transport.sleep(0.1)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Deletes a tensor; False while a job still reads it."""
+        try:
+            request = tensor_service_pb2.DeleteTensorRequest(name=name)
+            await self.session.transport.unary(_wire.DELETE_TENSOR, request, 1.0)
+        except Error as error:
+            return error.reason != "TENSOR_IN_USE"
+        return True
 
     async def wait(self, job: job_pb2.Job, on_event: OnEvent | None) -> job_pb2.Job:
         """The job after its end."""

@@ -27,7 +27,7 @@ from sparsefw._credentials import PathLike, make_credentials
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._session import TERMINAL, Session
 from sparsefw._upload import TransferProgress
-from sparsefw.client import resolve_address, state_numbers
+from sparsefw.client import check_embedded, resolve_address, state_numbers
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
@@ -45,15 +45,17 @@ async def connect(
     tls_cert: PathLike | None = None,
     tls_key: PathLike | None = None,
     options: Options | None = None,
+    server_flags: Sequence[str] = (),
 ) -> Client:
     """See sparsefw.connect."""
     address = resolve_address(server)
     embedded = None
     if address == "auto":
-        if token or tls or tls_ca or tls_cert or tls_key:
-            raise invalid('server="auto" is a server of this process alone: it takes no credentials')
-        embedded = await asyncio.to_thread(EmbeddedServer)
+        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
+        embedded = await asyncio.to_thread(EmbeddedServer, *server_flags)
         address = embedded.address
+    elif server_flags:
+        raise invalid('server_flags are of server="auto"')
     try:
         credentials = make_credentials(
             address,
@@ -183,6 +185,11 @@ class Job:
         self.message = await self._client.core.session.cancel_job(self.name)
         return self
 
+    async def abandon(self) -> None:
+        """See sparsefw.Job.abandon."""
+        names, self._temporary = self._temporary, []
+        await self._client.core.abandon(self.name, names)
+
     async def delete(self) -> None:
         """See sparsefw.Job.delete."""
         await self._client.core.session.delete_job(self.name)
@@ -290,7 +297,7 @@ class Client:
     ) -> Result:
         """See sparsefw.Client.prune. Cancelling the task cancels the job."""
         job = await self.submit(weight, gram, activations=activations, request_id=request_id, **options)
-        async with _cancelled_on_interrupt(job):
+        async with _cancelled_on_interrupt(job, request_id):
             return await job.result(progress)
 
     async def sweep(
@@ -316,7 +323,7 @@ class Client:
             request_id=request_id,
             **job_options,
         )
-        async with _cancelled_on_interrupt(job):
+        async with _cancelled_on_interrupt(job, request_id):
             return await job.sweep_result(progress)
 
     async def jobs(
@@ -376,12 +383,13 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def _cancelled_on_interrupt(job: Job) -> AsyncGenerator[None, None]:
+async def _cancelled_on_interrupt(job: Job, request_id: str | None) -> AsyncGenerator[None, None]:
     try:
         yield
     except Error:
         raise
     except BaseException:
-        with contextlib.suppress(Error):
-            await job.cancel()
+        if request_id is None:  # else somebody may come back for it
+            with contextlib.suppress(Error):
+                await job.abandon()
         raise

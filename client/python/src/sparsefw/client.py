@@ -9,18 +9,19 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sparsefw import arrays, spec
-from sparsefw._core import Core, Inputs, check_ended_well, kind_name
+from sparsefw._core import Core, Inputs
 from sparsefw._credentials import PathLike, make_credentials
-from sparsefw._progress import job_observer, transfer_observer
-from sparsefw._session import TERMINAL, Session
-from sparsefw._sync import SyncTransport, iterate, run
+from sparsefw._progress import transfer_observer
+from sparsefw._session import Session
+from sparsefw._sync import SyncTransport, run
 from sparsefw._upload import TransferProgress
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
+from sparsefw.handles import Job, Tensor
 from sparsefw.options import Options
 from sparsefw.results import Event, Result, SweepResult
 from sparsefw.spec import JobOptions
-from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
+from sparsefw.v1 import job_pb2, prune_service_pb2
 
 DEFAULT_SERVER = "127.0.0.1:50051"
 
@@ -28,6 +29,12 @@ DEFAULT_SERVER = "127.0.0.1:50051"
 def resolve_address(server: str | None) -> str:
     """What was asked for, else SPARSEFW_SERVER, else a server of this machine."""
     return server or os.environ.get("SPARSEFW_SERVER", "") or DEFAULT_SERVER
+
+
+def check_embedded(*credentials: object) -> None:
+    """Raises InvalidArgument where credentials are given for a server of this process alone."""
+    if any(credentials):
+        raise invalid('server="auto" is a server of this process alone: it takes no credentials')
 
 
 def connect(
@@ -39,6 +46,7 @@ def connect(
     tls_cert: PathLike | None = None,
     tls_key: PathLike | None = None,
     options: Options | None = None,
+    server_flags: Sequence[str] = (),
 ) -> Client:
     """Connects to a server.
 
@@ -52,6 +60,7 @@ def connect(
                   with tls=True, the roots that gRPC brings along.
         tls_cert, tls_key: PEM files of a certificate of one's own, where the server asks for one.
         options:  times, retries, chunk sizes.
+        server_flags: of server="auto": more flags of sparsefw-server, such as ["--host-memory", "32GiB"].
 
     Raises:
         Unavailable (UNREACHABLE): no server within options.connect_timeout.
@@ -60,10 +69,11 @@ def connect(
     address = resolve_address(server)
     embedded = None
     if address == "auto":
-        if token or tls or tls_ca or tls_cert or tls_key:
-            raise invalid('server="auto" is a server of this process alone: it takes no credentials')
-        embedded = EmbeddedServer()
+        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
+        embedded = EmbeddedServer(*server_flags)
         address = embedded.address
+    elif server_flags:
+        raise invalid('server_flags are of server="auto"')
     try:
         credentials = make_credentials(
             address,
@@ -85,155 +95,6 @@ def connect(
         client.close()
         raise
     return client
-
-
-class Tensor:
-    """A tensor on the server. As a context manager it is deleted at the end.
-
-    Attributes:
-        name:      "tensors/<id>".
-        kind:      "weight" and "pruned_weight" [d_out, d_in], "gram" [d_in, d_in], "saliency" and "mask"
-                   [d_out, d_in].
-        dtype:     "float32", "float16", "bfloat16", "float64", or "bool" (a bit an element).
-        shape:     (rows, columns).
-        tokens:    of a Gram matrix: how many were summed; 0: unknown.
-        byte_size: on the wire.
-    """
-
-    def __init__(self, client: Client, message: tensor_pb2.Tensor) -> None:
-        self._client = client
-        self.message = message
-        self.name = message.name
-        self.kind = kind_name(message)
-        self.dtype = arrays.dtype_name(message.spec.dtype)
-        self.shape = tuple(message.spec.dims)
-        self.tokens = message.spec.token_count
-        self.byte_size = message.byte_size
-
-    def read(self, progress: bool | TransferProgress = False) -> Any:
-        """Its values as a NumPy array; masks are bool, bfloat16 as in `Result.weight`."""
-        return self._client.read(self.name, progress)
-
-    def delete(self) -> None:
-        """Raises FailedPrecondition (TENSOR_IN_USE) while a queued or running job reads it."""
-        self._client.delete(self)
-
-    def __enter__(self) -> Tensor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with contextlib.suppress(Error):
-            self.delete()
-
-    def __repr__(self) -> str:
-        return f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>"
-
-
-class Job:
-    """A job on the server.
-
-    Attributes:
-        name:    "jobs/<id>".
-        message: the job as it was last seen (sparsefw.v1.Job).
-    """
-
-    def __init__(self, client: Client, message: job_pb2.Job, temporary: Sequence[str] = ()) -> None:
-        self._client = client
-        self._temporary = list(temporary)
-        self.message = message
-        self.name = message.name
-
-    @property
-    def state(self) -> str:
-        """As last seen: "QUEUED", "RUNNING", "SUCCEEDED", "FAILED" or "CANCELLED"."""
-        return job_pb2.JobState.Name(self.message.state)
-
-    @property
-    def ended(self) -> bool:
-        """As last seen: it will not change any more."""
-        return self.message.state in TERMINAL
-
-    @property
-    def revision(self) -> int:
-        """As last seen; `events(after_revision=...)` goes on from there."""
-        return self.message.revision
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Kept with the job."""
-        return dict(self.message.spec.labels)
-
-    def refresh(self) -> Job:
-        """Asks the server."""
-        self.message = run(self._client.core.session.get_job(self.name))
-        return self
-
-    def events(self, after_revision: int = 0, heartbeats: bool = False) -> Iterator[Event]:
-        """Every event until the job has ended, across broken connections and restarts of the server.
-
-        The first is a SNAPSHOT, the last one of the end. No state change after `after_revision` is left
-        out; of progress a slow reader sees the latest. Leaving the iteration never cancels the job.
-        """
-        source = iterate(self._client.core.session.watch(self.name, after_revision))
-        with contextlib.closing(source) as events:  # type: ignore[type-var]
-            for message in events:
-                self.message = message.job
-                event = Event.of(message)
-                if heartbeats or event.kind != "HEARTBEAT":
-                    yield event
-
-    def wait(self, progress: bool | Callable[[Event], None] = False) -> Job:
-        """Returns when the job has ended, whatever its state.
-
-        Args:
-            progress: True for a progress bar, or what is called with every event.
-        """
-        observer, close = job_observer(progress, self.name)
-        try:
-            self.message = run(self._client.core.wait(self.message, observer))
-        finally:
-            close()
-        self._clean_up()
-        return self
-
-    def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
-        """Waits for the end, and fetches the mask and, where there are any, the pruned weights.
-
-        Of a cancelled or overdue job this is its best mask so far. Of a sweep it is the best point.
-
-        Raises:
-            Error: the job failed, or ended before it had a mask; `.job` names it.
-        """
-        self.wait(progress)
-        return run(self._client.core.result(self.message))
-
-    def sweep_result(self, progress: bool | Callable[[Event], None] = False) -> SweepResult:
-        """As `result`, of a sweep: every point."""
-        self.wait(progress)
-        return run(self._client.core.sweep_result(self.message))
-
-    def cancel(self) -> Job:
-        """Ends the job within 100 ms of solver work; it keeps its best mask so far. Safe to repeat."""
-        self.message = run(self._client.core.session.cancel_job(self.name))
-        return self
-
-    def delete(self) -> None:
-        """Removes the job, which must have ended, with its mask and weights."""
-        run(self._client.core.session.delete_job(self.name))
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        """Arrays that were uploaded for this job alone are of no use after its end."""
-        names, self._temporary = self._temporary, []
-        run(self._client.core.discard(names))
-
-    def __repr__(self) -> str:
-        return f"<{self.name} {self.state}>"
 
 
 class Client:
@@ -353,8 +214,8 @@ class Client:
             activations: instead of gram, what `Client.gram` takes.
             points: makes it a sweep: settings of method, pattern, sparsity, alpha, swaps, reconstruct.
             keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
-            request_id: makes it idempotent across processes: the same id with the same options and tensors
-                    returns the same job.
+            request_id: makes it idempotent across processes: the same id with the same options and inputs
+                    goes on with the same uploads and returns the same job. At most 100 characters.
             options: see JobOptions.
 
         Raises:
@@ -374,13 +235,13 @@ class Client:
         request_id: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Result:
-        """`submit` and `Job.result` in one. Ctrl-C cancels the job.
+        """`submit` and `Job.result` in one. Ctrl-C cancels the job, unless a request_id can find it again.
 
         >>> result = client.prune(weight, gram, sparsity=0.6, iterations=500)    # doctest: +SKIP
         >>> pruned = weight * result.mask                                        # doctest: +SKIP
         """
         job = self.submit(weight, gram, activations=activations, request_id=request_id, **options)
-        with _cancelled_on_interrupt(job):
+        with _cancelled_on_interrupt(job, request_id):
             return job.result(progress)
 
     def sweep(
@@ -413,7 +274,7 @@ class Client:
             request_id=request_id,
             **job_options,
         )
-        with _cancelled_on_interrupt(job):
+        with _cancelled_on_interrupt(job, request_id):
             return job.sweep_result(progress)
 
     def jobs(
@@ -489,16 +350,13 @@ def state_numbers(states: Sequence[str]) -> list[int]:
 
 
 @contextlib.contextmanager
-def _cancelled_on_interrupt(job: Job) -> Iterator[None]:
+def _cancelled_on_interrupt(job: Job, request_id: str | None) -> Iterator[None]:
     try:
         yield
     except Error:
         raise
     except BaseException:
-        # Nobody else knows this job. Not waited for, like its tensors: the server sees to both.
-        with contextlib.suppress(Error):
-            job.cancel()
+        if request_id is None:  # else somebody may come back for it
+            with contextlib.suppress(Error):
+                job.abandon()
         raise
-
-
-__all__ = ["Client", "Job", "Tensor", "check_ended_well", "connect"]
