@@ -77,6 +77,14 @@ def test_a_layer_is_pruned_with_nothing_else(environment, tmp_path):
     assert any("openblas" in name for name in files)
 
 
+def test_the_example_of_the_readme(environment, tmp_path):
+    section = (ROOT / "README.md").read_text().split("## From Python")[1]
+    program = section.split("```python\n")[1].split("```")[0]
+    printed = section.split("It prints `")[1].split("`")[0]
+    clean = {"HOME": str(tmp_path), "PATH": f"{environment}/bin", "LD_LIBRARY_PATH": ""}
+    assert run(environment / "bin/python", "-c", program, env=clean, cwd=ROOT).strip() == printed
+
+
 def test_the_programs_are_on_the_path(environment, tmp_path):
     clean = {"HOME": str(tmp_path), "PATH": f"{environment}/bin", "LD_LIBRARY_PATH": ""}
     for program in ("sparsefw", "sparsefw-server", "sparsefw-cli"):
