@@ -54,6 +54,18 @@ def test_a_layer(shared_server, layer):
     asyncio.run(main())
 
 
+def test_the_synchronous_client_inside_an_event_loop(shared_server, layer):
+    """As in a notebook."""
+    async def main():
+        with sparsefw.connect(shared_server.address) as client:
+            assert client.prune(layer.weight, layer.gram, sparsity=0.5, iterations=5).mask.any()
+            job = client.submit(layer.weight, layer.gram, sparsity=0.5, iterations=5)
+            next(job.events())  # left early, and never closed
+            job.wait()
+
+    asyncio.run(main())
+
+
 def test_many_layers_at_once(shared_server):
     async def main():
         async with await sparsefw.aio.connect(shared_server.address) as client:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,6 +68,20 @@ def test_weights_come_in_the_dtype_of_the_input(client, layer, dtype):
     assert ((updated.weight != 0) <= updated.mask).all()
     assert updated.losses.reconstructed < result.losses.final
     assert updated.loss == updated.losses.reconstructed / updated.losses.full
+
+
+def test_bfloat16(client, layer, monkeypatch):
+    weight = layer.weight.astype(ml_dtypes.bfloat16)
+    result = client.prune(weight, layer.gram, sparsity=0.5, method="wanda", return_weight=True)
+    assert result.weight.dtype == ml_dtypes.bfloat16
+    assert (result.weight == weight * result.mask).all()
+    with client.upload(weight) as tensor:
+        assert tensor.dtype == "bfloat16"
+        # Without the package the same values come as float32.
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        read = tensor.read()
+        assert read.dtype == np.float32
+        assert (read == weight.astype(np.float32)).all()
 
 
 def test_inputs_of_a_job_alone_are_gone_after_it(client, layer):

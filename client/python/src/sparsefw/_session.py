@@ -200,15 +200,6 @@ class Session:
                 backoff.reset(time.monotonic())
             await self.wait_to_retry(error, backoff)
 
-    async def wait(self, name: str) -> job_pb2.Job:
-        """The job after its end."""
-        last: job_pb2.Job | None = None
-        async with contextlib.aclosing(self.watch(name, 0)) as events:
-            async for event in events:
-                last = event.job
-        assert last is not None  # a watch ends with the terminal event only
-        return last
-
 
 def _page_size(limit: int, there: int) -> int:
     return min(limit - there, _PAGE) if limit else _PAGE

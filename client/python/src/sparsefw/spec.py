@@ -143,8 +143,8 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
         device=given.get("device", ""),
         priority=given.get("priority", 0),
         labels=given.get("labels", {}),
-        reconstruct=given.get("reconstruct", False),
-        return_pruned_weight=given.get("return_weight", updates_weights(given)),
+        reconstruct=bool(given.get("reconstruct", False)),
+        return_pruned_weight=bool(given.get("return_weight", updates_weights(given))),
     )
     for name in ("alpha", "iterations", "rel_gap", "report_every"):
         if name in given:
@@ -153,7 +153,7 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
         spec.sparsefw.step_rule = _enum(job_pb2.StepRule, given["step_rule"], "step_rule")
     for name in ("swaps", "keep_fixed"):
         if name in given:
-            setattr(spec.refine, name, given[name])
+            setattr(spec.refine, name, bool(given[name]))
     if given.get("joint"):
         if "joint" not in job_pb2.Refine.DESCRIPTOR.fields_by_name:
             raise invalid("joint is not known to this version")
@@ -231,9 +231,9 @@ def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]
         if setting.get("pattern") is not None or setting.get("sparsity") is not None:
             merged = _with_pattern(options, setting)
             point.pattern.CopyFrom(make_pattern(merged.get("pattern"), merged.get("sparsity")))
-        for name in ("alpha", "swaps", "reconstruct"):
+        for name, kind in (("alpha", float), ("swaps", bool), ("reconstruct", bool)):
             if setting.get(name) is not None:
-                setattr(point, name, setting[name])
+                setattr(point, name, kind(setting[name]))
     return sweep
 
 
