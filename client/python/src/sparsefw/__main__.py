@@ -1,0 +1,7 @@
+"""python -m sparsefw"""
+
+import sys
+
+from sparsefw._cli import main
+
+sys.exit(main())

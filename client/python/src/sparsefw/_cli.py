@@ -1,0 +1,168 @@
+"""The program `sparsefw`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sparsefw import _files
+from sparsefw.client import Client, connect
+from sparsefw.embedded import find_program
+from sparsefw.errors import Error, invalid
+from sparsefw.results import Result
+
+
+def _connect(arguments: argparse.Namespace) -> Client:
+    token = None
+    if arguments.token_file:
+        try:
+            with open(arguments.token_file, encoding="utf-8") as file:
+                token = file.read().strip()
+        except OSError as error:
+            raise invalid(f"{arguments.token_file}: cannot be read: {error.strerror}") from None
+    return connect(
+        arguments.server,
+        token=token,
+        tls_ca=arguments.tls_ca,
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+    )
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Of every command that talks to a server."""
+    group = parser.add_argument_group("server")
+    group.add_argument(
+        "--server", metavar="HOST:PORT", help='or SPARSEFW_SERVER; "auto" starts one for this command'
+    )
+    group.add_argument("--token-file", metavar="FILE", help="or the token in SPARSEFW_TOKEN")
+    group.add_argument("--tls-ca", metavar="FILE", help="or SPARSEFW_TLS_CA; connects by TLS")
+    group.add_argument("--tls-cert", metavar="FILE")
+    group.add_argument("--tls-key", metavar="FILE")
+
+
+def _add_prune(commands: Any) -> None:
+    parser = commands.add_parser("prune", help="prune one layer from safetensors files")
+    parser.add_argument("--weights", required=True, metavar="FILE[:TENSOR]", help="[d_out, d_in]")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--gram", metavar="FILE[:TENSOR]", help="[d_in, d_in]")
+    source.add_argument("--activations", metavar="FILE[:TENSOR]", help="[tokens, d_in]")
+    parser.add_argument(
+        "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
+    )
+    parser.add_argument("--sparsity", type=float, help="share to remove")
+    parser.add_argument("--method", default="sparsefw", help="sparsefw, sparsegpt, ria, wanda, magnitude")
+    parser.add_argument("--alpha", type=float)
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--step-rule", choices=["open-loop", "line-search"])
+    parser.add_argument("--swaps", action="store_true", default=None)
+    parser.add_argument("--reconstruct", action="store_true", default=None)
+    parser.add_argument("--device")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the mask, BOOL, true = keep")
+    parser.add_argument("--out-weights", metavar="FILE", help="the pruned weight")
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    add_server_flags(parser)
+    parser.set_defaults(run=_prune)
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    weight, name = _files.open_tensor(arguments.weights)
+    gram = _files.open_tensor(arguments.gram)[0] if arguments.gram else None
+    activations = _files.open_tensor(arguments.activations)[0] if arguments.activations else None
+    keys = ("alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
+    options: dict[str, Any] = {key: getattr(arguments, key) for key in keys}
+    if arguments.out_weights:
+        options["return_weight"] = True
+    with _connect(arguments) as client:
+        result = client.prune(
+            weight,
+            gram,
+            activations=activations,
+            progress=not arguments.quiet,
+            method=arguments.method,
+            pattern=arguments.pattern,
+            **options,
+        )
+    facts = describe(result)
+    metadata = {key: json.dumps(value) for key, value in facts.items()}
+    _files.save(arguments.out, {"mask": (result.mask.tobytes(), "bool", result.shape)}, metadata)
+    if arguments.out_weights:
+        data, dtype = result.weight_bytes
+        _files.save(arguments.out_weights, {name: (data, dtype, result.shape)}, metadata)
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print(
+            f"loss {result.loss:.3%} of pruning everything; {result.relative_reduction:.1%} below the warm "
+            f"start; a mask with the same fixed weights loses at least "
+            f"{result.losses.lower_bound / (result.losses.full or 1):.3%}\n"
+            f"removed {result.sparsity:.3%}, {result.kept} weights kept; {result.timings.solve:.2f} s on "
+            f"{result.device}"
+        )
+    return 0
+
+
+def describe(result: Result) -> dict[str, Any]:
+    """The numbers of a result, for JSON."""
+    losses = result.losses
+    return {
+        "job": result.job,
+        "state": result.state,
+        "shape": list(result.shape),
+        "kept": result.kept,
+        "losses": {key: getattr(losses, key) for key in losses.__dataclass_fields__},
+        "relative_reduction": result.relative_reduction,
+        "iterations": result.iterations,
+        "stop_reason": result.stop_reason,
+        "candidate": result.candidate,
+        "swaps": result.swaps,
+        "device": result.device,
+        "solve_s": result.timings.solve,
+    }
+
+
+def _add_info(commands: Any) -> None:
+    parser = commands.add_parser("info", help="what a server is and has")
+    add_server_flags(parser)
+    parser.set_defaults(run=_info)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    with _connect(arguments) as client:
+        print(client.info())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sparsefw", description=__doc__)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands.add_parser(
+        "serve", add_help=False, help="run the server; all flags are sparsefw-server's (--help)"
+    )
+    for add in (_add_prune, _add_info):
+        add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: done; 2: wrong usage or file; 3: refused or no server; 130: interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words[:1] == ["serve"]:
+            program = find_program()
+            os.execv(program, [program, *words[1:]])
+        arguments = _parser().parse_args(words)
+        return int(arguments.run(arguments))
+    except Error as error:
+        print(f"sparsefw: {error.message}", file=sys.stderr)
+        return 2 if error.reason == "CLIENT_ARGUMENT" else 3
+    except OSError as error:
+        print(f"sparsefw: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,288 @@
+"""The operations of a client, once for both kinds of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import grpc
+import numpy as np
+
+from sparsefw import _wire, arrays, errors, spec
+from sparsefw._gram import ACTIVATION_DTYPES, GramContent
+from sparsefw._read import read_tensor
+from sparsefw._session import TERMINAL, Session
+from sparsefw._upload import TensorContent, TransferProgress, tensor_spec, upload
+from sparsefw.arrays import Buffer, as_buffer
+from sparsefw.errors import Error, invalid
+from sparsefw.results import Event, Result, SweepPoint, SweepResult
+from sparsefw.spec import JobOptions
+from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
+
+_DTYPES: Final[dict[str, tuple[str, ...]]] = {
+    "weight": ("float32", "float16", "bfloat16"),
+    "gram": ("float32", "float64"),
+    "saliency": ("float32",),
+    "mask": ("bool",),
+}
+OnEvent = Callable[[Event], None]
+
+
+def kind_name(tensor: tensor_pb2.Tensor) -> str:
+    """ "weight", "gram", "saliency", "mask" or "pruned_weight"."""
+    return tensor_pb2.TensorKind.Name(tensor.spec.kind).lower()
+
+
+class Inputs:
+    """The tensors of one job: names on the server, or arrays that are uploaded for it."""
+
+    def __init__(self, weight: Any, gram: Any, activations: Any, warm_start: Any) -> None:
+        if (gram is None) == (activations is None):
+            raise invalid("either gram or activations must be given, not both")
+        self.weight = _named_or_array(weight, "weight")
+        self.gram = None if gram is None else _named_or_array(gram, "gram")
+        self.activations = activations
+        self.warm_start: str | Buffer | None = None
+        self.warm_kind = ""
+        if warm_start is not None and not isinstance(warm_start, str):
+            self._take_warm_start(warm_start)
+        elif isinstance(warm_start, str) and warm_start.startswith("tensors/"):
+            raise invalid("a warm start that is on the server must be given as its Tensor")
+
+    def _take_warm_start(self, value: Any) -> None:
+        if hasattr(value, "kind") and hasattr(value, "name"):
+            self.warm_kind, self.warm_start = value.kind, value.name
+        else:
+            self.warm_start = as_buffer(value, "warm_start", ("bool", "float32"))
+            self.warm_kind = "mask" if self.warm_start.dtype == "bool" else "saliency"
+        if self.warm_kind not in ("mask", "saliency"):
+            raise invalid(f"warm_start must be a mask or a saliency; got a {self.warm_kind}")
+
+
+def _named_or_array(value: Any, kind: str) -> str | Buffer:
+    if isinstance(value, str):
+        return value
+    name = getattr(value, "name", None)
+    if isinstance(name, str) and name.startswith("tensors/"):
+        return name
+    return as_buffer(value, kind, _DTYPES[kind])
+
+
+class Core:
+    """Uploads, jobs and results over one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    async def upload(
+        self,
+        value: Any,
+        kind: str,
+        tokens: int = 0,
+        progress: TransferProgress | None = None,
+        request_id: str | None = None,
+    ) -> tensor_pb2.Tensor:
+        if kind not in _DTYPES:
+            known = ", ".join(f'"{name}"' for name in _DTYPES)
+            raise invalid(f'kind must be one of {known}; got "{kind}"')
+        buffer = as_buffer(value, kind, _DTYPES[kind])
+        content = TensorContent(buffer, tensor_spec(kind, buffer, tokens), self.session.options, progress)
+        return await upload(self.session, content, request_id)
+
+    async def gram(
+        self,
+        batches: Any,
+        dtype: str = "float32",
+        progress: TransferProgress | None = None,
+        request_id: str | None = None,
+    ) -> tensor_pb2.Tensor:
+        if dtype not in _DTYPES["gram"]:
+            raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
+        rest = _each(batches)
+        try:
+            first = await rest.__anext__()
+        except StopAsyncIteration:
+            raise invalid("there must be at least one batch of activations") from None
+        buffer = as_buffer(first, "activations", ACTIVATION_DTYPES)
+        content = GramContent(buffer, rest, dtype, self.session.options, progress)
+        return await upload(self.session, content, request_id)
+
+    async def submit(
+        self,
+        inputs: Inputs,
+        options: JobOptions,
+        settings: Sequence[Mapping[str, Any]] | None,
+        keep_all: bool,
+        request_id: str | None,
+    ) -> tuple[job_pb2.Job, list[str]]:
+        """(job, names of the tensors that were uploaded for it alone)."""
+        message = spec.make_spec(options)
+        if settings is not None:
+            message.sweep.CopyFrom(spec.make_points(options, settings))
+            message.sweep.keep = job_pb2.Sweep.ALL if keep_all else job_pb2.Sweep.BEST
+            if options.get("return_weight") is None:
+                message.return_pruned_weight = any(
+                    spec.updates_weights({**options, **setting}) for setting in settings
+                )
+        uploads = _uploads(inputs)
+        if uploads or inputs.activations is not None:
+            await self.session.check_options(_check_request(message, inputs))
+        made: list[str] = []
+
+        def within(field: str) -> str | None:
+            # The same call again finds what this one has uploaded.
+            return f"{request_id}/{field}" if request_id else None
+
+        try:
+            for field, buffer in uploads.items():
+                kind = inputs.warm_kind if field == "warm_start" else field
+                made.append((await self.upload(buffer, kind, request_id=within(field))).name)
+                _name_input(message, inputs, field, made[-1])
+            if inputs.activations is not None:
+                tensor = await self.gram(inputs.activations, request_id=within("activations"))
+                made.append(tensor.name)
+                message.gram = made[-1]
+            for field in ("weight", "gram", "warm_start"):
+                named = getattr(inputs, field)
+                if isinstance(named, str):
+                    _name_input(message, inputs, field, named)
+            return await self.session.create_job(message, request_id), made
+        except BaseException:
+            if request_id is None:
+                await self.discard(made)
+            raise
+
+    async def discard(self, names: Sequence[str]) -> None:
+        """Deletes tensors that nobody needs any more, as far as that works."""
+        for name in names:
+            with contextlib.suppress(Error):
+                await self.session.delete_tensor(name)
+
+    async def abandon(self, job: str, temporary: Sequence[str]) -> None:
+        """Cancels a job that nobody waits for any more, and deletes its inputs; in a second or two."""
+        session = self.session
+        with contextlib.suppress(Error):
+            request = prune_service_pb2.CancelJobRequest(name=job)
+            await session.transport.unary(_wire.CANCEL_JOB, request, 1.0)
+        left = list(temporary)
+        for _ in range(10):
+            left = [name for name in left if not await self._is_gone(name)]
+            if not left:
+                return
+            await session.transport.sleep(0.1)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Deletes a tensor; False while a job still reads it."""
+        try:
+            request = tensor_service_pb2.DeleteTensorRequest(name=name)
+            await self.session.transport.unary(_wire.DELETE_TENSOR, request, 1.0)
+        except Error as error:
+            return error.reason != "TENSOR_IN_USE"
+        return True
+
+    async def wait(self, job: job_pb2.Job, on_event: OnEvent | None) -> job_pb2.Job:
+        """The job after its end."""
+        if job.state in TERMINAL:
+            return job
+        last = job
+        async with contextlib.aclosing(self.session.watch(job.name, 0)) as events:
+            async for event in events:
+                last = event.job
+                if on_event:
+                    on_event(Event.of(event))
+        return last
+
+    async def result(self, job: job_pb2.Job) -> Result:
+        """Of a job that has ended, with its mask and weights."""
+        check_ended_well(job)
+        return await self._fetch(job, job.result)
+
+    async def sweep_result(self, job: job_pb2.Job) -> SweepResult:
+        """Of a sweep that has ended, with every mask that it kept."""
+        check_ended_well(job)
+        best = await self._fetch(job, job.result)
+        points = []
+        for index, outcome in enumerate(job.result.sweep):
+            result, error = None, None
+            if outcome.HasField("error") and outcome.error.code:
+                error = errors.from_status(outcome.error, job.name)
+            elif index == job.result.best_point:
+                result = best
+            else:
+                result = await self._fetch(job, outcome.result)
+            points.append(SweepPoint(spec.describe_point(outcome.point), result, error))
+        if not points:
+            raise invalid(f"{job.name} is not a sweep")
+        return SweepResult(job.name, points, job.result.best_point, best)
+
+    async def _fetch(self, job: job_pb2.Job, result: job_pb2.JobResult) -> Result:
+        mask, weight = None, None
+        if result.mask:
+            mask = (await read_tensor(self.session, result.mask))[1]
+        if result.pruned_weight:
+            tensor, data = await read_tensor(self.session, result.pruned_weight)
+            weight = (data, arrays.dtype_name(tensor.spec.dtype))
+        return Result.of(job, result, mask, weight)
+
+    async def read(
+        self, name: str, progress: TransferProgress | None
+    ) -> tuple[bytearray, str, tuple[int, ...]]:
+        """(bytes, dtype, shape)"""
+        tensor, data = await read_tensor(self.session, name, progress)
+        return data, arrays.dtype_name(tensor.spec.dtype), tuple(tensor.spec.dims)
+
+
+def check_ended_well(job: job_pb2.Job) -> None:
+    """Raises the error of a job that failed, or that was cancelled before it had a mask."""
+    if job.state == job_pb2.FAILED:
+        raise errors.from_status(job.error, job.name)
+    if job.state == job_pb2.CANCELLED and not job.HasField("result"):
+        if job.HasField("error") and job.error.code:
+            raise errors.from_status(job.error, job.name)
+        raise errors.Cancelled(
+            "cancelled before there was a mask",
+            code=grpc.StatusCode.CANCELLED,
+            reason="CANCELLED",
+            job=job.name,
+        )
+
+
+def _uploads(inputs: Inputs) -> dict[str, Buffer]:
+    fields = ("weight", "gram", "warm_start")
+    return {name: value for name in fields if isinstance(value := getattr(inputs, name), Buffer)}
+
+
+def _name_input(message: job_pb2.JobSpec, inputs: Inputs, field: str, name: str) -> None:
+    if field != "warm_start":
+        setattr(message, field, name)
+    elif inputs.warm_kind == "mask":
+        message.warm_start.mask = name
+    else:
+        message.warm_start.saliency = name
+
+
+def _check_request(message: job_pb2.JobSpec, inputs: Inputs) -> prune_service_pb2.CheckJobOptionsRequest:
+    request = prune_service_pb2.CheckJobOptionsRequest(spec=message)
+    for field in ("weight", "gram", "warm_start"):
+        value = getattr(inputs, field)
+        if isinstance(value, str):
+            _name_input(request.spec, inputs, field, value)
+        elif isinstance(value, Buffer):
+            kind = inputs.warm_kind if field == "warm_start" else field
+            getattr(request, field).CopyFrom(tensor_spec(kind, value))
+    return request
+
+
+async def _each(batches: Any) -> AsyncIterator[Any]:
+    """The batches of one array, of an iterable or of an asynchronous iterable of them."""
+    if arrays.is_array(batches):
+        yield batches
+    elif isinstance(batches, AsyncIterable):
+        async for batch in batches:
+            yield batch
+    elif isinstance(batches, Iterable):
+        for batch in batches:
+            yield batch
+    else:
+        yield np.asarray(batches)  # as_buffer says what is wrong with it

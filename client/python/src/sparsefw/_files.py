@@ -1,0 +1,81 @@
+"""Tensors in safetensors files, bfloat16 included, which NumPy does not know."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sparsefw.arrays import Buffer
+from sparsefw.errors import invalid
+
+_DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+_BIGGEST_HEADER: Final = 100 << 20
+
+
+def split_name(argument: str) -> tuple[str, str]:
+    """(file, tensor or "") of FILE[:TENSOR]."""
+    if Path(argument).exists():
+        return argument, ""
+    path, colon, name = argument.rpartition(":")
+    return (path, name) if colon else (argument, "")
+
+
+def open_tensor(argument: str) -> tuple[Buffer, str]:
+    """(bytes, mapped from the file; name) of FILE[:TENSOR], the name being optional where there is one.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): no such file or tensor, or no safetensors file.
+    """
+    path, wanted = split_name(argument)
+    try:
+        with open(path, "rb") as file:
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise invalid(f"{path}: cannot be read: {error}") from None
+    try:
+        (length,) = struct.unpack_from("<Q", mapped)
+        if length > min(len(mapped) - 8, _BIGGEST_HEADER):
+            raise ValueError
+        header: dict[str, Any] = json.loads(bytes(mapped[8 : 8 + length]))
+        header.pop("__metadata__", None)
+    except (struct.error, ValueError):
+        raise invalid(f"{path}: is no safetensors file") from None
+    name = wanted or (next(iter(header)) if len(header) == 1 else "")
+    if name not in header:
+        held = ", ".join(f'"{key}"' for key in sorted(header))
+        asked = f'there is no tensor "{name}"' if name else "which tensor is not said"
+        raise invalid(f"{path}: {asked}; it holds {held}")
+    entry = header[name]
+    if entry["dtype"] not in _DTYPES:
+        raise invalid(f"{path}:{name}: must be {', '.join(_DTYPES)}; got {entry['dtype']}")
+    begin, end = entry["data_offsets"]
+    data = mapped[8 + length + begin : 8 + length + end]
+    return Buffer(data, _DTYPES[entry["dtype"]], tuple(entry["shape"])), name
+
+
+def save(
+    path: str,
+    tensors: Mapping[str, tuple[bytes | bytearray, str, tuple[int, ...]]],
+    metadata: Mapping[str, str],
+) -> None:
+    """Writes (bytes, dtype, shape) by name. Masks are a byte an element here, as safetensors' BOOL."""
+    names = {theirs: ours for ours, theirs in _DTYPES.items()} | {"bool": "BOOL"}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    offset = 0
+    for name, (data, dtype, shape) in tensors.items():
+        header[name] = {
+            "dtype": names[dtype],
+            "shape": list(shape),
+            "data_offsets": [offset, offset + len(data)],
+        }
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for data, _, _ in tensors.values():
+            file.write(data)

@@ -1,0 +1,205 @@
+"""One connection's policy of retries, and the calls that are not streams of tensor bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf import duration_pb2
+
+from sparsefw import _wire, errors
+from sparsefw._backoff import Backoff
+from sparsefw._transport import Transport
+from sparsefw._wire import Method
+from sparsefw.errors import Error
+from sparsefw.options import Options
+from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
+
+Response = TypeVar("Response")
+
+# Attempts of a call that the server does not answer in time.
+_ATTEMPTS_IN_SILENCE = 3
+_PAGE = 1000
+TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+
+
+def new_request_id() -> str:
+    """What makes a creating call safe to repeat."""
+    return str(uuid.uuid4())
+
+
+class Session:
+    """The client's logic, over either transport."""
+
+    def __init__(self, address: str, transport: Transport, options: Options) -> None:
+        self.address = address
+        self.transport = transport
+        self.options = options
+
+    async def connect(self) -> None:
+        """Raises Unavailable (UNREACHABLE) after connect_timeout."""
+        if await self.transport.connect(self.options.connect_timeout):
+            return
+        try:  # only a call tells why
+            await self.transport.unary(_wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest(), 1.0)
+        except Error as error:
+            raise errors.refuse(
+                grpc.StatusCode.UNAVAILABLE,
+                "UNREACHABLE",
+                f"no server could be reached at {self.address} within "
+                f"{self.options.connect_timeout:g} s: {error.message}",
+            ) from None
+
+    def backoff(self) -> Backoff:
+        """For one operation."""
+        return Backoff(self.options.retry, time.monotonic())
+
+    async def wait_to_retry(self, error: Error, backoff: Backoff) -> None:
+        """After an error that is worth another attempt; raises it when the time is up."""
+        delay = backoff.next(time.monotonic(), error.retry_delay)
+        if delay is None:
+            patience = self.options.retry.give_up_after
+            raise error.with_message(
+                f"{error.message}; gave up after {patience:g} s without progress"
+            ) from None
+        if self.options.on_retry:
+            self.options.on_retry(error, delay)
+        await self.transport.sleep(delay)
+
+    async def call(self, method: Method[Response], request: Any, timeout: float | None = None) -> Response:
+        """A call that is safe to repeat, until it succeeds, fails for good, or retrying took too long.
+
+        One that is not answered in time is made three times.
+        """
+        timeout = timeout or self.options.call_timeout
+        backoff, silent = self.backoff(), 0
+        while True:
+            try:
+                return await self.transport.unary(method, request, timeout)
+            except Error as error:
+                if isinstance(error, errors.DeadlineExceeded) and not error.reason:
+                    silent += 1
+                    error = error.with_message(
+                        f"{self.address}: no answer to {method.name} within {timeout:g} s"
+                    )
+                    if silent == _ATTEMPTS_IN_SILENCE:
+                        raise error from None
+                    # Counted, not timed: one attempt may take longer than all retrying may.
+                    if self.options.on_retry:
+                        self.options.on_retry(error, 0.0)
+                    backoff.reset(time.monotonic())
+                    continue
+                if not errors.is_transient(error):
+                    raise
+                await self.wait_to_retry(error, backoff)
+
+    async def get_tensor(self, name: str) -> tensor_pb2.Tensor:
+        return await self.call(_wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
+
+    async def delete_tensor(self, name: str) -> None:
+        await self.call(_wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
+
+    async def list_tensors(self, limit: int) -> list[tensor_pb2.Tensor]:
+        tensors: list[tensor_pb2.Tensor] = []
+        token = ""
+        while True:
+            page = await self.call(
+                _wire.LIST_TENSORS,
+                tensor_service_pb2.ListTensorsRequest(
+                    page_size=_page_size(limit, len(tensors)), page_token=token
+                ),
+            )
+            tensors.extend(page.tensors)
+            token = page.next_page_token
+            if not token or (limit and len(tensors) >= limit):
+                return tensors
+
+    async def create_job(self, spec: job_pb2.JobSpec, request_id: str | None) -> job_pb2.Job:
+        request = prune_service_pb2.CreateJobRequest(
+            spec=spec, request_id=request_id or new_request_id(), owner=self.options.owner
+        )
+        return await self.call(_wire.CREATE_JOB, request)
+
+    async def check_options(self, request: prune_service_pb2.CheckJobOptionsRequest) -> None:
+        """What CreateJob would refuse, before anything is uploaded."""
+        # An older server does not know the call: CreateJob will tell.
+        with contextlib.suppress(errors.Unimplemented):
+            await self.call(_wire.CHECK_JOB_OPTIONS, request)
+
+    async def get_job(self, name: str) -> job_pb2.Job:
+        return await self.call(_wire.GET_JOB, prune_service_pb2.GetJobRequest(name=name))
+
+    async def list_jobs(
+        self, states: Sequence[int], labels: Mapping[str, str], limit: int
+    ) -> list[job_pb2.Job]:
+        jobs: list[job_pb2.Job] = []
+        request = prune_service_pb2.ListJobsRequest(labels=dict(labels))
+        request.states.extend(states)  # type: ignore[arg-type]
+        while True:
+            request.page_size = _page_size(limit, len(jobs))
+            page = await self.call(_wire.LIST_JOBS, request)
+            jobs.extend(page.jobs)
+            request.page_token = page.next_page_token
+            if not request.page_token or (limit and len(jobs) >= limit):
+                return jobs
+
+    async def cancel_job(self, name: str) -> job_pb2.Job:
+        return await self.call(_wire.CANCEL_JOB, prune_service_pb2.CancelJobRequest(name=name))
+
+    async def delete_job(self, name: str) -> None:
+        await self.call(_wire.DELETE_JOB, prune_service_pb2.DeleteJobRequest(name=name))
+
+    async def server_info(self) -> prune_service_pb2.ServerInfo:
+        return await self.call(_wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest())
+
+    async def watch(self, name: str, after_revision: int) -> AsyncGenerator[job_pb2.JobEvent, None]:
+        """Every event of the job until it has ended, over as many streams as it takes.
+
+        A watch that breaks or that the server ends is taken up at the last revision seen; at the job as
+        it is where the server does not know that revision. Leaving never cancels the job.
+        """
+        backoff = self.backoff()
+        heartbeat = duration_pb2.Duration()
+        # The server takes a day for "never".
+        heartbeat.FromNanoseconds(int(min(self.options.watch_silence / 3, 86400.0) * 1e9))
+        while True:
+            request = prune_service_pb2.WatchJobRequest(
+                name=name, after_revision=after_revision, heartbeat_interval=heartbeat
+            )
+            heard = False
+            stream = self.transport.read(
+                _wire.WATCH_JOB, request, data=False, silence=self.options.watch_silence
+            )
+            try:
+                async with contextlib.aclosing(stream):
+                    async for event in stream:
+                        heard = True
+                        after_revision = max(after_revision, event.job.revision)
+                        yield event
+                        if event.job.state in TERMINAL:
+                            return
+                # A server may end a watch at any time. That is no error, yet waiting keeps one that
+                # does so at once from making this a busy loop.
+                error = errors.refuse(
+                    grpc.StatusCode.UNAVAILABLE,
+                    "PROTOCOL",
+                    f"the watch of {name} ended before the job did",
+                )
+            except Error as broken:
+                if broken.reason == "REVISION_UNKNOWN" and after_revision:
+                    after_revision = 0
+                    continue
+                if not errors.is_transient(broken):
+                    raise
+                error = broken
+            if heard:
+                backoff.reset(time.monotonic())
+            await self.wait_to_retry(error, backoff)
+
+
+def _page_size(limit: int, there: int) -> int:
+    return min(limit - there, _PAGE) if limit else _PAGE

@@ -1,0 +1,395 @@
+"""The client for asyncio: as sparsefw.Client, with methods to await.
+
+    client = await sparsefw.aio.connect("127.0.0.1:50051")
+    async with client:
+        weight, gram = await client.upload(w), await client.gram(batches)
+        job = await client.submit(weight, gram, sparsity=0.6)
+        async for event in job.events(): ...
+        result = await job.result()
+
+A client belongs to the event loop in which it was made. Cancelling a task ends its call; what the server
+has accepted by then it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Unpack
+
+from sparsefw import arrays, spec
+from sparsefw._aio import AioTransport
+from sparsefw._core import Core, Inputs, kind_name
+from sparsefw._credentials import PathLike, make_credentials
+from sparsefw._progress import job_observer, transfer_observer
+from sparsefw._session import TERMINAL, Session
+from sparsefw._upload import TransferProgress
+from sparsefw.client import check_embedded, resolve_address, state_numbers
+from sparsefw.embedded import EmbeddedServer
+from sparsefw.errors import Error, invalid
+from sparsefw.options import Options
+from sparsefw.results import Event, Result, SweepResult
+from sparsefw.spec import JobOptions
+from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
+
+
+async def connect(
+    server: str | None = None,
+    *,
+    token: str | None = None,
+    tls: bool = False,
+    tls_ca: PathLike | None = None,
+    tls_cert: PathLike | None = None,
+    tls_key: PathLike | None = None,
+    options: Options | None = None,
+    server_flags: Sequence[str] = (),
+) -> Client:
+    """See sparsefw.connect."""
+    address = resolve_address(server)
+    embedded = None
+    if address == "auto":
+        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
+        embedded = await asyncio.to_thread(EmbeddedServer, *server_flags)
+        address = embedded.address
+    elif server_flags:
+        raise invalid('server_flags are of server="auto"')
+    try:
+        credentials = make_credentials(
+            address,
+            token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
+            tls=tls,
+            tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+        )
+        session = Session(address, AioTransport(address, credentials), options or Options())
+        client = Client(session, embedded)
+    except BaseException:
+        if embedded:
+            embedded.close()
+        raise
+    try:
+        await session.connect()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+class Tensor:
+    """See sparsefw.Tensor."""
+
+    def __init__(self, client: Client, message: tensor_pb2.Tensor) -> None:
+        self._client = client
+        self.message = message
+        self.name = message.name
+        self.kind = kind_name(message)
+        self.dtype = arrays.dtype_name(message.spec.dtype)
+        self.shape = tuple(message.spec.dims)
+        self.tokens = message.spec.token_count
+        self.byte_size = message.byte_size
+
+    async def read(self, progress: bool | TransferProgress = False) -> Any:
+        """See sparsefw.Tensor.read."""
+        return await self._client.read(self.name, progress)
+
+    async def delete(self) -> None:
+        """See sparsefw.Tensor.delete."""
+        await self._client.delete(self)
+
+    async def __aenter__(self) -> Tensor:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(Error):
+            await self.delete()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>"
+
+
+class Job:
+    """See sparsefw.Job."""
+
+    def __init__(self, client: Client, message: job_pb2.Job, temporary: Sequence[str] = ()) -> None:
+        self._client = client
+        self._temporary = list(temporary)
+        self.message = message
+        self.name = message.name
+
+    @property
+    def state(self) -> str:
+        """As last seen."""
+        return job_pb2.JobState.Name(self.message.state)
+
+    @property
+    def ended(self) -> bool:
+        """As last seen."""
+        return self.message.state in TERMINAL
+
+    @property
+    def revision(self) -> int:
+        """As last seen."""
+        return self.message.revision
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Kept with the job."""
+        return dict(self.message.spec.labels)
+
+    async def refresh(self) -> Job:
+        """Asks the server."""
+        self.message = await self._client.core.session.get_job(self.name)
+        return self
+
+    async def events(self, after_revision: int = 0, heartbeats: bool = False) -> AsyncGenerator[Event, None]:
+        """See sparsefw.Job.events. Close it (contextlib.aclosing) if you leave it early."""
+        source = self._client.core.session.watch(self.name, after_revision)
+        async with contextlib.aclosing(source) as events:
+            async for message in events:
+                self.message = message.job
+                event = Event.of(message)
+                if heartbeats or event.kind != "HEARTBEAT":
+                    yield event
+
+    async def wait(self, progress: bool | Callable[[Event], None] = False) -> Job:
+        """See sparsefw.Job.wait."""
+        observer, close = job_observer(progress, self.name)
+        try:
+            self.message = await self._client.core.wait(self.message, observer)
+        finally:
+            close()
+        await self._clean_up()
+        return self
+
+    async def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
+        """See sparsefw.Job.result."""
+        await self.wait(progress)
+        return await self._client.core.result(self.message)
+
+    async def sweep_result(self, progress: bool | Callable[[Event], None] = False) -> SweepResult:
+        """See sparsefw.Job.sweep_result."""
+        await self.wait(progress)
+        return await self._client.core.sweep_result(self.message)
+
+    async def cancel(self) -> Job:
+        """See sparsefw.Job.cancel."""
+        self.message = await self._client.core.session.cancel_job(self.name)
+        return self
+
+    async def abandon(self) -> None:
+        """See sparsefw.Job.abandon."""
+        names, self._temporary = self._temporary, []
+        await self._client.core.abandon(self.name, names)
+
+    async def delete(self) -> None:
+        """See sparsefw.Job.delete."""
+        await self._client.core.session.delete_job(self.name)
+        await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        names, self._temporary = self._temporary, []
+        await self._client.core.discard(names)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.state}>"
+
+
+class Client:
+    """See sparsefw.Client. An asynchronous context manager."""
+
+    def __init__(self, session: Session, embedded: EmbeddedServer | None = None) -> None:
+        self.core = Core(session)
+        self._embedded = embedded
+
+    @property
+    def address(self) -> str:
+        """Of the server."""
+        return self.core.session.address
+
+    @property
+    def server(self) -> EmbeddedServer | None:
+        """The server that server="auto" started."""
+        return self._embedded
+
+    async def close(self) -> None:
+        """See sparsefw.Client.close."""
+        await self.core.session.transport.close()
+        if self._embedded:
+            await asyncio.to_thread(self._embedded.close)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def upload(
+        self,
+        array: arrays.ArrayLike,
+        kind: str = "weight",
+        *,
+        tokens: int = 0,
+        progress: bool | TransferProgress = False,
+        request_id: str | None = None,
+    ) -> Tensor:
+        """See sparsefw.Client.upload."""
+        observer, close = transfer_observer(progress, kind)
+        try:
+            message = await self.core.upload(array, kind, tokens, observer, request_id)
+        finally:
+            close()
+        return Tensor(self, message)
+
+    async def gram(
+        self,
+        batches: Any,
+        *,
+        dtype: str = "float32",
+        progress: bool | TransferProgress = False,
+        request_id: str | None = None,
+    ) -> Tensor:
+        """See sparsefw.Client.gram; an asynchronous iterable of batches will do as well."""
+        observer, close = transfer_observer(progress, "activations")
+        try:
+            message = await self.core.gram(batches, dtype, observer, request_id)
+        finally:
+            close()
+        return Tensor(self, message)
+
+    async def submit(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        points: Sequence[Mapping[str, Any]] | None = None,
+        keep_all: bool = False,
+        request_id: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """See sparsefw.Client.submit."""
+        inputs = Inputs(weight, gram, activations, options.get("warm_start"))
+        return Job(self, *await self.core.submit(inputs, options, points, keep_all, request_id))
+
+    async def prune(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        progress: bool | Callable[[Event], None] = False,
+        request_id: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Result:
+        """See sparsefw.Client.prune. Cancelling the task cancels the job."""
+        job = await self.submit(weight, gram, activations=activations, request_id=request_id, **options)
+        async with _cancelled_on_interrupt(job, request_id):
+            return await job.result(progress)
+
+    async def sweep(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        points: Sequence[Mapping[str, Any]] | None = None,
+        keep_all: bool = False,
+        progress: bool | Callable[[Event], None] = False,
+        request_id: str | None = None,
+        **options: Any,
+    ) -> SweepResult:
+        """See sparsefw.Client.sweep."""
+        job_options, settings = spec.split_sweep(options, points)
+        job = await self.submit(
+            weight,
+            gram,
+            activations=activations,
+            points=settings,
+            keep_all=keep_all,
+            request_id=request_id,
+            **job_options,
+        )
+        async with _cancelled_on_interrupt(job, request_id):
+            return await job.sweep_result(progress)
+
+    async def jobs(
+        self,
+        states: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        limit: int = 0,
+    ) -> list[Job]:
+        """See sparsefw.Client.jobs."""
+        found = await self.core.session.list_jobs(state_numbers(states), labels or {}, limit)
+        return [Job(self, message) for message in found]
+
+    async def get(self, name: str) -> Job | Tensor:
+        """The job or tensor of this name."""
+        if name.startswith("jobs/"):
+            return await self.job(name)
+        return await self.tensor(name)
+
+    async def job(self, name: str) -> Job:
+        """The job of this name."""
+        return Job(self, await self.core.session.get_job(name))
+
+    async def tensor(self, name: str) -> Tensor:
+        """The tensor of this name."""
+        return Tensor(self, await self.core.session.get_tensor(name))
+
+    async def list(self, limit: int = 0) -> list[Tensor]:
+        """Tensors on the server, newest first; limit 0: all."""
+        return [Tensor(self, message) for message in await self.core.session.list_tensors(limit)]
+
+    async def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
+        """The values of a tensor; see sparsefw.Tensor.read."""
+        name = tensor if isinstance(tensor, str) else tensor.name
+        observer, close = transfer_observer(progress, name)
+        try:
+            data, dtype, shape = await self.core.read(name, observer)
+        finally:
+            close()
+        return arrays.from_bytes(data, dtype, shape)
+
+    async def delete(self, what: Tensor | Job | str) -> None:
+        """A tensor, or a job that has ended."""
+        name = what if isinstance(what, str) else what.name
+        if isinstance(what, Job):
+            await what.delete()
+        elif name.startswith("jobs/"):
+            await self.core.session.delete_job(name)
+        else:
+            await self.core.session.delete_tensor(name)
+
+    async def info(self) -> prune_service_pb2.ServerInfo:
+        """See sparsefw.Client.info."""
+        return await self.core.session.server_info()
+
+    def __repr__(self) -> str:
+        return f"<sparsefw.aio.Client {self.address}>"
+
+
+@contextlib.asynccontextmanager
+async def _cancelled_on_interrupt(job: Job, request_id: str | None) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    except Error:
+        raise
+    except BaseException:
+        if request_id is None:  # else somebody may come back for it
+            with contextlib.suppress(Error):
+                await job.abandon()
+        raise

@@ -1,0 +1,362 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Unpack
+
+from sparsefw import arrays, spec
+from sparsefw._core import Core, Inputs
+from sparsefw._credentials import PathLike, make_credentials
+from sparsefw._progress import transfer_observer
+from sparsefw._session import Session
+from sparsefw._sync import SyncTransport, run
+from sparsefw._upload import TransferProgress
+from sparsefw.embedded import EmbeddedServer
+from sparsefw.errors import Error, invalid
+from sparsefw.handles import Job, Tensor
+from sparsefw.options import Options
+from sparsefw.results import Event, Result, SweepResult
+from sparsefw.spec import JobOptions
+from sparsefw.v1 import job_pb2, prune_service_pb2
+
+DEFAULT_SERVER = "127.0.0.1:50051"
+
+
+def resolve_address(server: str | None) -> str:
+    """What was asked for, else SPARSEFW_SERVER, else a server of this machine."""
+    return server or os.environ.get("SPARSEFW_SERVER", "") or DEFAULT_SERVER
+
+
+def check_embedded(*credentials: object) -> None:
+    """Raises InvalidArgument where credentials are given for a server of this process alone."""
+    if any(credentials):
+        raise invalid('server="auto" is a server of this process alone: it takes no credentials')
+
+
+def connect(
+    server: str | None = None,
+    *,
+    token: str | None = None,
+    tls: bool = False,
+    tls_ca: PathLike | None = None,
+    tls_cert: PathLike | None = None,
+    tls_key: PathLike | None = None,
+    options: Options | None = None,
+    server_flags: Sequence[str] = (),
+) -> Client:
+    """Connects to a server.
+
+    Args:
+        server:   "host:port", any name gRPC understands ("unix:/path"), or "auto": starts a server of
+                  one's own (see `serve`) that ends with the client. None: SPARSEFW_SERVER, else
+                  127.0.0.1:50051.
+        token:    sent with every call; None: SPARSEFW_TOKEN. Only over TLS or to this machine.
+        tls:      use TLS; implied by the files.
+        tls_ca:   PEM file of the CA that signed the server's certificate; None: SPARSEFW_TLS_CA, else,
+                  with tls=True, the roots that gRPC brings along.
+        tls_cert, tls_key: PEM files of a certificate of one's own, where the server asks for one.
+        options:  times, retries, chunk sizes.
+        server_flags: of server="auto": more flags of sparsefw-server, such as ["--host-memory", "32GiB"].
+
+    Raises:
+        Unavailable (UNREACHABLE): no server within options.connect_timeout.
+        InvalidArgument (CLIENT_ARGUMENT): see make_credentials.
+    """
+    address = resolve_address(server)
+    embedded = None
+    if address == "auto":
+        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
+        embedded = EmbeddedServer(*server_flags)
+        address = embedded.address
+    elif server_flags:
+        raise invalid('server_flags are of server="auto"')
+    try:
+        credentials = make_credentials(
+            address,
+            token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
+            tls=tls,
+            tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+        )
+        session = Session(address, SyncTransport(address, credentials), options or Options())
+        client = Client(session, embedded)
+    except BaseException:
+        if embedded:
+            embedded.close()
+        raise
+    try:
+        run(session.connect())
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class Client:
+    """Two connections to a server, one for data and one for control. Made by `connect`; thread-safe.
+
+    Every call retries what is safe to retry, with the bounds of Options.retry. Errors are sparsefw.Error.
+    A context manager; `close` ends what still runs, never a job, except those of a server="auto".
+    """
+
+    def __init__(self, session: Session, embedded: EmbeddedServer | None = None) -> None:
+        self.core = Core(session)
+        self._embedded = embedded
+
+    @property
+    def address(self) -> str:
+        """Of the server."""
+        return self.core.session.address
+
+    @property
+    def server(self) -> EmbeddedServer | None:
+        """The server that server="auto" started."""
+        return self._embedded
+
+    def close(self) -> None:
+        """Closes the connections, and ends the server of server="auto". Safe to call again."""
+        run(self.core.session.transport.close())
+        if self._embedded:
+            self._embedded.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def upload(
+        self,
+        array: arrays.ArrayLike,
+        kind: str = "weight",
+        *,
+        tokens: int = 0,
+        progress: bool | TransferProgress = False,
+        request_id: str | None = None,
+    ) -> Tensor:
+        """Sends a tensor in checksummed chunks.
+
+        A broken connection or a restarted server is picked up at the last byte that the server has. An
+        array that is contiguous in this machine's memory is not copied; it must not change meanwhile.
+
+        Args:
+            array: NumPy, PyTorch or alike. "weight" [d_out, d_in] of float32, float16 or bfloat16, the
+                   layout of torch.nn.Linear.weight; "gram" [d_in, d_in] of float32 or float64, X^T X of
+                   activations X [tokens, d_in]; "saliency" [d_out, d_in] of float32; "mask" [d_out, d_in]
+                   of bool.
+            kind:  see above.
+            tokens: of a Gram matrix, how many were summed; kept with it.
+            progress: True for a progress bar, or what is called with (bytes sent, all bytes).
+            request_id: makes it idempotent across processes: the same id goes on with the same upload, or
+                   returns the tensor that it became.
+        """
+        observer, close = transfer_observer(progress, kind)
+        try:
+            message = run(self.core.upload(array, kind, tokens, observer, request_id))
+        finally:
+            close()
+        return Tensor(self, message)
+
+    def gram(
+        self,
+        batches: Any,
+        *,
+        dtype: str = "float32",
+        progress: bool | TransferProgress = False,
+        request_id: str | None = None,
+    ) -> Tensor:
+        """Streams activations, whose Gram matrix G = sum of x x^T [d_in, d_in] the server sums.
+
+        Resumes as `upload` does, at whole tokens: none counts twice.
+
+        Args:
+            batches: an array, or an iterable of arrays, [tokens, d_in] or [..., d_in], of float32, float16
+                   or bfloat16. An iterable is read once, in this thread, as fast as the server takes it.
+                   Up to Options.gram_window_bytes are kept for the case of a broken connection.
+            dtype: of the matrix: "float32" or "float64". Sums are float64 either way.
+            progress: True for a progress bar, or what is called with (bytes sent, 0).
+            request_id: as in `upload`; the same batches must come again.
+        """
+        observer, close = transfer_observer(progress, "activations")
+        try:
+            message = run(self.core.gram(batches, dtype, observer, request_id))
+        finally:
+            close()
+        return Tensor(self, message)
+
+    def submit(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        points: Sequence[Mapping[str, Any]] | None = None,
+        keep_all: bool = False,
+        request_id: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Queues a job. Everything is checked before it is queued, options before anything is uploaded.
+
+        Args:
+            weight: a Tensor, its name, or an array [d_out, d_in] that is uploaded for this job and deleted
+                    when `wait` or `result` has seen its end.
+            gram:   likewise, [d_in, d_in].
+            activations: instead of gram, what `Client.gram` takes.
+            points: makes it a sweep: settings of method, pattern, sparsity, alpha, swaps, reconstruct.
+            keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
+            request_id: makes it idempotent across processes: the same id with the same options and inputs
+                    goes on with the same uploads and returns the same job. At most 100 characters.
+            options: see JobOptions.
+
+        Raises:
+            InvalidArgument, FailedPrecondition, ResourceExhausted: the server refuses it; `.reason` says
+                why, `.metadata["field"]` of which input.
+        """
+        inputs = Inputs(weight, gram, activations, options.get("warm_start"))
+        return Job(self, *run(self.core.submit(inputs, options, points, keep_all, request_id)))
+
+    def prune(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        progress: bool | Callable[[Event], None] = False,
+        request_id: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Result:
+        """`submit` and `Job.result` in one. Ctrl-C cancels the job, unless a request_id can find it again.
+
+        >>> result = client.prune(weight, gram, sparsity=0.6, iterations=500)    # doctest: +SKIP
+        >>> pruned = weight * result.mask                                        # doctest: +SKIP
+        """
+        job = self.submit(weight, gram, activations=activations, request_id=request_id, **options)
+        with _cancelled_on_interrupt(job, request_id):
+            return job.result(progress)
+
+    def sweep(
+        self,
+        weight: Any,
+        gram: Any = None,
+        *,
+        activations: Any = None,
+        points: Sequence[Mapping[str, Any]] | None = None,
+        keep_all: bool = False,
+        progress: bool | Callable[[Event], None] = False,
+        request_id: str | None = None,
+        **options: Any,
+    ) -> SweepResult:
+        """Many settings on one weight and Gram matrix in one job.
+
+        Every combination of the options that are lists (method, pattern, sparsity, alpha, swaps,
+        reconstruct), the last one varying fastest; or exactly `points`. At most 256.
+
+        >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
+        >>> table.best.mask, table.best_setting, table.to_pandas()                 # doctest: +SKIP
+        """
+        job_options, settings = spec.split_sweep(options, points)
+        job = self.submit(
+            weight,
+            gram,
+            activations=activations,
+            points=settings,
+            keep_all=keep_all,
+            request_id=request_id,
+            **job_options,
+        )
+        with _cancelled_on_interrupt(job, request_id):
+            return job.sweep_result(progress)
+
+    def jobs(
+        self,
+        states: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        limit: int = 0,
+    ) -> list[Job]:
+        """Newest first.
+
+        Args:
+            states: of these only, such as "RUNNING"; none: all.
+            labels: every one must match.
+            limit:  0: all.
+        """
+        numbers = state_numbers(states)
+        found = run(self.core.session.list_jobs(numbers, labels or {}, limit))
+        return [Job(self, message) for message in found]
+
+    def get(self, name: str) -> Job | Tensor:
+        """The job or tensor of this name."""
+        if name.startswith("jobs/"):
+            return self.job(name)
+        return self.tensor(name)
+
+    def job(self, name: str) -> Job:
+        """The job of this name. Raises NotFound (JOB_NOT_FOUND)."""
+        return Job(self, run(self.core.session.get_job(name)))
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of this name. Raises NotFound (TENSOR_NOT_FOUND)."""
+        return Tensor(self, run(self.core.session.get_tensor(name)))
+
+    def list(self, limit: int = 0) -> list[Tensor]:
+        """Tensors on the server, newest first; limit 0: all."""
+        return [Tensor(self, message) for message in run(self.core.session.list_tensors(limit))]
+
+    def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
+        """The values of a tensor; see Tensor.read."""
+        name = tensor if isinstance(tensor, str) else tensor.name
+        observer, close = transfer_observer(progress, name)
+        try:
+            data, dtype, shape = run(self.core.read(name, observer))
+        finally:
+            close()
+        return arrays.from_bytes(data, dtype, shape)
+
+    def delete(self, what: Tensor | Job | str) -> None:
+        """A tensor, or a job that has ended."""
+        name = what if isinstance(what, str) else what.name
+        if isinstance(what, Job):
+            what.delete()
+        elif name.startswith("jobs/"):
+            run(self.core.session.delete_job(name))
+        else:
+            run(self.core.session.delete_tensor(name))
+
+    def info(self) -> prune_service_pb2.ServerInfo:
+        """Version, devices, limits and load of the server."""
+        return run(self.core.session.server_info())
+
+    def __repr__(self) -> str:
+        return f"<sparsefw.Client {self.address}>"
+
+
+def state_numbers(states: Sequence[str]) -> list[int]:
+    """Of their names."""
+    known = {name: number for name, number in job_pb2.JobState.items() if number}
+    wrong = [state for state in states if state.upper() not in known]
+    if wrong:
+        raise invalid(f"a state must be one of {', '.join(known)}; got {wrong[0]}")
+    return [known[state.upper()] for state in states]
+
+
+@contextlib.contextmanager
+def _cancelled_on_interrupt(job: Job, request_id: str | None) -> Iterator[None]:
+    try:
+        yield
+    except Error:
+        raise
+    except BaseException:
+        if request_id is None:  # else somebody may come back for it
+            with contextlib.suppress(Error):
+                job.abandon()
+        raise

@@ -1,0 +1,64 @@
+"""How a client connects, waits and retries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from sparsefw.errors import Error, invalid
+
+# Messages stay at or under 2 MiB, framing included.
+MAX_CHUNK_BYTES: Final = (2 << 20) - (4 << 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retry:
+    """Back-off after broken connections. Times in seconds.
+
+    The n-th wait in a row is drawn from [d/2, d] with d = min(max_backoff, initial_backoff *
+    multiplier**n), on top of the delay that the server asked for. After `give_up_after` without
+    progress (a byte committed, an event received) the last error is raised.
+    """
+
+    initial_backoff: float = 0.1
+    max_backoff: float = 2.0
+    multiplier: float = 2.0
+    give_up_after: float = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Everything about a connection but its address and credentials. Times in seconds.
+
+    Attributes:
+        connect_timeout: for the first connection.
+        call_timeout:    for one attempt of a call that is not a stream; there are at most three.
+        watch_silence:   a watch on which nothing has come for so long, not even a heartbeat, is broken
+                         and opened again; at least 0.3.
+        retry:           see Retry.
+        chunk_bytes:     data bytes in a message, [1, 2 MiB - 4 KiB].
+        gram_window_bytes: activations of `Client.gram` that are kept until the server has saved their
+                         sum; None: by d_in, between 64 and 512 MiB.
+        owner:           recorded by the server with every tensor and job.
+        on_retry:        called with every error after which another attempt follows, and the wait.
+    """
+
+    connect_timeout: float = 5.0
+    call_timeout: float = 120.0
+    watch_silence: float = 30.0
+    retry: Retry = dataclasses.field(default_factory=Retry)
+    chunk_bytes: int = 1 << 20
+    gram_window_bytes: int | None = None
+    owner: str = ""
+    on_retry: Callable[[Error, float], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chunk_bytes <= MAX_CHUNK_BYTES:
+            raise invalid(
+                f"chunk_bytes must be in [1, {MAX_CHUNK_BYTES}]; got chunk_bytes={self.chunk_bytes}"
+            )
+        if self.watch_silence < 0.3:
+            raise invalid(f"watch_silence must be at least 0.3; got {self.watch_silence:g}")
+        if self.gram_window_bytes is not None and self.gram_window_bytes < 1:
+            raise invalid(f"gram_window_bytes must be positive; got {self.gram_window_bytes}")

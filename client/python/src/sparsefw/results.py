@@ -1,0 +1,391 @@
+"""What jobs report and return."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import grpc
+import numpy.typing as npt
+
+from sparsefw import arrays, errors
+from sparsefw.arrays import BoolArray
+from sparsefw.errors import Error
+from sparsefw.v1 import job_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class Losses:
+    """Of masks M: ||W X - (M * W) X||^2 = tr((W - M*W) G (W - M*W)^T), in float64.
+
+    Attributes:
+        full:          of pruning everything, ||W X||^2.
+        warm_start:    of the warm start's mask.
+        relaxed:       of the last relaxed iterate, before rounding.
+        rounded:       of that iterate, rounded.
+        final:         of the mask that is returned.
+        lower_bound:   the certificate: no mask that keeps the fixed weights has a smaller loss.
+        reconstructed: of the new weights, rounded to W's dtype; None where there are none.
+    """
+
+    full: float
+    warm_start: float
+    relaxed: float
+    rounded: float
+    final: float
+    lower_bound: float
+    reconstructed: float | None = None
+
+    @classmethod
+    def of(cls, message: job_pb2.Losses) -> Losses:
+        """From the wire."""
+        has_new = message.HasField("reconstructed")
+        return cls(
+            full=message.full,
+            warm_start=message.warm_start,
+            relaxed=message.relaxed,
+            rounded=message.rounded,
+            final=message.final,
+            lower_bound=message.lower_bound,
+            reconstructed=message.reconstructed if has_new else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Timings:
+    """Seconds: waiting, reading the tensors, solving."""
+
+    queue: float
+    load: float
+    solve: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Of a running job. Losses as in `Losses`; `elapsed` and `remaining` in seconds.
+
+    Attributes:
+        gap:                at least relaxed_loss minus the lower bound; 0 when the iterate is optimal.
+        threshold_residual: distance of the iterate from its rounding, divided by the weights kept.
+        sweep_point:        of a sweep, which point is running.
+    """
+
+    iteration: int
+    iterations: int
+    relaxed_loss: float
+    rounded_loss: float
+    best_loss: float
+    warm_start_loss: float
+    gap: float
+    step_size: float
+    threshold_residual: float
+    swaps: int
+    sweep_point: int
+    elapsed: float
+    remaining: float
+
+    @property
+    def reduction(self) -> float:
+        """1 - best_loss / warm_start_loss; 0 before there is a loss."""
+        return 1 - self.best_loss / self.warm_start_loss if self.warm_start_loss > 0 else 0.0
+
+    @classmethod
+    def of(cls, message: job_pb2.Progress) -> Progress:
+        """From the wire."""
+        return cls(
+            iteration=message.iteration,
+            iterations=message.iterations_total,
+            relaxed_loss=message.relaxed_loss,
+            rounded_loss=message.rounded_loss,
+            best_loss=message.best_loss,
+            warm_start_loss=message.warm_start_loss,
+            gap=message.gap,
+            step_size=message.step_size,
+            threshold_residual=message.threshold_residual,
+            swaps=message.swaps,
+            sweep_point=message.sweep_point,
+            elapsed=seconds(message.elapsed),
+            remaining=seconds(message.remaining_estimate),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One event of a watch.
+
+    Attributes:
+        kind:     "SNAPSHOT" (the first), "STATE_CHANGE" (none is left out), "PROGRESS" (the latest) or
+                  "HEARTBEAT".
+        state:    "QUEUED", "RUNNING", "SUCCEEDED", "FAILED" or "CANCELLED".
+        revision: grows with every change; `Job.events(after_revision=...)` goes on from there.
+        progress: None before the job runs.
+        queue_position: jobs ahead of it while QUEUED.
+        message:  the event as it came.
+    """
+
+    kind: str
+    state: str
+    revision: int
+    progress: Progress | None
+    queue_position: int
+    message: job_pb2.JobEvent = dataclasses.field(repr=False)
+
+    @classmethod
+    def of(cls, message: job_pb2.JobEvent) -> Event:
+        """From the wire."""
+        job = message.job
+        return cls(
+            kind=job_pb2.JobEvent.Kind.Name(message.kind),
+            state=job_pb2.JobState.Name(job.state),
+            revision=job.revision,
+            progress=Progress.of(job.progress) if job.HasField("progress") else None,
+            queue_position=job.queue_position,
+            message=message,
+        )
+
+    @property
+    def ended(self) -> bool:
+        """It is the last event."""
+        return self.state in ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """What a job found.
+
+    Attributes:
+        job:         its name.
+        state:       "SUCCEEDED", or "CANCELLED" with the best mask so far.
+        shape:       (d_out, d_in).
+        kept:        weights that the mask keeps.
+        losses:      see Losses.
+        relative_reduction: 1 - final / warm_start.
+        iterations:  steps run.
+        stop_reason: "ITERATIONS", "GAP", "STOPPED_BY_DEADLINE" or "STOPPED_BY_CANCEL".
+        candidate:   which mask won: "WARM_START", "ROUNDED" or "REFINED".
+        swaps:       exchanges taken.
+        drift:       largest relative difference between incremental and newly computed products.
+        damping:     what SparseGPT's factorisation needed; None of other methods.
+        device:      "cpu", "cuda:0".
+        timings:     seconds.
+        mask_tensor, weight_tensor: names of the tensors on the server; "" where there is none.
+        message:     the result as it came, with fields that are newer than this class.
+    """
+
+    job: str
+    state: str
+    shape: tuple[int, int]
+    kept: int
+    losses: Losses
+    relative_reduction: float
+    iterations: int
+    stop_reason: str
+    candidate: str
+    swaps: int
+    drift: float
+    damping: float | None
+    device: str
+    timings: Timings
+    mask_tensor: str
+    weight_tensor: str
+    message: job_pb2.JobResult = dataclasses.field(repr=False)
+    _mask: bytearray | None = dataclasses.field(repr=False, default=None)
+    _weight: tuple[bytearray, str] | None = dataclasses.field(repr=False, default=None)
+
+    @functools.cached_property
+    def mask(self) -> BoolArray:
+        """Bool [d_out, d_in], True = keep."""
+        return arrays.unpack_mask(self.mask_bits, self.shape)
+
+    @property
+    def mask_bits(self) -> bytearray:
+        """The mask as it travels: a bit a weight, rows padded to bytes, least significant bit first."""
+        if self._mask is None:
+            raise _not_kept(self.job, "mask")
+        return self._mask
+
+    @property
+    def has_mask(self) -> bool:
+        """A point of a sweep has one only where the sweep kept it."""
+        return self._mask is not None
+
+    @property
+    def has_weight(self) -> bool:
+        """There are pruned weights: they were asked for, or updated."""
+        return self._weight is not None
+
+    @functools.cached_property
+    def weight(self) -> npt.NDArray[Any]:
+        """Pruned weight [d_out, d_in] in the dtype of W.
+
+        bfloat16 comes as ml_dtypes.bfloat16 where that package is installed, else as float32 of the
+        same values.
+        """
+        return arrays.from_bytes(*self.weight_bytes, self.shape)
+
+    @property
+    def weight_bytes(self) -> tuple[bytearray, str]:
+        """(bytes, dtype) of the pruned weight, row-major and little-endian."""
+        if self._weight is None:
+            raise _not_kept(self.job, "pruned weight")
+        return self._weight
+
+    def torch_mask(self) -> Any:
+        """The mask as a torch.Tensor of bool on the CPU."""
+        return arrays.torch_from_bytes(self.mask_bits, "bool", self.shape)
+
+    def torch_weight(self) -> Any:
+        """The pruned weight as a torch.Tensor on the CPU, in the dtype of W, bfloat16 included."""
+        return arrays.torch_from_bytes(*self.weight_bytes, self.shape)
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the weights that are removed."""
+        return 1 - self.kept / (self.shape[0] * self.shape[1])
+
+    @property
+    def loss(self) -> float:
+        """Of what is returned, as a share of pruning everything, [0, 1]."""
+        new = self.losses.reconstructed
+        return (self.losses.final if new is None else new) / (self.losses.full or 1.0)
+
+    @property
+    def certificate(self) -> float:
+        """At least this share of `losses.final` is unavoidable for a mask with the same fixed weights:
+        lower_bound / final, 1 where it is optimal.
+        """
+        return self.losses.lower_bound / self.losses.final if self.losses.final > 0 else 1.0
+
+    @classmethod
+    def of(
+        cls,
+        job: job_pb2.Job,
+        message: job_pb2.JobResult,
+        mask: bytearray | None,
+        weight: tuple[bytearray, str] | None,
+    ) -> Result:
+        """From the wire."""
+        return cls(
+            job=job.name,
+            state=job_pb2.JobState.Name(job.state),
+            shape=(job.shape[0], job.shape[1]),
+            kept=message.kept_count,
+            losses=Losses.of(message.losses),
+            relative_reduction=message.relative_reduction,
+            iterations=message.iterations,
+            stop_reason=job_pb2.StopReason.Name(message.stop_reason),
+            candidate=job_pb2.Candidate.Name(message.candidate).removeprefix("CANDIDATE_"),
+            swaps=message.swaps,
+            drift=message.drift,
+            damping=message.damping if message.HasField("damping") else None,
+            device=message.device,
+            timings=Timings(
+                queue=seconds(message.timings.queue),
+                load=seconds(message.timings.load),
+                solve=seconds(message.timings.solve),
+            ),
+            mask_tensor=message.mask,
+            weight_tensor=message.pruned_weight,
+            message=message,
+            _mask=mask,
+            _weight=weight,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SweepPoint:
+    """One setting of a sweep and what it gave: `result`, or `error`."""
+
+    setting: Mapping[str, Any]
+    result: Result | None
+    error: Error | None
+
+
+class SweepResult(Sequence[SweepPoint]):
+    """Every point of a sweep, in the order of the job.
+
+    Attributes:
+        job:        its name.
+        best_index: the point with the least loss among those with the first pattern.
+    """
+
+    def __init__(self, job: str, points: Sequence[SweepPoint], best_index: int, best: Result) -> None:
+        self.job = job
+        self.best_index = best_index
+        self._points = tuple(points)
+        self._best = best
+
+    @property
+    def best(self) -> Result:
+        """With its mask, and its pruned weight where that was asked for."""
+        return self._best
+
+    @property
+    def best_setting(self) -> Mapping[str, Any]:
+        """Of the best point: method, pattern, sparsity, alpha, swaps, reconstruct."""
+        return self._points[self.best_index].setting
+
+    @overload
+    def __getitem__(self, index: int) -> SweepPoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[SweepPoint, ...]: ...
+    def __getitem__(self, index: int | slice) -> SweepPoint | tuple[SweepPoint, ...]:
+        return self._points[index]
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __iter__(self) -> Iterator[SweepPoint]:
+        return iter(self._points)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary a point: its setting, its losses as shares of pruning everything, its error."""
+        rows = []
+        for index, point in enumerate(self._points):
+            row: dict[str, Any] = dict(point.setting)
+            if point.result is not None:
+                losses, full = point.result.losses, point.result.losses.full or 1.0
+                row.update(
+                    loss=point.result.loss,
+                    mask_loss=losses.final / full,
+                    lower_bound=losses.lower_bound / full,
+                    warm_start=losses.warm_start / full,
+                    kept=point.result.kept,
+                    seconds=point.result.timings.solve,
+                )
+            row["best"] = index == self.best_index
+            row["error"] = str(point.error) if point.error else ""
+            rows.append(row)
+        return rows
+
+    def to_pandas(self) -> Any:
+        """`rows` as a pandas.DataFrame; pandas must be installed."""
+        return importlib.import_module("pandas").DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        texts = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+        widths = [max(len(line[i]) for line in texts) for i in range(len(columns))]
+        return "\n".join(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in texts
+        )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def seconds(duration: Any) -> float:
+    """Of a google.protobuf.Duration."""
+    return float(duration.seconds) + float(duration.nanos) * 1e-9
+
+
+def _not_kept(job: str, what: str) -> Error:
+    return errors.refuse(grpc.StatusCode.FAILED_PRECONDITION, "CLIENT_ARGUMENT", f"{job} has no {what} here")

@@ -1,0 +1,253 @@
+"""The options of a job, as keyword arguments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict
+
+from google.protobuf import duration_pb2
+
+from sparsefw.errors import invalid
+from sparsefw.v1 import job_pb2
+
+
+class JobOptions(TypedDict, total=False):
+    """What `submit`, `prune` and `sweep` take. What is not given has the server's default.
+
+    method:       "sparsefw" (default), "sparsegpt", "ria", "wanda" or "magnitude".
+    pattern:      "per-row" (default), "unstructured", or "K:N": of every N consecutive inputs keep K.
+    sparsity:     share of the weights removed, [0, 1]; with "per-row" and "unstructured".
+    alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9.
+    iterations:   Frank-Wolfe steps; 2000.
+    step_rule:    "open-loop" (default) or "line-search".
+    rel_gap:      stop once the gap is at most this share of the relaxed loss; 0: never.
+    report_every: iterations between reports; 100.
+    warm_start:   "wanda" (default), "ria", "magnitude", or an array or tensor [d_out, d_in]: of bool a mask
+                  with the exact counts, of float32 scores, higher is kept.
+    ria_exponent: RIA's exponent of the activation norm; 0.5.
+    swaps:        exchange kept and removed weights while that lowers the loss; False.
+    keep_fixed:   swaps leave the fixed weights alone; True.
+    reconstruct:  recompute the kept weights; False.
+    joint:        choose mask and weights together, where the server knows it; False.
+    damping:      of SparseGPT, share of the mean diagonal; 0.01.
+    block_size:   of SparseGPT, columns whose mask is chosen together; 128.
+    return_weight: also return the pruned weight; True where weights are updated, else False.
+    device:       "auto" (default), "cpu", "reference", "cuda", "cuda:N".
+    precision:    of dense products on a CUDA device: "fp32" (default), "tf32", "bf16".
+    priority:     higher runs first, [-100, 100]; 0.
+    deadline:     seconds from acceptance, after which the best mask so far is the result; none.
+    result_ttl:   seconds that job and results are kept after the end; a day.
+    labels:       kept with the job.
+    """
+
+    method: str
+    pattern: str
+    sparsity: float
+    alpha: float
+    iterations: int
+    step_rule: str
+    rel_gap: float
+    report_every: int
+    warm_start: Any
+    ria_exponent: float
+    swaps: bool
+    keep_fixed: bool
+    reconstruct: bool
+    joint: bool
+    damping: float
+    block_size: int
+    return_weight: bool
+    device: str
+    precision: str
+    priority: int
+    deadline: float
+    result_ttl: float
+    labels: Mapping[str, str]
+
+
+SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconstruct")
+_MOST_POINTS: Final = 256
+
+
+def _enum(wrapper: Any, name: str, what: str, prefix: str = "") -> Any:
+    wanted = prefix + str(name).upper().replace("-", "_")
+    values: Mapping[str, int] = dict(wrapper.items())
+    if wanted in values and values[wanted] != 0:
+        return values[wanted]
+    known = ", ".join(
+        f'"{key.removeprefix(prefix).lower().replace("_", "-")}"'
+        for key, number in values.items()
+        if number != 0
+    )
+    raise invalid(f'{what} must be one of {known}; got "{name}"')
+
+
+def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern:
+    """Of "per-row", "unstructured" or "K:N"."""
+    message = job_pb2.Pattern()
+    kind = (pattern or "per-row").replace("_", "-")
+    keep, colon, group = kind.partition(":")
+    if colon:
+        if sparsity is not None:
+            raise invalid(f'pattern "{kind}" has its own sparsity; got sparsity={sparsity}')
+        if not (keep.isdecimal() and group.isdecimal()):
+            raise invalid(f'pattern must be K:N with whole numbers; got "{kind}"')
+        # Beyond int32 protobuf would raise an error of its own; the server's says what the rule is.
+        message.nm.keep, message.nm.group = (min(int(text), 2**31 - 1) for text in (keep, group))
+        return message
+    if kind not in ("per-row", "unstructured"):
+        raise invalid(f'pattern must be "per-row", "unstructured" or "K:N"; got "{pattern}"')
+    if sparsity is None:
+        raise invalid(f'pattern "{kind}" needs sparsity, the share to remove')
+    (message.per_row if kind == "per-row" else message.unstructured).sparsity = float(sparsity)
+    return message
+
+
+def _duration(name: str, value: float) -> duration_pb2.Duration:
+    if not 0 <= value <= 3.15e11:
+        raise invalid(f"{name} must be seconds of at least 0; got {value}")
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(value * 1e9))
+    return duration
+
+
+def updates_weights(options: Mapping[str, Any]) -> bool:
+    """The job makes weights that are not W's."""
+    return bool(options.get("reconstruct") or options.get("joint") or options.get("method") == "sparsegpt")
+
+
+def make_spec(options: JobOptions) -> job_pb2.JobSpec:
+    """Without the names of the tensors, and without a warm start that is an array.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): an unknown option or name, or a value that no message holds.
+            The server checks ranges.
+    """
+    unknown = set(options) - set(JobOptions.__annotations__)
+    if unknown:
+        raise invalid(f"there is no option {', '.join(sorted(unknown))}")
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    try:
+        return _spec_of(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, invalid("").__class__):
+            raise
+        raise invalid(f"an option has a value that cannot be sent: {error}") from None
+
+
+def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
+    spec = job_pb2.JobSpec(
+        method=_enum(job_pb2.Method, given.get("method", "sparsefw"), "method"),
+        pattern=make_pattern(given.get("pattern"), given.get("sparsity")),
+        device=given.get("device", ""),
+        priority=given.get("priority", 0),
+        labels=given.get("labels", {}),
+        reconstruct=bool(given.get("reconstruct", False)),
+        return_pruned_weight=bool(given.get("return_weight", updates_weights(given))),
+    )
+    for name in ("alpha", "iterations", "rel_gap", "report_every"):
+        if name in given:
+            setattr(spec.sparsefw, name, given[name])
+    if "step_rule" in given:
+        spec.sparsefw.step_rule = _enum(job_pb2.StepRule, given["step_rule"], "step_rule")
+    for name in ("swaps", "keep_fixed"):
+        if name in given:
+            setattr(spec.refine, name, bool(given[name]))
+    if given.get("joint"):
+        if "joint" not in job_pb2.Refine.DESCRIPTOR.fields_by_name:
+            raise invalid("joint is not known to this version")
+        setattr(spec.refine, "joint", True)  # noqa: B010  a field of newer versions
+    for name in ("damping", "block_size"):
+        if name in given:
+            setattr(spec.sparsegpt, name, given[name])
+    if isinstance(given.get("warm_start"), str):
+        spec.warm_start.method = _enum(job_pb2.Method, given["warm_start"], "warm_start")
+    if "ria_exponent" in given:
+        spec.warm_start.ria_exponent = given["ria_exponent"]
+    if "precision" in given:
+        spec.product_precision = _enum(job_pb2.ProductPrecision, given["precision"], "precision", "PRODUCT_")
+    for name in ("deadline", "result_ttl"):
+        if name in given:
+            getattr(spec, name).CopyFrom(_duration(name, given[name]))
+    return spec
+
+
+def split_sweep(
+    options: Mapping[str, Any], points: Sequence[Mapping[str, Any]] | None
+) -> tuple[JobOptions, list[dict[str, Any]]]:
+    """(options of the job, settings of its points): every combination of the options that are lists.
+
+    The last one varies fastest.
+    """
+    axes = {
+        key: list(value)
+        for key, value in options.items()
+        if isinstance(value, list | tuple | range) or type(value).__name__ == "ndarray"
+        if key != "warm_start"
+    }
+    wrong = [key for key in axes if key not in SWEEP_KEYS]
+    if wrong:
+        raise invalid(f"a sweep can vary {', '.join(SWEEP_KEYS)}; got a list of {wrong[0]}")
+    if points is not None:
+        if axes:
+            raise invalid("a sweep takes points or lists, not both")
+        settings = [dict(point) for point in points]
+    else:
+        if not axes:
+            raise invalid(f"a sweep needs points, or a list for one of {', '.join(SWEEP_KEYS)}")
+        settings = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    if not 1 <= len(settings) <= _MOST_POINTS:
+        raise invalid(f"a sweep has 1 to {_MOST_POINTS} points; got {len(settings)}")
+    job: dict[str, Any] = {key: value for key, value in options.items() if key not in axes}
+    for setting in settings:
+        # The job's own pattern may have no sparsity to share.
+        kind = setting.get("pattern")
+        if kind is not None and ":" not in str(kind) and job.get("sparsity") is not None:
+            setting.setdefault("sparsity", job["sparsity"])
+    if settings[0].get("pattern") is not None or settings[0].get("sparsity") is not None:
+        # The job needs a pattern of its own, which its points replace.
+        job = _with_pattern(job, settings[0])
+    return job, settings  # type: ignore[return-value]
+
+
+def _with_pattern(options: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**options, **{k: setting[k] for k in ("pattern", "sparsity") if k in setting}}
+    if ":" in str(merged.get("pattern", "")) and "sparsity" not in setting:
+        merged.pop("sparsity", None)
+    return merged
+
+
+def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> job_pb2.Sweep:
+    """The points of a sweep whose job has these options."""
+    sweep = job_pb2.Sweep()
+    for setting in settings:
+        wrong = sorted(set(setting) - set(SWEEP_KEYS))
+        if wrong:
+            raise invalid(f"a sweep can vary {', '.join(SWEEP_KEYS)}; got {wrong[0]}")
+        point = sweep.points.add()
+        if setting.get("method") is not None:
+            point.method = _enum(job_pb2.Method, setting["method"], "method")
+        if setting.get("pattern") is not None or setting.get("sparsity") is not None:
+            merged = _with_pattern(options, setting)
+            point.pattern.CopyFrom(make_pattern(merged.get("pattern"), merged.get("sparsity")))
+        for name, kind in (("alpha", float), ("swaps", bool), ("reconstruct", bool)):
+            if setting.get(name) is not None:
+                setattr(point, name, kind(setting[name]))
+    return sweep
+
+
+def describe_point(point: job_pb2.SweepPoint) -> dict[str, Any]:
+    """The setting of a point of a result."""
+    pattern = point.pattern
+    kind = pattern.WhichOneof("kind")
+    setting: dict[str, Any] = {"method": job_pb2.Method.Name(point.method).lower()}
+    if kind == "nm":
+        setting.update(pattern=f"{pattern.nm.keep}:{pattern.nm.group}", sparsity=None)
+        if pattern.nm.group:
+            setting["sparsity"] = 1 - pattern.nm.keep / pattern.nm.group
+    elif kind:
+        setting.update(pattern=kind.replace("_", "-"), sparsity=getattr(pattern, kind).sparsity)
+    for name in ("alpha", "swaps", "reconstruct"):
+        setting[name] = getattr(point, name) if point.HasField(name) else None
+    return setting

@@ -1,0 +1,1 @@
+"""The messages and raw stubs of the gRPC API; made by client/python/generate-stubs."""

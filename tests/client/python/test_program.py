@@ -1,0 +1,95 @@
+"""The program `sparsefw`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from layers import Layer
+from sparsefw import _cli, _files
+from support import reference
+from support.processes import BIN_DIR, clean_environment
+
+
+@pytest.fixture
+def files(folder):
+    layer = Layer()
+    save_file({"layer.weight": layer.weight}, folder / "w.safetensors")
+    save_file({"gram": layer.gram, "activations": layer.activations}, folder / "x.safetensors")
+    return layer, folder
+
+
+def run(*words):
+    source = Path(_cli.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-m", "sparsefw", *map(str, words)], capture_output=True, text=True, check=False,
+        env={**clean_environment(), "PYTHONPATH": str(source),
+             "SPARSEFW_SERVER_PROGRAM": str(BIN_DIR / "sparsefw-server")})
+
+
+def test_prune_with_a_server_of_its_own(files):
+    layer, folder = files
+    done = run("prune", "--server", "auto", "--weights", folder / "w.safetensors", "--gram",
+               f"{folder}/x.safetensors:gram", "--sparsity", 0.6, "--iterations", 50, "--out",
+               folder / "m.safetensors", "--out-weights", folder / "p.safetensors", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    mask = load_file(folder / "m.safetensors")["mask"]
+    reference.check_counts(mask, "per-row", 0.6)
+    assert facts["losses"]["final"] == pytest.approx(layer.loss(mask), rel=1e-6)
+    assert (load_file(folder / "p.safetensors")["layer.weight"] == layer.weight * mask).all()
+
+
+def test_prune_from_activations(shared_server, files, capsys):
+    _, folder = files
+    code = _cli.main(["prune", "--server", shared_server.address, "--weights",
+                      f"{folder}/w.safetensors:layer.weight", "--activations",
+                      f"{folder}/x.safetensors:activations", "--pattern", "2:4", "--method", "wanda",
+                      "--out", f"{folder}/m.safetensors"])
+    assert code == 0
+    assert "384 weights kept" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"--weights": "{folder}/none.safetensors"}, 2, "cannot be read"),
+        ({"--weights": "{folder}/w.safetensors:nope"}, 2, 'it holds "layer.weight"'),
+        ({"--gram": "{folder}/x.safetensors"}, 2, "which tensor is not said"),
+        ({"--sparsity": "1.5"}, 3, "sparsity"),
+        ({"--method": "best"}, 2, '"sparsefw"'),
+    ],
+)
+def test_errors_are_one_sentence(shared_server, files, capsys, change, code, words):
+    _, folder = files
+    flags = {"--server": shared_server.address, "--weights": "{folder}/w.safetensors",
+             "--gram": "{folder}/x.safetensors:gram", "--sparsity": "0.5", "--out": "{folder}/m"}
+    flags.update(change)
+    found = _cli.main(["prune", *(part.format(folder=folder) for pair in flags.items() for part in pair)])
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line.startswith("sparsefw: ")]
+    assert (found, out, len(lines)) == (code, "", 1)
+    assert words in lines[0]
+
+
+def test_bfloat16_survives_files(folder):
+    bits = np.arange(6, dtype=np.uint16).tobytes()
+    _files.save(str(folder / "b"), {"w": (bits, "bfloat16", (2, 3))}, {"a": "b"})
+    buffer, name = _files.open_tensor(str(folder / "b"))
+    assert (bytes(buffer.data), buffer.dtype, buffer.shape, name) == (bits, "bfloat16", (2, 3), "w")
+
+
+def test_serve_is_the_server():
+    done = run("serve", "--help")
+    assert done.returncode == 0
+    assert "--state-dir" in done.stdout
+    assert run("serve", "--no-such-flag").returncode == 2
+
+
+def test_info(shared_server, capsys):
+    assert _cli.main(["info", "--server", shared_server.address]) == 0
+    assert "version" in capsys.readouterr().out
