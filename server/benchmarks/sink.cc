@@ -86,7 +86,7 @@ class Sink final : public v1::TensorService::CallbackService {
     }
 
    private:
-    void Fail() { Finish(grpc::Status(grpc::StatusCode::INTERNAL, "the sink's own work failed")); }
+    void Fail() { Finish(grpc::Status::CANCELLED); }
 
     const Work& work_;
     v1::WriteTensorResponse* const response_;
