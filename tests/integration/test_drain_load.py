@@ -13,8 +13,9 @@ from support.processes import TIME_SCALE, Cli, finish, wait_until
 from support.rpc import Client, crc32c, job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 GRACE = 1.0  # seconds
-# What a client may see of a server that goes away: it comes back.
-RETRYABLE = (grpc.StatusCode.UNAVAILABLE,)
+# What a client may see of a server that goes away: it comes back. CANCELLED: gRPC's own, where a
+# busy machine has not ended a call in time.
+RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 LONG = ("--method", "sparsefw", "--iterations", "300000", "--report-every", "2000")
 TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
 
@@ -33,6 +34,8 @@ class Worker(threading.Thread):
 
     def come_back(self, error):
         assert error.code() in RETRYABLE, f"{error.code()}: {error.details()}"
+        assert error.code() == grpc.StatusCode.UNAVAILABLE or "grpc-status-details-bin" not in \
+            dict(error.trailing_metadata() or ()), "CANCELLED with a reason of ours"
         self.interrupted += 1
         time.sleep(0.1)
 
