@@ -72,11 +72,13 @@ absl::StatusOr<SolveResult> SolveRun::Run() {
   absl::Status status = OpenCheckpoints();
   if (status.ok()) status = Prepare();
   if (status.ok() && context_.options.method == Method::kSparseGpt) status = RunSparseGpt();
+  if (status.ok() && context_.options.method == Method::kAlps) status = RunAlps();
   if (!status.ok()) {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
   SPARSEFW_RETURN_IF_ERROR(RestoreSolver());
   SPARSEFW_RETURN_IF_ERROR(RunStages());
+  SPARSEFW_RETURN_IF_ERROR(MeasureNewWeights());
   return Finish();
 }
 
@@ -90,11 +92,13 @@ absl::Status SolveRun::RunStages() {
     }
     SPARSEFW_RETURN_IF_ERROR(Refine());
   }
-  if (!context_.options.reconstruct) return absl::OkStatus();
+  const bool joint = context_.options.joint;
+  if (!context_.options.reconstruct && !joint) return absl::OkStatus();
   if ((swaps || !one_shot()) && next_ != Stage::kReconstruct) {
     SPARSEFW_RETURN_IF_ERROR(OfferCheckpoint(Stage::kReconstruct));
   }
-  return Reconstruct();
+  SPARSEFW_RETURN_IF_ERROR(Reconstruct());
+  return joint ? SearchJointly() : absl::OkStatus();
 }
 
 absl::Status SolveRun::Prepare() {
@@ -367,8 +371,9 @@ double SolveRun::Certificate(double loss) const {
 }
 
 absl::StatusOr<SolveResult> SolveRun::Finish() {
-  for (double* loss : {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss,
-                       &result_.final_loss, &result_.reconstructed_loss}) {
+  for (double* loss :
+       {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss, &result_.final_loss,
+        &result_.reconstructed_loss, &result_.joint.start_loss}) {
     SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
     *loss = std::max(*loss, 0.0);
   }
@@ -380,9 +385,12 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {
-    const bool new_weights = context_.options.method == Method::kSparseGpt;
+    const bool new_weights = HasOwnWeights(context_.options.method) || result_.joint.searched;
     const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
     result_.relative_reduction = 1 - loss / result_.warm_start_loss;
+  }
+  if (result_.joint.start_loss > 0) {
+    result_.joint.reduction = 1 - result_.reconstructed_loss / result_.joint.start_loss;
   }
   result_.solve_time = Elapsed() - result_.load_time;
   return std::move(result_);
