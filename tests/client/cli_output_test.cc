@@ -201,13 +201,13 @@ TEST(ResultTest, ASweepIsATable) {
   failed.mutable_point()->mutable_pattern()->mutable_nm()->set_group(4);
   failed.mutable_error()->set_message("G is not positive definite");
   EXPECT_THAT(ResultText(job, {}, {}),
-              HasSubstr("\n point  method     pattern  removed  alpha  then      loss  new "
-                        "weights  bound  reduction\n"
-                        "*0      sparsefw   per-row   60.0 %      0  -      9.000 %            -  "
-                        "    -     25.0 %\n"
-                        " 1      sparsefw   per-row   60.0 %   0.75  -     15.050 %      4.000 %  "
-                        "    -     25.0 %\n"
-                        " 2      sparsegpt  2:4       50.0 %      -  -     failed: G is not "
+              HasSubstr("\n point method    pattern removed alpha then     loss  new W' bound "
+                        "reduction\n"
+                        "*0     sparsefw  per-row  60.0 %     0 -     9.000 %       -     -    "
+                        "25.0 %\n"
+                        " 1     sparsefw  per-row  60.0 %  0.75 -    15.050 % 4.000 %     -    "
+                        "25.0 %\n"
+                        " 2     sparsegpt 2:4      50.0 %     - -     failed: G is not "
                         "positive definite\n"));
 }
 

@@ -190,6 +190,7 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask
 //          ResourceExhausted  memory
+//          Unimplemented      the joint search, of a backend without (OPTION_INVALID)
 //          FailedPrecondition checkpoints.resume is cut off or damaged, or was
 //                             written by another version or engine, with other
 //                             options or inputs (CHECKPOINT_INVALID): the solve

@@ -14,7 +14,7 @@ SolveOptions PresetOptions(Preset preset) {
               .report_every = 50,
               .swaps = true};
     case Preset::kBest:
-      return {.method = Method::kWanda, .alpha = kJointAlpha, .joint = true};
+      return {.method = Method::kAlps, .alpha = kJointAlpha, .joint = true};
     case Preset::kPaper:
       break;
   }

@@ -24,9 +24,14 @@ absl::Status SolveRun::SearchJointly() {
   result_.joint.searched = true;
   result_.joint.start_loss = result_.reconstructed_loss;
   if (!TimeToBegin(kLossesToSearch)) return absl::OkStatus();
+  Notify();  // the weights of the start are there; the search is silent
   const SolveOptions& options = context_.options;
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const Matrix<float> scores,
+      ComputeSaliency(result_.weights.view(), DiagonalOf(context_.problem.gram),
+                      {.method = SaliencyMethod::kWanda}));
   SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed,
-                            FixedSet(saliency_, result_.mask, context_.problem.pattern,
+                            FixedSet(scores.view(), result_.mask, context_.problem.pattern,
                                      options.keep_fixed ? options.alpha : 0));
   absl::StatusOr<JointResult> found = engine_->SearchJointly(
       result_.mask,

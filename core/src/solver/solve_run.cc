@@ -21,16 +21,6 @@ SaliencyOptions SaliencyOf(const SolveOptions& options) {
   return saliency;
 }
 
-std::vector<double> DiagonalOf(ConstMatrixView gram) {
-  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
-  const size_t size = SizeOf(gram.dtype());
-  for (int64_t i = 0; i < gram.rows(); ++i) {
-    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
-                    &diagonal[static_cast<size_t>(i)]);
-  }
-  return diagonal;
-}
-
 // The loss of pruning everything if the inputs were uncorrelated: sum W_ij^2 G_jj.
 double UncorrelatedLoss(const Problem& problem) {
   const std::vector<double> diagonal = DiagonalOf(problem.gram);
@@ -64,6 +54,16 @@ absl::Status CancelledWithoutMask() {
 }
 
 }  // namespace
+
+std::vector<double> DiagonalOf(ConstMatrixView gram) {
+  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
+  const size_t size = SizeOf(gram.dtype());
+  for (int64_t i = 0; i < gram.rows(); ++i) {
+    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
+                    &diagonal[static_cast<size_t>(i)]);
+  }
+  return diagonal;
+}
 
 SolveRun::SolveRun(const SolveContext& context)
     : context_(context), start_(context.now()), last_checkpoint_(start_) {}
@@ -103,6 +103,11 @@ absl::Status SolveRun::RunStages() {
 
 absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
+  if (context_.options.joint && !context_.backend.has_joint_search()) {
+    return Refuse(absl::StatusCode::kUnimplemented, "OPTION_INVALID",
+                  "backend \"%s\" has no joint search of mask and weights; use cpu",
+                  context_.backend.name());
+  }
   const ParallelContext parallel(context_.options.threads, context_.stop);
   const absl::Status status = parallel.Run([&] {
     SPARSEFW_RETURN_IF_ERROR(ValidateProblem(context_.problem));

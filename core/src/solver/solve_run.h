@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,8 @@ struct SolveContext {
 };
 
 class CheckpointWriter;
+
+std::vector<double> DiagonalOf(ConstMatrixView gram);
 
 // Whether `mask` keeps all that `needed` does.
 bool Keeps(const Mask& mask, const Mask& needed);

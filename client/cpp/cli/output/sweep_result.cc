@@ -55,13 +55,14 @@ Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
   return line;
 }
 
-// Two spaces between columns; numbers to the right.
+// One space between columns, so that a line fits a terminal; numbers to the right.
 std::string Aligned(const Line& line, const std::array<size_t, kColumns>& widths, size_t columns) {
   std::string row;
   for (size_t i = 0; i < columns; ++i) {
     const std::string padding(widths[i] - line[i].size(), ' ');
     const bool number = i == 3 || i == 4 || i >= 6;
-    row += (i > 0 ? "  " : "") + (number ? padding + line[i] : line[i] + padding);
+    if (i > 0) row += ' ';
+    row += number ? padding + line[i] : line[i] + padding;
   }
   return row;
 }
@@ -112,7 +113,7 @@ Json SweepJson(const v1::Job& job) {
 std::string SweepText(const v1::Job& job) {
   const v1::JobResult& result = job.result();
   std::vector<Line> lines = {{" point", "method", "pattern", "removed", "alpha", "then", "loss",
-                              "new weights", "bound", "reduction"}};
+                              "new W'", "bound", "reduction"}};
   for (int index = 0; index < result.sweep_size(); ++index) {
     lines.push_back(PointLine(result.sweep(index), index, index == result.best_point()));
   }
@@ -129,10 +130,7 @@ std::string SweepText(const v1::Job& job) {
                 ? Aligned(line, widths, 6) + "  failed: " + outcome.error().message() + "\n"
                 : Aligned(line, widths, kColumns) + "\n";
   }
-  return text +
-         "* the result; loss (with the old weights), loss with new weights and bound in per cent "
-         "of "
-         "|WX|^2\n";
+  return text + "* the result; loss, loss with new weights W' and bound in per cent of |WX|^2\n";
 }
 
 }  // namespace sparsefw::cli

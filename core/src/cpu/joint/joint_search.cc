@@ -123,6 +123,15 @@ class JointSearch {
     SPARSEFW_RETURN_IF_ERROR(Losses(*request_.weights, [&](int64_t row, double loss) {
       states_[Index(row)].start_loss = loss;
     }));
+    // What a column outside would gain at least, from the residuals that these needed.
+    bounds_ = Matrix<float>(rows(), cols());
+    for (int64_t row = 0; row < rows(); ++row) {
+      for (int64_t j = 0; j < cols(); ++j) {
+        const double residual = products_(row, j);
+        const auto diagonal = static_cast<double>(layer_.gram(j, j));
+        bounds_(row, j) = diagonal > 0 ? static_cast<float>(residual * residual / diagonal) : 0.0F;
+      }
+    }
     Damp();
     SPARSEFW_RETURN_IF_ERROR(Float64Product(
         layer_,
@@ -184,7 +193,7 @@ class JointSearch {
     return {.products = products_.row(row),
             .energy = state.energy,
             .tolerance = state.tolerance,
-            .saliency = problem_.saliency.row<float>(row),
+            .bounds = bounds_.row(row),
             .kept = kept,
             .fixed = fixed};
   }
@@ -348,6 +357,7 @@ class JointSearch {
   ScaledLayer<Real> layer_;     // with the damping on the diagonal of its gram
   std::vector<Real> diagonal_;  // without it
   Matrix<double> products_;     // [rows, stride]: b = wH
+  Matrix<float> bounds_;        // [rows, cols]: gains of columns outside, at least
   std::vector<RowState> states_;
   Workspaces<Real> workspaces_;
   int64_t transfers_ = 0;
@@ -372,7 +382,7 @@ int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads) {
   // Of an unstructured round: every row's mask, weights and offers once more.
   const int64_t staged = rows * (5 * cols + 64 * kMovesOffered);
   const int64_t searching = threads * TableauBytes<Real>(cols) + staged;
-  return layer + 8 * rows * stride + 4 * rows * cols + 256 * rows +
+  return layer + 8 * rows * stride + 2 * 4 * rows * cols + 256 * rows +
          std::max({searching, Float64ProductBytes(rows, cols), ReconstructBytes<Real>(rows, cols)});
 }
 

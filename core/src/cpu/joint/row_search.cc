@@ -44,7 +44,7 @@ void RowSearch<Real>::Divide(const JointRow& row) {
   for (int64_t j = 0; j < cols_; ++j) order_[Index(j)] = static_cast<int32_t>(j);
   const auto low = static_cast<int64_t>(excluded_ * static_cast<double>(cols_));
   std::nth_element(order_.begin(), order_.begin() + low, order_.end(), [&](int32_t a, int32_t b) {
-    return std::tuple(row.saliency[a], a) < std::tuple(row.saliency[b], b);
+    return std::tuple(row.kept[a], row.bounds[a], a) < std::tuple(row.kept[b], row.bounds[b], b);
   });
   std::fill(position_of_.begin(), position_of_.end(), 0);
   for (int64_t i = 0; i < low; ++i) position_of_[Index(order_[Index(i)])] = -1;

@@ -17,9 +17,9 @@ struct JointRow {
   const double* products = nullptr;  // b = wH
   double energy = 0;                 // w H w^T
   double tolerance = 0;              // what an exchange must gain
-  const float* saliency = nullptr;
-  const uint8_t* kept = nullptr;   // 1 where kept
-  const uint8_t* fixed = nullptr;  // 1 where it must stay; a subset of kept
+  const float* bounds = nullptr;     // what a column outside would gain at least
+  const uint8_t* kept = nullptr;     // 1 where kept
+  const uint8_t* fixed = nullptr;    // 1 where it must stay; a subset of kept
 };
 
 // A column that would go out of (into) the row next, and what that costs (gains) after
