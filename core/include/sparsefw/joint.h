@@ -26,9 +26,10 @@ struct JointOptions {
   // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal for the
   // search. The weights of the result are then solved without it, as by reconstruction.
   double damping = 0.001;
-  // [0, 1): share of all columns of a row, those with the lowest saliency, that enter
-  // only if, when the search has ended, they gain more than the cheapest kept weight
-  // costs. 0: every column takes part, which costs more and finds little more.
+  // [0, 1): share of all columns of a row, those that would gain least by the lower bound
+  // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is
+  // above what the cheapest kept weight costs. 0: every column takes part, which costs
+  // more and finds little more.
   double excluded = 1.0 / 3;
 };
 

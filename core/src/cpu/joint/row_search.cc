@@ -35,9 +35,9 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       weights_(Index(cols)),
       residual_(Index(cols)) {}
 
-// Into fixed, kept and outside columns, and excluded ones: those outside among the share
-// of all columns that has the lowest saliency, of equal ones the lower column; and those
-// of groups that nothing can leave.
+// Into fixed, kept and outside columns, and excluded ones: a share of all columns, of those
+// outside the ones that would gain least, of equal ones the lower columns; and those of
+// groups that nothing can leave.
 template <typename Real>
 void RowSearch<Real>::Divide(const JointRow& row) {
   order_.resize(Index(cols_));

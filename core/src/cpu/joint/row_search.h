@@ -43,8 +43,8 @@ struct JointRowResult {
 // Passes over the columns that may leave: for each the best of all that may enter, on one
 // tableau; then the promising ones again, most first, each with its column as it is by
 // then, so that every exchange taken lowers L* by what it says. A pass that finds nothing
-// proves that no exchange within the tableau pays. Columns of low saliency, which are not
-// in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
+// proves that no exchange within the tableau pays. Columns that promised little at the start,
+// which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
 //
 // Ties: of equal gains the lower position.
 // Memory: TableauBytes and a few rows. Not thread-safe.
