@@ -5,12 +5,12 @@ sparsefw_library(core
   SOURCES
     parallel/host_info.cc parallel/parallel_context.cc
     linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/gram_state.cc
-    linalg/mask_loss.cc
+    linalg/mask_loss.cc linalg/serial_blas.cc
     linalg/scaled_layer.cc linalg/widen.cc
     select/group_select.cc select/selection.cc
     layer/pattern.cc layer/problem.cc layer/saliency.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
-    reference/reference_reconstruct.cc reference/reference_refine.cc
+    reference/reference_joint.cc reference/reference_reconstruct.cc reference/reference_refine.cc
     cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
     cpu/iteration/frank_wolfe.cc cpu/iteration/frank_wolfe_state.cc
     cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc cpu/iteration/row_wise.cc
@@ -20,11 +20,14 @@ sparsefw_library(core
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
+    cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc cpu/joint/row_search.cc
+    cpu/joint/tableau.cc cpu/joint/transfers.cc
     cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc
-    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/solve_after.cc
-    solver/solve_checkpoint.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
+    alps/alps.cc alps/alternation.cc alps/shifted_inverse.cc
+    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/preset.cc solver/solve_after.cc
+    solver/solve_alps.cc solver/solve_checkpoint.cc solver/solve_joint.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
     solver/sweep.cc
     backends/cuda_module.cc backends/registry.cc
   LIBRARIES sparsefw::base absl::time absl::function_ref

@@ -14,6 +14,7 @@
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
+#include "sparsefw/alps.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sparsegpt.h"
@@ -60,27 +61,36 @@ absl::Status CheckFinite(std::string_view field, const TensorHandle& tensor) {
   return tensor.CheckValues([&] { return About(field, ValidateFinite(tensor.matrix(), field)); });
 }
 
-bool IsSparseGpt(const SweepPoint& point) { return point.options.method == Method::kSparseGpt; }
+// What runs on the CPU alone, as refusals call it; empty where the device decides.
+std::string_view NeedsCpu(const SweepPoint& point) {
+  if (point.options.method == Method::kSparseGpt) return "SPARSEGPT";
+  if (point.options.method == Method::kAlps) return "ALPS";
+  return point.options.joint ? "refine.joint" : "";
+}
 
-// The backends that may run the job. SparseGPT is CPU code: it must not hold a
-// stream and memory of a CUDA device, nor its job say that it ran there.
+// The backends that may run the job. SparseGPT, ALPS and the joint search are CPU code: they
+// must not hold a stream and memory of a CUDA device, nor their job say that it ran there.
 absl::StatusOr<std::vector<const Backend*>> Place(const JobSpec& spec,
                                                   const std::vector<const Backend*>& usable,
                                                   const std::vector<const Backend*>& otherwise) {
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
                             ResolveDevices(spec.device, usable, otherwise));
   const std::vector<SweepPoint> points = PointsOf(spec);
-  const auto sparsegpt = std::count_if(points.begin(), points.end(), IsSparseGpt);
-  if (sparsegpt == 0 || !backends.front()->has_device_memory()) return backends;
+  const auto on_cpu = [](const SweepPoint& point) { return !NeedsCpu(point).empty(); };
+  const auto first = std::find_if(points.begin(), points.end(), on_cpu);
+  if (first == points.end() || !backends.front()->has_device_memory()) return backends;
+  const std::string_view name = NeedsCpu(*first);
   if (!spec.device.empty() && spec.device != "auto") {
-    return Invalid("OPTION_INVALID",
-                   "device must be cpu for SPARSEGPT, which runs on the CPU; got %s", spec.device);
+    return Invalid("OPTION_INVALID", "device must be cpu for %s, which runs on the CPU; got %s",
+                   name, spec.device);
   }
-  if (sparsegpt == std::ssize(points)) return ResolveDevices("cpu", usable, otherwise);
+  if (std::all_of(points.begin(), points.end(), on_cpu)) {
+    return ResolveDevices("cpu", usable, otherwise);
+  }
   return Invalid("OPTION_INVALID",
-                 "a sweep must not mix SPARSEGPT, which runs on the CPU, with methods that run on "
+                 "a sweep must not mix %s, which runs on the CPU, with methods that run on "
                  "%s; set device to cpu, or submit them apart",
-                 backends.front()->Describe().name);
+                 name, backends.front()->Describe().name);
 }
 
 // The most that any point needs. In a sweep an engine still holds its
@@ -91,14 +101,18 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   int64_t most = 0;
   for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
-    const bool sparsegpt = options.method == Method::kSparseGpt;
-    const int64_t own =
-        sparsegpt ? SparseGptBytes(rows, cols, point.pattern, options.sparsegpt) : 0;
+    int64_t own = 0;
+    if (options.method == Method::kSparseGpt) {
+      own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
+    } else if (options.method == Method::kAlps) {
+      own = AlpsBytes(rows, cols);
+    }
+    const bool reconstruct = options.reconstruct || options.measure_new_weights;
     const MemoryRequest request = {
-        .swaps = options.swaps, .reconstruct = options.reconstruct, .sweep = sweep};
-    const bool iterates = !sparsegpt || options.reconstruct;
+        .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
+    const bool uses_engine = own == 0 || reconstruct || options.joint;
     const int64_t engine =
-        iterates || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
+        uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
     most = std::max(most, sweep ? own + engine : std::max(own, engine));
   }
   return most;
@@ -111,14 +125,15 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
   const std::vector<SweepPoint> points = PointsOf(spec);
   int64_t most = 0;
   for (const SweepPoint& point : points) {
-    const MemoryRequest request = {.swaps = point.options.swaps,
-                                   .reconstruct = point.options.reconstruct,
-                                   .sweep = points.size() > 1,
-                                   .iterates = point.options.method == Method::kSparseFw,
-                                   .device_gram = true,
-                                   .weights = weights.dtype,
-                                   .gram = gram,
-                                   .product_precision = points.front().options.product_precision};
+    const MemoryRequest request = {
+        .swaps = point.options.swaps,
+        .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
+        .sweep = points.size() > 1,
+        .iterates = point.options.method == Method::kSparseFw,
+        .device_gram = true,
+        .weights = weights.dtype,
+        .gram = gram,
+        .product_precision = points.front().options.product_precision};
     most = std::max(most, backend.EstimateDeviceBytes(weights.rows, weights.cols, request));
   }
   return most;

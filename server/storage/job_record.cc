@@ -28,9 +28,11 @@ Pattern Decode(const records::Pattern& from) {
 
 records::SolveOptions Encode(const SolveOptions& options) {
   const auto& [method, warm_start, alpha, iterations, step_rule, rel_gap, report_every, swaps,
-               keep_fixed, reconstruct, sparsegpt, deadline, threads, product_precision] = options;
+               keep_fixed, reconstruct, joint, joint_options, sparsegpt, measure_new_weights,
+               deadline, threads, product_precision] = options;
   const auto& [warm_method, ria_exponent] = warm_start;
   const auto& [damping, block] = sparsegpt;
+  const auto& [joint_damping, joint_excluded] = joint_options;
   records::SolveOptions to;
   to.set_method(SameNumber<records::Method>(method));
   to.set_warm_start_method(SameNumber<records::SaliencyMethod>(warm_method));
@@ -43,6 +45,10 @@ records::SolveOptions Encode(const SolveOptions& options) {
   to.set_swaps(swaps);
   to.set_keep_fixed(keep_fixed);
   to.set_reconstruct(reconstruct);
+  to.set_joint(joint);
+  to.set_joint_damping(joint_damping);
+  to.set_joint_excluded(joint_excluded);
+  to.set_measure_new_weights(measure_new_weights);
   to.set_sparsegpt_damping(damping);
   to.set_sparsegpt_block(block);
   *to.mutable_deadline() = ToRecord(deadline);
@@ -64,6 +70,10 @@ SolveOptions Decode(const records::SolveOptions& from) {
   options.swaps = from.swaps();
   options.keep_fixed = from.keep_fixed();
   options.reconstruct = from.reconstruct();
+  options.joint = from.joint();
+  options.joint_options.damping = from.joint_damping();
+  options.joint_options.excluded = from.joint_excluded();
+  options.measure_new_weights = from.measure_new_weights();
   options.sparsegpt.damping = from.sparsegpt_damping();
   options.sparsegpt.block = from.sparsegpt_block();
   options.deadline = TimeOf(from.deadline());
@@ -170,9 +180,19 @@ ProgressReport Decode(const records::Progress& from) {
 
 records::SolveSummary Encode(const SolveSummary& solve) {
   const auto& [kept_count, full_loss, warm_start_loss, relaxed_loss, rounded_loss, final_loss,
-               reconstructed_loss, damping, lower_bound, relative_reduction, iterations, swaps,
-               drift, stop_cause, candidate, load_time, solve_time] = solve;
+               reconstructed_loss, damping, joint, new_weights_loss, lower_bound,
+               relative_reduction, iterations, swaps, drift, stop_cause, candidate, load_time,
+               solve_time] = solve;
+  const auto& [searched, start_loss, reduction, exchanges, converged] = joint;
   records::SolveSummary to;
+  if (searched) {
+    to.mutable_joint()->set_searched(searched);
+    to.mutable_joint()->set_start_loss(start_loss);
+    to.mutable_joint()->set_reduction(reduction);
+    to.mutable_joint()->set_exchanges(exchanges);
+    to.mutable_joint()->set_converged(converged);
+  }
+  if (new_weights_loss.has_value()) to.set_new_weights_loss(*new_weights_loss);
   to.set_kept_count(kept_count);
   to.set_full_loss(full_loss);
   to.set_warm_start_loss(warm_start_loss);
@@ -203,6 +223,9 @@ SolveSummary Decode(const records::SolveSummary& from) {
   solve.final_loss = from.final_loss();
   solve.reconstructed_loss = from.reconstructed_loss();
   solve.damping = from.damping();
+  solve.joint = {from.joint().searched(), from.joint().start_loss(), from.joint().reduction(),
+                 from.joint().exchanges(), from.joint().converged()};
+  if (from.has_new_weights_loss()) solve.new_weights_loss = from.new_weights_loss();
   solve.lower_bound = from.lower_bound();
   solve.relative_reduction = from.relative_reduction();
   solve.iterations = from.iterations();

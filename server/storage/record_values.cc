@@ -27,6 +27,7 @@ static_assert(Same(Method::kWanda, records::WANDA));
 static_assert(Same(Method::kRia, records::RIA));
 static_assert(Same(Method::kSparseGpt, records::SPARSEGPT));
 static_assert(Same(Method::kSparseFw, records::SPARSEFW));
+static_assert(Same(Method::kAlps, records::ALPS));
 static_assert(Same(SaliencyMethod::kMagnitude, records::SALIENCY_MAGNITUDE));
 static_assert(Same(SaliencyMethod::kWanda, records::SALIENCY_WANDA));
 static_assert(Same(SaliencyMethod::kRia, records::SALIENCY_RIA));
@@ -44,6 +45,7 @@ static_assert(Same(StopCause::kCancelled, records::CANCELLED_BY_CALLER));
 static_assert(Same(CandidateKind::kWarmStart, records::WARM_START));
 static_assert(Same(CandidateKind::kRounded, records::ROUNDED));
 static_assert(Same(CandidateKind::kRefined, records::REFINED));
+static_assert(Same(CandidateKind::kJoint, records::JOINT));
 
 }  // namespace
 

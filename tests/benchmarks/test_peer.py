@@ -1,5 +1,8 @@
 """The PyTorch peer against the same algorithm in NumPy float64, written independently: groups
 as lists of indices, one loop over them. Skipped, visibly, where there is no PyTorch."""
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cpu.layers import make_gram, make_weight, write_safetensors
@@ -81,3 +84,25 @@ def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
 def test_peer_keeps_its_time_limit(peer):
     answer = peer.ask({"pattern": "2:4", "alpha": 0.9, "iterations": 10**7, "seconds": 0.2}, 60)
     assert 1 <= answer["iterations"] < 10**7
+
+
+@pytest.mark.parametrize("pattern", ["unstructured", "per_row", "2:4"])
+def test_alps_loses_what_the_program_of_the_golden_vectors_does(layer, peer, tmp_path, pattern):
+    spec = importlib.util.spec_from_file_location(
+        "golden", Path(__file__).parents[1] / "golden/make_alps_golden.py")
+    golden = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(golden)
+    weight, gram = layer[0].astype(np.float64), layer[1].astype(np.float64)
+    kind = {"unstructured": {"kind": "unstructured", "sparsity": 0.6},
+            "per_row": {"kind": "per_row", "sparsity": 0.6},
+            "2:4": {"kind": "nm", "keep": 2, "group": 4}}[pattern]
+    _, updated, _ = golden.alps(weight, gram, kind)
+    loss = np.einsum("ij,jk,ik->", weight - updated, gram, weight - updated)
+    path = tmp_path / "layer.safetensors"
+    write_safetensors(path, {"weight": layer[0], "gram": layer[1]})
+    python, _ = find_python("torch", print)
+    with LineProgram([python, PEERS / "pytorch_alps.py", "--layer", path, "--threads", 1],
+                     60) as running:
+        answer = running.ask({"pattern": PATTERNS[pattern]}, 60)
+    # float32 there: a near-tie may fall otherwise.
+    assert answer["loss"] == pytest.approx(loss, rel=0.02)

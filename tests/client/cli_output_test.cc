@@ -62,7 +62,7 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_THAT(Keys(json),
               ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
                           "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping", "attempts"));
+                          "timings", "swaps", "drift", "damping", "joint", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -151,6 +151,29 @@ TEST(ResultTest, TextSaysWhatTheMethodHas) {
               HasSubstr("below the warm start (ria, 20.000 %); with the updated weights\n"));
 }
 
+TEST(ResultTest, TheJointSearchIsComparedWithItsStart) {
+  v1::Job job = SucceededJob();
+  job.mutable_spec()->set_method(v1::WANDA);
+  EXPECT_TRUE(ResultJson(job, {})["joint"].is_null());
+  v1::JointOutcome& joint = *job.mutable_result()->mutable_joint();
+  joint.set_start_loss(60);
+  joint.set_reduction(0.5);
+  joint.set_exchanges(321);
+  joint.set_converged(true);
+  job.mutable_result()->mutable_losses()->set_reconstructed(30);
+  EXPECT_THAT(ResultText(job, {}, {}),
+              HasSubstr("joint      321 exchanges; 50.000 % below the 6.000 % of its start with "
+                        "the weights solved\n"));
+  EXPECT_THAT(ResultText(job, {}, {}),
+              HasSubstr("below the warm start (wanda, 20.000 %); with the updated weights\n"));
+  const auto json = ResultJson(job, {})["joint"];
+  EXPECT_THAT(Keys(json), ElementsAre("start_loss", "reduction", "exchanges", "converged"));
+  EXPECT_EQ(json["exchanges"], 321);
+  EXPECT_EQ(json["converged"], true);
+  joint.set_converged(false);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("321 exchanges (cut short);"));
+}
+
 TEST(ResultTest, TextWithoutACertificateOrOfAZeroLayer) {
   v1::Job job = SucceededJob();
   job.mutable_result()->mutable_losses()->set_lower_bound(0);
@@ -170,6 +193,7 @@ TEST(ResultTest, ASweepIsATable) {
     outcome.mutable_result()->mutable_losses()->set_full(1000);
     outcome.mutable_result()->mutable_losses()->set_final(alpha > 0 ? 150.5 : 90);
     outcome.mutable_result()->set_relative_reduction(0.25);
+    if (alpha > 0) outcome.set_loss_with_new_weights(40);
   }
   v1::SweepOutcome& failed = *job.mutable_result()->add_sweep();
   failed.mutable_point()->set_method(v1::SPARSEGPT);
@@ -177,13 +201,13 @@ TEST(ResultTest, ASweepIsATable) {
   failed.mutable_point()->mutable_pattern()->mutable_nm()->set_group(4);
   failed.mutable_error()->set_message("G is not positive definite");
   EXPECT_THAT(ResultText(job, {}, {}),
-              HasSubstr("\n point  method     pattern  removed  alpha  then      loss  bound  "
+              HasSubstr("\n point method    pattern removed alpha then     loss  new W' bound "
                         "reduction\n"
-                        "*0      sparsefw   per-row   60.0 %      0  -      9.000 %      -     "
+                        "*0     sparsefw  per-row  60.0 %     0 -     9.000 %       -     -    "
                         "25.0 %\n"
-                        " 1      sparsefw   per-row   60.0 %   0.75  -     15.050 %      -     "
+                        " 1     sparsefw  per-row  60.0 %  0.75 -    15.050 % 4.000 %     -    "
                         "25.0 %\n"
-                        " 2      sparsegpt  2:4       50.0 %      -  -     failed: G is not "
+                        " 2     sparsegpt 2:4      50.0 %     - -     failed: G is not "
                         "positive definite\n"));
 }
 

@@ -152,8 +152,8 @@ TEST_F(CliParseTest, Credentials) {
   setenv("SPARSEFW_TLS_CA", "ca", 1);
   EXPECT_EQ(common({"info"}).token, "secret");
   EXPECT_EQ(common({"info"}).tls_ca, "ca");
-  const CommonOptions flags = common({"info", "--tls-ca", "other", "--tls-cert", "c", "--tls-key",
-                                      "k", "--token-file", "f"});
+  const CommonOptions flags = common(
+      {"info", "--tls-ca", "other", "--tls-cert", "c", "--tls-key", "k", "--token-file", "f"});
   EXPECT_EQ(flags.tls_ca, "other");
   EXPECT_EQ(flags.tls_cert, "c");
   EXPECT_EQ(flags.tls_key, "k");
@@ -308,6 +308,13 @@ std::vector<BadUsage> BadUsages() {
       {"MaskOnlyWithoutDetach", Submit({"--mask-only"}), "--mask-only"},
       {"SameOutputs", Submit({"--out-weights", "./mask"}), "--out-weights"},
       {"TwoStarts", Submit({"--warm-start", "ria", "--saliency", "s"}), "--saliency"},
+      {"JointAndReconstruct", Submit({"--joint", "--reconstruct"}), "--reconstruct"},
+      {"JointDamping", Submit({"--joint-damping", "2"}),
+       "--joint-damping must be in [0, 1]; got 2"},
+      {"JointExcluded", Submit({"--joint-excluded", "1"}), "--joint-excluded must be in [0, 1)"},
+      {"BadPreset", Submit({"--preset", "slow"}),
+       "--preset must be one of paper, fast, balanced, "},
+      {"BadWarmStartAlps", Submit({"--warm-start", "alps"}), "--warm-start"},
       {"BadMethod", Submit({"--method", "obs"}), "--method must be one of"},
       {"BadWarmStart", Submit({"--warm-start", "sparsefw"}), "--warm-start"},
       {"BadPrecision", Submit({"--precision", "fp64"}),
@@ -345,6 +352,26 @@ std::vector<BadUsage> BadUsages() {
 
 INSTANTIATE_TEST_SUITE_P(Flags, CliUsageTest, ::testing::ValuesIn(BadUsages()),
                          [](const auto& test) { return test.param.name; });
+
+TEST(ParseTest, JointAndPresets) {
+  const SubmitOptions joint = MustSubmit(Submit(
+      {"--joint", "--joint-damping", "0.01", "--joint-excluded", "0.25", "--method", "alps"}));
+  EXPECT_EQ(joint.spec.method(), v1::ALPS);
+  EXPECT_TRUE(joint.spec.refine().joint());
+  EXPECT_DOUBLE_EQ(joint.spec.refine().joint_damping(), 0.01);
+  EXPECT_DOUBLE_EQ(joint.spec.refine().joint_excluded(), 0.25);
+  EXPECT_FALSE(joint.spec.has_reconstruct());
+  // Only what is said: the rest is the preset's.
+  const SubmitOptions preset = MustSubmit(Submit({"--preset", "balanced", "--alpha", "0.25"}));
+  EXPECT_EQ(preset.spec.preset(), v1::BALANCED);
+  EXPECT_EQ(preset.spec.method(), v1::METHOD_UNSPECIFIED);
+  EXPECT_FALSE(preset.spec.refine().has_swaps());
+  EXPECT_DOUBLE_EQ(preset.spec.sparsefw().alpha(), 0.25);
+  EXPECT_EQ(MustSubmit(Submit({"--preset", "best", "--method", "ria"})).spec.method(), v1::RIA);
+  const SubmitOptions sweep = MustSubmit(Submit({"--sweep", "joint=off,on"}));
+  EXPECT_FALSE(sweep.spec.sweep().points(0).joint());
+  EXPECT_TRUE(sweep.spec.sweep().points(1).joint());
+}
 
 TEST(NamesTest, PatternsRoundTrip) {
   for (const std::string text : {"2:4", "4:8", "1:1", "16:32"}) {

@@ -10,9 +10,13 @@ core_test(backends/backend_test unit tsan)
 core_test(solver/refine_golden_test unit)
 core_test(engines/refine_test unit tsan)
 core_test(engines/reconstruct_test unit tsan)
+core_test(engines/joint_test unit tsan)
 core_test(solver/solver_options_test unit)
 core_test(cpu/swap_parts_test unit)
+core_test(cpu/joint_parts_test unit)
 core_test(solver/solver_after_test unit tsan)
+core_test(solver/solver_joint_test unit)
+target_link_libraries(solver_joint_test PRIVATE sparsefw::io)
 core_test(solver/solver_limits_test unit tsan)
 core_test(solver/solver_refine_test unit)
 core_test(solver/solver_test unit tsan)
@@ -30,5 +34,5 @@ target_link_libraries(solver_refine_test PRIVATE sparsefw::io)
 set_tests_properties(checkpoint_test conformance_test conformance_fixture_test cpu_engine_test
                      solver_refine_test
                      PROPERTIES TIMEOUT 900 COST 90)
-sparsefw_test_paths(conformance_fixture_test refine_golden_test solver_refine_test
+sparsefw_test_paths(solver_joint_test conformance_fixture_test refine_golden_test solver_refine_test
                     cuda_module_test cuda_registry_test)

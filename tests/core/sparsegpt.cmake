@@ -1,4 +1,4 @@
-# SparseGPT. core_test is CMakeLists.txt's.
+# SparseGPT and ALPS. core_test is CMakeLists.txt's.
 core_test(sparsegpt/sparsegpt_fixture_test unit)
 core_test(sparsegpt/sparsegpt_golden_test unit)
 core_test(sparsegpt/sparsegpt_limits_test unit tsan)
@@ -7,4 +7,5 @@ core_test(sparsegpt/sparsegpt_test unit tsan)
 target_sources(sparsegpt_test PRIVATE sparsegpt/plain_sparsegpt.cc)
 target_sources(sparsegpt_fixture_test PRIVATE sparsegpt/plain_sparsegpt.cc)
 target_link_libraries(sparsegpt_fixture_test PRIVATE sparsefw::io)
-sparsefw_test_paths(sparsegpt_fixture_test sparsegpt_golden_test)
+core_test(alps/alps_golden_test unit)
+sparsefw_test_paths(sparsegpt_fixture_test sparsegpt_golden_test alps_golden_test)

@@ -90,7 +90,8 @@ def test_every_flag_with_a_value_is_known(folder):
 @pytest.mark.parametrize("words, expected", [
     (["submit", "--method", "sp"], ["sparsefw", "sparsegpt"]),
     (["submit", "--method=wa"], ["wanda"]),
-    (["submit", "--method=", ], ["sparsefw", "wanda", "ria", "magnitude", "sparsegpt"]),
+    (["submit", "--method=", ], ["sparsefw", "wanda", "ria", "magnitude", "sparsegpt",
+                               "alps"]),
     (["submit", "--pattern", "2:"], ["4"]),
     (["submit", "--pattern", "2:4"], ["4"]),
     (["submit", "--sweep", "sw"], ["swaps="]),

@@ -118,6 +118,18 @@ def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
     assert cli.run(*mixed, "--device", "cpu").expect(0).json()["device"] == "cpu"
 
 
+@pytest.mark.parametrize("flags, name", [(["--method", "alps"], "ALPS"),
+                                         (["--method", "wanda", "--joint"], "refine.joint")])
+def test_alps_and_the_joint_search_run_on_the_cpu_and_say_so(cli, layer, flags, name):
+    here = cli.run(*layer.submit(*flags, "--json")).expect(0).json()
+    assert here["device"] == "cpu"
+    for device in ("cuda", "cuda:0"):
+        cli.run(*layer.submit(*flags, "--device", device)).refused(
+            3, f"device must be cpu for {name}", f"got {device}")
+    mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json")
+    cli.run(*mixed).refused(3, "mix refine.joint", "cuda:0")
+
+
 def test_jobs_beside_each_other_give_what_they_give_alone(server, layer):
     def run(pattern):
         out = layer.mask_file.with_name(pattern.replace(":", "of"))

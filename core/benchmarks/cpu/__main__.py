@@ -18,13 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cpu import compare, goals, measure, report, schema  # noqa: E402
+from cpu import compare, goals, joint, measure, report, schema  # noqa: E402
 from cpu.plans import PLANS  # noqa: E402
 from harness import machine, places, store  # noqa: E402
 from harness.process import ProgramError, run  # noqa: E402
 
 ROOT = places.ROOT
-SECTIONS = ("ceilings", "iteration", "gram", "time-to-loss", "memory")
+SECTIONS = ("ceilings", "iteration", "gram", "time-to-loss", "memory", "joint")
 
 
 def log(message):
@@ -77,11 +77,13 @@ def run_sections(options, plan, peer):
             results["time_to_loss"] = measure.time_to_loss(options.bin, plan, layer_files, log)
         if "memory" in wanted:
             results["memory"] = measure.memory(options.bin, plan, layer_files, log)
+        if "joint" in wanted:
+            results["joint"] = joint.measure(options.bin, plan, layer_files, peer[0], log)
     return results
 
 
 def find_peer(options):
-    if options.only not in (None, "iteration"):
+    if options.only not in (None, "iteration", "joint"):
         return None, "not asked for"
     if options.no_peer:
         return None, "--no-peer"

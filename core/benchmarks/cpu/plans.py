@@ -22,10 +22,12 @@ class Plan:
     loss_shape: tuple = (2048, 2048)
     loss_iterations: int = 2000
     memory_iterations: int = 5
+    joint_shapes: tuple = ((1024, 1024), (2048, 2048))
+    joint_patterns: tuple = ("per_row", "unstructured", "2:4")
 
     @property
     def all_shapes(self):
-        return sorted({*self.shapes, *self.goal_shapes, self.loss_shape},
+        return sorted({*self.shapes, *self.goal_shapes, self.loss_shape, *self.joint_shapes},
                       key=lambda shape: (shape[0] * shape[1], shape))
 
 
@@ -42,7 +44,8 @@ QUICK = Plan(
     iterations=100, seconds=2, goal_seconds=4, peer_goal_seconds=8,
     ceilings={"size": 1024, "seconds": 0.3},
     gram={"cols": 1024, "tokens": 2048, "repetitions": 3},
-    loss_shape=(512, 512), loss_iterations=500)
+    loss_shape=(512, 512), loss_iterations=500,
+    joint_shapes=((512, 512),))
 
 # The least that goes through every part: for the tests.
 SMOKE = Plan(
@@ -52,6 +55,7 @@ SMOKE = Plan(
     iterations=20, seconds=1, goal_seconds=1, peer_goal_seconds=1, repetitions=2,
     ceilings={"size": 64, "triad-mib": 3, "seconds": 0.01},
     gram={"cols": 64, "tokens": 256, "repetitions": 1},
-    loss_shape=(64, 48), loss_iterations=60)
+    loss_shape=(64, 48), loss_iterations=60,
+    joint_shapes=((64, 48),), joint_patterns=("per_row",))
 
 PLANS = {plan.name: plan for plan in (FULL, QUICK, SMOKE)}

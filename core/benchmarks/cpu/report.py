@@ -1,5 +1,6 @@
 """The results as text: for the terminal and for docs/benchmarks.md."""
 from cpu import goals as arithmetic
+from cpu import joint
 from harness import tables
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -74,6 +75,8 @@ def text(results):
     parts = [heading(results), tables.goal_table(results["goals"], markdown=True)]
     if results.get("iterations"):
         parts.append("Milliseconds for one iteration:\n\n" + iteration_table(results))
+    if results.get("joint"):
+        parts.append("New weights, loss and seconds:\n\n" + joint.table(results))
     return "\n\n".join(parts)
 
 

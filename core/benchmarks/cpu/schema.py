@@ -18,6 +18,7 @@ SECTIONS = {
              "ssyrk_seconds": NUMBER, "f32_seconds": NUMBER, "bf16_seconds": NUMBER,
              "f16_seconds": NUMBER},
     "time_to_loss": {**CELL, "paper": dict, "fast": dict, "fast_without_swaps": dict},
+    "joint": {"rows": int, "cols": int, "pattern": str, "threads": int, "ways": dict},
     "memory": {"rows": int, "cols": int, "swaps": bool},
     "goals": {"what": str, "where": str, "against": str, "wanted": str, "note": str},
 }

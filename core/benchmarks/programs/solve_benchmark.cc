@@ -2,8 +2,9 @@
 //
 //   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu] [--alpha 0.9]
 //       [--rule open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
-//       [--report-every 100] [--target LOSS] [--resume FILE]
-//       [--checkpoint FILE --checkpoint-every SECONDS]
+//       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
+//       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.333] [--report-every 100]
+//       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
 //
 // Seconds are wall clock from the call of Solve on, loading included. --target: also prints
 // when a mask of that loss was first there, null if never. --checkpoint: the latest
@@ -22,6 +23,7 @@
 #include "core/benchmarks/programs/checkpoint_files.h"
 #include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/crc32c.h"
+#include "sparsefw/names.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
@@ -64,7 +66,15 @@ StepRule ParseRule(const std::string& text) {
   Die("--rule must be open-loop or line-search; got \"" + text + "\"");
 }
 
-std::string NameOf(StopCause cause) {
+Method ParseMethod(const std::string& text) {
+  for (const Method method : {Method::kSparseFw, Method::kWanda, Method::kRia, Method::kMagnitude,
+                              Method::kSparseGpt, Method::kAlps}) {
+    if (sparsefw::NameOf(method) == text) return method;
+  }
+  Die("--method must be the name of a method; got \"" + text + "\"");
+}
+
+std::string CauseName(StopCause cause) {
   if (cause == StopCause::kIterations) return "iterations";
   if (cause == StopCause::kGap) return "gap";
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
@@ -72,13 +82,18 @@ std::string NameOf(StopCause cause) {
 
 Json ResultJson(const SolveResult& result) {
   return {{"iterations", result.iterations},
-          {"stop_cause", NameOf(result.stop_cause)},
+          {"stop_cause", CauseName(result.stop_cause)},
           {"full_loss", result.full_loss},
           {"warm_start_loss", result.warm_start_loss},
           {"relaxed_loss", result.relaxed_loss},
           {"rounded_loss", result.rounded_loss},
           {"final_loss", result.final_loss},
           {"lower_bound", result.lower_bound},
+          {"reconstructed_loss",
+           result.weights.size() > 0 ? Json(result.reconstructed_loss) : Json(nullptr)},
+          {"joint_start_loss", result.joint.start_loss},
+          {"joint_exchanges", result.joint.exchanges},
+          {"joint_converged", result.joint.converged},
           {"mask_crc32c", Crc32c(result.mask.bytes())}};
 }
 
@@ -97,6 +112,11 @@ int Main(int argc, char** argv) {
   options.iterations = flags.Integer("iterations", options.iterations);
   options.rel_gap = flags.Number("rel-gap", 0);
   options.swaps = flags.Integer("swaps", 0) != 0;
+  options.method = ParseMethod(flags.Text("method", "sparsefw"));
+  options.reconstruct = flags.Integer("reconstruct", 0) != 0;
+  options.joint = flags.Integer("joint", 0) != 0;
+  options.joint_options.damping = flags.Number("joint-damping", options.joint_options.damping);
+  options.joint_options.excluded = flags.Number("joint-excluded", options.joint_options.excluded);
   options.report_every = flags.Integer("report-every", options.report_every);
   const double target = flags.Number("target", -std::numeric_limits<double>::max());
   const Backend* backend = OrDie(FindBackend(flags.Text("device", "cpu")));

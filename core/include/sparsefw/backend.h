@@ -16,6 +16,7 @@
 #include "sparsefw/dtype.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/iteration_state.h"
+#include "sparsefw/joint.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
@@ -131,6 +132,37 @@ struct ReconstructRequest {
   std::function<bool()> out_of_time = {};
 };
 
+// An exchange counts as one that lowers the loss of a row when it lowers it by more than
+//
+//   kJointTolerance * L*_i(start) + kSwapNoise * sum_j w_ij^2 G_jj
+//
+// or, where the tableau is in float32, ten times the first term.
+inline constexpr double kJointTolerance = 1e-7;
+
+struct JointRequest {
+  JointOptions options = {};
+  // Of `start`: kept weights that stay. Meets the pattern's groups as EngineProblem::fixed.
+  const Mask* fixed = nullptr;
+  // The start's weights, zero outside it, values of the dtype of the weights: rows
+  // for which nothing better is found keep them.
+  const Matrix<float>* weights = nullptr;
+  // Ends the search with what it has. May be empty; called often, from any thread and
+  // from several at once.
+  std::function<bool()> out_of_time = {};
+  // The same for solving the weights found without the damping, which comes after it.
+  std::function<bool()> solving_out_of_time = {};
+};
+
+struct JointResult {
+  Mask mask;              // meets the pattern as the start does
+  Matrix<float> weights;  // zero outside it, rounded to the dtype of the weights
+  // ||(W - weights) X||^2 in float64; where the stop signal ended the search, no more
+  // than an upper estimate. Never above that of the start's weights.
+  double loss = 0;
+  int64_t exchanges = 0;
+  bool converged = false;  // no exchange lowers the loss; false where it was cut short
+};
+
 // One problem on one device. Not thread-safe; used by one thread at a time.
 // Whoever implements it may assume validated input. Every method that can
 // take longer than 50 ms looks at the stop signal given to CreateEngine and
@@ -171,6 +203,17 @@ class Engine {
   // those. [rows, cols]. Releases the iterate as Refine does.
   virtual absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                                     const ReconstructRequest& request) = 0;
+
+  // Exchanges kept and removed weights of a group, all kept weights of the row solved
+  // anew each time, as long as that lowers the loss: sparsefw/joint.h. Like Refine it
+  // returns what it has when the stop signal ends it, and releases the iterate. Only
+  // of a backend that has_joint_search.
+  virtual absl::StatusOr<JointResult> SearchJointly(const Mask& start,
+                                                    const JointRequest& request) {
+    static_cast<void>(start);
+    static_cast<void>(request);
+    return absl::UnimplementedError("this engine has no joint search");
+  }
 
   // ||(W - weights) X||^2, from scratch like Loss. weights: [rows, cols].
   virtual absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) = 0;
@@ -232,6 +275,7 @@ struct DeviceDescription {
 struct MemoryRequest {
   bool swaps = false;
   bool reconstruct = false;
+  bool joint = false;
   bool sweep = false;        // EngineProblem::reused
   bool iterates = true;      // Step and Round are called
   bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
@@ -250,6 +294,8 @@ class Backend {
   // Whether its engines work in a device's own memory, of which only so much is
   // there: a server places jobs on such a device by memory and streams.
   virtual bool has_device_memory() const { return false; }
+  // Whether its engines have SearchJointly.
+  virtual bool has_joint_search() const { return false; }
   virtual absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const = 0;
   // Names what the bits of its engines depend on beside the input: the engine, the

@@ -1,7 +1,7 @@
 // Solve: a layer in, the best mask found and what is known about it out.
 //
 //   warm start -> fixed set -> Frank-Wolfe -> rounding -> best of all seen
-//     [-> swap refinement] [-> weight reconstruction]
+//     [-> swap refinement] [-> weight reconstruction | -> joint search]
 //
 // Source: "Don't Be Greedy, Just Relax! Pruning LLMs via Frank-Wolfe",
 // Algorithm 2. Deviations, each argued in docs/numerics.md:
@@ -13,20 +13,22 @@
 //       returns a larger loss than its warm start
 //   (4) an exact line search is offered beside the paper's step
 //
-// One-shot methods (magnitude, Wanda, RIA) stop at the warm start. SparseGPT is
-// another solver behind the same call: sparsefw/sparsegpt.h. It has no mask
-// before it ends, so a stop or a deadline before that is an error, and reports
+// One-shot methods (magnitude, Wanda, RIA) stop at the warm start. SparseGPT and ALPS
+// are other solvers behind the same call: sparsefw/sparsegpt.h, sparsefw/alps.h. They have
+// no mask before they end, so a stop or a deadline before that is an error, and report
 // no progress.
 #ifndef SPARSEFW_SOLVER_H_
 #define SPARSEFW_SOLVER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/checkpoint.h"
+#include "sparsefw/joint.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/saliency.h"
@@ -35,13 +37,18 @@
 
 namespace sparsefw {
 
-enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw };
+enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw, kAlps };
+
+// Whether it finds weights together with its mask, on the CPU whatever the engine.
+constexpr bool HasOwnWeights(Method method) {
+  return method == Method::kSparseGpt || method == Method::kAlps;
+}
 
 struct SolveOptions {
   Method method = Method::kSparseFw;
   // Warm start of kSparseFw; ignored where the problem brings a saliency or a
-  // warm mask. With a warm mask and no saliency, this method scores it. Of
-  // kSparseGpt, which starts from nothing, the mask it is compared with.
+  // warm mask. With a warm mask and no saliency, this method scores it. Of methods that
+  // have own weights, which start from nothing, the mask they are compared with.
   SaliencyOptions warm_start = {};
 
   double alpha = 0.9;         // [0, 1]: fraction of the kept weights that is fixed
@@ -58,8 +65,17 @@ struct SolveOptions {
   bool keep_fixed = true;
   // Of every method: the kept weights that lose least with the mask found.
   bool reconstruct = false;
+  // Of every method: its mask with the weights solved on it is where the joint search
+  // starts; the alpha fraction of its kept weights stays unless keep_fixed is off.
+  // Contains the reconstruction: not together with it.
+  bool joint = false;
+  JointOptions joint_options = {};
 
   SparseGptOptions sparsegpt = {};  // of kSparseGpt only
+
+  // Also finds SolveSummary::new_weights_loss, at the price of a reconstruction where the
+  // result has no new weights.
+  bool measure_new_weights = false;
 
   // When it is near, the best mask so far is the result. The solver reserves
   // the time of one rounding and one loss, measured on this layer. Swaps and
@@ -70,7 +86,7 @@ struct SolveOptions {
 };
 
 enum class StopCause { kIterations, kGap, kDeadline, kCancelled };
-enum class CandidateKind { kWarmStart, kRounded, kRefined };
+enum class CandidateKind { kWarmStart, kRounded, kRefined, kJoint };
 
 // State of a solve at a report point.
 struct ProgressReport {
@@ -89,26 +105,43 @@ struct ProgressReport {
   absl::Duration elapsed;
 };
 
+// What the joint search did; searched is false where none was asked for or there was no
+// time for it.
+struct JointSummary {
+  bool searched = false;
+  // Of the mask it started from, with the weights solved on it, in float64 from scratch.
+  double start_loss = 0;
+  double reduction = 0;  // 1 - reconstructed/start; 0 where both are 0
+  int64_t exchanges = 0;
+  bool converged = false;  // no exchange of its columns lowers the loss
+};
+
 // Numbers of a finished solve, without the matrices.
 struct SolveSummary {
   int64_t kept_count = 0;
   double full_loss = 0;        // ||WX||^2: the loss of pruning everything
-  double warm_start_loss = 0;  // of kSparseGpt, what it is compared with
+  double warm_start_loss = 0;  // of methods with own weights, what they are compared with
   double relaxed_loss = 0;     // L(M_T); of one-shot methods the loss of their mask
   double rounded_loss = 0;     // L(round(M_T)); likewise; both before any swap
   // L(mask): float64 reductions, from scratch. Only where the swaps were
   // cancelled it is the loss they started from, from scratch, and the float64
   // sum of what they changed.
   double final_loss = 0;
-  // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights.
+  // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights. Only
+  // where the joint search was cancelled it can be an upper estimate.
   double reconstructed_loss = 0;
-  double damping = 0;  // of kSparseGpt: the one that was enough
+  double damping = 0;  // of methods with own weights: the one that was enough
+  JointSummary joint = {};
+  // Of measure_new_weights: of the mask with the weights solved on it, whether or not
+  // they are the result. Empty where there was no time.
+  std::optional<double> new_weights_loss;
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
   // smaller loss. One-shot methods take no step and report 0, which always
   // holds; so does a result whose swaps removed fixed weights.
   double lower_bound = 0;
-  // 1 - final/warm_start; 0 where both are 0. Of kSparseGpt, whose result is
-  // the weights, 1 - reconstructed/warm_start: negative where it does worse.
+  // 1 - final/warm_start; 0 where both are 0. Of methods with own weights and of the
+  // joint search, whose result is the weights, 1 - reconstructed/warm_start: negative
+  // where they do worse.
   double relative_reduction = 0;
   int64_t iterations = 0;
   int64_t swaps = 0;  // between the best mask before them and `mask`
@@ -143,7 +176,8 @@ absl::Status ValidateOptions(const SolveOptions& options);
 // Numeric: warm-start, rounded and final losses are recomputed from scratch
 //          with float64 accumulation; the same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
-// Memory:  see Backend::EstimateHostBytes; of kSparseGpt, SparseGptBytes.
+// Memory:  see Backend::EstimateHostBytes; of methods with own weights also
+//          SparseGptBytes, AlpsBytes.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say
@@ -156,6 +190,7 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          Cancelled          stopped before there was a mask
 //          DeadlineExceeded   the deadline passed before there was a mask
 //          ResourceExhausted  memory
+//          Unimplemented      the joint search, of a backend without (OPTION_INVALID)
 //          FailedPrecondition checkpoints.resume is cut off or damaged, or was
 //                             written by another version or engine, with other
 //                             options or inputs (CHECKPOINT_INVALID): the solve

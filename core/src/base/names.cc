@@ -14,6 +14,8 @@ std::string_view NameOf(Method method) {
       return "sparsegpt";
     case Method::kSparseFw:
       return "sparsefw";
+    case Method::kAlps:
+      return "alps";
   }
   return "other";
 }

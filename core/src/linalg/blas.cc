@@ -16,13 +16,6 @@ namespace {
 // that the number of threads changes no bit.
 int64_t TileOf(int64_t cols) { return cols >= 2048 ? 512 : cols >= 1024 ? 256 : 128; }
 
-void UseOneBlasThread() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-  });
-}
-
 // CBLAS counts in int; every dimension of a layer fits.
 int Int(int64_t value) { return static_cast<int>(value); }
 
@@ -82,6 +75,13 @@ void AddTile(const Matrix<float>& tile, int64_t rows, int64_t cols, bool diagona
 }
 
 }  // namespace
+
+void UseOneBlasThread() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
+  });
+}
 
 void GemmF32(const GemmArgs<float>& args) { MultiplyInBlocks(args); }
 void GemmF64(const GemmArgs<double>& args) { MultiplyInBlocks(args); }

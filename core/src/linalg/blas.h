@@ -18,6 +18,10 @@
 
 namespace sparsefw {
 
+// Switches the library's own threads off; once is enough. The functions below do it
+// themselves.
+void UseOneBlasThread();
+
 // C = A B, or C += A B. All row-major; strides in elements.
 //   a [rows, depth]   b [depth, cols]   c [rows, cols], aliases neither
 template <typename T>

@@ -12,6 +12,7 @@ namespace sparsefw {
 // overflow, and entries 10^30 times smaller do not vanish, whatever the units
 // of the caller.
 struct Scale {
+  static constexpr int kTargetExponent = 32;
   int weights_exponent = 0;  // W is multiplied by 2^weights_exponent
   int gram_exponent = 0;
 
@@ -25,7 +26,6 @@ struct Scale {
   // The exponent for a matrix whose largest entry this is. 2^1000 is the
   // largest factor that a double surely holds.
   static int ExponentFor(double largest) {
-    constexpr int kTargetExponent = 32;
     return largest == 0 ? 0 : std::min(1000, kTargetExponent - std::ilogb(largest));
   }
 };

@@ -1,5 +1,6 @@
 #include "core/src/reference/reference_backend.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -16,6 +17,8 @@ namespace {
 class ReferenceBackendImpl final : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
+
+  bool has_joint_search() const override { return true; }
 
   DeviceDescription Describe() const override {
     const HostMemory memory = ReadHostMemory();
@@ -54,11 +57,14 @@ class ReferenceBackendImpl final : public Backend {
 
   // Float64: G, W, M and, at once in a step, three more like them; the fp32
   // saliency, the index list of a selection and two bit masks. Swaps need less
-  // than a step does; reconstruction two more of G's size and the weights.
+  // than a step does; reconstruction two more of G's size and the weights, the
+  // joint search a tableau and two sets of weights.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
-    const int64_t reconstruct = request.reconstruct ? 2 * 8 * cols * cols + 4 * rows * cols : 0;
-    return 8 * cols * cols + rows * cols * (5 * 8 + 4 + 8 + 1) + reconstruct;
+    const bool new_weights = request.reconstruct || request.joint;
+    const int64_t reconstruct = new_weights ? 2 * 8 * cols * cols + 4 * rows * cols : 0;
+    const int64_t joint = request.joint ? 2 * 8 * (cols + 1) * (cols + 1) + 8 * rows * cols : 0;
+    return 8 * cols * cols + rows * cols * (5 * 8 + 4 + 8 + 1) + std::max(reconstruct, joint);
   }
 };
 

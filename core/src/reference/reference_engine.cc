@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/src/linalg/blas.h"
+#include "core/src/reference/reference_joint.h"
 #include "core/src/reference/reference_reconstruct.h"
 #include "core/src/reference/reference_refine.h"
 #include "sparsefw/status_macros.h"
@@ -312,10 +313,33 @@ absl::StatusOr<RefinedMask> ReferenceEngine::Refine(const Mask& start,
 
 absl::StatusOr<Matrix<float>> ReferenceEngine::Reconstruct(const Mask& mask,
                                                            const ReconstructRequest& request) {
-  Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_,
+  Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_, /*guess=*/nullptr,
                                                [&] { return Ended(request.out_of_time); });
   SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
   return weights;
+}
+
+// Taken as a whole or not at all.
+absl::StatusOr<JointResult> ReferenceEngine::SearchJointly(const Mask& start,
+                                                           const JointRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const double before, LossOfWeights(*request.weights));
+  JointResult found = ReferenceJoint(weights_, gram_, groups_, start, request, dtype_,
+                                     [&] { return Ended(request.out_of_time); });
+  if (found.exchanges > 0) {
+    found.weights = ReferenceReconstruct(weights_, gram_, found.mask, dtype_, &found.weights,
+                                         [&] { return Ended(request.solving_out_of_time); });
+  }
+  const absl::StatusOr<double> after = LossOfWeights(found.weights);
+  if (after.ok() && *after <= before) {
+    found.loss = *after;
+    return found;
+  }
+  if (!after.ok() && !absl::IsCancelled(after.status())) return after.status();
+  found.mask = start;
+  std::copy_n(request.weights->data(), request.weights->size(), found.weights.data());
+  found.loss = before;
+  found.exchanges = 0;
+  return found;
 }
 
 absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -42,6 +42,8 @@ class ReferenceEngine final : public Engine {
   absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
+  absl::StatusOr<JointResult> SearchJointly(const Mask& start,
+                                            const JointRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
   absl::Status SaveIteration(StateWriter& writer) override;
   absl::Status RestoreIteration(StateReader& reader) override;

@@ -117,14 +117,16 @@ std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vect
 }
 
 Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<double>& gram,
-                                   const Mask& mask, DType dtype, absl::FunctionRef<bool()> stop) {
+                                   const Mask& mask, DType dtype, const Matrix<float>* guess,
+                                   absl::FunctionRef<bool()> stop) {
   Matrix<float> result(mask.rows(), mask.cols());
   for (int64_t row = 0; row < mask.rows(); ++row) {
     std::vector<int64_t> kept;
     for (int64_t col = 0; col < mask.cols(); ++col) {
       if (!mask.Get(row, col)) continue;
       kept.push_back(col);
-      result(row, col) = static_cast<float>(weights(row, col));
+      result(row, col) =
+          guess != nullptr ? (*guess)(row, col) : static_cast<float>(weights(row, col));
     }
     if (stop()) continue;
     const std::optional<std::vector<double>> correction =

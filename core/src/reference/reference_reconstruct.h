@@ -16,10 +16,12 @@ namespace sparsefw {
 // Engine::Reconstruct: G_SS d = (D G)_S solved by Cholesky with pivoting;
 // columns that depend on others, and those that are dead, keep their weight.
 // gram is symmetric. `stop` is asked before every row and every step of its
-// elimination: the rows not solved then keep their masked weights.
+// elimination: the rows not solved then keep their masked weights, or `guess`
+// where it is not null.
 // Cost: rows * (kept per row)^3 / 3 multiply-adds, twice.
 Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<double>& gram,
-                                   const Mask& mask, DType dtype, absl::FunctionRef<bool()> stop);
+                                   const Mask& mask, DType dtype, const Matrix<float>* guess,
+                                   absl::FunctionRef<bool()> stop);
 
 // Solves a x = b for a symmetric positive semi-definite [n, n] and b in its
 // range; where the rank is lower, the entries of x beyond it are 0. Nothing where

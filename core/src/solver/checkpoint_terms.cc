@@ -66,6 +66,9 @@ std::string CheckpointTerms(const Problem& problem, const SolveOptions& options,
   lines.Add("swaps", NumberOf(options.swaps));
   lines.Add("keep_fixed", NumberOf(options.keep_fixed));
   lines.Add("reconstruct", NumberOf(options.reconstruct));
+  lines.Add("joint", NumberOf(options.joint));
+  lines.Add("joint_damping", options.joint_options.damping);
+  lines.Add("joint_excluded", options.joint_options.excluded);
   lines.Add("precision", NumberOf(options.product_precision));
   return lines.Take();
 }

@@ -22,6 +22,24 @@ absl::Status RequireFiniteNotNegative(const char* name, double value) {
                  NumberText(value));
 }
 
+absl::Status ValidateJoint(const SolveOptions& options) {
+  const JointOptions& joint = options.joint_options;
+  if (!(joint.damping >= 0 && joint.damping <= 1)) {
+    return Invalid("OPTION_INVALID", "joint_damping must be in [0, 1]; got joint_damping=%s",
+                   NumberText(joint.damping));
+  }
+  if (!(joint.excluded >= 0 && joint.excluded < 1)) {
+    return Invalid("OPTION_INVALID", "joint_excluded must be in [0, 1); got joint_excluded=%s",
+                   NumberText(joint.excluded));
+  }
+  if (options.joint && options.reconstruct) {
+    return Invalid("OPTION_INVALID",
+                   "reconstruct must be off with joint, which solves the weights itself; got "
+                   "reconstruct=true");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateOptions(const SolveOptions& options) {
@@ -40,11 +58,12 @@ absl::Status ValidateOptions(const SolveOptions& options) {
                    NumberText(options.sparsegpt.damping));
   }
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("block", options.sparsegpt.block, 1));
-  // Its new weights belong to its own mask.
-  if (options.method == Method::kSparseGpt && options.swaps) {
-    return Invalid("OPTION_INVALID", "swaps must be off with method SPARSEGPT; got swaps=true");
+  // Their new weights belong to their own mask.
+  if (HasOwnWeights(options.method) && options.swaps) {
+    return Invalid("OPTION_INVALID", "swaps must be off with method %s; got swaps=true",
+                   options.method == Method::kAlps ? "ALPS" : "SPARSEGPT");
   }
-  return absl::OkStatus();
+  return ValidateJoint(options);
 }
 
 }  // namespace sparsefw

@@ -30,14 +30,14 @@ Matrix<float> Masked(ConstMatrixView weights, const Mask& mask) {
   return masked;
 }
 
-bool Keeps(const Mask& mask, const Mask& fixed) {
+}  // namespace
+
+bool Keeps(const Mask& mask, const Mask& needed) {
   const auto kept = mask.bytes();
-  const auto needed = fixed.bytes();
-  return std::equal(kept.begin(), kept.end(), needed.begin(),
+  const auto bytes = needed.bytes();
+  return std::equal(kept.begin(), kept.end(), bytes.begin(),
                     [](std::byte k, std::byte n) { return (n & ~k) == std::byte{0}; });
 }
-
-}  // namespace
 
 bool SolveRun::TimeForLosses(int count) const {
   return context_.now() + count * context_.cache.loss_time < context_.options.deadline;
@@ -99,12 +99,34 @@ absl::Status SolveRun::Reconstruct() {
   }
   SPARSEFW_RETURN_IF_ERROR(loss.status());
   if (!in_time) result_.stop_cause = StopCause::kDeadline;
-  // SparseGPT has weights of its own; the better ones stand.
+  // SparseGPT and ALPS have weights of their own; the better ones stand.
   if (result_.weights.size() > 0 && result_.reconstructed_loss <= *loss) return absl::OkStatus();
   // Engines compare row by row, and not all of them in the precision of a loss.
   const bool better = *loss < result_.final_loss;
   result_.weights = better ? *std::move(weights) : Masked(context_.problem.weights, result_.mask);
   result_.reconstructed_loss = better ? *loss : result_.final_loss;
+  return absl::OkStatus();
+}
+
+// A number beside the result: a stop or a deadline leaves it out and changes nothing else.
+absl::Status SolveRun::MeasureNewWeights() {
+  if (!context_.options.measure_new_weights) return absl::OkStatus();
+  if (result_.weights.size() > 0) {
+    result_.new_weights_loss = result_.reconstructed_loss;
+    return absl::OkStatus();
+  }
+  if (Stopped() || !TimeForLosses(kLossesToReconstruct)) return absl::OkStatus();
+  bool in_time = true;
+  const absl::StatusOr<Matrix<float>> weights =
+      engine_->Reconstruct(result_.mask, {.out_of_time = [&] {
+                             return !(in_time = in_time && TimeForLosses(kLossesAfterIteration));
+                           }});
+  const absl::StatusOr<double> loss =
+      weights.ok() ? engine_->LossOfWeights(*weights) : weights.status();
+  if (absl::IsCancelled(loss.status())) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(loss.status());
+  // Weights that were cut short say nothing about the mask.
+  if (in_time) result_.new_weights_loss = std::clamp(*loss, 0.0, result_.final_loss);
   return absl::OkStatus();
 }
 

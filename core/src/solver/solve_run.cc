@@ -21,16 +21,6 @@ SaliencyOptions SaliencyOf(const SolveOptions& options) {
   return saliency;
 }
 
-std::vector<double> DiagonalOf(ConstMatrixView gram) {
-  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
-  const size_t size = SizeOf(gram.dtype());
-  for (int64_t i = 0; i < gram.rows(); ++i) {
-    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
-                    &diagonal[static_cast<size_t>(i)]);
-  }
-  return diagonal;
-}
-
 // The loss of pruning everything if the inputs were uncorrelated: sum W_ij^2 G_jj.
 double UncorrelatedLoss(const Problem& problem) {
   const std::vector<double> diagonal = DiagonalOf(problem.gram);
@@ -65,6 +55,16 @@ absl::Status CancelledWithoutMask() {
 
 }  // namespace
 
+std::vector<double> DiagonalOf(ConstMatrixView gram) {
+  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
+  const size_t size = SizeOf(gram.dtype());
+  for (int64_t i = 0; i < gram.rows(); ++i) {
+    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
+                    &diagonal[static_cast<size_t>(i)]);
+  }
+  return diagonal;
+}
+
 SolveRun::SolveRun(const SolveContext& context)
     : context_(context), start_(context.now()), last_checkpoint_(start_) {}
 
@@ -72,11 +72,13 @@ absl::StatusOr<SolveResult> SolveRun::Run() {
   absl::Status status = OpenCheckpoints();
   if (status.ok()) status = Prepare();
   if (status.ok() && context_.options.method == Method::kSparseGpt) status = RunSparseGpt();
+  if (status.ok() && context_.options.method == Method::kAlps) status = RunAlps();
   if (!status.ok()) {
     return absl::IsCancelled(status) ? CancelledWithoutMask() : status;
   }
   SPARSEFW_RETURN_IF_ERROR(RestoreSolver());
   SPARSEFW_RETURN_IF_ERROR(RunStages());
+  SPARSEFW_RETURN_IF_ERROR(MeasureNewWeights());
   return Finish();
 }
 
@@ -90,15 +92,22 @@ absl::Status SolveRun::RunStages() {
     }
     SPARSEFW_RETURN_IF_ERROR(Refine());
   }
-  if (!context_.options.reconstruct) return absl::OkStatus();
+  const bool joint = context_.options.joint;
+  if (!context_.options.reconstruct && !joint) return absl::OkStatus();
   if ((swaps || !one_shot()) && next_ != Stage::kReconstruct) {
     SPARSEFW_RETURN_IF_ERROR(OfferCheckpoint(Stage::kReconstruct));
   }
-  return Reconstruct();
+  SPARSEFW_RETURN_IF_ERROR(Reconstruct());
+  return joint ? SearchJointly() : absl::OkStatus();
 }
 
 absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(ValidateOptions(context_.options));
+  if (context_.options.joint && !context_.backend.has_joint_search()) {
+    return Refuse(absl::StatusCode::kUnimplemented, "OPTION_INVALID",
+                  "backend \"%s\" has no joint search of mask and weights; use cpu",
+                  context_.backend.name());
+  }
   const ParallelContext parallel(context_.options.threads, context_.stop);
   const absl::Status status = parallel.Run([&] {
     SPARSEFW_RETURN_IF_ERROR(ValidateProblem(context_.problem));
@@ -372,8 +381,9 @@ double SolveRun::Certificate(double loss) const {
 }
 
 absl::StatusOr<SolveResult> SolveRun::Finish() {
-  for (double* loss : {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss,
-                       &result_.final_loss, &result_.reconstructed_loss}) {
+  for (double* loss :
+       {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss, &result_.final_loss,
+        &result_.reconstructed_loss, &result_.joint.start_loss}) {
     SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
     *loss = std::max(*loss, 0.0);
   }
@@ -385,9 +395,12 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {
-    const bool new_weights = context_.options.method == Method::kSparseGpt;
+    const bool new_weights = HasOwnWeights(context_.options.method) || result_.joint.searched;
     const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
     result_.relative_reduction = 1 - loss / result_.warm_start_loss;
+  }
+  if (result_.joint.start_loss > 0) {
+    result_.joint.reduction = 1 - result_.reconstructed_loss / result_.joint.start_loss;
   }
   result_.solve_time = Elapsed() - result_.load_time;
   return std::move(result_);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,6 +32,11 @@ struct SolveContext {
 
 class CheckpointWriter;
 
+std::vector<double> DiagonalOf(ConstMatrixView gram);
+
+// Whether `mask` keeps all that `needed` does.
+bool Keeps(const Mask& mask, const Mask& needed);
+
 // One solve from end to end; whatever it throws has become a status.
 absl::StatusOr<SolveResult> RunSolve(const SolveContext& context);
 
@@ -52,6 +58,8 @@ class SolveRun {
   absl::Status EvaluateStart();
   absl::Status CheckLimits() const;
   absl::Status RunSparseGpt();  // solve_sparsegpt.cc
+  absl::Status RunAlps();       // solve_alps.cc
+  absl::Status TakeOwnWeights(Mask mask, Matrix<float> weights, double damping);
 
   // From then on stop and deadline only end the iteration.
   absl::Status RunStages();
@@ -73,6 +81,9 @@ class SolveRun {
   absl::Status Refine();
   absl::Status TakeRefined(RefinedMask refined);
   absl::Status Reconstruct();
+  absl::Status MeasureNewWeights();
+  absl::Status SearchJointly();  // solve_joint.cc
+  absl::Status TakeJoint(JointResult found);
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
   bool TimeForLosses(int count) const;
   bool TimeToBegin(int losses);

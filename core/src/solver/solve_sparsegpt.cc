@@ -23,14 +23,19 @@ absl::Status SolveRun::RunSparseGpt() {
   if (absl::IsCancelled(pruned.status())) SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(pruned.status());
 
-  result_.mask = std::move(pruned->mask);
-  result_.weights = std::move(pruned->weights);
-  result_.damping = pruned->damping;
+  return TakeOwnWeights(std::move(pruned->mask), std::move(pruned->weights), pruned->damping);
+}
+
+absl::Status SolveRun::TakeOwnWeights(Mask mask, Matrix<float> weights, double damping) {
+  const Problem& problem = context_.problem;
+  result_.mask = std::move(mask);
+  result_.weights = std::move(weights);
+  result_.damping = damping;
   SPARSEFW_ASSIGN_OR_RETURN(result_.final_loss, TimedLoss(result_.mask));
   result_.rounded_loss = result_.final_loss;
   result_.relaxed_loss = result_.final_loss;
   // There is a result now: its last loss is not cut short by the deadline.
-  const ParallelContext parallel(options.threads, context_.stop);
+  const ParallelContext parallel(context_.options.threads, context_.stop);
   SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
                             ChooseScale(problem.weights, problem.gram, parallel));
   SPARSEFW_ASSIGN_OR_RETURN(

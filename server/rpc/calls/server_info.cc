@@ -46,7 +46,8 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   }
   info.set_default_device(facts.default_device);
   info.set_default_device_reason(facts.default_device_reason);
-  for (const v1::Method method : {v1::MAGNITUDE, v1::WANDA, v1::RIA, v1::SPARSEGPT, v1::SPARSEFW}) {
+  for (const v1::Method method :
+       {v1::MAGNITUDE, v1::WANDA, v1::RIA, v1::SPARSEGPT, v1::SPARSEFW, v1::ALPS}) {
     info.add_methods(method);
   }
   for (const char* pattern : {"unstructured", "per-row", "n:m"}) info.add_patterns(pattern);

@@ -1,6 +1,7 @@
 // Jobs and what came of them to the wire; filters from it.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/status_converter.h"
@@ -64,6 +65,8 @@ v1::Candidate CandidateToProto(CandidateKind kind) {
       return v1::CANDIDATE_ROUNDED;
     case CandidateKind::kRefined:
       return v1::CANDIDATE_REFINED;
+    case CandidateKind::kJoint:
+      return v1::CANDIDATE_JOINT;
   }
   return v1::CANDIDATE_UNSPECIFIED;
 }
@@ -115,6 +118,13 @@ v1::JobResult NumbersToProto(const JobResult& result) {
   proto.set_swaps(solve.swaps);
   proto.set_drift(solve.drift);
   if (solve.damping > 0) proto.set_damping(solve.damping);
+  if (solve.joint.searched) {
+    v1::JointOutcome& joint = *proto.mutable_joint();
+    joint.set_start_loss(solve.joint.start_loss);
+    joint.set_reduction(solve.joint.reduction);
+    joint.set_exchanges(solve.joint.exchanges);
+    joint.set_converged(solve.joint.converged);
+  }
   return proto;
 }
 
@@ -126,6 +136,8 @@ v1::JobResult ResultToProto(const JobSpec& spec, const JobResult& result) {
     *to.mutable_point() = ToProto(spec.sweep[index]);
     if (outcome.error.ok()) {
       *to.mutable_result() = NumbersToProto(outcome.result);
+      const std::optional<double>& new_weights = outcome.result.solve.new_weights_loss;
+      if (new_weights.has_value()) to.set_loss_with_new_weights(*new_weights);
     } else {
       *to.mutable_error() = ToRpcStatus(outcome.error);
     }

@@ -4,6 +4,7 @@
 
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
+#include "sparsefw/preset.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -30,6 +31,8 @@ absl::StatusOr<Method> MethodFromProto(v1::Method method, std::string_view field
       return Method::kRia;
     case v1::SPARSEGPT:
       return Method::kSparseGpt;
+    case v1::ALPS:
+      return Method::kAlps;
     default:
       return UnknownEnum(field, method);
   }
@@ -46,6 +49,7 @@ absl::StatusOr<SaliencyMethod> SaliencyFromProto(v1::Method method) {
       return SaliencyMethod::kRia;
     case v1::SPARSEFW:
     case v1::SPARSEGPT:
+    case v1::ALPS:
       return Invalid("OPTION_INVALID", "warm_start.method must be MAGNITUDE, WANDA or RIA; got %s",
                      v1::Method_Name(method));
     default:
@@ -65,9 +69,27 @@ v1::Method SaliencyToProto(SaliencyMethod method) {
   return v1::METHOD_UNSPECIFIED;
 }
 
-absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule) {
+// The defaults of what a spec leaves open.
+absl::StatusOr<SolveOptions> DefaultsFromProto(v1::Preset preset) {
+  switch (preset) {
+    case v1::PRESET_UNSPECIFIED:
+    case v1::PAPER:
+      return PresetOptions(Preset::kPaper);
+    case v1::FAST:
+      return PresetOptions(Preset::kFast);
+    case v1::BALANCED:
+      return PresetOptions(Preset::kBalanced);
+    case v1::BEST:
+      return PresetOptions(Preset::kBest);
+    default:
+      return UnknownEnum("preset", preset);
+  }
+}
+
+absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule, StepRule unset) {
   switch (rule) {
     case v1::STEP_RULE_UNSPECIFIED:
+      return unset;
     case v1::OPEN_LOOP:
       return StepRule::kOpenLoop;
     case v1::LINE_SEARCH:
@@ -157,17 +179,36 @@ absl::Status WarmStartFromProto(const v1::WarmStart& proto, JobSpec* spec) {
 absl::Status OptionsFromProto(const v1::SparseFwOptions& proto, SolveOptions* options) {
   if (proto.has_alpha()) options->alpha = proto.alpha();
   if (proto.has_iterations()) options->iterations = proto.iterations();
-  SPARSEFW_ASSIGN_OR_RETURN(options->step_rule, StepRuleFromProto(proto.step_rule()));
-  options->rel_gap = proto.rel_gap();
+  SPARSEFW_ASSIGN_OR_RETURN(options->step_rule,
+                            StepRuleFromProto(proto.step_rule(), options->step_rule));
+  if (proto.rel_gap() != 0) options->rel_gap = proto.rel_gap();
   if (proto.report_every() != 0) options->report_every = proto.report_every();
   return absl::OkStatus();
 }
 
-// Refinement and reconstruction, which follow any method.
+// Refinement and reconstruction, which follow any method. What a preset brings gives way
+// to what is asked for and does not go with it.
 void AfterwardsFromProto(const v1::JobSpec& proto, SolveOptions* options) {
-  options->swaps = proto.refine().swaps();
-  if (proto.refine().has_keep_fixed()) options->keep_fixed = proto.refine().keep_fixed();
-  options->reconstruct = proto.reconstruct();
+  const v1::Refine& refine = proto.refine();
+  if (refine.has_swaps()) {
+    options->swaps = refine.swaps();
+  } else if (HasOwnWeights(options->method)) {
+    options->swaps = false;
+  }
+  if (refine.has_keep_fixed()) options->keep_fixed = refine.keep_fixed();
+  if (proto.has_reconstruct()) options->reconstruct = proto.reconstruct();
+  if (refine.has_joint()) {
+    options->joint = refine.joint();
+  } else if (options->reconstruct) {
+    options->joint = false;
+  }
+  if (refine.has_joint_damping()) options->joint_options.damping = refine.joint_damping();
+  if (refine.has_joint_excluded()) options->joint_options.excluded = refine.joint_excluded();
+}
+
+// With the joint search alpha has a default of its own.
+void ChooseAlpha(bool given, SolveOptions* options) {
+  if (!given) options->alpha = options->joint ? kJointAlpha : SolveOptions().alpha;
 }
 
 void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* options) {
@@ -176,7 +217,8 @@ void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* opt
 }
 
 // A point of the sweep is the job's own setting with what the point changes.
-absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const JobSpec& job) {
+absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const JobSpec& job,
+                                          bool alpha_given) {
   SweepPoint point{job.pattern, job.options};
   if (proto.method() != v1::METHOD_UNSPECIFIED) {
     SPARSEFW_ASSIGN_OR_RETURN(point.options.method, MethodFromProto(proto.method(), "method"));
@@ -187,10 +229,12 @@ absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const Job
   if (proto.has_alpha()) point.options.alpha = proto.alpha();
   if (proto.has_swaps()) point.options.swaps = proto.swaps();
   if (proto.has_reconstruct()) point.options.reconstruct = proto.reconstruct();
+  if (proto.has_joint()) point.options.joint = proto.joint();
+  ChooseAlpha(alpha_given || proto.has_alpha(), &point.options);
   return point;
 }
 
-absl::Status SweepFromProto(const v1::Sweep& proto, JobSpec* spec) {
+absl::Status SweepFromProto(const v1::Sweep& proto, bool alpha_given, JobSpec* spec) {
   if (proto.points_size() > kMaxSweepPoints) {
     return Invalid("OPTION_INVALID", "sweep.points must be at most %d; got %d", kMaxSweepPoints,
                    proto.points_size());
@@ -207,8 +251,10 @@ absl::Status SweepFromProto(const v1::Sweep& proto, JobSpec* spec) {
       return UnknownEnum("sweep.keep", proto.keep());
   }
   for (int index = 0; index < proto.points_size(); ++index) {
-    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec);
+    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec, alpha_given);
     if (!point.ok()) return AtPoint(static_cast<size_t>(index), point.status());
+    point->options.measure_new_weights =
+        !proto.has_new_weights_losses() || proto.new_weights_losses();
     spec->sweep.push_back(*std::move(point));
   }
   return absl::OkStatus();
@@ -219,6 +265,7 @@ void SweepToProto(const JobSpec& spec, v1::JobSpec* proto) {
   for (const SweepPoint& point : spec.sweep) {
     *proto->mutable_sweep()->add_points() = ToProto(point);
   }
+  proto->mutable_sweep()->set_new_weights_losses(spec.sweep.front().options.measure_new_weights);
   proto->mutable_sweep()->set_keep(spec.sweep_keep == SweepKeep::kAll ? v1::Sweep::ALL
                                                                       : v1::Sweep::BEST);
 }
@@ -260,6 +307,7 @@ v1::SweepPoint ToProto(const SweepPoint& point) {
   proto.set_alpha(point.options.alpha);
   proto.set_swaps(point.options.swaps);
   proto.set_reconstruct(point.options.reconstruct);
+  proto.set_joint(point.options.joint);
   return proto;
 }
 
@@ -275,6 +323,8 @@ v1::Method ToProto(Method method) {
       return v1::SPARSEGPT;
     case Method::kSparseFw:
       return v1::SPARSEFW;
+    case Method::kAlps:
+      return v1::ALPS;
   }
   return v1::METHOD_UNSPECIFIED;
 }
@@ -284,18 +334,23 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   JobSpec spec;
   spec.weight = proto.weight();
   spec.gram = proto.gram();
-  SPARSEFW_ASSIGN_OR_RETURN(spec.options.method, MethodFromProto(proto.method(), "method"));
+  SPARSEFW_ASSIGN_OR_RETURN(spec.options, DefaultsFromProto(proto.preset()));
+  if (proto.method() != v1::METHOD_UNSPECIFIED) {
+    SPARSEFW_ASSIGN_OR_RETURN(spec.options.method, MethodFromProto(proto.method(), "method"));
+  }
   if (proto.has_pattern() || PatternMissing(proto)) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }
   SPARSEFW_RETURN_IF_ERROR(WarmStartFromProto(proto.warm_start(), &spec));
   SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
   AfterwardsFromProto(proto, &spec.options);
+  const bool alpha_given = proto.sparsefw().has_alpha() || proto.preset() != v1::PRESET_UNSPECIFIED;
+  ChooseAlpha(alpha_given, &spec.options);
   SparseGptFromProto(proto.sparsegpt(), &spec.options.sparsegpt);
   // Before the sweep, whose points take over what is the job's.
   SPARSEFW_ASSIGN_OR_RETURN(spec.options.product_precision,
                             PrecisionFromProto(proto.product_precision()));
-  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), &spec));
+  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), alpha_given, &spec));
   if (!proto.has_pattern()) spec.pattern = spec.sweep.front().pattern;
   spec.priority = proto.priority();
   if (proto.has_deadline()) {
@@ -336,6 +391,9 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   options.set_report_every(spec.options.report_every);
   proto.mutable_refine()->set_swaps(spec.options.swaps);
   proto.mutable_refine()->set_keep_fixed(spec.options.keep_fixed);
+  proto.mutable_refine()->set_joint(spec.options.joint);
+  proto.mutable_refine()->set_joint_damping(spec.options.joint_options.damping);
+  proto.mutable_refine()->set_joint_excluded(spec.options.joint_options.excluded);
   proto.set_reconstruct(spec.options.reconstruct);
   proto.mutable_sparsegpt()->set_damping(spec.options.sparsegpt.damping);
   proto.mutable_sparsegpt()->set_block_size(static_cast<int32_t>(spec.options.sparsegpt.block));

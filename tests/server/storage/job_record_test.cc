@@ -30,9 +30,13 @@ auto Fields(const SparseGptOptions& v) {
   const auto& [a, b] = v;
   return std::tie(a, b);
 }
+auto Fields(const JointOptions& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
 auto Fields(const SolveOptions& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 auto Fields(const SweepPoint& v) {
   const auto& [a, b] = v;
@@ -46,9 +50,13 @@ auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
+auto Fields(const JointSummary& v) {
+  const auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
 auto Fields(const SolveSummary& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 auto Fields(const JobResult& v) {
   const auto& [a, b, c, d, e, f, g, h, i] = v;
@@ -147,7 +155,10 @@ SolveOptions Options(int seed) {
   options.swaps = true;
   options.keep_fixed = true;
   options.reconstruct = true;
+  options.joint = true;
+  options.joint_options = {0.125, 0.4};
   options.sparsegpt = {0.25, 64};
+  options.measure_new_weights = true;
   options.deadline = absl::FromUnixSeconds(-5) + kTick;
   options.threads = 3;
   options.product_precision = ProductPrecision::kBf16;
@@ -164,6 +175,8 @@ SolveSummary Summary() {
   solve.final_loss = 5;
   solve.reconstructed_loss = std::numeric_limits<double>::quiet_NaN();
   solve.damping = 0.01;
+  solve.joint = {true, 6.5, 0.25, 77, true};
+  solve.new_weights_loss = 4.25;
   solve.lower_bound = std::numeric_limits<double>::infinity();
   solve.relative_reduction = -0.5;
   solve.iterations = 2000;

@@ -8,9 +8,9 @@ _sparsefw_cli_flags() {
   case $1 in
     submit)
       echo "$common $outputs --weights --gram --activations --method --pattern --sparsity" \
-        "--ria-exponent --damping --block-size --iterations --step-rule --alpha --rel-gap" \
+        "--preset --ria-exponent --damping --block-size --iterations --step-rule --alpha --rel-gap" \
         "--report-every --warm-start --warm-mask --saliency --swaps --no-keep-fixed" \
-        "--reconstruct --sweep --keep-all --deadline --device --precision --priority --label" \
+        "--reconstruct --joint --joint-damping --joint-excluded --sweep --keep-all --deadline --device --precision --priority --label" \
         "--detach --mask-only" ;;
     watch) echo "$common --quiet" ;;
     fetch) echo "$common $outputs" ;;
@@ -24,7 +24,8 @@ _sparsefw_cli_flags() {
 # The values of a flag or of a sweep's KEY; nothing where there is no list.
 _sparsefw_cli_values() {
   case $1 in
-    --method | method) echo "sparsefw wanda ria magnitude sparsegpt" ;;
+    --method | method) echo "sparsefw wanda ria magnitude sparsegpt alps" ;;
+    --preset) echo "paper fast balanced best" ;;
     --pattern | pattern) echo "unstructured per-row 1:4 2:4 4:8" ;;
     --warm-start) echo "wanda ria magnitude" ;;
     --step-rule) echo "open-loop line-search" ;;
@@ -32,7 +33,7 @@ _sparsefw_cli_values() {
     --device) echo "auto cpu reference cuda cuda:0" ;;
     --state) echo "queued running succeeded failed cancelled" ;;
     --dtype) echo "F32 F64" ;;
-    swaps | reconstruct) echo "on off" ;;
+    swaps | reconstruct | joint) echo "on off" ;;
   esac
 }
 
@@ -40,7 +41,7 @@ _sparsefw_cli_values() {
 _sparsefw_cli_takes_text() {
   case $1 in
     --server | --timeout | --retry-for | --sparsity | --ria-exponent | --damping | --block-size | \
-      --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
+      --joint-damping | --joint-excluded | --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
       --limit) return 0 ;;
   esac
   return 1
@@ -72,8 +73,8 @@ _sparsefw_cli_sweep() {
   fi
   if [[ -z $key ]]; then
     compopt -o nospace 2>/dev/null
-    mapfile -t COMPREPLY < <(compgen -S = -W "alpha sparsity method pattern swaps reconstruct" \
-      -- "$text")
+    mapfile -t COMPREPLY < <(compgen -S = -W "alpha sparsity method pattern swaps reconstruct \
+      joint" -- "$text")
     return
   fi
   [[ $text != *,* ]] || done+="${text%,*},"

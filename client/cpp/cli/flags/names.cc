@@ -93,6 +93,7 @@ absl::StatusOr<v1::Pattern> ParseKeepOfGroup(std::string_view text,
 }  // namespace
 
 std::string MethodNames() { return absl::StrJoin(Words<v1::Method>(), "|"); }
+std::string PresetNames() { return absl::StrJoin(Words<v1::Preset>(), "|"); }
 std::string SaliencyNames() { return "wanda|ria|magnitude"; }
 std::string StepRuleNames() { return absl::StrJoin(Words<v1::StepRule>(), "|"); }
 std::string PrecisionNames() {
@@ -102,6 +103,9 @@ std::string JobStateNames() { return absl::StrJoin(Words<v1::JobState>(), "|"); 
 
 absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text) {
   return Parse<v1::Method>(flag, text);
+}
+absl::StatusOr<v1::Preset> ParsePreset(std::string_view flag, std::string_view text) {
+  return Parse<v1::Preset>(flag, text);
 }
 std::string MethodName(v1::Method method) { return Name(method); }
 

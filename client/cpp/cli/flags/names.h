@@ -16,12 +16,14 @@ namespace sparsefw::cli {
 
 // The values that the functions below parse, for help texts: "open-loop|line-search".
 std::string MethodNames();
+std::string PresetNames();
 std::string SaliencyNames();  // the methods that --warm-start takes
 std::string StepRuleNames();
 std::string PrecisionNames();
 std::string JobStateNames();
 
 // "sparsefw", "wanda", "ria", "magnitude", "sparsegpt"
+absl::StatusOr<v1::Preset> ParsePreset(std::string_view flag, std::string_view text);
 absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text);
 std::string MethodName(v1::Method method);
 

@@ -32,6 +32,15 @@ absl::Status CheckRanges(const SubmitFlags& flags) {
       Require(flags.damping, damping >= 0 && damping <= 1, "--damping must be in [0, 1]"));
   SPARSEFW_RETURN_IF_ERROR(Require(flags.block_size, flags.block_size.value_or(1) >= 1,
                                    "--block-size must be at least 1"));
+  const double joint_damping = flags.joint_damping.value_or(0);
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.joint_damping, joint_damping >= 0 && joint_damping <= 1,
+                                   "--joint-damping must be in [0, 1]"));
+  const double excluded = flags.joint_excluded.value_or(0);
+  SPARSEFW_RETURN_IF_ERROR(Require(flags.joint_excluded, excluded >= 0 && excluded < 1,
+                                   "--joint-excluded must be in [0, 1)"));
+  if (flags.joint && flags.reconstruct) {
+    return UsageError("--joint solves the weights itself; leave --reconstruct out");
+  }
   const double rel_gap = flags.rel_gap.value_or(0);
   SPARSEFW_RETURN_IF_ERROR(Require(flags.rel_gap, rel_gap >= 0 && std::isfinite(rel_gap),
                                    "--rel-gap must be at least 0"));
@@ -64,7 +73,7 @@ absl::Status ApplyWarmStart(const SubmitFlags& flags, v1::JobSpec& spec) {
   if (!flags.warm_start.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method,
                               ParseMethod("--warm-start", flags.warm_start));
-    if (method == v1::SPARSEFW || method == v1::SPARSEGPT) {
+    if (method != v1::WANDA && method != v1::RIA && method != v1::MAGNITUDE) {
       return UsageError(absl::StrFormat("--warm-start must be wanda, ria or magnitude; got \"%s\"",
                                         flags.warm_start));
     }
@@ -91,7 +100,10 @@ absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) 
 void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
   if (flags.swaps) spec.mutable_refine()->set_swaps(true);
   if (flags.no_keep_fixed) spec.mutable_refine()->set_keep_fixed(false);
-  spec.set_reconstruct(flags.reconstruct);
+  if (flags.joint) spec.mutable_refine()->set_joint(true);
+  if (flags.joint_damping) spec.mutable_refine()->set_joint_damping(*flags.joint_damping);
+  if (flags.joint_excluded) spec.mutable_refine()->set_joint_excluded(*flags.joint_excluded);
+  if (flags.reconstruct) spec.set_reconstruct(true);
   if (flags.damping) spec.mutable_sparsegpt()->set_damping(*flags.damping);
   if (flags.block_size) spec.mutable_sparsegpt()->set_block_size(*flags.block_size);
 }
@@ -128,6 +140,8 @@ void AddInputFlags(CLI::App& app, SubmitOptions& options) {
 }
 
 void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
+  AddOption(app, "--preset", flags.preset, PresetNames(),
+            "named settings; flags beside it win over them");
   AddOption(app, "--method", flags.method, MethodNames(), "default sparsefw");
   AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
             "A:B keeps A of every B consecutive inputs of a row");
@@ -161,18 +175,27 @@ void AddSolverFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
 
 void AddRefinementFlags(CLI::App& app, SubmitFlags& flags) {
   app.add_flag("--swaps", flags.swaps,
-               "exchange kept and removed weights while that lowers the loss; not with sparsegpt");
+               "exchange kept and removed weights while that lowers the loss; not with sparsegpt "
+               "and alps");
   app.add_flag("--no-keep-fixed", flags.no_keep_fixed,
                "let swaps remove the weights that --alpha has fixed");
   app.add_flag("--reconstruct", flags.reconstruct,
                "least-squares update of the kept weights, for --out-weights");
+  app.add_flag("--joint", flags.joint,
+               "find mask and weights together: exchanges with the weights solved anew, for "
+               "--out-weights");
+  AddOption(app, "--joint-damping", flags.joint_damping, "D",
+            "--joint: share of the mean diagonal added to it, [0, 1] (default 0.001)");
+  AddOption(app, "--joint-excluded", flags.joint_excluded, "SHARE",
+            "--joint: share of a row's columns, those that promise least, that enter only where "
+            "they surely gain, [0, 1) (default 1/3)");
   GroupFlags(app, "Refinement");
 }
 
 void AddSweepFlags(CLI::App& app, SubmitFlags& flags) {
   AddOption(app, "--sweep", flags.sweep, "KEY=VALUE[,VALUE...]",
             "run every value as a point of one job; KEY is alpha, sparsity, method, pattern, "
-            "swaps or reconstruct (on, off); may be repeated for every combination")
+            "swaps, reconstruct or joint (on, off); may be repeated for every combination")
       ->allow_extra_args(false);
   app.add_flag("--keep-all", flags.keep_all,
                "--out holds the masks of all points, not only the best");
@@ -223,8 +246,15 @@ absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) 
   SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(flags));
   v1::JobSpec& spec = options.spec;
-  SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--method", flags.method));
-  spec.set_method(method);
+  if (!flags.preset.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::Preset preset, ParsePreset("--preset", flags.preset));
+    spec.set_preset(preset);
+  }
+  if (!flags.method.empty() || flags.preset.empty()) {
+    const std::string name = flags.method.empty() ? "sparsefw" : flags.method;
+    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--method", name));
+    spec.set_method(method);
+  }
   SPARSEFW_RETURN_IF_ERROR(ApplyPattern(flags, spec));
   SPARSEFW_RETURN_IF_ERROR(ApplyWarmStart(flags, spec));
   SPARSEFW_RETURN_IF_ERROR(ApplySolver(flags, *spec.mutable_sparsefw()));

@@ -19,7 +19,8 @@ class App;
 namespace sparsefw::cli {
 
 struct SubmitFlags {
-  std::string method = "sparsefw";
+  std::string preset;
+  std::string method;  // empty: the preset's, else sparsefw
   std::string pattern;
   std::optional<double> sparsity;
   std::string warm_start;
@@ -32,6 +33,9 @@ struct SubmitFlags {
   bool swaps = false;
   bool no_keep_fixed = false;
   bool reconstruct = false;
+  bool joint = false;
+  std::optional<double> joint_damping;
+  std::optional<double> joint_excluded;
   std::optional<double> damping;
   std::optional<int32_t> block_size;
   std::vector<std::string> sweep;  // KEY=VALUE[,VALUE...]

@@ -57,10 +57,14 @@ absl::Status Set(const std::string& key, const std::string& text, Draft& draft) 
   } else if (key == "reconstruct") {
     SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
     draft.point.set_reconstruct(on);
+  } else if (key == "joint") {
+    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
+    draft.point.set_joint(on);
   } else {
-    return UsageError(absl::StrFormat(
-        "--sweep must be over alpha, sparsity, method, pattern, swaps or reconstruct; got \"%s\"",
-        key));
+    return UsageError(
+        absl::StrFormat("--sweep must be over alpha, sparsity, method, pattern, swaps, "
+                        "reconstruct or joint; got \"%s\"",
+                        key));
   }
   return absl::OkStatus();
 }

@@ -36,11 +36,14 @@ std::string Refinement(const v1::Job& job) {
   const v1::Sweep& sweep = job.spec().sweep();
   bool swaps = job.spec().refine().swaps();
   bool reconstruct = job.spec().reconstruct();
+  bool joint = job.spec().refine().joint();
   if (progress.sweep_point() < sweep.points_size()) {
     const v1::SweepPoint& point = sweep.points(progress.sweep_point());
     if (point.has_swaps()) swaps = point.swaps();
     if (point.has_reconstruct()) reconstruct = point.reconstruct();
+    if (point.has_joint()) joint = point.joint();
   }
+  if (joint && (!swaps || progress.swaps() > 0)) return "searching mask and weights together";
   if (progress.swaps() > 0) {
     return absl::StrFormat("%d swaps%s", progress.swaps(), reconstruct ? ", reconstructing" : "");
   }

@@ -32,6 +32,15 @@ Json LossesJson(const v1::Losses& losses) {
       {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr}};
 }
 
+Json JointJson(const v1::JobResult& result) {
+  if (!result.has_joint()) return nullptr;
+  const v1::JointOutcome& joint = result.joint();
+  return Json{{"start_loss", Number(joint.start_loss())},
+              {"reduction", Number(joint.reduction())},
+              {"exchanges", joint.exchanges()},
+              {"converged", joint.converged()}};
+}
+
 Json Timings(const v1::Job& job, const ClientTimes& times) {
   const bool done = job.has_result();
   const v1::Timings& server = job.result().timings();
@@ -58,7 +67,8 @@ Json ResultNumbersJson(const v1::JobResult& result) {
               {"candidate", CandidateName(result.candidate())},
               {"swaps", result.swaps()},
               {"drift", Number(result.drift())},
-              {"damping", result.has_damping() ? Number(result.damping()) : nullptr}};
+              {"damping", result.has_damping() ? Number(result.damping()) : nullptr},
+              {"joint", JointJson(result)}};
 }
 
 Json ResultJson(const v1::Job& job, const ClientTimes& times) {
@@ -80,7 +90,7 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   }
   json["device"] = done ? Json(result.device()) : Json(nullptr);
   json["timings"] = Timings(job, times);
-  for (const char* key : {"swaps", "drift", "damping"}) json[key] = number(key);
+  for (const char* key : {"swaps", "drift", "damping", "joint"}) json[key] = number(key);
   json["attempts"] = job.attempts();
   if (result.sweep_size() > 0) {
     json["best_point"] = result.best_point();

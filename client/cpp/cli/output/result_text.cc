@@ -56,6 +56,10 @@ std::string WarmStartName(const v1::WarmStart& start) {
   return MethodName(v1::WANDA);
 }
 
+bool HasOwnWeights(const v1::SweepPoint& point) {
+  return point.method() == v1::SPARSEGPT || point.method() == v1::ALPS;
+}
+
 std::string_view BestMask(v1::Candidate candidate) {
   switch (candidate) {
     case v1::CANDIDATE_WARM_START:
@@ -64,6 +68,8 @@ std::string_view BestMask(v1::Candidate candidate) {
       return "best mask: a rounded iterate";
     case v1::CANDIDATE_REFINED:
       return "best mask: refined by swaps";
+    case v1::CANDIDATE_JOINT:
+      return "mask and weights found together";
     default:
       return "";
   }
@@ -73,14 +79,16 @@ void AddReduction(const v1::Job& job, const v1::SweepPoint& point, Table& table)
   const v1::JobResult& result = job.result();
   const v1::Losses& losses = result.losses();
   const bool iterative = point.method() == v1::SPARSEFW;
-  const bool sparsegpt = point.method() == v1::SPARSEGPT;
-  if (!iterative && !sparsegpt && !point.swaps()) return;
+  const bool own_weights = HasOwnWeights(point);
+  const bool new_weights = own_weights || result.has_joint();
+  if (!iterative && !new_weights && !point.swaps()) return;
   // A one-shot method starts from its own mask.
-  std::string note = absl::StrFormat(
-      "below the warm start (%s, %.3f %%); ",
-      iterative || sparsegpt ? WarmStartName(job.spec().warm_start()) : MethodName(point.method()),
-      losses.full() > 0 ? 100 * losses.warm_start() / losses.full() : 0);
-  note += sparsegpt ? std::string_view("with the updated weights") : BestMask(result.candidate());
+  std::string note =
+      absl::StrFormat("below the warm start (%s, %.3f %%); ",
+                      iterative || own_weights ? WarmStartName(job.spec().warm_start())
+                                               : MethodName(point.method()),
+                      losses.full() > 0 ? 100 * losses.warm_start() / losses.full() : 0);
+  note += new_weights ? std::string_view("with the updated weights") : BestMask(result.candidate());
   table.AddShare("reduction", result.relative_reduction(), note);
 }
 
@@ -134,6 +142,15 @@ std::string_view WhyStopped(v1::StopReason reason) {
   }
 }
 
+std::string JointText(const v1::JobResult& result) {
+  const v1::JointOutcome& joint = result.joint();
+  const double full = result.losses().full();
+  return absl::StrFormat(
+      "%d exchanges%s; %.3f %% below the %.3f %% of its start with the weights solved",
+      joint.exchanges(), joint.converged() ? "" : " (cut short)", 100 * joint.reduction(),
+      full > 0 ? 100 * joint.start_loss() / full : 0);
+}
+
 std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point) {
   std::string text = MethodName(point.method());
   if (point.method() == v1::SPARSEFW) {
@@ -169,7 +186,7 @@ void AddLosses(const v1::Losses& losses, const v1::SweepPoint& point, Table& tab
     second.push_back("final " + FormatLoss(losses.final()));
     second.push_back("lower bound " + FormatLoss(losses.lower_bound()));
   } else {
-    if (point.method() == v1::SPARSEGPT || point.swaps()) {
+    if (HasOwnWeights(point) || point.swaps()) {
       first.push_back("warm start " + FormatLoss(losses.warm_start()));
     }
     first.push_back("final " + FormatLoss(losses.final()));
@@ -197,6 +214,7 @@ void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTim
   const v1::JobResult& result = job.result();
   table.Add("method", MethodText(result, point));
   if (point.swaps()) table.Add("swaps", absl::StrFormat("%d", result.swaps()));
+  if (result.has_joint()) table.Add("joint", JointText(result));
   AddLosses(result.losses(), point, table);
   table.Add("device", result.device());
   table.Add("time", TimesText(job, times));

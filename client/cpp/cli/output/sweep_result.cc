@@ -14,13 +14,14 @@ namespace sparsefw::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr size_t kColumns = 9;
+constexpr size_t kColumns = 10;
 using Line = std::array<std::string, kColumns>;
 
 // Refinements of the mask: "swaps", "swaps, reconstruct", "-".
 std::string Refinements(const v1::SweepPoint& point) {
   std::string text = point.swaps() ? "swaps" : "";
   if (point.reconstruct()) text += text.empty() ? "reconstruct" : ", reconstruct";
+  if (point.joint()) text += text.empty() ? "joint" : ", joint";
   return text.empty() ? "-" : text;
 }
 
@@ -30,7 +31,7 @@ std::string Share(double part, double whole) {
 
 Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
   const v1::SweepPoint& point = outcome.point();
-  const bool uses_alpha = point.method() == v1::SPARSEFW || point.swaps();
+  const bool uses_alpha = point.method() == v1::SPARSEFW || point.swaps() || point.joint();
   Line line = {absl::StrFormat("%s%d", best ? "*" : " ", index),
                MethodName(point.method()),
                PatternName(point.pattern()),
@@ -39,23 +40,29 @@ Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
                Refinements(point),
                "-",
                "-",
+               "-",
                "-"};
   if (outcome.has_error()) return line;
   const v1::Losses& losses = outcome.result().losses();
-  line[6] =
-      Share(losses.has_reconstructed() ? losses.reconstructed() : losses.final(), losses.full());
-  if (losses.lower_bound() > 0) line[7] = Share(losses.lower_bound(), losses.full());
-  line[8] = FormatPercent(outcome.result().relative_reduction());
+  line[6] = Share(losses.final(), losses.full());
+  if (losses.has_reconstructed()) {
+    line[7] = Share(losses.reconstructed(), losses.full());
+  } else if (outcome.has_loss_with_new_weights()) {
+    line[7] = Share(outcome.loss_with_new_weights(), losses.full());
+  }
+  if (losses.lower_bound() > 0) line[8] = Share(losses.lower_bound(), losses.full());
+  line[9] = FormatPercent(outcome.result().relative_reduction());
   return line;
 }
 
-// Two spaces between columns; numbers to the right.
+// One space between columns, so that a line fits a terminal; numbers to the right.
 std::string Aligned(const Line& line, const std::array<size_t, kColumns>& widths, size_t columns) {
   std::string row;
   for (size_t i = 0; i < columns; ++i) {
     const std::string padding(widths[i] - line[i].size(), ' ');
     const bool number = i == 3 || i == 4 || i >= 6;
-    row += (i > 0 ? "  " : "") + (number ? padding + line[i] : line[i] + padding);
+    if (i > 0) row += ' ';
+    row += number ? padding + line[i] : line[i] + padding;
   }
   return row;
 }
@@ -73,6 +80,7 @@ v1::SweepPoint ResultPoint(const v1::Job& job) {
   point.set_alpha(job.spec().sparsefw().alpha());
   point.set_swaps(job.spec().refine().swaps());
   point.set_reconstruct(job.spec().reconstruct());
+  point.set_joint(job.spec().refine().joint());
   return point;
 }
 
@@ -86,10 +94,15 @@ Json SweepJson(const v1::Job& job) {
                      {"alpha", point.alpha()},
                      {"swaps", point.swaps()},
                      {"reconstruct", point.reconstruct()},
+                     {"joint", point.joint()},
                      {"error", nullptr}};
     if (outcome.has_error()) {
       json["error"] = outcome.error().message();
     } else {
+      json["loss"] = outcome.result().losses().final();
+      json["loss_with_new_weights"] = outcome.has_loss_with_new_weights()
+                                          ? Json(outcome.loss_with_new_weights())
+                                          : Json(nullptr);
       json["result"] = ResultNumbersJson(outcome.result());
     }
     points.push_back(std::move(json));
@@ -99,8 +112,8 @@ Json SweepJson(const v1::Job& job) {
 
 std::string SweepText(const v1::Job& job) {
   const v1::JobResult& result = job.result();
-  std::vector<Line> lines = {
-      {" point", "method", "pattern", "removed", "alpha", "then", "loss", "bound", "reduction"}};
+  std::vector<Line> lines = {{" point", "method", "pattern", "removed", "alpha", "then", "loss",
+                              "new W'", "bound", "reduction"}};
   for (int index = 0; index < result.sweep_size(); ++index) {
     lines.push_back(PointLine(result.sweep(index), index, index == result.best_point()));
   }
@@ -117,7 +130,7 @@ std::string SweepText(const v1::Job& job) {
                 ? Aligned(line, widths, 6) + "  failed: " + outcome.error().message() + "\n"
                 : Aligned(line, widths, kColumns) + "\n";
   }
-  return text + "* the result; loss and bound in per cent of |WX|^2\n";
+  return text + "* the result; loss, loss with new weights W' and bound in per cent of |WX|^2\n";
 }
 
 }  // namespace sparsefw::cli

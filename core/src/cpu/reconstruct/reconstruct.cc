@@ -20,10 +20,11 @@ template <typename Real>
 class Reconstruction {
  public:
   Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
-                 const ParallelContext& context)
+                 const Matrix<float>* guess, const ParallelContext& context)
       : dtype_(problem.weights.dtype()),
         scale_(scale),
         mask_(mask),
+        guess_(guess),
         context_(context),
         weights_(mask.rows(), mask.cols()) {}
 
@@ -33,7 +34,7 @@ class Reconstruction {
                               LoadScaled<Real>(problem.weights, problem.gram, scale_, context_));
     for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
       const int64_t rows = std::min(kPanelRows, layer_.rows - first);
-      SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeMasked(first + row); }));
+      SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeStart(first + row); }));
       if (!out_of_time || !out_of_time()) {
         SPARSEFW_RETURN_IF_ERROR(SolvePanel(first, rows, out_of_time));
       }
@@ -46,7 +47,11 @@ class Reconstruction {
   double Masked(int64_t row, int64_t col) const {
     return mask_.Get(row, col) ? static_cast<double>(layer_.weights(row, col)) : 0;
   }
-  void TakeMasked(int64_t row) {
+  void TakeStart(int64_t row) {
+    if (guess_ != nullptr) {
+      std::copy_n(guess_->row(row), layer_.cols, weights_.row(row));
+      return;
+    }
     for (int64_t col = 0; col < layer_.cols; ++col) {
       weights_(row, col) = static_cast<float>(Unscaled(Masked(row, col)));
     }
@@ -68,15 +73,17 @@ class Reconstruction {
       const Real* solution = gradients.solution(row);
       for (int64_t col = 0; col < layer_.cols; ++col) {
         if (!mask_.Get(first + row, col)) continue;
-        const double weight = Masked(first + row, col) + static_cast<double>(solution[col]);
-        weights_(first + row, col) = RoundedTo(dtype_, Unscaled(weight));
+        // Begun from, exact: it is of the dtype.
+        const double start = static_cast<double>(weights_(first + row, col));
+        weights_(first + row, col) =
+            RoundedTo(dtype_, start + Unscaled(static_cast<double>(solution[col])));
       }
     }));
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> solved, RowLosses(first, product));
     return EachRow(rows, [&](int64_t row) {
       const auto index = static_cast<size_t>(row);
       // Written so that NaN, where a weight left the range of its dtype, is refused.
-      if (!(solved[index] < (1 - kRowGuard) * losses[index])) TakeMasked(first + row);
+      if (!(solved[index] < (1 - kRowGuard) * losses[index])) TakeStart(first + row);
     });
   }
 
@@ -105,6 +112,7 @@ class Reconstruction {
   const DType dtype_;
   const Scale scale_;
   const Mask& mask_;
+  const Matrix<float>* const guess_;  // may be null
   const ParallelContext& context_;
   ScaledLayer<Real> layer_;
   Matrix<float> weights_;  // the result
@@ -117,7 +125,16 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, c
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
                                                  const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, context).Run(problem, request.out_of_time);
+  return Reconstruction<Real>(problem, scale, mask, nullptr, context)
+      .Run(problem, request.out_of_time);
+}
+
+template <typename Real>
+absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
+                                          const Mask& mask, const Matrix<float>& guess,
+                                          const std::function<bool()>& out_of_time,
+                                          const ParallelContext& context) {
+  return Reconstruction<Real>(problem, scale, mask, &guess, context).Run(problem, out_of_time);
 }
 
 template <typename Real>
@@ -139,6 +156,14 @@ template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EnginePr
                                                                   const Scale&, const Mask&,
                                                                   const ReconstructRequest&,
                                                                   const ParallelContext&);
+template absl::StatusOr<Matrix<float>> SolveOnMask<float>(const EngineProblem&, const Scale&,
+                                                          const Mask&, const Matrix<float>&,
+                                                          const std::function<bool()>&,
+                                                          const ParallelContext&);
+template absl::StatusOr<Matrix<float>> SolveOnMask<double>(const EngineProblem&, const Scale&,
+                                                           const Mask&, const Matrix<float>&,
+                                                           const std::function<bool()>&,
+                                                           const ParallelContext&);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);
 template int64_t ReconstructBytes<double>(int64_t, int64_t);
 

@@ -17,6 +17,8 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_RECONSTRUCT_RECONSTRUCT_H_
 #define SPARSEFW_CORE_SRC_CPU_RECONSTRUCT_RECONSTRUCT_H_
 
+#include <functional>
+
 #include "absl/status/statusor.h"
 #include "core/src/linalg/scaled_layer.h"
 #include "core/src/parallel/parallel_context.h"
@@ -38,6 +40,14 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, c
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
                                                  const ParallelContext& context);
+
+// The same from `guess` on: zero outside the mask, values of the dtype of the weights. A
+// row that does not become better keeps it.
+template <typename Real>
+absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
+                                          const Mask& mask, const Matrix<float>& guess,
+                                          const std::function<bool()>& out_of_time,
+                                          const ParallelContext& context);
 
 template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
+#include "core/src/cpu/joint/joint_search.h"
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/runtime/cpu_engine.h"
@@ -31,13 +32,22 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, ParallelContext(0).threads());
   if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
   if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
-  if (request.reconstruct) bytes = std::max(bytes, cpu::ReconstructBytes<Real>(rows, cols));
+  const int64_t weights = request.joint ? 4 * rows * cols : 0;  // of the start
+  if (request.reconstruct || request.joint) {
+    bytes = std::max(bytes, weights + cpu::ReconstructBytes<Real>(rows, cols));
+  }
+  if (request.joint) {
+    const int threads = ParallelContext(0).threads();
+    bytes = std::max(bytes, weights + cpu::JointSearchBytes<Real>(rows, cols, threads));
+  }
   return bytes;
 }
 
 class CpuBackendImpl final : public Backend {
  public:
   std::string_view name() const override { return "cpu"; }
+
+  bool has_joint_search() const override { return true; }
 
   DeviceDescription Describe() const override {
     const HostMemory memory = ReadHostMemory();

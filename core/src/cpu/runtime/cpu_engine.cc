@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/src/cpu/joint/joint_search.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
 #include "core/src/linalg/mask_loss.h"
@@ -94,6 +95,14 @@ absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
   return ChosenPrecision() == Precision::kFloat64
              ? ReconstructWeights<double>(problem_, scale_, mask, request, context_)
              : ReconstructWeights<float>(problem_, scale_, mask, request, context_);
+}
+
+absl::StatusOr<JointResult> CpuEngine::SearchJointly(const Mask& start,
+                                                     const JointRequest& request) {
+  ReleaseIteration();
+  return ChosenPrecision() == Precision::kFloat64
+             ? cpu::SearchJointly<double>(problem_, scale_, start, request, context_)
+             : cpu::SearchJointly<float>(problem_, scale_, start, request, context_);
 }
 
 absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {

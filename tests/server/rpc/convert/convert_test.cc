@@ -111,6 +111,9 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   proto.set_reconstruct(true);
   proto.mutable_refine()->set_swaps(true);
   proto.mutable_refine()->set_keep_fixed(false);
+  proto.mutable_refine()->set_joint(false);
+  proto.mutable_refine()->set_joint_damping(0.25);
+  proto.mutable_refine()->set_joint_excluded(0.125);
   proto.mutable_sparsegpt()->set_damping(0.5);
   proto.mutable_sparsegpt()->set_block_size(64);
   v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
@@ -119,7 +122,9 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   point.set_alpha(0.5);
   point.set_swaps(false);
   point.set_reconstruct(true);
+  point.set_joint(true);
   proto.mutable_sweep()->set_keep(v1::Sweep::ALL);
+  proto.mutable_sweep()->set_new_weights_losses(false);
   proto.set_priority(-5);
   proto.mutable_deadline()->set_seconds(60);
   proto.mutable_deadline()->set_nanos(5);
@@ -145,6 +150,58 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
   proto.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
+}
+
+TEST(ConvertJobTest, TheJointSearchHasAnAlphaOfItsOwn) {
+  v1::JobSpec proto = Minimal();
+  EXPECT_FALSE(FromProto(proto)->options.joint);
+  EXPECT_EQ(FromProto(proto)->options.joint_options.damping, 0.001);
+  proto.mutable_refine()->set_joint(true);
+  EXPECT_TRUE(FromProto(proto)->options.joint);
+  EXPECT_EQ(FromProto(proto)->options.alpha, kJointAlpha);
+  v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
+  point.set_joint(false);
+  EXPECT_EQ(FromProto(proto)->sweep[0].options.alpha, 0.9);
+  point.set_alpha(0.25);
+  EXPECT_EQ(FromProto(proto)->sweep[0].options.alpha, 0.25);
+  point.clear_alpha();
+  proto.mutable_sparsefw()->set_alpha(0.75);
+  EXPECT_EQ(FromProto(proto)->options.alpha, 0.75);
+  EXPECT_EQ(FromProto(proto)->sweep[0].options.alpha, 0.75);
+  // The losses with and without new weights of every point, unless told otherwise.
+  EXPECT_TRUE(FromProto(proto)->sweep[0].options.measure_new_weights);
+  EXPECT_FALSE(FromProto(proto)->options.measure_new_weights);
+}
+
+TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
+  v1::JobSpec proto = Minimal();
+  proto.set_preset(v1::PAPER);
+  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), ToProto(*FromProto(Minimal())).DebugString());
+  proto.set_preset(v1::FAST);
+  EXPECT_EQ(FromProto(proto)->options.method, Method::kWanda);
+  EXPECT_TRUE(FromProto(proto)->options.swaps);
+  EXPECT_EQ(FromProto(proto)->options.alpha, 0.5);
+  proto.set_preset(v1::BALANCED);
+  EXPECT_EQ(FromProto(proto)->options.method, Method::kSparseFw);
+  EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kLineSearch);
+  EXPECT_TRUE(FromProto(proto)->options.swaps);
+  proto.mutable_sparsefw()->set_step_rule(v1::OPEN_LOOP);
+  proto.mutable_sparsefw()->set_alpha(0.25);
+  proto.mutable_refine()->set_swaps(false);
+  EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kOpenLoop);
+  EXPECT_EQ(FromProto(proto)->options.alpha, 0.25);
+  EXPECT_FALSE(FromProto(proto)->options.swaps);
+  // What a preset brings and what is asked for may exclude each other.
+  proto.mutable_refine()->clear_swaps();
+  proto.set_method(v1::SPARSEGPT);
+  EXPECT_FALSE(FromProto(proto)->options.swaps);
+  proto.set_preset(v1::BEST);
+  EXPECT_TRUE(FromProto(proto)->options.joint);
+  EXPECT_EQ(FromProto(proto)->options.method, Method::kSparseGpt);
+  proto.set_reconstruct(true);
+  EXPECT_FALSE(FromProto(proto)->options.joint);
+  proto.set_preset(static_cast<v1::Preset>(42));
+  ExpectInvalid(FromProto(proto).status(), "ENUM_UNKNOWN", "preset");
 }
 
 TEST(ConvertJobTest, APointOfASweepTakesFromTheJobWhatItDoesNotSay) {
@@ -264,8 +321,8 @@ std::string Upper(std::string_view name) {
 
 // Metrics and logs must speak of methods and states as the wire does.
 TEST(NamesTest, AgreeWithTheWire) {
-  for (const Method method :
-       {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt, Method::kSparseFw}) {
+  for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt,
+                              Method::kSparseFw, Method::kAlps}) {
     EXPECT_EQ(Upper(NameOf(method)), v1::Method_Name(ToProto(method)));
   }
   for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kSucceeded,

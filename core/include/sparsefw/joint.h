@@ -1,0 +1,38 @@
+// Mask and weights found together, by exchanges of one kept and one removed
+// weight after each of which all kept weights of the row are solved anew.
+//
+//   L*(S) = min over w' supported on S of (w - w') H (w - w')^T
+//   H = G + damping * mean(diag G) * I              row by row
+//
+// With A, the sweep tableau of [H b; b^T c], b = wH, swept on the kept columns S:
+//
+//   removing q costs       w'_q^2 h,                 h = -1 / A_qq
+//   adding p gains         r_p^2 / A_pp,             r = the residual b - w'H
+//   exchanging q for p     gains (r_p + A_qp f)^2 / (A_pp + A_qp^2 h) - w'_q^2 h,   f = w'_q h
+//
+// and, where the whole matrix is one group, one row gives and another takes. Exchanges
+// are taken while they lower L*. docs/numerics.md has the derivation and what it is
+// measured against.
+#ifndef SPARSEFW_JOINT_H_
+#define SPARSEFW_JOINT_H_
+
+namespace sparsefw {
+
+// The alpha to use with the joint search where none is asked for: the search gains less
+// the more is fixed, and costs less.
+inline constexpr double kJointAlpha = 0.5;
+
+struct JointOptions {
+  // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal for the
+  // search. The weights of the result are then solved without it, as by reconstruction.
+  double damping = 0.001;
+  // [0, 1): share of all columns of a row, those that would gain least by the lower bound
+  // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is
+  // above what the cheapest kept weight costs. 0: every column takes part, which costs
+  // more and finds little more.
+  double excluded = 1.0 / 3;
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_JOINT_H_

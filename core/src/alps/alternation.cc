@@ -1,0 +1,211 @@
+#include "core/src/alps/alternation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/src/linalg/blas.h"
+#include "core/src/linalg/finite.h"
+#include "core/src/select/selection.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::alps {
+namespace {
+
+constexpr int64_t kIterations = 300;
+constexpr int64_t kCheckEvery = 3;
+constexpr int64_t kSettledFrom = 30;  // iterations before it may end for a small change
+constexpr double kSettled = 0.0003;
+constexpr double kMostRho = 1e6;
+constexpr int64_t kSteps = 10;
+constexpr double kStepTolerance = 1e-4;
+
+}  // namespace
+
+Alternation::Alternation(const NormalisedLayer& layer, const Pattern& pattern,
+                         const ParallelContext& context)
+    : layer_(layer),
+      pattern_(pattern),
+      groups_(GroupsOf(pattern, layer.rows, layer.cols)),
+      context_(context),
+      inverse_(layer.h, layer.cols, context),
+      y_(layer.rows, layer.dense.cols()),
+      b_(layer.rows, layer.dense.cols()),
+      d_(layer.rows, layer.dense.cols()),
+      v_(layer.rows, layer.dense.cols()),
+      right_(layer.rows, layer.dense.cols()),
+      pruned_(layer.rows, layer.cols),
+      checked_(layer.rows, layer.cols) {}
+
+absl::Status Alternation::EachRow(absl::FunctionRef<void(int64_t)> body) const {
+  const RowBlocks blocks{layer_.rows, RowGrain(layer_.cols)};
+  return context_.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
+  });
+}
+
+absl::Status Alternation::Multiply(const Matrix<double>& left, const Matrix<double>& right,
+                                   Matrix<double>& out) const {
+  return Gemm({.rows = layer_.rows,
+               .cols = layer_.cols,
+               .depth = layer_.cols,
+               .a = left.data(),
+               .a_stride = left.cols(),
+               .b = right.data(),
+               .b_stride = right.cols(),
+               .c = out.data(),
+               .c_stride = out.cols()},
+              context_);
+}
+
+absl::Status Alternation::SelectLargest(absl::FunctionRef<void(int64_t, double*)> score) {
+  if (pattern_.kind == Pattern::Kind::kUnstructured) {
+    SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) { score(row, right_.row(row)); }));
+    const int64_t count = layer_.rows * layer_.cols - groups_.total_kept;
+    return context_.Run([&] {
+      MarkLowestOfMatrix(right_, layer_.cols, count, pruned_);
+      return absl::OkStatus();
+    });
+  }
+  return EachRow([&](int64_t row) {
+    std::vector<Candidate<uint64_t>> scratch;
+    score(row, right_.row(row));
+    for (int64_t first = 0; first < layer_.cols; first += groups_.group_cols) {
+      MarkLowest(right_.row(row) + first, groups_.group_cols, groups_.group_cols - groups_.capacity,
+                 scratch, pruned_.row(row) + first);
+    }
+  });
+}
+
+absl::Status Alternation::Run() {
+  SPARSEFW_RETURN_IF_ERROR(Multiply(layer_.dense, layer_.h, y_));
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+    for (int64_t j = 0; j < layer_.cols; ++j) out[j] = std::fabs(layer_.dense(row, j));
+  }));
+  std::copy_n(pruned_.data(), pruned_.size(), checked_.data());
+  SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      d_(row, j) = Pruned(row, j) ? 0 : layer_.dense(row, j);
+    }
+  }));
+  Matrix<double> first(layer_.rows, d_.cols());
+  std::copy_n(d_.data(), d_.size(), first.data());
+  Next next = Next::kGoOn;
+  while (iterations_ < kIterations && next != Next::kEnd) {
+    SPARSEFW_RETURN_IF_ERROR(Iterate());
+    ++iterations_;
+    if (iterations_ % kCheckEvery == 0) next = Adapt();
+    if (next == Next::kBeginAgain) {
+      std::copy_n(first.data(), first.size(), d_.data());
+      std::fill_n(v_.data(), v_.size(), 0.0);
+      next = Next::kGoOn;
+    }
+  }
+  return StepsOnSupport();
+}
+
+absl::Status Alternation::Iterate() {
+  SPARSEFW_RETURN_IF_ERROR(inverse_.Shift(rho_));
+  SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      right_(row, j) = y_(row, j) - v_(row, j) + rho_ * d_(row, j);
+    }
+  }));
+  SPARSEFW_RETURN_IF_ERROR(Multiply(right_, inverse_.inverse(), b_));
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      out[j] = std::fabs((v_(row, j) + rho_ * b_(row, j)) / rho_);
+    }
+  }));
+  return EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      const double both = v_(row, j) + rho_ * b_(row, j);
+      d_(row, j) = Pruned(row, j) ? 0 : both / rho_;
+      v_(row, j) += rho_ * (b_(row, j) - d_(row, j));
+    }
+  });
+}
+
+Alternation::Next Alternation::Adapt() {
+  int64_t changed = 0;
+  for (int64_t i = 0; i < pruned_.size(); ++i) {
+    changed += pruned_.data()[i] != checked_.data()[i] ? 1 : 0;
+  }
+  std::copy_n(pruned_.data(), pruned_.size(), checked_.data());
+  const double share = groups_.total_kept == 0
+                           ? 0
+                           : static_cast<double>(changed) / static_cast<double>(groups_.total_kept);
+  Next next = Next::kGoOn;
+  if (share > 0.005) {
+    rho_ *= share > 0.1 ? 1.3 : 1.2;
+    raised_ = true;
+  } else if (raised_) {
+    if (changed == 0) return Next::kEnd;
+    rho_ *= 1.1;
+  } else {
+    rho_ /= 5;
+    if (changed > 0) next = Next::kBeginAgain;
+  }
+  rho_ = std::min(rho_, kMostRho);
+  return iterations_ > kSettledFrom && share < kSettled ? Next::kEnd : next;
+}
+
+// Conjugate gradients on B H^ = Y, all rows at once, from top(B).
+absl::Status Alternation::StepsOnSupport() {
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+    for (int64_t j = 0; j < layer_.cols; ++j) out[j] = std::fabs(b_(row, j));
+  }));
+  SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      if (Pruned(row, j)) b_(row, j) = 0;
+    }
+  }));
+  SPARSEFW_RETURN_IF_ERROR(Multiply(b_, layer_.h, right_));
+  Matrix<double>& residual = d_;
+  Matrix<double>& direction = v_;
+  struct RowState {
+    double squares = 0;  // of the residual
+    double wanted = 0;   // where it is small enough
+  };
+  std::vector<RowState> rows(static_cast<size_t>(layer_.rows));
+  SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+    RowState& state = rows[static_cast<size_t>(row)];
+    double start = 0;
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      const double r = Pruned(row, j) ? 0 : y_(row, j) - right_(row, j);
+      residual(row, j) = direction(row, j) = r;
+      state.squares += r * r;
+      start += Pruned(row, j) ? 0 : y_(row, j) * y_(row, j);
+    }
+    state.wanted = kStepTolerance * kStepTolerance * start;
+  }));
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const bool done = std::all_of(rows.begin(), rows.end(), [](const RowState& state) {
+      return state.squares <= state.wanted;
+    });
+    if (done) break;
+    SPARSEFW_RETURN_IF_ERROR(Multiply(direction, layer_.h, right_));
+    SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+      RowState& state = rows[static_cast<size_t>(row)];
+      double curvature = 0;
+      for (int64_t j = 0; j < layer_.cols; ++j) curvature += direction(row, j) * right_(row, j);
+      if (!(curvature > 0)) return;
+      const double alpha = state.squares / curvature;
+      double squares = 0;
+      for (int64_t j = 0; j < layer_.cols; ++j) {
+        if (Pruned(row, j)) continue;
+        b_(row, j) += alpha * direction(row, j);
+        residual(row, j) -= alpha * right_(row, j);
+        squares += residual(row, j) * residual(row, j);
+      }
+      const double beta = squares / state.squares;
+      state.squares = squares;
+      for (int64_t j = 0; j < layer_.cols; ++j) {
+        if (!Pruned(row, j)) direction(row, j) = residual(row, j) + beta * direction(row, j);
+      }
+    }));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw::alps

@@ -1,0 +1,38 @@
+// The vectorised inner loops of the joint search, compiled for several instruction sets
+// and chosen at run time.
+#ifndef SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_
+#define SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_
+
+#include <cstdint>
+
+namespace sparsefw::cpu {
+
+// What q leaves behind when it is swept out: tableau.h.
+//
+//   target_p := target_p + column_p * step,   d_p := d_p + column_p^2 * inverse
+//
+// step = w_q h, inverse = h = -1 / A_qq. The arrays go on for kKernelSlack elements beyond
+// `size`, where floors are infinite and the others are anything: there are no tails.
+inline constexpr int64_t kKernelSlack = 64;
+
+template <typename Real>
+struct Leaving {
+  int64_t size = 0;
+  const Real* column = nullptr;   // A_pq
+  const Real* targets = nullptr;  // before it leaves
+  const Real* diagonals = nullptr;
+  const Real* floors = nullptr;  // d_p must be above it; infinite: p cannot enter
+  Real step = 0;
+  Real inverse = 0;
+};
+
+// max over p of target_p^2 / d_p, 0 where none can enter.
+float BestGain(const Leaving<float>& leaving);
+double BestGain(const Leaving<double>& leaving);
+// The first p that attains it, `best` being what BestGain returned; -1 when it is 0.
+int64_t FindGain(const Leaving<float>& leaving, float best);
+int64_t FindGain(const Leaving<double>& leaving, double best);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_

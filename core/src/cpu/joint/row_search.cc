@@ -1,0 +1,263 @@
+#include "core/src/cpu/joint/row_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "core/src/cpu/joint/joint_kernels.h"
+#include "core/src/linalg/serial_blas.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+// Of a pass only exchanges that gain this share of its best one are taken: the others
+// find better partners on the tableau after them.
+constexpr double kWorthTaking = 0.3;
+// Passes of one row; each takes one exchange at least.
+constexpr int64_t kMostPasses = 4096;
+// Times that excluded columns are looked at.
+constexpr int kMostAdmissions = 4;
+
+size_t Index(int64_t index) { return static_cast<size_t>(index); }
+
+}  // namespace
+
+template <typename Real>
+RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups,
+                           double excluded, SwapBudget& budget)
+    : gram_(gram),
+      cols_(cols),
+      groups_(groups),
+      excluded_(excluded),
+      budget_(budget),
+      tableau_(gram, cols),
+      position_of_(Index(cols)),
+      weights_(Index(cols)),
+      residual_(Index(cols)) {}
+
+// Into fixed, kept and outside columns, and excluded ones: a share of all columns, of those
+// outside the ones that would gain least, of equal ones the lower columns; and those of
+// groups that nothing can leave.
+template <typename Real>
+void RowSearch<Real>::Divide(const JointRow& row) {
+  order_.resize(Index(cols_));
+  for (int64_t j = 0; j < cols_; ++j) order_[Index(j)] = static_cast<int32_t>(j);
+  const auto low = static_cast<int64_t>(excluded_ * static_cast<double>(cols_));
+  std::nth_element(order_.begin(), order_.begin() + low, order_.end(), [&](int32_t a, int32_t b) {
+    return std::tuple(row.kept[a], row.bounds[a], a) < std::tuple(row.kept[b], row.bounds[b], b);
+  });
+  std::fill(position_of_.begin(), position_of_.end(), 0);
+  for (int64_t i = 0; i < low; ++i) position_of_[Index(order_[Index(i)])] = -1;
+
+  fixed_.clear();
+  kept_.clear();
+  outside_.clear();
+  excluded_columns_.clear();
+  for (int64_t first = 0; first < cols_; first += groups_.group_cols) {
+    bool movable = false;
+    for (int64_t j = first; j < first + groups_.group_cols; ++j) {
+      movable |= row.kept[j] != 0 && row.fixed[j] == 0;
+    }
+    for (int64_t j = first; j < first + groups_.group_cols; ++j) {
+      const auto column = static_cast<int32_t>(j);
+      if (row.fixed[j] != 0) {
+        fixed_.push_back(column);
+      } else if (row.kept[j] != 0) {
+        kept_.push_back(column);
+      } else if ((movable || groups_.whole_matrix) && position_of_[Index(j)] == 0) {
+        outside_.push_back(column);
+      } else if (movable || groups_.whole_matrix) {
+        excluded_columns_.push_back(column);
+      }
+    }
+  }
+}
+
+template <typename Real>
+JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
+  Divide(row);
+  tableau_.Build(row.products, row.energy, fixed_, kept_, outside_);
+  column_.resize(Index(tableau_.stride() + kKernelSlack));
+  std::fill(position_of_.begin(), position_of_.end(), -1);
+  for (int64_t i = 0; i < tableau_.size(); ++i) {
+    position_of_[Index(tableau_.column(i))] = static_cast<int32_t>(i);
+  }
+  JointRowResult result;
+  int admissions = 0;
+  for (int64_t pass = 0; pass < kMostPasses && !budget_.Spent(); ++pass) {
+    if (Pass(row, result.exchanges)) continue;
+    result.converged = admissions == kMostAdmissions || Admit(row) == 0;
+    if (result.converged) break;
+    ++admissions;
+  }
+  result.loss = tableau_.loss();
+  tableau_.Weights(weights_.data());
+  result.weights.resize(Index(cols_));
+  std::transform(weights_.begin(), weights_.end(), result.weights.begin(),
+                 [](Real weight) { return static_cast<float>(weight); });
+  result.kept.assign(row.fixed, row.fixed + cols_);
+  for (int64_t i = 0; i < tableau_.size(); ++i) {
+    if (tableau_.inside(i)) result.kept[Index(tableau_.column(i))] = 1;
+  }
+  if (moves > 0 && result.converged) {
+    const int64_t count = std::min(moves, Tableau<Real>::kPending);
+    result.out = MovesOut(count);
+    result.in = MovesIn(count);
+  }
+  return result;
+}
+
+// The best gain of a column that may enter when the one at `position` leaves; of n:m
+// groups in its group.
+template <typename Real>
+double RowSearch<Real>::BestOf(const Real* column, int64_t position, int64_t& partner,
+                               bool find) const {
+  const Real inverse = -1 / tableau_.diagonals()[position];
+  const Leaving<Real> leaving = {.size = tableau_.size(),
+                                 .column = column,
+                                 .targets = tableau_.targets(),
+                                 .diagonals = tableau_.diagonals(),
+                                 .floors = tableau_.floors(),
+                                 .step = tableau_.targets()[position] * inverse,
+                                 .inverse = inverse};
+  if (groups_.group_cols == cols_) {
+    const Real best = BestGain(leaving);
+    partner = find ? FindGain(leaving, best) : -1;
+    return static_cast<double>(best);
+  }
+  double best = 0;
+  partner = -1;
+  const int64_t first = tableau_.column(position) / groups_.group_cols * groups_.group_cols;
+  for (int64_t j = first; j < first + groups_.group_cols; ++j) {
+    const int64_t p = position_of_[Index(j)];
+    if (p < 0) continue;
+    const Real entry = column[p];
+    const Real diagonal = leaving.diagonals[p] + entry * entry * inverse;
+    if (!(diagonal > leaving.floors[p])) continue;
+    const auto target = static_cast<double>(leaving.targets[p] + entry * leaving.step);
+    const double gain = target * target / static_cast<double>(diagonal);
+    if (gain > best) std::tie(best, partner) = std::tuple(gain, p);
+  }
+  return best;
+}
+
+template <typename Real>
+bool RowSearch<Real>::TryExchange(int64_t position, double tolerance) {
+  tableau_.Fetch(position, column_.data());
+  int64_t partner = -1;
+  const double gain = BestOf(column_.data(), position, partner, /*find=*/true);
+  if (partner < 0 || !(gain - tableau_.Change(position) > tolerance)) return false;
+  tableau_.Sweep(position, column_.data());
+  tableau_.Fetch(partner, column_.data());
+  tableau_.Sweep(partner, column_.data());
+  return true;
+}
+
+// Returns whether it exchanged anything.
+template <typename Real>
+bool RowSearch<Real>::Pass(const JointRow& row, int64_t& exchanges) {
+  candidates_.clear();
+  for (int64_t q = 0; q < tableau_.size(); ++q) {
+    if (!tableau_.inside(q)) continue;
+    int64_t partner = -1;
+    const double gain =
+        BestOf(tableau_.flushed_row(q), q, partner, /*find=*/false) - tableau_.Change(q);
+    if (gain > row.tolerance) candidates_.push_back({gain, static_cast<int32_t>(q)});
+  }
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.gain != b.gain ? a.gain > b.gain : a.position < b.position;
+  });
+  bool exchanged = false;
+  for (const Candidate& candidate : candidates_) {
+    if (!tableau_.HasRoom(2) || candidate.gain < kWorthTaking * candidates_.front().gain) break;
+    if (!tableau_.inside(candidate.position)) continue;
+    const bool first = &candidate == candidates_.data();
+    const double least = first ? row.tolerance : kWorthTaking * candidates_.front().gain;
+    if (!TryExchange(candidate.position, std::max(row.tolerance, least))) continue;
+    exchanged = true;
+    ++exchanges;
+  }
+  tableau_.Flush();
+  return exchanged;
+}
+
+// Takes excluded columns whose gain is above what the cheapest kept weight (of their
+// group) costs. Returns how many.
+template <typename Real>
+int64_t RowSearch<Real>::Admit(const JointRow& row) {
+  if (excluded_columns_.empty()) return 0;
+  tableau_.Weights(weights_.data());
+  for (int64_t j = 0; j < cols_; ++j) residual_[Index(j)] = static_cast<Real>(row.products[j]);
+  for (int64_t j = 0; j < cols_; ++j) {
+    if (weights_[Index(j)] == 0) continue;
+    serial::AddScaled(cols_, -weights_[Index(j)], gram_.row(j), residual_.data());
+  }
+  // The cheapest kept weight of every group.
+  std::vector<double> cheapest(Index(cols_ / groups_.group_cols),
+                               std::numeric_limits<double>::infinity());
+  for (int64_t q = 0; q < tableau_.size(); ++q) {
+    if (!tableau_.inside(q)) continue;
+    double& least = cheapest[Index(tableau_.column(q) / groups_.group_cols)];
+    least = std::min(least, tableau_.Change(q));
+  }
+  std::vector<JointMove> paying;
+  for (const int32_t p : excluded_columns_) {
+    const auto r = static_cast<double>(residual_[Index(p)]);
+    const auto diagonal = static_cast<double>(gram_(p, p));
+    if (!(diagonal > 0)) continue;
+    const double gain = r * r / diagonal;
+    if (gain > cheapest[Index(p / groups_.group_cols)] + row.tolerance) paying.push_back({p, gain});
+  }
+  std::sort(paying.begin(), paying.end(), [](const JointMove& a, const JointMove& b) {
+    return a.change != b.change ? a.change > b.change : a.column < b.column;
+  });
+  std::vector<int32_t> entering;
+  for (const JointMove& move : paying) entering.push_back(move.column);
+  const int64_t before = tableau_.size();
+  const int64_t count = tableau_.Border(row.products, entering);
+  for (int64_t n = 0; n < count; ++n) {
+    const int32_t column = tableau_.column(before + n);
+    position_of_[Index(column)] = static_cast<int32_t>(before + n);
+    excluded_columns_.erase(std::find(excluded_columns_.begin(), excluded_columns_.end(), column));
+  }
+  return count;
+}
+
+// The sweeps that a row would take next, each the best of the usable columns; undone.
+template <typename Real>
+template <typename Usable>
+std::vector<JointMove> RowSearch<Real>::Follow(int64_t count, double sign, const Usable& usable) {
+  std::vector<JointMove> moves;
+  tableau_.Mark();
+  while (std::ssize(moves) < count) {
+    int64_t best = -1;
+    double least = 0;
+    for (int64_t i = 0; i < tableau_.size(); ++i) {
+      if (!usable(i)) continue;
+      const double change = sign * tableau_.Change(i);
+      if (best < 0 || change < least) std::tie(best, least) = std::tuple(i, change);
+    }
+    if (best < 0) break;
+    moves.push_back({tableau_.column(best), std::fabs(least)});
+    tableau_.Fetch(best, column_.data());
+    tableau_.Sweep(best, column_.data());
+  }
+  tableau_.Restore();
+  return moves;
+}
+
+template <typename Real>
+std::vector<JointMove> RowSearch<Real>::MovesOut(int64_t count) {
+  return Follow(count, 1, [&](int64_t i) { return tableau_.inside(i); });
+}
+
+template <typename Real>
+std::vector<JointMove> RowSearch<Real>::MovesIn(int64_t count) {
+  return Follow(count, -1,
+                [&](int64_t i) { return tableau_.diagonals()[i] > tableau_.floors()[i]; });
+}
+
+template class RowSearch<float>;
+template class RowSearch<double>;
+
+}  // namespace sparsefw::cpu

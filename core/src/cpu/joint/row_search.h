@@ -1,0 +1,98 @@
+// The joint search within one row: exchanges until none lowers L*.
+#ifndef SPARSEFW_CORE_SRC_CPU_JOINT_ROW_SEARCH_H_
+#define SPARSEFW_CORE_SRC_CPU_JOINT_ROW_SEARCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/src/cpu/joint/tableau.h"
+#include "core/src/cpu/swaps/swap_state.h"
+#include "sparsefw/matrix.h"
+#include "sparsefw/pattern.h"
+
+namespace sparsefw::cpu {
+
+// One row, as the search is given it. Pointers: [cols].
+struct JointRow {
+  const double* products = nullptr;  // b = wH
+  double energy = 0;                 // w H w^T
+  double tolerance = 0;              // what an exchange must gain
+  const float* bounds = nullptr;     // what a column outside would gain at least
+  const uint8_t* kept = nullptr;     // 1 where kept
+  const uint8_t* fixed = nullptr;    // 1 where it must stay; a subset of kept
+};
+
+// A column that would go out of (into) the row next, and what that costs (gains) after
+// those before it in the list.
+struct JointMove {
+  int32_t column = 0;
+  double change = 0;
+};
+
+struct JointRowResult {
+  std::vector<uint8_t> kept;
+  std::vector<float> weights;  // of the scaled layer, not rounded
+  double loss = 0;             // L*
+  int64_t exchanges = 0;
+  bool converged = false;
+  // For exchanges between rows; empty unless asked for.
+  std::vector<JointMove> out;
+  std::vector<JointMove> in;
+};
+
+// Passes over the columns that may leave: for each the best of all that may enter, on one
+// tableau; then the promising ones again, most first, each with its column as it is by
+// then, so that every exchange taken lowers L* by what it says. A pass that finds nothing
+// proves that no exchange within the tableau pays. Columns that promised little at the start,
+// which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
+//
+// Ties: of equal gains the lower position.
+// Memory: TableauBytes and a few rows. Not thread-safe.
+template <typename Real>
+class RowSearch {
+ public:
+  RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups, double excluded,
+            SwapBudget& budget);
+
+  // Ends early, not converged, only where the budget is spent. `moves`: of either list
+  // that many.
+  JointRowResult Run(const JointRow& row, int64_t moves);
+
+ private:
+  struct Candidate {
+    double gain;
+    int32_t position;
+  };
+
+  void Divide(const JointRow& row);
+  bool Pass(const JointRow& row, int64_t& exchanges);
+  bool TryExchange(int64_t position, double tolerance);
+  double BestOf(const Real* column, int64_t position, int64_t& partner, bool find) const;
+  int64_t Admit(const JointRow& row);
+  std::vector<JointMove> MovesOut(int64_t count);
+  std::vector<JointMove> MovesIn(int64_t count);
+  template <typename Usable>
+  std::vector<JointMove> Follow(int64_t count, double sign, const Usable& usable);
+
+  const Matrix<Real>& gram_;
+  const int64_t cols_;
+  const Groups groups_;
+  const double excluded_;
+  SwapBudget& budget_;
+  Tableau<Real> tableau_;
+  std::vector<int32_t> fixed_;
+  std::vector<int32_t> kept_;
+  std::vector<int32_t> outside_;
+  std::vector<int32_t> excluded_columns_;
+  std::vector<int32_t> order_;  // scratch
+  // Of n:m: the positions of a group's columns, -1 where a column is not in the tableau.
+  std::vector<int32_t> position_of_;
+  std::vector<Candidate> candidates_;
+  std::vector<Real> column_;
+  std::vector<Real> weights_;
+  std::vector<Real> residual_;
+};
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_JOINT_ROW_SEARCH_H_

@@ -1,0 +1,256 @@
+// The joint search through Solve: its starts, what it is compared with, limits, refusals; and
+// that it is below every other way to new weights.
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "sparsefw/preset.h"
+#include "sparsefw/problem.h"
+#include "sparsefw/safetensors.h"
+#include "sparsefw/solver.h"
+#include "tests/core/solver/memory_checkpoints.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/random_layers.h"
+
+namespace sparsefw {
+namespace {
+
+using ::sparsefw::testing::MakeRandomLayer;
+using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::StatusIs;
+
+Problem ProblemOf(const RandomLayer& layer, const Pattern& pattern) {
+  return {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(), nullptr};
+}
+
+const Backend& Cpu() { return **FindBackend("cpu"); }
+
+const std::vector<Pattern>& Patterns() {
+  static const std::vector<Pattern> patterns = {Pattern::PerRow(0.6), Pattern::Unstructured(0.6),
+                                                Pattern::KeepOfGroup(2, 4)};
+  return patterns;
+}
+
+TEST(SolverJointTest, StartsFromEveryMethodWithItsWeightsSolved) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 64, .seed = 1});
+  for (const char* device : {"cpu", "reference"}) {
+    for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia,
+                                Method::kSparseGpt, Method::kSparseFw, Method::kAlps}) {
+      SCOPED_TRACE(::testing::Message() << device << " " << static_cast<int>(method));
+      const Problem problem = ProblemOf(layer, Pattern::PerRow(0.6));
+      SolveOptions options = {.method = method, .alpha = 0.5, .iterations = 20};
+      options.reconstruct = true;
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const SolveResult solved,
+          Solve(problem, options, **FindBackend(device), nullptr, nullptr));
+      options.reconstruct = false;
+      options.joint = true;
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const SolveResult joint,
+          Solve(problem, options, **FindBackend(device), nullptr, nullptr));
+      EXPECT_TRUE(joint.joint.searched);
+      EXPECT_TRUE(joint.joint.converged);
+      EXPECT_EQ(joint.joint.start_loss, solved.reconstructed_loss);
+      EXPECT_LT(joint.reconstructed_loss, solved.reconstructed_loss);
+      EXPECT_GT(joint.joint.exchanges, 0);
+      EXPECT_EQ(joint.joint.reduction, 1 - joint.reconstructed_loss / joint.joint.start_loss);
+      EXPECT_EQ(joint.relative_reduction, 1 - joint.reconstructed_loss / joint.warm_start_loss);
+      EXPECT_EQ(joint.candidate, CandidateKind::kJoint);
+      EXPECT_EQ(joint.stop_cause, StopCause::kIterations);
+      EXPECT_EQ(joint.kept_count, solved.kept_count);
+      EXPECT_FALSE(solved.joint.searched);
+    }
+  }
+}
+
+TEST(SolverJointTest, WithSwapsBeforeIt) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 64, .seed = 2});
+  for (const Pattern& pattern : Patterns()) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const SolveResult result,
+        Solve(ProblemOf(layer, pattern),
+              {.method = Method::kWanda, .alpha = 0.5, .swaps = true, .joint = true}, Cpu(),
+              nullptr, nullptr));
+    EXPECT_GT(result.swaps, 0);
+    EXPECT_GT(result.joint.exchanges, 0);
+    EXPECT_LT(result.reconstructed_loss, result.joint.start_loss);
+  }
+}
+
+TEST(SolverJointTest, NothingFixedReachesFurther) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 64, .seed = 3});
+  SolveOptions options = {.method = Method::kWanda, .alpha = 0.9, .joint = true};
+  const Problem problem = ProblemOf(layer, Pattern::PerRow(0.6));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult kept,
+                                Solve(problem, options, Cpu(), nullptr, nullptr));
+  options.keep_fixed = false;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult free,
+                                Solve(problem, options, Cpu(), nullptr, nullptr));
+  EXPECT_LT(free.reconstructed_loss, kept.reconstructed_loss);
+}
+
+TEST(SolverJointTest, Refusals) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 4, .cols = 16, .seed = 4});
+  const auto solve = [&](const SolveOptions& options) {
+    return Solve(ProblemOf(layer, Pattern::PerRow(0.5)), options, Cpu(), nullptr, nullptr).status();
+  };
+  EXPECT_THAT(
+      solve({.reconstruct = true, .joint = true}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "reconstruct", "joint"));
+  EXPECT_THAT(solve({.joint = true, .joint_options = {.damping = -0.5}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
+                       "joint_damping must be in [0, 1]", "-0.5"));
+  EXPECT_THAT(solve({.joint = true, .joint_options = {.excluded = 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
+                       "joint_excluded must be in [0, 1)"));
+  EXPECT_THAT(solve({.joint_options = {.excluded = std::nan("")}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "nan"));
+  EXPECT_THAT(solve({.method = Method::kAlps, .swaps = true}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "ALPS"));
+}
+
+TEST(SolverJointTest, AStopBeforeItLeavesTheMaskWithoutWeights) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 60, .cols = 64, .seed = 5});
+  SolveOptions options = {.method = Method::kWanda, .joint = true};
+  options.deadline = absl::Now() - absl::Seconds(1);
+  EXPECT_THAT(Solve(ProblemOf(layer, Pattern::PerRow(0.6)), options, Cpu(), nullptr, nullptr),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  class StopAtReport final : public SolveObserver {
+   public:
+    void OnReport(const ProgressReport&) override { stop.Request(); }
+    StopSignal stop;
+  } observer;
+  SolveOptions iterated = {.alpha = 0.5, .iterations = 50, .report_every = 10, .joint = true};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult result,
+      Solve(ProblemOf(layer, Pattern::PerRow(0.6)), iterated, Cpu(), &observer, &observer.stop));
+  EXPECT_EQ(result.stop_cause, StopCause::kCancelled);
+  EXPECT_EQ(result.weights.size(), 0);
+  EXPECT_FALSE(result.joint.searched);
+}
+
+// A solve that goes on after its iteration ends with the same bits.
+TEST(SolverJointTest, ContinuesFromACheckpoint) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 64, .seed = 6});
+  const Problem problem = ProblemOf(layer, Pattern::PerRow(0.6));
+  const SolveOptions options = {.alpha = 0.5, .iterations = 20, .joint = true};
+  testing::MemorySink sink;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult whole,
+                                Solve(problem, options, Cpu(), nullptr, nullptr, {.sink = &sink}));
+  ASSERT_FALSE(sink.checkpoints.empty());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult resumed,
+      Solve(problem, options, Cpu(), nullptr, nullptr, {.resume = sink.checkpoints.back()}));
+  EXPECT_EQ(resumed.mask, whole.mask);
+  EXPECT_EQ(resumed.reconstructed_loss, whole.reconstructed_loss);
+  EXPECT_EQ(resumed.joint.exchanges, whole.joint.exchanges);
+  EXPECT_TRUE(std::equal(resumed.weights.span().begin(), resumed.weights.span().end(),
+                         whole.weights.span().begin()));
+  SolveOptions other = options;
+  other.joint_options.damping = 0.5;
+  EXPECT_THAT(Solve(problem, other, Cpu(), nullptr, nullptr, {.resume = sink.checkpoints.back()}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID"));
+}
+
+TEST(SolverJointTest, NewWeightsAreMeasuredWhateverTheResult) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 64, .seed = 7});
+  const Problem problem = ProblemOf(layer, Pattern::PerRow(0.6));
+  SolveOptions options = {.method = Method::kWanda};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult plain,
+                                Solve(problem, options, Cpu(), nullptr, nullptr));
+  EXPECT_FALSE(plain.new_weights_loss.has_value());
+  options.measure_new_weights = true;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult measured,
+                                Solve(problem, options, Cpu(), nullptr, nullptr));
+  EXPECT_EQ(measured.weights.size(), 0);
+  EXPECT_EQ(measured.final_loss, plain.final_loss);
+  EXPECT_EQ(measured.mask, plain.mask);
+  options.reconstruct = true;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult solved,
+                                Solve(problem, options, Cpu(), nullptr, nullptr));
+  ASSERT_TRUE(measured.new_weights_loss.has_value());
+  EXPECT_EQ(*measured.new_weights_loss, solved.reconstructed_loss);
+  EXPECT_EQ(solved.new_weights_loss, solved.reconstructed_loss);
+}
+
+double LossOfWeights(const Problem& problem, SolveOptions options) {
+  const absl::StatusOr<SolveResult> result = Solve(problem, options, Cpu(), nullptr, nullptr);
+  if (!result.ok() || result->weights.size() == 0) {
+    ADD_FAILURE() << result.status();
+    return 0;
+  }
+  return result->reconstructed_loss;
+}
+
+// Below SparseGPT, ALPS, and every method with its weights solved.
+void ExpectBelowAllOthers(const Problem& problem) {
+  const double best = LossOfWeights(problem, PresetOptions(Preset::kBest));
+  for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt,
+                              Method::kAlps, Method::kSparseFw}) {
+    for (const bool swaps : {false, true}) {
+      if (swaps && HasOwnWeights(method)) continue;
+      const SolveOptions options = {.method = method,
+                                    .alpha = 0.5,
+                                    .iterations = 50,
+                                    .step_rule = StepRule::kLineSearch,
+                                    .swaps = swaps,
+                                    .reconstruct = true};
+      EXPECT_LT(best, LossOfWeights(problem, options))
+          << ToString(problem.pattern) << " method " << static_cast<int>(method) << " " << swaps;
+    }
+  }
+  // And from Wanda's mask below all that has not been found by search as well.
+  const double from_wanda =
+      LossOfWeights(problem, {.method = Method::kWanda, .alpha = kJointAlpha, .joint = true});
+  EXPECT_LT(from_wanda,
+            LossOfWeights(problem, {.method = Method::kSparseGpt, .reconstruct = true}));
+  EXPECT_LT(
+      from_wanda,
+      LossOfWeights(problem,
+                    {.method = Method::kWanda, .alpha = 0.5, .swaps = true, .reconstruct = true}));
+}
+
+TEST(SolverJointTest, BelowAllOthersOnSyntheticLayers) {
+  for (const double correlation : {0.5, 0.9}) {
+    const RandomLayer layer =
+        MakeRandomLayer({.rows = 64, .cols = 128, .correlation = correlation, .seed = 8});
+    for (const Pattern& pattern : Patterns()) ExpectBelowAllOthers(ProblemOf(layer, pattern));
+  }
+}
+
+class FixtureJointTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FixtureJointTest, BelowAllOthers) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto file, SafetensorsFile::Open(SPARSEFW_SOURCE_DIR "/tests/fixtures/minilm/encoder." +
+                                             GetParam() + ".safetensors"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto* weight,
+                                file->Find("encoder." + GetParam() + ".weight"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const ConstMatrixView weights, weight->AsMatrix());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto* inputs, file->Find("gram"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const ConstMatrixView gram, inputs->AsMatrix());
+  for (const Pattern& pattern : Patterns()) {
+    // Rows enough to tell, of the large one not all.
+    ExpectBelowAllOthers({weights.Rows(0, std::min<int64_t>(weights.rows(), 192)), gram, pattern,
+                          ConstMatrixView(), nullptr});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layers, FixtureJointTest,
+    ::testing::Values("layer.0.attention.self.query", "layer.2.intermediate.dense",
+                      "layer.5.attention.output.dense"),
+    [](const auto& test) {
+      std::string name = test.param;
+      std::replace_if(
+          name.begin(), name.end(),
+          [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+      return name;
+    });
+
+}  // namespace
+}  // namespace sparsefw
