@@ -62,7 +62,7 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_THAT(Keys(json),
               ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
                           "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping"));
+                          "timings", "swaps", "drift", "damping", "screening"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -80,6 +80,19 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_EQ(json["timings"]["total_s"], 5.0);
 }
 
+TEST(ResultTest, SaysWhatWasScreened) {
+  v1::Job job = SucceededJob();
+  EXPECT_TRUE(ResultJson(job, {})["screening"].is_null());
+  v1::Screening& screening = *job.mutable_result()->mutable_screening();
+  screening.set_epochs(11);
+  screening.set_iterations(1943);
+  screening.set_active_share(0.0425);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["epochs"], 11);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["iterations"], 1943);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["active_share"], 0.0425);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("1943 screened (4.2% of the weights)"));
+}
+
 TEST(ResultTest, JsonOfAFetchHasTheServersTotalAndNoUpload) {
   const auto json = ResultJson(SucceededJob(), {});
   EXPECT_TRUE(json["timings"]["upload_s"].is_null());
@@ -91,7 +104,7 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 16u);
+  EXPECT_EQ(Keys(json).size(), 17u);
   for (const char* key : {"kept", "losses", "relative_reduction", "iterations", "stop_reason",
                           "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;

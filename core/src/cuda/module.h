@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 9
+#define SPARSEFW_CUDA_MODULE_ABI 10
 
 namespace sparsefw {
 
@@ -32,7 +32,7 @@ static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(EngineOptions) +
                       sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
-                  640,
+                  672,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 

@@ -30,6 +30,7 @@ struct StartPoint {
   Pattern pattern;
   const Mask& warm;
   const Mask& fixed;
+  Screening screening = Screening::kWhereItPays;
 };
 
 // What kAuto stands for: float64 for small layers, where float32 saves no time

@@ -115,6 +115,12 @@ v1::JobResult NumbersToProto(const JobResult& result) {
   proto.set_swaps(solve.swaps);
   proto.set_drift(solve.drift);
   if (solve.damping > 0) proto.set_damping(solve.damping);
+  if (solve.screening.epochs > 0) {
+    v1::Screening& screening = *proto.mutable_screening();
+    screening.set_epochs(solve.screening.epochs);
+    screening.set_iterations(solve.screening.iterations);
+    screening.set_active_share(solve.screening.active_share);
+  }
   return proto;
 }
 

@@ -1,0 +1,286 @@
+#include "core/src/cpu/screen/screen_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/src/cpu/screen/screen_kernels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sparsefw::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int64_t kWord = 64;
+
+template <class D>
+constexpr size_t kBytesOfMask = (hn::MaxLanes(D()) + 7) / 8;
+
+template <class D, class M>
+HWY_INLINE uint64_t BitsAt(D d, M mask, size_t shift) {
+  std::array<uint8_t, 8> bytes;
+  hn::StoreMaskBits(d, mask, bytes.data());
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes.data(), kBytesOfMask<D>);
+  return bits << shift;
+}
+
+template <class D>
+HWY_INLINE hn::Mask<D> MaskAt(D d, uint64_t word, size_t shift) {
+  const uint64_t shifted = word >> shift;
+  std::array<uint8_t, 8> bytes;
+  std::memcpy(bytes.data(), &shifted, sizeof(shifted));
+  return hn::LoadMaskBits(d, bytes.data());
+}
+
+template <typename Real>
+HWY_INLINE void ScreenAs(const RowOperands<Real>& row, const ScreenTest<Real>& test,
+                         uint64_t* HWY_RESTRICT active, uint64_t* HWY_RESTRICT above) {
+  const hn::ScalableTag<Real> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto radius = hn::Set(d, test.radius);
+  const auto low = hn::Set(d, test.low);
+  const auto high = hn::Set(d, test.high);
+  for (int64_t word = 0; word < row.words; ++word) {
+    uint64_t over = 0;
+    uint64_t under = 0;
+    for (size_t lane = 0; lane < static_cast<size_t>(kWord); lane += lanes) {
+      const int64_t col = word * kWord + static_cast<int64_t>(lane);
+      const auto weight = hn::Load(d, row.weights + col);
+      const auto score = hn::Mul(weight, hn::Load(d, row.product + col));
+      const auto reach =
+          hn::Mul(hn::Mul(hn::Abs(weight), hn::Load(d, test.norms + col)), radius);
+      over |= BitsAt(d, hn::Gt(hn::Sub(score, reach), high), lane);
+      const auto most = hn::Add(score, reach);
+      under |= BitsAt(d, hn::Or(hn::Lt(most, low), hn::Le(most, hn::Zero(d))), lane);
+    }
+    const uint64_t free = ~row.fixed[word];
+    above[word] = over & free;
+    active[word] = ~over & ~under & free;
+  }
+}
+
+template <typename Real>
+HWY_INLINE Real LeastAs(int64_t words, const Real* HWY_RESTRICT weights,
+                        const Real* HWY_RESTRICT product, const uint64_t* HWY_RESTRICT vertex) {
+  const hn::ScalableTag<Real> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto largest = hn::Set(d, std::numeric_limits<Real>::max());
+  auto least = largest;
+  for (int64_t word = 0; word < words; ++word) {
+    if (vertex[word] == 0) continue;
+    for (size_t lane = 0; lane < static_cast<size_t>(kWord); lane += lanes) {
+      const int64_t col = word * kWord + static_cast<int64_t>(lane);
+      const auto score = hn::Mul(hn::Load(d, weights + col), hn::Load(d, product + col));
+      least = hn::Min(least, hn::IfThenElse(MaskAt(d, vertex[word], lane), score, largest));
+    }
+  }
+  return hn::GetLane(hn::MinOfLanes(d, least));
+}
+
+template <typename Real>
+HWY_INLINE void AdvanceAs(const RowOperands<Real>& row, int64_t groups, Real step, Real low,
+                          Real high, Real* HWY_RESTRICT scores, uint64_t* HWY_RESTRICT above,
+                          uint64_t* HWY_RESTRICT window) {
+  const hn::ScalableTag<Real> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto steps = hn::Set(d, step);
+  const auto lows = hn::Set(d, low);
+  const auto highs = hn::Set(d, high);
+  const int64_t end = groups * kLaneGroup;
+  above[0] = window[0] = 0;
+  for (int64_t first = 0, word = 0; first < end; first += kWord, ++word) {
+    uint64_t over_low = 0;
+    uint64_t over_high = 0;
+    const auto count = static_cast<size_t>(std::min<int64_t>(kWord, end - first));
+    for (size_t lane = 0; lane < count; lane += lanes) {
+      const int64_t col = first + static_cast<int64_t>(lane);
+      const auto e = hn::Load(d, row.product + col);
+      const auto u = hn::Load(d, row.vertex_product + col);
+      const auto moved = hn::MulAdd(steps, hn::Sub(u, e), e);
+      hn::Store(moved, d, row.product + col);
+      const auto score = hn::Mul(hn::Load(d, row.weights + col), moved);
+      hn::Store(score, d, scores + col);
+      over_low |= BitsAt(d, hn::Gt(score, lows), lane);
+      over_high |= BitsAt(d, hn::Gt(score, highs), lane);
+    }
+    above[word] = over_high;
+    window[word] = over_low & ~over_high;
+  }
+}
+
+template <typename Real>
+HWY_INLINE int64_t CountAboveAs(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  size_t count = 0;
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    count += hn::CountTrue(d, hn::Gt(hn::Load(d, scores + col), limits));
+  }
+  return static_cast<int64_t>(count);
+}
+
+template <typename Real>
+HWY_INLINE uint64_t BestOfAs(Real* HWY_RESTRICT scores, int64_t count, int64_t wanted,
+                             Real* HWY_RESTRICT least) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const Real lowest = std::numeric_limits<Real>::lowest();
+  for (int64_t i = 0; i < lanes; ++i) scores[count + i] = lowest;
+  uint64_t best = 0;
+  Real last = std::numeric_limits<Real>::max();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto score = hn::Set(d, scores[i]);
+    const uint64_t later = ~uint64_t{0} << i << 1;
+    int64_t before = 0;
+    for (int64_t j = 0; j < count; j += lanes) {
+      const auto other = hn::LoadU(d, scores + j);
+      const auto shift = static_cast<size_t>(j);
+      const uint64_t larger = BitsAt(d, hn::Gt(other, score), shift);
+      const uint64_t equal = BitsAt(d, hn::Eq(other, score), shift) & later;
+      before += static_cast<int64_t>(hwy::PopCount(larger | equal));
+    }
+    if (before >= wanted) continue;
+    best |= uint64_t{1} << i;
+    last = std::min(last, scores[i]);
+  }
+  *least = last;
+  return best;
+}
+
+// `kVectors` vectors of `out` stay in registers over all terms.
+template <int kVectors, class D, typename Real>
+HWY_INLINE void AddTo(D d, const GramTerm<Real>* HWY_RESTRICT terms, int64_t count, int64_t first,
+                      Real* HWY_RESTRICT out) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<D> sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) sums[v] = hn::Load(d, out + first + v * lanes);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto factor = hn::Set(d, terms[i].factor);
+    const Real* HWY_RESTRICT from = terms[i].row + first;
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::MulAdd(factor, hn::Load(d, from + v * lanes), sums[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) hn::Store(sums[v], d, out + first + v * lanes);
+}
+
+template <typename Real>
+HWY_INLINE void AddGramTermsAs(const GramTerm<Real>* HWY_RESTRICT terms, int64_t count,
+                               int64_t groups, Real* HWY_RESTRICT out) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t end = groups * kLaneGroup;
+  int64_t first = 0;
+  for (; first + 8 * lanes <= end; first += 8 * lanes) AddTo<8>(d, terms, count, first, out);
+  for (; first + 4 * lanes <= end; first += 4 * lanes) AddTo<4>(d, terms, count, first, out);
+  for (; first + 2 * lanes <= end; first += 2 * lanes) AddTo<2>(d, terms, count, first, out);
+  for (; first < end; first += lanes) AddTo<1>(d, terms, count, first, out);
+}
+
+template <typename Real>
+HWY_INLINE void BlendAs(int64_t words, Real keep, const Real* HWY_RESTRICT other, Real move,
+                        Real* HWY_RESTRICT out) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto keeps = hn::Set(d, keep);
+  const auto moves = hn::Set(d, move);
+  for (int64_t col = 0; col < words * kWord; col += lanes) {
+    const auto moved = hn::Mul(moves, hn::Load(d, other + col));
+    hn::Store(hn::MulAdd(keeps, hn::Load(d, out + col), moved), d, out + col);
+  }
+}
+
+template <typename Real>
+HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const int32_t* HWY_RESTRICT offsets,
+                         int64_t count, Real* HWY_RESTRICT out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = from[offsets[i]];
+}
+
+// The dispatch tables want one plain function for each.
+#define SPARSEFW_PLAIN(Real, Suffix)                                                              \
+  void ScreenRow##Suffix(const RowOperands<Real>& row, const ScreenTest<Real>& test,              \
+                         uint64_t* active, uint64_t* above) {                                     \
+    ScreenAs(row, test, active, above);                                                           \
+  }                                                                                               \
+  Real LeastScore##Suffix(int64_t words, const Real* weights, const Real* product,                \
+                          const uint64_t* vertex) {                                               \
+    return LeastAs(words, weights, product, vertex);                                              \
+  }                                                                                               \
+  void AdvanceActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step, Real low,   \
+                             Real high, Real* scores, uint64_t* above, uint64_t* window) {        \
+    AdvanceAs(row, groups, step, low, high, scores, above, window);                               \
+  }                                                                                               \
+  int64_t CountAbove##Suffix(const Real* scores, int64_t groups, Real limit) {                    \
+    return CountAboveAs(scores, groups, limit);                                                   \
+  }                                                                                               \
+  uint64_t BestOf##Suffix(Real* scores, int64_t count, int64_t wanted, Real* least) {             \
+    return BestOfAs(scores, count, wanted, least);                                                \
+  }                                                                                               \
+  void AddGramTerms##Suffix(const GramTerm<Real>* terms, int64_t count, int64_t groups,           \
+                            Real* out) {                                                          \
+    AddGramTermsAs(terms, count, groups, out);                                                    \
+  }                                                                                               \
+  void BlendRow##Suffix(int64_t words, Real keep, const Real* other, Real move, Real* out) {      \
+    BlendAs(words, keep, other, move, out);                                                       \
+  }                                                                                               \
+  void GatherRow##Suffix(const Real* from, const int32_t* offsets, int64_t count, Real* out) {    \
+    GatherAs(from, offsets, count, out);                                                          \
+  }
+SPARSEFW_PLAIN(float, F32)
+SPARSEFW_PLAIN(double, F64)
+#undef SPARSEFW_PLAIN
+
+}  // namespace sparsefw::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sparsefw::cpu {
+
+#define SPARSEFW_DISPATCH(Real, Suffix)                                                           \
+  HWY_EXPORT(ScreenRow##Suffix);                                                                  \
+  HWY_EXPORT(LeastScore##Suffix);                                                                 \
+  HWY_EXPORT(AdvanceActive##Suffix);                                                              \
+  HWY_EXPORT(CountAbove##Suffix);                                                                 \
+  HWY_EXPORT(BestOf##Suffix);                                                                     \
+  HWY_EXPORT(AddGramTerms##Suffix);                                                               \
+  HWY_EXPORT(BlendRow##Suffix);                                                                   \
+  HWY_EXPORT(GatherRow##Suffix);                                                                  \
+  void ScreenRow(const RowOperands<Real>& row, const ScreenTest<Real>& test, uint64_t* active,    \
+                 uint64_t* above) {                                                               \
+    HWY_DYNAMIC_DISPATCH(ScreenRow##Suffix)(row, test, active, above);                            \
+  }                                                                                               \
+  Real LeastScore(int64_t words, const Real* weights, const Real* product,                        \
+                  const uint64_t* vertex) {                                                       \
+    return HWY_DYNAMIC_DISPATCH(LeastScore##Suffix)(words, weights, product, vertex);             \
+  }                                                                                               \
+  void AdvanceActive(const RowOperands<Real>& row, int64_t groups, Real step, Real low,           \
+                     Real high, Real* scores, uint64_t* above, uint64_t* window) {                \
+    HWY_DYNAMIC_DISPATCH(AdvanceActive##Suffix)(row, groups, step, low, high, scores, above,      \
+                                                window);                                          \
+  }                                                                                               \
+  int64_t CountAbove(const Real* scores, int64_t groups, Real limit) {                            \
+    return HWY_DYNAMIC_DISPATCH(CountAbove##Suffix)(scores, groups, limit);                       \
+  }                                                                                               \
+  uint64_t BestOf(Real* scores, int64_t count, int64_t wanted, Real* least) {                     \
+    return HWY_DYNAMIC_DISPATCH(BestOf##Suffix)(scores, count, wanted, least);                    \
+  }                                                                                               \
+  void AddGramTerms(const GramTerm<Real>* terms, int64_t count, int64_t groups, Real* out) {      \
+    HWY_DYNAMIC_DISPATCH(AddGramTerms##Suffix)(terms, count, groups, out);                        \
+  }                                                                                               \
+  void BlendRow(int64_t words, Real keep, const Real* other, Real move, Real* out) {              \
+    HWY_DYNAMIC_DISPATCH(BlendRow##Suffix)(words, keep, other, move, out);                        \
+  }                                                                                               \
+  void GatherRow(const Real* from, const int32_t* offsets, int64_t count, Real* out) {            \
+    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, offsets, count, out);                           \
+  }
+SPARSEFW_DISPATCH(float, F32)
+SPARSEFW_DISPATCH(double, F64)
+#undef SPARSEFW_DISPATCH
+
+}  // namespace sparsefw::cpu
+#endif  // HWY_ONCE

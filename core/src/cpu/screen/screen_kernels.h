@@ -1,0 +1,81 @@
+// The vectorised inner loops of screened iterations, compiled for several
+// instruction sets and chosen at run time: ../linalg/kernels.h has the rules.
+//
+// Rows of active columns are 64-byte aligned and padded with zeros to whole words
+// of 64; loops over them end at the next multiple of kLaneGroup.
+#ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCREEN_KERNELS_H_
+#define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREEN_KERNELS_H_
+
+#include <cstdint>
+
+#include "core/src/cpu/linalg/kernels.h"
+
+namespace sparsefw::cpu {
+
+inline constexpr int64_t kLaneGroup = 16;
+
+// Which scores may reach the threshold while the row moves by `radius` at most.
+template <typename Real>
+struct ScreenTest {
+  const Real* norms = nullptr;  // sqrt(G_jj)
+  Real radius = 0;
+  Real low = 0;  // the window that the threshold stays in
+  Real high = 0;
+};
+
+// With s = W.E and r = |W|.norms.radius, of the coordinates that are not fixed:
+//   above = those with s - r > high;  active = those with neither that nor s + r < low
+//   nor s + r <= 0, for only positive scores are ever selected
+void ScreenRow(const RowOperands<float>& row, const ScreenTest<float>& test, uint64_t* active,
+               uint64_t* above);
+void ScreenRow(const RowOperands<double>& row, const ScreenTest<double>& test, uint64_t* active,
+               uint64_t* above);
+
+// The least score W.E over the coordinates in `vertex`; the largest value of the type if none is.
+float LeastScore(int64_t words, const float* weights, const float* product, const uint64_t* vertex);
+double LeastScore(int64_t words, const double* weights, const double* product,
+                  const uint64_t* vertex);
+
+// The fused pass over the active columns of a row, `groups` times kLaneGroup of them:
+//   E += step * (U - E);  s = W.E;  above = those with s > high;
+//   window = those with low < s <= high;  scores = s
+// At least one word of bits is written.
+void AdvanceActive(const RowOperands<float>& row, int64_t groups, float step, float low, float high,
+                   float* scores, uint64_t* above, uint64_t* window);
+void AdvanceActive(const RowOperands<double>& row, int64_t groups, double step, double low,
+                   double high, double* scores, uint64_t* above, uint64_t* window);
+
+// Those of `scores` above the limit.
+int64_t CountAbove(const float* scores, int64_t groups, float limit);
+int64_t CountAbove(const double* scores, int64_t groups, double limit);
+
+// Of `count` scores, at most kRanked, which are among the best `wanted`; of equal ones the
+// later. Bit i of the result is that of scores[i]. `scores` has room for kRanked + 64 values;
+// those beyond `count` are overwritten. `least`: the least score among them.
+inline constexpr int64_t kRanked = 64;
+uint64_t BestOf(float* scores, int64_t count, int64_t wanted, float* least);
+uint64_t BestOf(double* scores, int64_t count, int64_t wanted, double* least);
+
+// A row of G on the active columns and what it is multiplied by.
+template <typename Real>
+struct GramTerm {
+  const Real* row;
+  Real factor;
+  uint32_t lane;  // of the coordinate that it belongs to
+};
+
+// out += sum of factor * row over the terms, in their order.
+void AddGramTerms(const GramTerm<float>* terms, int64_t count, int64_t groups, float* out);
+void AddGramTerms(const GramTerm<double>* terms, int64_t count, int64_t groups, double* out);
+
+// out = keep * out + move * other
+void BlendRow(int64_t words, float keep, const float* other, float move, float* out);
+void BlendRow(int64_t words, double keep, const double* other, double move, double* out);
+
+// out[i] = from[offsets[i]], i below `count`.
+void GatherRow(const float* from, const int32_t* offsets, int64_t count, float* out);
+void GatherRow(const double* from, const int32_t* offsets, int64_t count, double* out);
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_SCREEN_SCREEN_KERNELS_H_
