@@ -1,6 +1,7 @@
 #include "core/src/cpu/screen/active_row.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 
@@ -92,7 +93,8 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row,
     values_(kEntries, lane) = entries[from];
   }
   LoadBits(layer);
-  toggles_.clear();
+  terms_.resize(cols_.size());
+  toggled_ = 0;
 }
 
 template <typename Real>
@@ -112,66 +114,52 @@ void ActiveRow<Real>::LoadBits(const ScreenedLayer<Real>& layer) {
 }
 
 template <typename Real>
-void ActiveRow<Real>::Commit() {
-  CollectToggles();
-  const Real* const product = values_.row(kProduct);
-  const Real* const start_product = values_.row(kStartProduct);
-  double inner = 0;
-  double start = 0;
-  for (const GramTerm<Real>& term : toggles_) {
-    const auto factor = static_cast<double>(term.factor);
-    inner += factor * static_cast<double>(product[term.lane]);
-    start += factor * static_cast<double>(start_product[term.lane]);
-  }
-  movement.ToggleVertex(inner, start);
+VertexChange<Real> ActiveRow<Real>::Change() const {
+  return {groups(), values_.row(kWeights), bits_.row(kPrevious), bits_.row(kVertex)};
 }
 
 template <typename Real>
-void ActiveRow<Real>::CollectToggles() {
-  toggles_.clear();
-  toggled_ = 0;
-  const Real* const weights = values_.row(kWeights);
-  for (int64_t word = 0; word < words_; ++word) {
-    const uint64_t entered = bits_(kVertex, word);
-    ForEachBit(bits_(kPrevious, word) ^ entered, word, [&](int64_t lane) {
-      const Real weight = weights[lane];
-      const bool in_vertex = ((entered >> (lane & 63)) & 1) != 0;
-      toggles_.push_back({nullptr, in_vertex ? -weight : weight, static_cast<uint32_t>(lane)});
-      toggled_ += weight != 0 ? 1 : 0;
-    });
-  }
+void ActiveRow<Real>::Commit() {
+  const ChangeSums sums = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct));
+  toggled_ = sums.changed;
+  movement.ToggleVertex(sums.with_a, sums.with_b);
+}
+
+template <typename Real>
+void ActiveRow<Real>::RestoreToggles() {
+  toggled_ = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct)).changed;
 }
 
 template <typename Real>
 void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
                             int64_t gram_limit) {
   vertex_loss_change_ = 0;
-  if (toggles_.empty()) return;
-  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  const VertexChange<Real> change = Change();
   const PanelView<Real> panels = layer.iterate.layer->gram.view();
-  Real* const vertex_product = values_.row(kVertexProduct);
-  Real* const entries = values_.row(kEntries);
-  Real* const shift = values_.row(kShift);
-  const uint64_t* const vertex = bits_.row(kVertex);
-  gram.MakeRoom(std::ssize(toggles_), gram_limit);
-  double change = 0;
-  for (GramTerm<Real>& term : toggles_) {
-    const uint32_t lane = term.lane;
-    const bool in_vertex = GetBit(vertex, lane);
-    entries[lane] = static_cast<Real>(
-        ToggledEntry(static_cast<double>(entries[lane]), in_vertex, scale));
-    shift[lane] =
-        static_cast<Real>(ToggledEntry(static_cast<double>(shift[lane]), in_vertex, scale));
-    change += static_cast<double>(term.factor) * static_cast<double>(vertex_product[lane]);
-    term.row = gram.Get(lane, col(lane), panels, offsets_);
+  const Real* const weights = values_.row(kWeights);
+  int64_t count = 0;
+  for (int64_t word = 0; word < words_; ++word) {
+    count += std::popcount(change.before[word] ^ change.after[word]);
   }
-  std::copy_n(vertex, words_, bits_.row(kPrevious));
-  AddGramTerms(toggles_.data(), std::ssize(toggles_), groups(), vertex_product);
-  for (const GramTerm<Real>& term : toggles_) {
-    change += static_cast<double>(term.factor) * static_cast<double>(vertex_product[term.lane]);
+  if (count == 0) return;
+  gram.MakeRoom(count, gram_limit);
+  count = 0;
+  for (int64_t word = 0; word < words_; ++word) {
+    const uint64_t after = change.after[word];
+    for (uint64_t bits = change.before[word] ^ after; bits != 0; bits &= bits - 1) {
+      const int shift = std::countr_zero(bits);
+      const auto lane = static_cast<uint32_t>(word * 64 + shift);
+      const Real weight = ((after >> shift) & 1) != 0 ? -weights[lane] : weights[lane];
+      terms_[static_cast<size_t>(count++)] = {gram.Get(lane, col(lane), panels, offsets_), weight};
+    }
   }
-  movement.vertex_loss += change;
-  vertex_loss_change_ = change;
+  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
+                values_.row(kShift));
+  vertex_loss_change_ =
+      AddGramTerms(terms_.data(), count, change, values_.row(kVertexProduct));
+  movement.vertex_loss += vertex_loss_change_;
+  std::copy_n(change.after, words_, bits_.row(kPrevious));
 }
 
 template <typename Real>

@@ -40,7 +40,7 @@ class ActiveRow {
 
   // V_{t-1} -> V_t is known: the toggles, a_t and c_t.
   void Commit();
-  void CollectToggles();  // of what was committed: all that a checkpoint leaves out
+  void RestoreToggles();  // of what was committed: all that a checkpoint leaves out
 
   // The mask's toggles and U of the committed vertex; b_t.
   void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit);
@@ -102,6 +102,7 @@ class ActiveRow {
   };
   enum Bit : int64_t { kFixed, kPrevious, kVertex, kStart, kBitCount };
 
+  VertexChange<Real> Change() const;  // from the last vertex applied to the chosen one
   void LoadBits(const ScreenedLayer<Real>& layer);
 
   int64_t row_ = 0;
@@ -111,7 +112,7 @@ class ActiveRow {
   std::vector<int32_t> offsets_;  // in a row of G
   Matrix<Real> values_;           // [kValueCount, stride]
   Matrix<uint64_t> bits_;         // [kBitCount, words]
-  std::vector<GramTerm<Real>> toggles_;  // V_t - V_{t-1}
+  std::vector<GramTerm<Real>> terms_;    // scratch
   int64_t toggled_ = 0;
   double vertex_loss_change_ = 0;
 };

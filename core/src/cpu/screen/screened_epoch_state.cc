@@ -143,7 +143,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   row.radius = saved.radius;
   row.largest_moved = saved.largest_moved;
   row.capacity = saved.capacity;
-  row.CollectToggles();
+  row.RestoreToggles();
   return absl::OkStatus();
 }
 
