@@ -144,14 +144,26 @@ void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gr
   if (count == 0) return;
   gram.MakeRoom(count, gram_limit);
   count = 0;
-  for (int64_t word = 0; word < words_; ++word) {
-    const uint64_t after = change.after[word];
-    for (uint64_t bits = change.before[word] ^ after; bits != 0; bits &= bits - 1) {
-      const int shift = std::countr_zero(bits);
-      const auto lane = static_cast<uint32_t>(word * 64 + shift);
-      const Real weight = ((after >> shift) & 1) != 0 ? -weights[lane] : weights[lane];
-      terms_[static_cast<size_t>(count++)] = {gram.Get(lane, col(lane), panels, offsets_), weight};
+  missing_.clear();
+  const auto for_each_toggle = [&](const auto& body) {
+    for (int64_t word = 0; word < words_; ++word) {
+      const uint64_t after = change.after[word];
+      ForEachBit(change.before[word] ^ after, word, [&](int64_t lane) {
+        body(lane, ((after >> (lane & 63)) & 1) != 0);
+      });
     }
+  };
+  for_each_toggle([&](int64_t lane, bool entered) {
+    const Real* const row = gram.Find(lane);
+    if (row == nullptr) missing_.push_back(static_cast<uint32_t>(lane));
+    terms_[static_cast<size_t>(count++)] = {row, entered ? -weights[lane] : weights[lane]};
+  });
+  if (!missing_.empty()) {
+    gram.Gather(missing_, cols_, panels, offsets_);
+    int64_t index = 0;
+    for_each_toggle([&](int64_t lane, bool) {
+      terms_[static_cast<size_t>(index++)].row = gram.Find(lane);
+    });
   }
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),

@@ -48,6 +48,10 @@ class ActiveRow {
   // M, E and the movement's scalars take a step; scores as AdvanceActive.
   void Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high, Real* scores,
                uint64_t* above, uint64_t* window);
+  void Advance(const ScreenedLayer<Real>& layer, double step, Real* scores) {
+    AdvanceScalars(layer, step);
+    ScoreActive(Operands(), groups(), static_cast<Real>(step), scores);
+  }
   // M and the scalars alone, for whoever moves E by another kernel.
   void AdvanceScalars(const ScreenedLayer<Real>& layer, double step);
 
@@ -113,6 +117,7 @@ class ActiveRow {
   Matrix<Real> values_;           // [kValueCount, stride]
   Matrix<uint64_t> bits_;         // [kBitCount, words]
   std::vector<GramTerm<Real>> terms_;    // scratch
+  std::vector<uint32_t> missing_;        // likewise
   int64_t toggled_ = 0;
   double vertex_loss_change_ = 0;
 };

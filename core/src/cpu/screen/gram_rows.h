@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <vector>
 
 #include "core/src/cpu/screen/screen_kernels.h"
@@ -40,17 +41,21 @@ class GramRows {
     Forget();
   }
 
-  // The row of G of active column `lane`; `offsets` are those of all active columns.
-  const Real* Get(uint32_t lane, int64_t col, const PanelView<Real>& gram,
-                  const std::vector<int32_t>& offsets) {
-    const Real*& row = rows_[lane];
-    if (row == nullptr) {
+  // The row of G of active column `lane`; null: not gathered yet.
+  const Real* Find(int64_t lane) const { return rows_[static_cast<size_t>(lane)]; }
+
+  // Gathers the rows of `lanes`, whose columns are `cols`; `offsets` are those of all.
+  void Gather(std::span<const uint32_t> lanes, const std::vector<uint32_t>& cols,
+              const PanelView<Real>& gram, const std::vector<int32_t>& offsets) {
+    for (size_t i = 0; i < lanes.size(); ++i) {
       Real* const out = Allocate();
-      GatherRow(gram.data + col * kPanelCols, offsets.data(), std::ssize(offsets), out);
+      const Real* const next =
+          i + 1 < lanes.size() ? gram.data + cols[lanes[i + 1]] * kPanelCols : nullptr;
+      GatherRow(gram.data + cols[lanes[i]] * kPanelCols, next, offsets.data(),
+                std::ssize(offsets), out);
       std::fill(out + std::ssize(offsets), out + stride_, Real{0});
-      row = out;
+      rows_[lanes[i]] = out;
     }
-    return row;
   }
 
   int64_t gathered() const { return gathered_; }

@@ -3,11 +3,9 @@
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_ROW_SELECT_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
-#include "core/src/frank_wolfe/score_window.h"
 #include "core/src/select/group_select.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
@@ -18,19 +16,17 @@ namespace sparsefw::cpu {
 template <typename Real>
 struct SelectScratch {
   explicit SelectScratch(int64_t words)
-      : scores(1, words * 64), above(1, words), window(1, words) {}
+      : scores(1, words * 64), window(1, words) {}
 
   Matrix<Real> scores;
-  Matrix<uint64_t> above;
   Matrix<uint64_t> window;
-  std::vector<Candidate<Real>> candidates;
 };
 
 // E_t -> E_{t+1} and V_{t+1} where one budget serves the row. Returns the threshold:
-// the least score selected, 0 where every positive one was. `guess`: as ScoreWindow.
+// the least score selected, 0 where every positive one was. `guess`: as SelectLargest.
 template <typename Real>
 Real AdvanceAndSelect(const ScreenedLayer<Real>& layer, double step, ActiveRow<Real>& row,
-                      ScoreWindow<Real>& guess, SelectScratch<Real>& scratch);
+                      ThresholdGuess<Real>& guess, SelectScratch<Real>& scratch);
 
 // The same where every group of a few columns has a budget.
 template <typename Real>

@@ -113,7 +113,22 @@ HWY_INLINE void AdvanceAs(const RowOperands<Real>& row, int64_t groups, Real ste
 }
 
 template <typename Real>
-HWY_INLINE int64_t CountAboveAs(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+HWY_INLINE void ScoreActiveAs(const RowOperands<Real>& row, int64_t groups, Real step,
+                              Real* HWY_RESTRICT scores) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto steps = hn::Set(d, step);
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    const auto e = hn::Load(d, row.product + col);
+    const auto u = hn::Load(d, row.vertex_product + col);
+    const auto moved = hn::MulAdd(steps, hn::Sub(u, e), e);
+    hn::Store(moved, d, row.product + col);
+    hn::Store(hn::Mul(hn::Load(d, row.weights + col), moved), d, scores + col);
+  }
+}
+
+template <typename Real>
+HWY_INLINE int64_t CountOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto limits = hn::Set(d, limit);
@@ -124,32 +139,109 @@ HWY_INLINE int64_t CountAboveAs(const Real* HWY_RESTRICT scores, int64_t groups,
   return static_cast<int64_t>(count);
 }
 
+// The least score above `limit`; the largest value where none is.
 template <typename Real>
-HWY_INLINE uint64_t BestOfAs(Real* HWY_RESTRICT scores, int64_t count, int64_t wanted,
-                             Real* HWY_RESTRICT least) {
+HWY_INLINE Real LeastOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Real lowest = std::numeric_limits<Real>::lowest();
-  for (int64_t i = 0; i < lanes; ++i) scores[count + i] = lowest;
-  uint64_t best = 0;
-  Real last = std::numeric_limits<Real>::max();
-  for (int64_t i = 0; i < count; ++i) {
-    const auto score = hn::Set(d, scores[i]);
-    const uint64_t later = ~uint64_t{0} << i << 1;
-    int64_t before = 0;
-    for (int64_t j = 0; j < count; j += lanes) {
-      const auto other = hn::LoadU(d, scores + j);
-      const auto shift = static_cast<size_t>(j);
-      const uint64_t larger = BitsAt(d, hn::Gt(other, score), shift);
-      const uint64_t equal = BitsAt(d, hn::Eq(other, score), shift) & later;
-      before += static_cast<int64_t>(hwy::PopCount(larger | equal));
-    }
-    if (before >= wanted) continue;
-    best |= uint64_t{1} << i;
-    last = std::min(last, scores[i]);
+  const auto limits = hn::Set(d, limit);
+  auto least = hn::Set(d, std::numeric_limits<Real>::max());
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    const auto score = hn::Load(d, scores + col);
+    least = hn::IfThenElse(hn::Gt(score, limits), hn::Min(least, score), least);
   }
-  *least = last;
-  return best;
+  return hn::GetLane(hn::MinOfLanes(d, least));
+}
+
+// More than `wanted` - 1 scores lie over `low`, fewer over `high`.
+template <typename Real>
+struct Bracket {
+  Real low = 0;
+  Real high = std::numeric_limits<Real>::max();
+  int64_t over_low = 0;
+  int64_t over_high = 0;
+};
+
+// Probes from the guess on, to the side where the threshold is, until few scores are left
+// between the ends.
+template <typename Real>
+HWY_INLINE Bracket<Real> BracketThreshold(const Real* HWY_RESTRICT scores, int64_t groups,
+                                          int64_t wanted, ThresholdGuess<Real>& guess) {
+  constexpr int kProbes = 12;
+  constexpr int64_t kFew = 2;
+  Bracket<Real> bracket;
+  bracket.over_low = -1;  // not counted yet
+  Real probe = guess.threshold;
+  for (int i = 0; i < kProbes && probe > 0; ++i) {
+    const int64_t over = CountOver(scores, groups, probe);
+    (over >= wanted ? bracket.low : bracket.high) = probe;
+    (over >= wanted ? bracket.over_low : bracket.over_high) = over;
+    const bool below_known = bracket.over_low >= 0;
+    const bool above_known = bracket.high < std::numeric_limits<Real>::max();
+    if (below_known && above_known) {
+      const int64_t between = bracket.over_low - bracket.over_high;
+      if (between <= kFew) break;
+      const Real width = bracket.high - bracket.low;
+      if (i < 4) guess.spacing = width / static_cast<Real>(between);
+      const auto share = (static_cast<Real>(wanted - bracket.over_high) - static_cast<Real>(0.5)) /
+                         static_cast<Real>(between);
+      probe = bracket.high - width * share;
+      if (!(probe > bracket.low && probe < bracket.high)) break;
+      continue;
+    }
+    // A little too far rather than not far enough.
+    const auto missing = static_cast<Real>((over >= wanted ? over - wanted : wanted - over) + 1);
+    const Real step = guess.spacing * missing * static_cast<Real>(1 << i);
+    probe = over >= wanted ? probe + step : probe - step;
+  }
+  if (bracket.over_low < 0) bracket.over_low = CountOver(scores, groups, Real{0});
+  return bracket;
+}
+
+template <typename Real>
+HWY_INLINE void SelectOver(const Real* HWY_RESTRICT scores, int64_t groups, Real threshold,
+                           int64_t equal_wanted, uint64_t* HWY_RESTRICT vertex) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limit = hn::Set(d, threshold);
+  const int64_t end = groups * kLaneGroup;
+  for (int64_t first = (end - 1) / kWord * kWord; first >= 0; first -= kWord) {
+    uint64_t over = 0;
+    uint64_t equal = 0;
+    for (int64_t col = first; col < std::min(end, first + kWord); col += lanes) {
+      const auto score = hn::Load(d, scores + col);
+      over |= BitsAt(d, hn::Gt(score, limit), static_cast<size_t>(col - first));
+      equal |= BitsAt(d, hn::Eq(score, limit), static_cast<size_t>(col - first));
+    }
+    // The later of equal ones.
+    auto found = static_cast<int64_t>(hwy::PopCount(equal));
+    for (; found > equal_wanted; --found) equal &= equal - 1;
+    equal_wanted -= found;
+    vertex[first / kWord] = over | equal;
+  }
+}
+
+template <typename Real>
+HWY_INLINE Real SelectLargestAs(const Real* HWY_RESTRICT scores, int64_t groups, int64_t wanted,
+                                ThresholdGuess<Real>& guess, uint64_t* HWY_RESTRICT vertex) {
+  if (!(guess.spacing > 0)) guess.spacing = guess.threshold * static_cast<Real>(0.01);
+  const Bracket<Real> bracket = BracketThreshold(scores, groups, wanted, guess);
+  if (bracket.over_low <= wanted && bracket.low == 0) {  // every positive one
+    SelectOver(scores, groups, Real{0}, 0, vertex);
+    guess.threshold = LeastOver(scores, groups, Real{0});
+    return bracket.over_low < wanted ? 0 : guess.threshold;
+  }
+  // One after the other, from below.
+  Real threshold = bracket.low;
+  int64_t over = bracket.over_low;
+  while (over >= wanted) {
+    threshold = LeastOver(scores, groups, threshold);
+    over = bracket.over_low - bracket.over_high == 1 ? bracket.over_high
+                                                     : CountOver(scores, groups, threshold);
+  }
+  SelectOver(scores, groups, threshold, wanted - over, vertex);
+  guess.threshold = threshold;
+  return threshold;
 }
 
 template <class D, typename Real>
@@ -281,9 +373,17 @@ HWY_INLINE void BlendAs(int64_t words, Real keep, const Real* HWY_RESTRICT other
 }
 
 template <typename Real>
-HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const int32_t* HWY_RESTRICT offsets,
-                         int64_t count, Real* HWY_RESTRICT out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = from[offsets[i]];
+HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const Real* HWY_RESTRICT next,
+                         const int32_t* HWY_RESTRICT offsets, int64_t count,
+                         Real* HWY_RESTRICT out) {
+  if (next == nullptr) {
+    for (int64_t i = 0; i < count; ++i) out[i] = from[offsets[i]];
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    __builtin_prefetch(next + offsets[i]);
+    out[i] = from[offsets[i]];
+  }
 }
 
 // The dispatch tables want one plain function for each.
@@ -300,11 +400,13 @@ HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const int32_t* HWY_RESTR
                              Real high, Real* scores, uint64_t* above, uint64_t* window) {        \
     AdvanceAs(row, groups, step, low, high, scores, above, window);                               \
   }                                                                                               \
-  int64_t CountAbove##Suffix(const Real* scores, int64_t groups, Real limit) {                    \
-    return CountAboveAs(scores, groups, limit);                                                   \
+  void ScoreActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step,               \
+                           Real* scores) {                                                        \
+    ScoreActiveAs(row, groups, step, scores);                                                     \
   }                                                                                               \
-  uint64_t BestOf##Suffix(Real* scores, int64_t count, int64_t wanted, Real* least) {             \
-    return BestOfAs(scores, count, wanted, least);                                                \
+  Real SelectLargest##Suffix(const Real* scores, int64_t groups, int64_t wanted,                  \
+                             ThresholdGuess<Real>& guess, uint64_t* vertex) {                     \
+    return SelectLargestAs(scores, groups, wanted, guess, vertex);                                \
   }                                                                                               \
   ChangeSums SumChange##Suffix(const VertexChange<Real>& change, const Real* a, const Real* b) {  \
     return SumChangeAs(change, a, b);                                                             \
@@ -320,8 +422,9 @@ HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const int32_t* HWY_RESTR
   void BlendRow##Suffix(int64_t words, Real keep, const Real* other, Real move, Real* out) {      \
     BlendAs(words, keep, other, move, out);                                                       \
   }                                                                                               \
-  void GatherRow##Suffix(const Real* from, const int32_t* offsets, int64_t count, Real* out) {    \
-    GatherAs(from, offsets, count, out);                                                          \
+  void GatherRow##Suffix(const Real* from, const Real* next, const int32_t* offsets,              \
+                         int64_t count, Real* out) {                                              \
+    GatherAs(from, next, offsets, count, out);                                                    \
   }
 SPARSEFW_PLAIN(float, F32)
 SPARSEFW_PLAIN(double, F64)
@@ -337,8 +440,8 @@ namespace sparsefw::cpu {
   HWY_EXPORT(ScreenRow##Suffix);                                                                  \
   HWY_EXPORT(LeastScore##Suffix);                                                                 \
   HWY_EXPORT(AdvanceActive##Suffix);                                                              \
-  HWY_EXPORT(CountAbove##Suffix);                                                                 \
-  HWY_EXPORT(BestOf##Suffix);                                                                     \
+  HWY_EXPORT(ScoreActive##Suffix);                                                                \
+  HWY_EXPORT(SelectLargest##Suffix);                                                              \
   HWY_EXPORT(SumChange##Suffix);                                                                  \
   HWY_EXPORT(ToggleEntries##Suffix);                                                              \
   HWY_EXPORT(AddGramTerms##Suffix);                                                               \
@@ -357,11 +460,12 @@ namespace sparsefw::cpu {
     HWY_DYNAMIC_DISPATCH(AdvanceActive##Suffix)(row, groups, step, low, high, scores, above,      \
                                                 window);                                          \
   }                                                                                               \
-  int64_t CountAbove(const Real* scores, int64_t groups, Real limit) {                            \
-    return HWY_DYNAMIC_DISPATCH(CountAbove##Suffix)(scores, groups, limit);                       \
+  void ScoreActive(const RowOperands<Real>& row, int64_t groups, Real step, Real* scores) {       \
+    HWY_DYNAMIC_DISPATCH(ScoreActive##Suffix)(row, groups, step, scores);                         \
   }                                                                                               \
-  uint64_t BestOf(Real* scores, int64_t count, int64_t wanted, Real* least) {                     \
-    return HWY_DYNAMIC_DISPATCH(BestOf##Suffix)(scores, count, wanted, least);                    \
+  Real SelectLargest(const Real* scores, int64_t groups, int64_t wanted,                          \
+                     ThresholdGuess<Real>& guess, uint64_t* vertex) {                             \
+    return HWY_DYNAMIC_DISPATCH(SelectLargest##Suffix)(scores, groups, wanted, guess, vertex);    \
   }                                                                                               \
   ChangeSums SumChange(const VertexChange<Real>& change, const Real* a, const Real* b) {          \
     return HWY_DYNAMIC_DISPATCH(SumChange##Suffix)(change, a, b);                                 \
@@ -376,8 +480,9 @@ namespace sparsefw::cpu {
   void BlendRow(int64_t words, Real keep, const Real* other, Real move, Real* out) {              \
     HWY_DYNAMIC_DISPATCH(BlendRow##Suffix)(words, keep, other, move, out);                        \
   }                                                                                               \
-  void GatherRow(const Real* from, const int32_t* offsets, int64_t count, Real* out) {            \
-    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, offsets, count, out);                           \
+  void GatherRow(const Real* from, const Real* next, const int32_t* offsets, int64_t count,       \
+                 Real* out) {                                                                     \
+    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, next, offsets, count, out);                     \
   }
 SPARSEFW_DISPATCH(float, F32)
 SPARSEFW_DISPATCH(double, F64)

@@ -45,16 +45,23 @@ void AdvanceActive(const RowOperands<float>& row, int64_t groups, float step, fl
 void AdvanceActive(const RowOperands<double>& row, int64_t groups, double step, double low,
                    double high, double* scores, uint64_t* above, uint64_t* window);
 
-// Those of `scores` above the limit.
-int64_t CountAbove(const float* scores, int64_t groups, float limit);
-int64_t CountAbove(const double* scores, int64_t groups, double limit);
+// E += step * (U - E);  scores = W.E
+void ScoreActive(const RowOperands<float>& row, int64_t groups, float step, float* scores);
+void ScoreActive(const RowOperands<double>& row, int64_t groups, double step, double* scores);
 
-// Of `count` scores, at most kRanked, which are among the best `wanted`; of equal ones the
-// later. Bit i of the result is that of scores[i]. `scores` has room for kRanked + 64 values;
-// those beyond `count` are overwritten. `least`: the least score among them.
-inline constexpr int64_t kRanked = 64;
-uint64_t BestOf(float* scores, int64_t count, int64_t wanted, float* least);
-uint64_t BestOf(double* scores, int64_t count, int64_t wanted, double* least);
+// Where the threshold of a selection was, and how far apart scores lay there.
+template <typename Real>
+struct ThresholdGuess {
+  Real threshold = 0;
+  Real spacing = 0;
+};
+// The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
+// least of them, 0 where no other is positive. Exact whatever the guess, which is brought
+// up to date.
+float SelectLargest(const float* scores, int64_t groups, int64_t wanted,
+                    ThresholdGuess<float>& guess, uint64_t* vertex);
+double SelectLargest(const double* scores, int64_t groups, int64_t wanted,
+                     ThresholdGuess<double>& guess, uint64_t* vertex);
 
 // A row of G on the active columns and what it is multiplied by.
 template <typename Real>
@@ -97,9 +104,12 @@ double AddGramTerms(const GramTerm<double>* terms, int64_t count,
 void BlendRow(int64_t words, float keep, const float* other, float move, float* out);
 void BlendRow(int64_t words, double keep, const double* other, double move, double* out);
 
-// out[i] = from[offsets[i]], i below `count`.
-void GatherRow(const float* from, const int32_t* offsets, int64_t count, float* out);
-void GatherRow(const double* from, const int32_t* offsets, int64_t count, double* out);
+// out[i] = from[offsets[i]], i below `count`; fetches next[offsets[i]], if it is not null, into
+// the cache meanwhile.
+void GatherRow(const float* from, const float* next, const int32_t* offsets, int64_t count,
+               float* out);
+void GatherRow(const double* from, const double* next, const int32_t* offsets, int64_t count,
+               double* out);
 
 }  // namespace sparsefw::cpu
 

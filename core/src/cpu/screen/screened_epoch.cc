@@ -44,6 +44,7 @@ void RowPlan<Real>::Begin(Real theta) {
   threshold = theta;
   if (below < 0) below = above = static_cast<Real>(kFirstWindow) * theta;
   if (!guess.known()) guess.threshold = theta;
+  last.threshold = theta;
   seen_below = seen_above = 0;
 }
 

@@ -16,6 +16,7 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
+#include "core/src/cpu/screen/screen_kernels.h"
 #include "core/src/frank_wolfe/recurrence.h"
 #include "core/src/frank_wolfe/score_window.h"
 #include "core/src/parallel/parallel_context.h"
@@ -33,7 +34,8 @@ struct RowPlan {
   Real above = -1;
   Real seen_below = 0;  // what theta did
   Real seen_above = 0;
-  ScoreWindow<Real> guess;
+  ScoreWindow<Real> guess;  // of the matrix
+  ThresholdGuess<Real> last;  // of a row
   int64_t restarts = 0;  // in this epoch
 
   Window<Real> window() const { return {threshold - below, threshold + above}; }

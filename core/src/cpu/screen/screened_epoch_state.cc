@@ -13,7 +13,7 @@ namespace {
 
 // All of 8 bytes, so that there is no padding.
 struct SavedPlan {
-  double radius, threshold, below, above, seen_below, seen_above, guess, spread;
+  double radius, threshold, below, above, seen_below, seen_above, guess, spread, last, spacing;
   int64_t restarts;
 };
 
@@ -30,7 +30,8 @@ SavedPlan Saved(const RowPlan<Real>& plan) {
   const auto wide = [](Real value) { return static_cast<double>(value); };
   return {plan.radius,           wide(plan.threshold),       wide(plan.below),
           wide(plan.above),      wide(plan.seen_below),      wide(plan.seen_above),
-          wide(plan.guess.threshold), wide(plan.guess.spread), plan.restarts};
+          wide(plan.guess.threshold), wide(plan.guess.spread),
+          wide(plan.last.threshold), wide(plan.last.spacing), plan.restarts};
 }
 
 template <typename Real>
@@ -44,6 +45,7 @@ RowPlan<Real> Restored(const SavedPlan& saved) {
   plan.seen_above = static_cast<Real>(saved.seen_above);
   plan.guess.threshold = static_cast<Real>(saved.guess);
   plan.guess.spread = static_cast<Real>(saved.spread);
+  plan.last = {static_cast<Real>(saved.last), static_cast<Real>(saved.spacing)};
   plan.restarts = saved.restarts;
   return plan;
 }

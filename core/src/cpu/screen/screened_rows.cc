@@ -36,7 +36,7 @@ bool StepAndSelect(ScreenedEpoch<Real>& epoch, int64_t row, double step,
   } else if (epoch.budget_by_row()) {
     RowPlan<Real>& plan = epoch.plan(row);
     in_window =
-        plan.Follow(AdvanceAndSelect(epoch.layer(), step, active, plan.guess, scratch));
+        plan.Follow(AdvanceAndSelect(epoch.layer(), step, active, plan.last, scratch));
   } else {
     AdvanceAndSelectGroups(epoch.layer(), epoch.iterate().groups, step, active, scratch);
   }
