@@ -28,12 +28,13 @@ constexpr double kGrowth = 1.2;
 // Before anything is known: the radius in moves of one step, the window in thresholds.
 constexpr double kFirstRadius = 1.3;
 constexpr double kFirstWindow = 0.1;
+constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
 // Screened iterations cost as much as others at some such share of active columns.
 constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
 // Of the columns active in a row, those that toggle in an epoch: what is gathered of G.
-constexpr double kToggledShare = 0.7;
+constexpr double kToggledShare = 0.6;
 // Bytes gathered for all rows at once, for each weight.
 constexpr double kGatheredBytes = 40;
 
@@ -132,7 +133,11 @@ void ScreenedEpoch<Real>::PlanThreshold() {
     least = std::min(least, LeastScore(words, iterate_.layer->weights.row(row),
                                        iterate_.product.row(row), vertex));
   }
-  shared_.Begin(free > 0 ? 0 : least);
+  const Real theta = free > 0 ? 0 : least;
+  if (shared_.below < 0) {
+    shared_.below = shared_.above = static_cast<Real>(kFirstSharedWindow) * theta;
+  }
+  shared_.Begin(theta);
 }
 
 template <typename Real>
