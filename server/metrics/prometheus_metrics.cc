@@ -135,9 +135,9 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       CounterFamily("sparsefw_screening_epochs_total",
                     "Times that jobs chose the columns of screened iterations.")
           .Add({});
-  Family<Histogram>& job_active_share_ =
-      HistogramFamily("sparsefw_job_active_share",
-                      "Share of the weights that screened iterations looked at, of jobs with some.");
+  Family<Histogram>& job_active_share_ = HistogramFamily(
+      "sparsefw_job_active_share",
+      "Share of the weights that screened iterations looked at, of jobs with some.");
   Family<Histogram>& job_relative_reduction_ =
       HistogramFamily("sparsefw_job_relative_reduction",
                       "1 - final loss / warm-start loss, of jobs with a result.");

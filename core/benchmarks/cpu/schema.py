@@ -18,6 +18,8 @@ SECTIONS = {
              "ssyrk_seconds": NUMBER, "f32_seconds": NUMBER, "bf16_seconds": NUMBER,
              "f16_seconds": NUMBER},
     "time_to_loss": {**CELL, "paper": dict, "fast": dict, "fast_without_swaps": dict},
+    "late": {**CELL, "first": int, "last": int, "seconds_per_iteration": NUMBER,
+             "screened_iterations": int, "screened_epochs": int, "active_share": NUMBER},
     "memory": {"rows": int, "cols": int, "swaps": bool},
     "goals": {"what": str, "where": str, "against": str, "wanted": str, "note": str},
 }

@@ -24,8 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // One run from the starting point on; the marks that were reached.
-Json RunOnce(const EngineProblem& problem, const std::string& device,
-             const EngineOptions& options, const TimedSteps& steps) {
+Json RunOnce(const EngineProblem& problem, const std::string& device, const EngineOptions& options,
+             const TimedSteps& steps) {
   const Backend* backend = OrDie(FindBackend(device));
   const std::unique_ptr<Engine> engine = OrDie(backend->CreateEngine(options));
   OrDie(engine->Load(problem));
@@ -39,10 +39,9 @@ int Main(int argc, char** argv) {
   const double alpha = flags.Number("alpha", 0.9);
   const std::string device = flags.Text("device", "cpu");
   const auto threads = static_cast<int>(flags.Integer("threads", 1));
-  const EngineOptions options = {.threads = threads,
-                                 .screening = flags.Integer("screened", 1) != 0
-                                                  ? Screening::kWhereItPays
-                                                  : Screening::kNever};
+  const EngineOptions options = {
+      .threads = threads,
+      .screening = flags.Integer("screened", 1) != 0 ? Screening::kWhereItPays : Screening::kNever};
   const TimedSteps steps = {
       .marks = MarksUpTo(flags.Integer("iterations", 200), flags.Integers("marks")),
       .seconds = flags.Number("seconds", 30)};

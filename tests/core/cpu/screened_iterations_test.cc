@@ -76,12 +76,11 @@ void CopyColumn(RandomLayer& layer, int64_t from, int64_t to) {
 }
 
 RandomLayer MakeInputs(Inputs inputs, int64_t rows, int64_t cols) {
-  RandomLayer layer =
-      MakeRandomLayer({.rows = rows,
-                       .cols = cols,
-                       .correlation = inputs == Inputs::kRandom ? 0.2 : 0.9,
-                       .dead_columns = inputs == Inputs::kDegenerate ? 5 : 0,
-                       .seed = 11});
+  RandomLayer layer = MakeRandomLayer({.rows = rows,
+                                       .cols = cols,
+                                       .correlation = inputs == Inputs::kRandom ? 0.2 : 0.9,
+                                       .dead_columns = inputs == Inputs::kDegenerate ? 5 : 0,
+                                       .seed = 11});
   if (inputs == Inputs::kDegenerate) {
     for (int64_t col = 0; col < cols; ++col) layer.weights(1, col) = 0;
     for (int64_t row = 0; row < rows; row += 2) layer.weights(row, 7) = 0;

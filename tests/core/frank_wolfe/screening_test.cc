@@ -18,9 +18,11 @@ using Row = std::vector<double>;
 class RowWalk {
  public:
   RowWalk(int64_t cols, double correlation, uint64_t seed)
-      : layer_(testing::MakeRandomLayer(
-            {.rows = 1, .cols = cols, .correlation = correlation, .dead_columns = 1,
-             .seed = seed})),
+      : layer_(testing::MakeRandomLayer({.rows = 1,
+                                         .cols = cols,
+                                         .correlation = correlation,
+                                         .dead_columns = 1,
+                                         .seed = seed})),
         random_(seed),
         mask_(static_cast<size_t>(cols)),
         vertex_(static_cast<size_t>(cols)) {

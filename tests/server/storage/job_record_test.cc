@@ -72,7 +72,9 @@ auto Fields(const Job& v) {
 }
 
 template <typename T>
-concept Struct = requires(const T& value) { Fields(value); };
+concept Struct = requires(const T& value) {
+  Fields(value);
+};
 template <typename T>
 struct IsVector : std::false_type {};
 template <typename T>

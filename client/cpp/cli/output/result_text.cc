@@ -140,9 +140,9 @@ std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point)
     text += absl::StrFormat(", alpha %g, %d iterations (%s), drift %.1e", point.alpha(),
                             result.iterations(), WhyStopped(result.stop_reason()), result.drift());
     if (result.has_screening()) {
-      text += absl::StrFormat(", %d screened (%.1f%% of the weights)",
-                              result.screening().iterations(),
-                              100 * result.screening().active_share());
+      text +=
+          absl::StrFormat(", %d screened (%.1f%% of the weights)", result.screening().iterations(),
+                          100 * result.screening().active_share());
     }
   }
   if (result.has_damping()) text += absl::StrFormat(", damping %g", result.damping());

@@ -10,6 +10,7 @@
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/kernels.h"
+#include "core/src/cpu/screen/screened_rows.h"
 #include "core/src/cpu/select/rounding.h"
 #include "sparsefw/status_macros.h"
 
@@ -417,7 +418,9 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
   const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
                                     candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
-  return 3 * weights + gram + relaxed + bits + scratch;
+  const int64_t epoch =
+      kBytesPerWeight<Real> * rows * cols + threads * ScreenedRows<Real>::kScratchBytes;
+  return 3 * weights + gram + relaxed + bits + scratch + epoch;
 }
 
 template class FrankWolfe<float>;

@@ -96,9 +96,9 @@ absl::StatusOr<bool> FrankWolfe<Real>::AdvanceScreenedMatrix(StepRule rule) {
   return true;
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                                \
-  template absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest&,        \
-                                                                       int64_t);                  \
+#define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest&, \
+                                                                       int64_t);           \
   template absl::Status FrankWolfe<Real>::AdvanceScreened(const StepRequest&, int64_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);

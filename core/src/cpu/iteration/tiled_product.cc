@@ -23,8 +23,8 @@ void PrefetchPart(const void* begin, int64_t bytes, int64_t index, int64_t parts
 // One panel is one task. More tasks than panels would only make several cores
 // fetch the same panel; only small layers have fewer panels than there are cores.
 template <typename Real>
-absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& blocks,
-                              int64_t first, std::span<const TiledTerms<Real>> products,
+absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& blocks, int64_t first,
+                              std::span<const TiledTerms<Real>> products,
                               const ParallelContext& context) {
   const PanelView<Real> gram = layer.gram.view();
   const int64_t tiles = (gram.depth + kTileDepth<Real> - 1) / kTileDepth<Real>;
@@ -54,7 +54,6 @@ absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& bl
 template absl::Status AddTiledProducts(const PanelLayer<float>&, const RowBlocks&, int64_t,
                                        std::span<const TiledTerms<float>>, const ParallelContext&);
 template absl::Status AddTiledProducts(const PanelLayer<double>&, const RowBlocks&, int64_t,
-                                       std::span<const TiledTerms<double>>,
-                                       const ParallelContext&);
+                                       std::span<const TiledTerms<double>>, const ParallelContext&);
 
 }  // namespace sparsefw::cpu

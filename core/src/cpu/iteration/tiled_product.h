@@ -36,8 +36,8 @@ struct TiledTerms {
 
 // Errors: Cancelled; the products are then unfinished
 template <typename Real>
-absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& blocks,
-                              int64_t first, std::span<const TiledTerms<Real>> products,
+absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& blocks, int64_t first,
+                              std::span<const TiledTerms<Real>> products,
                               const ParallelContext& context);
 
 }  // namespace sparsefw::cpu

@@ -11,7 +11,9 @@
 namespace sparsefw::cpu {
 namespace {
 
-bool GetBit(const uint64_t* words, int64_t col) { return ((words[col >> 6] >> (col & 63)) & 1) != 0; }
+bool GetBit(const uint64_t* words, int64_t col) {
+  return ((words[col >> 6] >> (col & 63)) & 1) != 0;
+}
 
 void PutBit(uint64_t* words, int64_t col, bool value) {
   const uint64_t bit = uint64_t{1} << (col & 63);
@@ -48,8 +50,7 @@ void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
   movement = RowMovement{};
   movement.start_loss = StartLoss(layer, row);
   movement.inner_start = movement.start_loss;
-  movement.vertex_inner =
-      MaskedDot(it.layer->words, weights, it.product.row(row), kept.data());
+  movement.vertex_inner = MaskedDot(it.layer->words, weights, it.product.row(row), kept.data());
   movement.vertex_start = movement.vertex_inner;
   movement.vertex_loss =
       MaskedDot(it.layer->words, weights, it.vertex_product.row(row), kept.data());
@@ -57,8 +58,7 @@ void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
 }
 
 template <typename Real>
-void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row,
-                           const uint64_t* active) {
+void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const uint64_t* active) {
   const Iterate<Real>& it = layer.iterate;
   row_ = row;
   cols_.clear();
@@ -93,7 +93,6 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row,
     values_(kEntries, lane) = entries[from];
   }
   LoadBits(layer);
-  terms_.resize(cols_.size());
   toggled_ = 0;
 }
 
@@ -132,7 +131,7 @@ void ActiveRow<Real>::RestoreToggles() {
 
 template <typename Real>
 void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
-                            int64_t gram_limit) {
+                            int64_t gram_limit, ToggleScratch<Real>& scratch) {
   vertex_loss_change_ = 0;
   const VertexChange<Real> change = Change();
   const PanelView<Real> panels = layer.iterate.layer->gram.view();
@@ -143,33 +142,30 @@ void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gr
   }
   if (count == 0) return;
   gram.MakeRoom(count, gram_limit);
-  count = 0;
-  missing_.clear();
+  scratch.terms.clear();
+  scratch.missing.clear();
   const auto for_each_toggle = [&](const auto& body) {
     for (int64_t word = 0; word < words_; ++word) {
       const uint64_t after = change.after[word];
-      ForEachBit(change.before[word] ^ after, word, [&](int64_t lane) {
-        body(lane, ((after >> (lane & 63)) & 1) != 0);
-      });
+      ForEachBit(change.before[word] ^ after, word,
+                 [&](int64_t lane) { body(lane, ((after >> (lane & 63)) & 1) != 0); });
     }
   };
   for_each_toggle([&](int64_t lane, bool entered) {
     const Real* const row = gram.Find(lane);
-    if (row == nullptr) missing_.push_back(static_cast<uint32_t>(lane));
-    terms_[static_cast<size_t>(count++)] = {row, entered ? -weights[lane] : weights[lane]};
+    if (row == nullptr) scratch.missing.push_back(static_cast<uint32_t>(lane));
+    scratch.terms.push_back({row, entered ? -weights[lane] : weights[lane]});
   });
-  if (!missing_.empty()) {
-    gram.Gather(missing_, cols_, panels, offsets_);
-    int64_t index = 0;
-    for_each_toggle([&](int64_t lane, bool) {
-      terms_[static_cast<size_t>(index++)].row = gram.Find(lane);
-    });
+  if (!scratch.missing.empty()) {
+    gram.Gather(scratch.missing, cols_, panels, offsets_);
+    auto term = scratch.terms.begin();
+    for_each_toggle([&](int64_t lane, bool) { (term++)->row = gram.Find(lane); });
   }
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
                 values_.row(kShift));
   vertex_loss_change_ =
-      AddGramTerms(terms_.data(), count, change, values_.row(kVertexProduct));
+      AddGramTerms(scratch.terms.data(), count, change, values_.row(kVertexProduct));
   movement.vertex_loss += vertex_loss_change_;
   std::copy_n(change.after, words_, bits_.row(kPrevious));
 }
@@ -209,8 +205,7 @@ void ActiveRow<Real>::Leave(const ScreenedLayer<Real>& layer, SparseRows<Real>& 
     const auto weight = static_cast<double>(values_(kWeights, lane));
     const int start = GetBit(bits_.row(kStart), lane) ? 1 : 0;
     const int change = (GetBit(bits_.row(kPrevious), lane) ? 1 : 0) - start;
-    const double kept =
-        static_cast<double>(values_(kShift, lane)) + change * scale.vertex_sum;
+    const double kept = static_cast<double>(values_(kShift, lane)) + change * scale.vertex_sum;
     const auto factor = static_cast<Real>(-weight * scale.decay * kept);
     if (factor != 0) product_terms.Add(factor, col(lane));
     if (change != 0 && weight != 0) {
@@ -232,12 +227,6 @@ void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
     PutBit(previous, to, GetBit(bits_.row(kPrevious), lane));
     PutBit(vertex, to, GetBit(bits_.row(kVertex), lane));
   }
-}
-
-template <typename Real>
-int64_t ActiveRow<Real>::bytes() const {
-  return values_.size() * static_cast<int64_t>(sizeof(Real)) + bits_.size() * 8 +
-         std::ssize(cols_) * 8;
 }
 
 template class ActiveRow<float>;

@@ -29,10 +29,20 @@ struct ScreenedLayer {
   const Matrix<Real>& norms;  // [1, stride]: sqrt(G_jj)
 };
 
+// What the toggles of a row need while they are applied; one for every thread.
+template <typename Real>
+struct ToggleScratch {
+  std::vector<GramTerm<Real>> terms;
+  std::vector<uint32_t> missing;
+};
+
 // Distinct rows concurrently.
 template <typename Real>
 class ActiveRow {
  public:
+  // Its values, its column and where that lies in a row of G; bits.
+  static constexpr int64_t kBytesPerLane = 6 * static_cast<int64_t>(sizeof(Real)) + 9;
+
   // The movement's scalars at E_s, U_{s-1}, V_{s-1}, which have not moved yet.
   void Measure(const ScreenedLayer<Real>& layer, int64_t row);
   // Takes the columns in `active` (full width) into the epoch. The others keep V_{s-1}.
@@ -43,7 +53,8 @@ class ActiveRow {
   void RestoreToggles();  // of what was committed: all that a checkpoint leaves out
 
   // The mask's toggles and U of the committed vertex; b_t.
-  void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit);
+  void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit,
+             ToggleScratch<Real>& scratch);
 
   // M, E and the movement's scalars take a step; scores as AdvanceActive.
   void Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high, Real* scores,
@@ -82,7 +93,6 @@ class ActiveRow {
   // Coordinates of the last vertex change, zero weights left out.
   int64_t toggled() const { return toggled_; }
   double vertex_loss_change() const { return vertex_loss_change_; }
-  int64_t bytes() const;
 
   RowMovement movement;
   double radius = 0;         // of the columns chosen
@@ -116,8 +126,6 @@ class ActiveRow {
   std::vector<int32_t> offsets_;  // in a row of G
   Matrix<Real> values_;           // [kValueCount, stride]
   Matrix<uint64_t> bits_;         // [kBitCount, words]
-  std::vector<GramTerm<Real>> terms_;    // scratch
-  std::vector<uint32_t> missing_;        // likewise
   int64_t toggled_ = 0;
   double vertex_loss_change_ = 0;
 };

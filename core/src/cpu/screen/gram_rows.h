@@ -51,8 +51,8 @@ class GramRows {
       Real* const out = Allocate();
       const Real* const next =
           i + 1 < lanes.size() ? gram.data + cols[lanes[i + 1]] * kPanelCols : nullptr;
-      GatherRow(gram.data + cols[lanes[i]] * kPanelCols, next, offsets.data(),
-                std::ssize(offsets), out);
+      GatherRow(gram.data + cols[lanes[i]] * kPanelCols, next, offsets.data(), std::ssize(offsets),
+                out);
       std::fill(out + std::ssize(offsets), out + stride_, Real{0});
       rows_[lanes[i]] = out;
     }

@@ -32,10 +32,10 @@ void AdvanceAndSelectGroups(const ScreenedLayer<Real>& layer, const Groups& grou
   SelectInGroups(compact, scratch.scores.data(), row.vertex());
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                              \
-  template Real AdvanceAndSelect(const ScreenedLayer<Real>&, double, ActiveRow<Real>&,          \
-                                 ThresholdGuess<Real>&, SelectScratch<Real>&);                     \
-  template void AdvanceAndSelectGroups(const ScreenedLayer<Real>&, const Groups&, double,       \
+#define SPARSEFW_INSTANTIATE(Real)                                                        \
+  template Real AdvanceAndSelect(const ScreenedLayer<Real>&, double, ActiveRow<Real>&,    \
+                                 ThresholdGuess<Real>&, SelectScratch<Real>&);            \
+  template void AdvanceAndSelectGroups(const ScreenedLayer<Real>&, const Groups&, double, \
                                        ActiveRow<Real>&, SelectScratch<Real>&)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);

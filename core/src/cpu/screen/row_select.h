@@ -15,8 +15,7 @@ namespace sparsefw::cpu {
 // One for every thread.
 template <typename Real>
 struct SelectScratch {
-  explicit SelectScratch(int64_t words)
-      : scores(1, words * 64), window(1, words) {}
+  explicit SelectScratch(int64_t words) : scores(1, words * 64), window(1, words) {}
 
   Matrix<Real> scores;
   Matrix<uint64_t> window;

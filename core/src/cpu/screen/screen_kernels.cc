@@ -51,8 +51,7 @@ HWY_INLINE void ScreenAs(const RowOperands<Real>& row, const ScreenTest<Real>& t
       const int64_t col = word * kWord + static_cast<int64_t>(lane);
       const auto weight = hn::Load(d, row.weights + col);
       const auto score = hn::Mul(weight, hn::Load(d, row.product + col));
-      const auto reach =
-          hn::Mul(hn::Mul(hn::Abs(weight), hn::Load(d, test.norms + col)), radius);
+      const auto reach = hn::Mul(hn::Mul(hn::Abs(weight), hn::Load(d, test.norms + col)), radius);
       over |= BitsAt(d, hn::Gt(hn::Sub(score, reach), high), lane);
       const auto most = hn::Add(score, reach);
       under |= BitsAt(d, hn::Or(hn::Lt(most, low), hn::Le(most, hn::Zero(d))), lane);
@@ -305,9 +304,8 @@ HWY_INLINE void ToggleAs(const VertexChange<Real>& change, Real step, Real* HWY_
     const auto from = static_cast<size_t>(col % kWord);
     const uint64_t before = change.before[word];
     const uint64_t after = change.after[word];
-    const auto moved =
-        hn::Sub(hn::IfThenElseZero(MaskAt(d, before & ~after, from), steps),
-                hn::IfThenElseZero(MaskAt(d, after & ~before, from), steps));
+    const auto moved = hn::Sub(hn::IfThenElseZero(MaskAt(d, before & ~after, from), steps),
+                               hn::IfThenElseZero(MaskAt(d, after & ~before, from), steps));
     hn::Store(hn::Add(hn::Load(d, entries + col), moved), d, entries + col);
     hn::Store(hn::Add(hn::Load(d, shift + col), moved), d, shift + col);
   }
@@ -387,44 +385,44 @@ HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const Real* HWY_RESTRICT
 }
 
 // The dispatch tables want one plain function for each.
-#define SPARSEFW_PLAIN(Real, Suffix)                                                              \
-  void ScreenRow##Suffix(const RowOperands<Real>& row, const ScreenTest<Real>& test,              \
-                         uint64_t* active, uint64_t* above) {                                     \
-    ScreenAs(row, test, active, above);                                                           \
-  }                                                                                               \
-  Real LeastScore##Suffix(int64_t words, const Real* weights, const Real* product,                \
-                          const uint64_t* vertex) {                                               \
-    return LeastAs(words, weights, product, vertex);                                              \
-  }                                                                                               \
-  void AdvanceActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step, Real low,   \
-                             Real high, Real* scores, uint64_t* above, uint64_t* window) {        \
-    AdvanceAs(row, groups, step, low, high, scores, above, window);                               \
-  }                                                                                               \
-  void ScoreActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step,               \
-                           Real* scores) {                                                        \
-    ScoreActiveAs(row, groups, step, scores);                                                     \
-  }                                                                                               \
-  Real SelectLargest##Suffix(const Real* scores, int64_t groups, int64_t wanted,                  \
-                             ThresholdGuess<Real>& guess, uint64_t* vertex) {                     \
-    return SelectLargestAs(scores, groups, wanted, guess, vertex);                                \
-  }                                                                                               \
-  ChangeSums SumChange##Suffix(const VertexChange<Real>& change, const Real* a, const Real* b) {  \
-    return SumChangeAs(change, a, b);                                                             \
-  }                                                                                               \
-  void ToggleEntries##Suffix(const VertexChange<Real>& change, Real step, Real* entries,          \
-                             Real* shift) {                                                       \
-    ToggleAs(change, step, entries, shift);                                                       \
-  }                                                                                               \
-  double AddGramTerms##Suffix(const GramTerm<Real>* terms, int64_t count,                         \
-                              const VertexChange<Real>& change, Real* out) {                      \
-    return AddGramTermsAs(terms, count, change, out);                                             \
-  }                                                                                               \
-  void BlendRow##Suffix(int64_t words, Real keep, const Real* other, Real move, Real* out) {      \
-    BlendAs(words, keep, other, move, out);                                                       \
-  }                                                                                               \
-  void GatherRow##Suffix(const Real* from, const Real* next, const int32_t* offsets,              \
-                         int64_t count, Real* out) {                                              \
-    GatherAs(from, next, offsets, count, out);                                                    \
+#define SPARSEFW_PLAIN(Real, Suffix)                                                             \
+  void ScreenRow##Suffix(const RowOperands<Real>& row, const ScreenTest<Real>& test,             \
+                         uint64_t* active, uint64_t* above) {                                    \
+    ScreenAs(row, test, active, above);                                                          \
+  }                                                                                              \
+  Real LeastScore##Suffix(int64_t words, const Real* weights, const Real* product,               \
+                          const uint64_t* vertex) {                                              \
+    return LeastAs(words, weights, product, vertex);                                             \
+  }                                                                                              \
+  void AdvanceActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step, Real low,  \
+                             Real high, Real* scores, uint64_t* above, uint64_t* window) {       \
+    AdvanceAs(row, groups, step, low, high, scores, above, window);                              \
+  }                                                                                              \
+  void ScoreActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step,              \
+                           Real* scores) {                                                       \
+    ScoreActiveAs(row, groups, step, scores);                                                    \
+  }                                                                                              \
+  Real SelectLargest##Suffix(const Real* scores, int64_t groups, int64_t wanted,                 \
+                             ThresholdGuess<Real>& guess, uint64_t* vertex) {                    \
+    return SelectLargestAs(scores, groups, wanted, guess, vertex);                               \
+  }                                                                                              \
+  ChangeSums SumChange##Suffix(const VertexChange<Real>& change, const Real* a, const Real* b) { \
+    return SumChangeAs(change, a, b);                                                            \
+  }                                                                                              \
+  void ToggleEntries##Suffix(const VertexChange<Real>& change, Real step, Real* entries,         \
+                             Real* shift) {                                                      \
+    ToggleAs(change, step, entries, shift);                                                      \
+  }                                                                                              \
+  double AddGramTerms##Suffix(const GramTerm<Real>* terms, int64_t count,                        \
+                              const VertexChange<Real>& change, Real* out) {                     \
+    return AddGramTermsAs(terms, count, change, out);                                            \
+  }                                                                                              \
+  void BlendRow##Suffix(int64_t words, Real keep, const Real* other, Real move, Real* out) {     \
+    BlendAs(words, keep, other, move, out);                                                      \
+  }                                                                                              \
+  void GatherRow##Suffix(const Real* from, const Real* next, const int32_t* offsets,             \
+                         int64_t count, Real* out) {                                             \
+    GatherAs(from, next, offsets, count, out);                                                   \
   }
 SPARSEFW_PLAIN(float, F32)
 SPARSEFW_PLAIN(double, F64)
@@ -436,53 +434,53 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-#define SPARSEFW_DISPATCH(Real, Suffix)                                                           \
-  HWY_EXPORT(ScreenRow##Suffix);                                                                  \
-  HWY_EXPORT(LeastScore##Suffix);                                                                 \
-  HWY_EXPORT(AdvanceActive##Suffix);                                                              \
-  HWY_EXPORT(ScoreActive##Suffix);                                                                \
-  HWY_EXPORT(SelectLargest##Suffix);                                                              \
-  HWY_EXPORT(SumChange##Suffix);                                                                  \
-  HWY_EXPORT(ToggleEntries##Suffix);                                                              \
-  HWY_EXPORT(AddGramTerms##Suffix);                                                               \
-  HWY_EXPORT(BlendRow##Suffix);                                                                   \
-  HWY_EXPORT(GatherRow##Suffix);                                                                  \
-  void ScreenRow(const RowOperands<Real>& row, const ScreenTest<Real>& test, uint64_t* active,    \
-                 uint64_t* above) {                                                               \
-    HWY_DYNAMIC_DISPATCH(ScreenRow##Suffix)(row, test, active, above);                            \
-  }                                                                                               \
-  Real LeastScore(int64_t words, const Real* weights, const Real* product,                        \
-                  const uint64_t* vertex) {                                                       \
-    return HWY_DYNAMIC_DISPATCH(LeastScore##Suffix)(words, weights, product, vertex);             \
-  }                                                                                               \
-  void AdvanceActive(const RowOperands<Real>& row, int64_t groups, Real step, Real low,           \
-                     Real high, Real* scores, uint64_t* above, uint64_t* window) {                \
-    HWY_DYNAMIC_DISPATCH(AdvanceActive##Suffix)(row, groups, step, low, high, scores, above,      \
-                                                window);                                          \
-  }                                                                                               \
-  void ScoreActive(const RowOperands<Real>& row, int64_t groups, Real step, Real* scores) {       \
-    HWY_DYNAMIC_DISPATCH(ScoreActive##Suffix)(row, groups, step, scores);                         \
-  }                                                                                               \
-  Real SelectLargest(const Real* scores, int64_t groups, int64_t wanted,                          \
-                     ThresholdGuess<Real>& guess, uint64_t* vertex) {                             \
-    return HWY_DYNAMIC_DISPATCH(SelectLargest##Suffix)(scores, groups, wanted, guess, vertex);    \
-  }                                                                                               \
-  ChangeSums SumChange(const VertexChange<Real>& change, const Real* a, const Real* b) {          \
-    return HWY_DYNAMIC_DISPATCH(SumChange##Suffix)(change, a, b);                                 \
-  }                                                                                               \
-  void ToggleEntries(const VertexChange<Real>& change, Real step, Real* entries, Real* shift) {   \
-    HWY_DYNAMIC_DISPATCH(ToggleEntries##Suffix)(change, step, entries, shift);                    \
-  }                                                                                               \
-  double AddGramTerms(const GramTerm<Real>* terms, int64_t count,                                 \
-                      const VertexChange<Real>& change, Real* out) {                              \
-    return HWY_DYNAMIC_DISPATCH(AddGramTerms##Suffix)(terms, count, change, out);                 \
-  }                                                                                               \
-  void BlendRow(int64_t words, Real keep, const Real* other, Real move, Real* out) {              \
-    HWY_DYNAMIC_DISPATCH(BlendRow##Suffix)(words, keep, other, move, out);                        \
-  }                                                                                               \
-  void GatherRow(const Real* from, const Real* next, const int32_t* offsets, int64_t count,       \
-                 Real* out) {                                                                     \
-    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, next, offsets, count, out);                     \
+#define SPARSEFW_DISPATCH(Real, Suffix)                                                            \
+  HWY_EXPORT(ScreenRow##Suffix);                                                                   \
+  HWY_EXPORT(LeastScore##Suffix);                                                                  \
+  HWY_EXPORT(AdvanceActive##Suffix);                                                               \
+  HWY_EXPORT(ScoreActive##Suffix);                                                                 \
+  HWY_EXPORT(SelectLargest##Suffix);                                                               \
+  HWY_EXPORT(SumChange##Suffix);                                                                   \
+  HWY_EXPORT(ToggleEntries##Suffix);                                                               \
+  HWY_EXPORT(AddGramTerms##Suffix);                                                                \
+  HWY_EXPORT(BlendRow##Suffix);                                                                    \
+  HWY_EXPORT(GatherRow##Suffix);                                                                   \
+  void ScreenRow(const RowOperands<Real>& row, const ScreenTest<Real>& test, uint64_t* active,     \
+                 uint64_t* above) {                                                                \
+    HWY_DYNAMIC_DISPATCH(ScreenRow##Suffix)(row, test, active, above);                             \
+  }                                                                                                \
+  Real LeastScore(int64_t words, const Real* weights, const Real* product,                         \
+                  const uint64_t* vertex) {                                                        \
+    return HWY_DYNAMIC_DISPATCH(LeastScore##Suffix)(words, weights, product, vertex);              \
+  }                                                                                                \
+  void AdvanceActive(const RowOperands<Real>& row, int64_t groups, Real step, Real low, Real high, \
+                     Real* scores, uint64_t* above, uint64_t* window) {                            \
+    HWY_DYNAMIC_DISPATCH(AdvanceActive##Suffix)                                                    \
+    (row, groups, step, low, high, scores, above, window);                                         \
+  }                                                                                                \
+  void ScoreActive(const RowOperands<Real>& row, int64_t groups, Real step, Real* scores) {        \
+    HWY_DYNAMIC_DISPATCH(ScoreActive##Suffix)(row, groups, step, scores);                          \
+  }                                                                                                \
+  Real SelectLargest(const Real* scores, int64_t groups, int64_t wanted,                           \
+                     ThresholdGuess<Real>& guess, uint64_t* vertex) {                              \
+    return HWY_DYNAMIC_DISPATCH(SelectLargest##Suffix)(scores, groups, wanted, guess, vertex);     \
+  }                                                                                                \
+  ChangeSums SumChange(const VertexChange<Real>& change, const Real* a, const Real* b) {           \
+    return HWY_DYNAMIC_DISPATCH(SumChange##Suffix)(change, a, b);                                  \
+  }                                                                                                \
+  void ToggleEntries(const VertexChange<Real>& change, Real step, Real* entries, Real* shift) {    \
+    HWY_DYNAMIC_DISPATCH(ToggleEntries##Suffix)(change, step, entries, shift);                     \
+  }                                                                                                \
+  double AddGramTerms(const GramTerm<Real>* terms, int64_t count,                                  \
+                      const VertexChange<Real>& change, Real* out) {                               \
+    return HWY_DYNAMIC_DISPATCH(AddGramTerms##Suffix)(terms, count, change, out);                  \
+  }                                                                                                \
+  void BlendRow(int64_t words, Real keep, const Real* other, Real move, Real* out) {               \
+    HWY_DYNAMIC_DISPATCH(BlendRow##Suffix)(words, keep, other, move, out);                         \
+  }                                                                                                \
+  void GatherRow(const Real* from, const Real* next, const int32_t* offsets, int64_t count,        \
+                 Real* out) {                                                                      \
+    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, next, offsets, count, out);                      \
   }
 SPARSEFW_DISPATCH(float, F32)
 SPARSEFW_DISPATCH(double, F64)

@@ -91,8 +91,7 @@ ChangeSums SumChange(const VertexChange<double>& change, const double* a, const 
 
 // entries, shift += -step where one entered, +step where one left.
 void ToggleEntries(const VertexChange<float>& change, float step, float* entries, float* shift);
-void ToggleEntries(const VertexChange<double>& change, double step, double* entries,
-                   double* shift);
+void ToggleEntries(const VertexChange<double>& change, double step, double* entries, double* shift);
 
 // U += sum of factor * row over the terms, in their order; returns <delta, U + U before>.
 double AddGramTerms(const GramTerm<float>* terms, int64_t count, const VertexChange<float>& change,

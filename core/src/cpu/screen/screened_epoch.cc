@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "core/src/cpu/iteration/tiled_product.h"
@@ -31,12 +32,10 @@ constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
 // Screened iterations cost as much as others at some such share of active columns.
-constexpr double kLargestShare = 0.5;
+constexpr double kLargestShare = 0.6;
 constexpr int64_t kRetryAfter = 50;
 // Of the columns active in a row, those that toggle in an epoch: what is gathered of G.
 constexpr double kToggledShare = 0.6;
-// Bytes gathered for all rows at once, for each weight.
-constexpr double kGatheredBytes = 40;
 
 }  // namespace
 
@@ -97,8 +96,7 @@ void ScreenedEpoch<Real>::PlanRow(int64_t row, double step) {
   RowPlan<Real>& plan = this->plan(row);
   ActiveRow<Real>& active = this->row(row);
   active.Measure(layer_, row);
-  const double noise =
-      std::sqrt(4 * MovementNoise<Real>() * std::abs(active.movement.start_loss));
+  const double noise = std::sqrt(4 * MovementNoise<Real>() * std::abs(active.movement.start_loss));
   if (plan.radius == 0) plan.radius = kFirstRadius * step * std::sqrt(active.movement.VertexAway());
   plan.radius = std::max(plan.radius, noise);
   active.radius = plan.radius;
@@ -106,18 +104,22 @@ void ScreenedEpoch<Real>::PlanRow(int64_t row, double step) {
 }
 
 template <typename Real>
-void ScreenedEpoch<Real>::BeginRow(int64_t row, ChosenColumns& scratch) {
+void ScreenedEpoch<Real>::ChooseRow(int64_t row, ChosenColumns& out) {
   RowPlan<Real>& plan = this->plan(row);
-  ActiveRow<Real>& active = this->row(row);
   if (budget_by_row()) {
-    const int64_t free = FreeOf(row);
-    plan.Begin(choice_.Threshold(row, free));
-    choice_.Choose(row, plan.radius, plan.window(), scratch);
-    active.capacity = free - CountBits(scratch.above.data(), std::ssize(scratch.above));
+    plan.Begin(choice_.Threshold(row, FreeOf(row)));
+    choice_.Choose(row, plan.radius, plan.window(), out);
   } else {
-    choice_.Choose(row, plan.radius, shared_.window(), scratch);
-    active.capacity = CountBits(scratch.above.data(), std::ssize(scratch.above));
+    choice_.Choose(row, plan.radius, shared_.window(), out);
   }
+}
+
+template <typename Real>
+void ScreenedEpoch<Real>::BeginRow(int64_t row, ChosenColumns& scratch) {
+  ChooseRow(row, scratch);
+  ActiveRow<Real>& active = this->row(row);
+  const int64_t above = CountBits(scratch.above.data(), std::ssize(scratch.above));
+  active.capacity = budget_by_row() ? FreeOf(row) - above : above;
   active.Load(layer_, row, scratch.active.data());
 }
 
@@ -140,43 +142,54 @@ void ScreenedEpoch<Real>::PlanThreshold() {
   shared_.Begin(theta);
 }
 
+// By the columns that each row would have.
 template <typename Real>
-bool ScreenedEpoch<Real>::Pays(bool together) const {
+bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
-  if (ShareNow() > kLargestShare) return false;
-  if (!together) return true;
-  double gathered = 0;
-  for (const ActiveRow<Real>& row : rows_) {
-    gathered += kToggledShare * static_cast<double>(row.lanes() * row.stride());
+  double bytes = 0;
+  double share = 0;
+  for (const int64_t count : lanes) {
+    const auto active = static_cast<double>(count);
+    share += active;
+    bytes += active * static_cast<double>(ActiveRow<Real>::kBytesPerLane);
+    if (together) bytes += kToggledShare * active * active * static_cast<double>(sizeof(Real));
   }
-  return gathered * sizeof(Real) <= kGatheredBytes * static_cast<double>(iterate_.layer->rows) *
-                                        static_cast<double>(iterate_.layer->cols);
+  const auto size = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);
+  return share <= kLargestShare * size &&
+         bytes <= static_cast<double>(kBytesPerWeight<Real>) * size;
 }
 
 template <typename Real>
 absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together) {
-  if (rows_.empty()) rows_.resize(static_cast<size_t>(iterate_.layer->rows));
+  const RowBlocks& blocks = iterate_.blocks;
+  rows_.resize(static_cast<size_t>(iterate_.layer->rows));
   if (iterate_.groups.whole_matrix) PlanThreshold();
-  const double step =
-      at.step_size > 0 ? at.step_size : OpenLoopStep<Real>(at.iteration);
-  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-    ChosenColumns scratch;
-    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
+  const double step = at.step_size > 0 ? at.step_size : OpenLoopStep<Real>(at.iteration);
+  std::vector<int64_t> lanes(rows_.size());
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
+    ChosenColumns chosen;
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       PlanRow(row, step);
-      BeginRow(row, scratch);
-      this->row(row).Commit();
+      ChooseRow(row, chosen);
+      lanes[static_cast<size_t>(row)] = CountBits(chosen.active.data(), std::ssize(chosen.active));
     }
   }));
-  active_ = 0;
-  for (const ActiveRow<Real>& row : rows_) active_ += row.lanes();
-  running_ = Pays(together);
-  if (!running_) {
+  if (!Pays(lanes, together)) {
     rows_.clear();
     next_try_ = at.iteration + kRetryAfter;
     std::fill(plans_.begin(), plans_.end(), RowPlan<Real>());
     shared_ = {};
     return absl::OkStatus();
   }
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
+    ChosenColumns scratch;
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      BeginRow(row, scratch);
+      this->row(row).Commit();
+    }
+  }));
+  running_ = true;
+  active_ = std::accumulate(lanes.begin(), lanes.end(), int64_t{0});
   begin_ = at.iteration;
   end_ = std::min(begin_ + length_, begin_ + StepsBeforeRefresh(begin_));
   ++counts_.epochs;

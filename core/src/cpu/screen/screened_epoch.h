@@ -34,15 +34,20 @@ struct RowPlan {
   Real above = -1;
   Real seen_below = 0;  // what theta did
   Real seen_above = 0;
-  ScoreWindow<Real> guess;  // of the matrix
+  ScoreWindow<Real> guess;    // of the matrix
   ThresholdGuess<Real> last;  // of a row
-  int64_t restarts = 0;  // in this epoch
+  int64_t restarts = 0;       // in this epoch
 
   Window<Real> window() const { return {threshold - below, threshold + above}; }
   void Begin(Real theta);
   bool Follow(Real next);  // false: outside the window
   void Widen();            // to what was seen
 };
+
+// Memory of an epoch beside the iterate, what rows gathered of G together included: none
+// begins that would need more.
+template <typename Real>
+inline constexpr int64_t kBytesPerWeight = 8 * static_cast<int64_t>(sizeof(Real));
 
 template <typename Real>
 class ScreenedEpoch {
@@ -94,7 +99,8 @@ class ScreenedEpoch {
   void PlanRow(int64_t row, double step);
   void PlanThreshold();
   absl::Status RestoreRow(int64_t row, StateReader& reader);
-  bool Pays(bool together) const;
+  bool Pays(const std::vector<int64_t>& lanes, bool together) const;
+  void ChooseRow(int64_t row, ChosenColumns& out);
   static void AdaptWindow(RowPlan<Real>& plan, double shrink);
   double ShareNow() const;
   int64_t FreeOf(int64_t row) const;

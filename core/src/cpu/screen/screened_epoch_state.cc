@@ -28,10 +28,17 @@ static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written 
 template <typename Real>
 SavedPlan Saved(const RowPlan<Real>& plan) {
   const auto wide = [](Real value) { return static_cast<double>(value); };
-  return {plan.radius,           wide(plan.threshold),       wide(plan.below),
-          wide(plan.above),      wide(plan.seen_below),      wide(plan.seen_above),
-          wide(plan.guess.threshold), wide(plan.guess.spread),
-          wide(plan.last.threshold), wide(plan.last.spacing), plan.restarts};
+  return {plan.radius,
+          wide(plan.threshold),
+          wide(plan.below),
+          wide(plan.above),
+          wide(plan.seen_below),
+          wide(plan.seen_above),
+          wide(plan.guess.threshold),
+          wide(plan.guess.spread),
+          wide(plan.last.threshold),
+          wide(plan.last.spacing),
+          plan.restarts};
 }
 
 template <typename Real>
@@ -67,9 +74,9 @@ struct ScreenedEpoch<Real>::Scalars {
 
 template <typename Real>
 absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
-  const Scalars scalars = {running_ ? 1 : 0, begin_,         end_,
-                           length_,          next_try_,      active_,
-                           counts_.epochs,   counts_.iterations, counts_.active_share};
+  const Scalars scalars = {running_ ? 1 : 0,    begin_,  end_,           length_,
+                           next_try_,           active_, counts_.epochs, counts_.iterations,
+                           counts_.active_share};
   SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch", BytesOf(scalars)));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch_plan", BytesOf(Saved(shared_))));
   SPARSEFW_RETURN_IF_ERROR(writer.BeginField("row_plans", plans_.size() * sizeof(SavedPlan)));
@@ -78,12 +85,10 @@ absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
   }
   if (!running_) return absl::OkStatus();
   for (ActiveRow<Real>& row : rows_) {
-    const SavedRow saved = {row.movement, row.radius, row.largest_moved, row.capacity,
-                            row.lanes()};
+    const SavedRow saved = {row.movement, row.radius, row.largest_moved, row.capacity, row.lanes()};
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_row", BytesOf(saved)));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_cols", std::as_bytes(row.cols())));
-    SPARSEFW_RETURN_IF_ERROR(
-        writer.Field("active_values", std::as_bytes(row.values().span())));
+    SPARSEFW_RETURN_IF_ERROR(writer.Field("active_values", std::as_bytes(row.values().span())));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_bits", std::as_bytes(row.bits().span())));
   }
   return absl::OkStatus();
@@ -123,8 +128,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   SPARSEFW_RETURN_IF_ERROR(reader.Read("active_row", WritableBytesOf(saved)));
   if (saved.lanes < 0 || saved.lanes > iterate_.layer->cols) return NotARow(index);
   std::vector<uint32_t> cols(static_cast<size_t>(saved.lanes));
-  SPARSEFW_RETURN_IF_ERROR(
-      reader.Read("active_cols", std::as_writable_bytes(std::span(cols))));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("active_cols", std::as_writable_bytes(std::span(cols))));
   std::vector<uint64_t> active(static_cast<size_t>(iterate_.layer->words));
   for (size_t i = 0; i < cols.size(); ++i) {
     if (cols[i] >= iterate_.layer->cols || (i > 0 && cols[i] <= cols[i - 1])) return NotARow(index);
@@ -134,8 +138,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   row.Load(layer_, index, active.data());
   SPARSEFW_RETURN_IF_ERROR(
       reader.Read("active_values", std::as_writable_bytes(row.values().span())));
-  SPARSEFW_RETURN_IF_ERROR(
-      reader.Read("active_bits", std::as_writable_bytes(row.bits().span())));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("active_bits", std::as_writable_bytes(row.bits().span())));
   // No bit may stand beyond the last lane.
   const int64_t left = saved.lanes & 63;
   const int64_t last = saved.lanes == 0 ? 0 : (saved.lanes - 1) >> 6;
@@ -149,7 +152,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   return absl::OkStatus();
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                     \
+#define SPARSEFW_INSTANTIATE(Real)                                      \
   template absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer); \
   template absl::Status ScreenedEpoch<Real>::Restore(StateReader& reader)
 SPARSEFW_INSTANTIATE(float);

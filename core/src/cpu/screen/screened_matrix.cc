@@ -40,11 +40,12 @@ template <typename Real>
 void ScreenedMatrix<Real>::ApplyBlock(int64_t block) {
   const RowBlocks& blocks = epoch_.iterate().blocks;
   BlockScan& scan = scans_[static_cast<size_t>(block)];
+  ToggleScratch<Real> scratch;
   scan.sums = {};
   for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
     ActiveRow<Real>& active = epoch_.row(row);
     active.Apply(epoch_.layer(), grams_[static_cast<size_t>(row)],
-                 std::numeric_limits<int64_t>::max());
+                 std::numeric_limits<int64_t>::max() / 2, scratch);
     scan.sums.vertex_loss_change += active.vertex_loss_change();
     scan.sums.toggled += active.toggled();
   }
@@ -105,8 +106,8 @@ void ScreenedMatrix<Real>::ScanRow(int64_t row, double step, BlockScan& scan,
   scan.above += CountBits(active.vertex(), active.words()) + active.capacity;
   for (int64_t word = 0; word < active.words(); ++word) {
     ForEachBit(window[word], word, [&](int64_t lane) {
-      scan.found.push_back({scratch.scores.data()[lane], static_cast<uint32_t>(row),
-                            static_cast<uint32_t>(lane)});
+      scan.found.push_back(
+          {scratch.scores.data()[lane], static_cast<uint32_t>(row), static_cast<uint32_t>(lane)});
     });
   }
 }

@@ -10,8 +10,6 @@
 namespace sparsefw::cpu {
 namespace {
 
-// Rows of G gathered for one row of the layer; a few active columns need a tenth of it.
-constexpr int64_t kGramBytes = int64_t{8} << 20;
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 }  // namespace
@@ -21,6 +19,7 @@ struct ScreenedRows<Real>::Scratch {
   explicit Scratch(int64_t words) : select(words), row(words) {}
 
   GramRows<Real> gram;
+  ToggleScratch<Real> toggles;
   SelectScratch<Real> select;
   RowScratch<Real> row;
   ChosenColumns columns;
@@ -35,8 +34,7 @@ bool StepAndSelect(ScreenedEpoch<Real>& epoch, int64_t row, double step,
     active.AdvanceScalars(epoch.layer(), step);
   } else if (epoch.budget_by_row()) {
     RowPlan<Real>& plan = epoch.plan(row);
-    in_window =
-        plan.Follow(AdvanceAndSelect(epoch.layer(), step, active, plan.last, scratch));
+    in_window = plan.Follow(AdvanceAndSelect(epoch.layer(), step, active, plan.last, scratch));
   } else {
     AdvanceAndSelectGroups(epoch.layer(), epoch.iterate().groups, step, active, scratch);
   }
@@ -64,7 +62,7 @@ void ScreenedRows<Real>::TakeRow(int64_t row, int64_t first, Scratch& scratch,
   scratch.gram.Reset(active.lanes(), active.groups() * kLaneGroup, kChunkBytes / kSize);
   for (size_t i = 0; i < sums.size(); ++i) {
     const double step = OpenLoopStep<Real>(first + static_cast<int64_t>(i));
-    active.Apply(epoch.layer(), scratch.gram, kGramBytes / kSize);
+    active.Apply(epoch.layer(), scratch.gram, kScratchBytes / kSize, scratch.toggles);
     sums[i].vertex_loss_change += active.vertex_loss_change();
     sums[i].toggled += active.toggled();
     if (!StepAndSelect(epoch, row, step, scratch.select)) Restart(row, scratch);

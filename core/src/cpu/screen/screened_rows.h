@@ -23,6 +23,10 @@ bool StepAndSelect(ScreenedEpoch<Real>& epoch, int64_t row, double step,
 
 template <typename Real>
 struct ScreenedRows {
+  // Rows of G gathered for one row of the layer, by every thread; a few active columns
+  // need a tenth of it.
+  static constexpr int64_t kScratchBytes = int64_t{8} << 20;
+
   ScreenedEpoch<Real>& epoch;
   RowSelector<Real>& selector;  // for rows that left their epoch
   const ParallelContext& context;
