@@ -134,33 +134,13 @@ void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gr
                             int64_t gram_limit, ToggleScratch<Real>& scratch) {
   vertex_loss_change_ = 0;
   const VertexChange<Real> change = Change();
-  const PanelView<Real> panels = layer.iterate.layer->gram.view();
-  const Real* const weights = values_.row(kWeights);
   int64_t count = 0;
   for (int64_t word = 0; word < words_; ++word) {
     count += std::popcount(change.before[word] ^ change.after[word]);
   }
   if (count == 0) return;
   gram.MakeRoom(count, gram_limit);
-  scratch.terms.clear();
-  scratch.missing.clear();
-  const auto for_each_toggle = [&](const auto& body) {
-    for (int64_t word = 0; word < words_; ++word) {
-      const uint64_t after = change.after[word];
-      ForEachBit(change.before[word] ^ after, word,
-                 [&](int64_t lane) { body(lane, ((after >> (lane & 63)) & 1) != 0); });
-    }
-  };
-  for_each_toggle([&](int64_t lane, bool entered) {
-    const Real* const row = gram.Find(lane);
-    if (row == nullptr) scratch.missing.push_back(static_cast<uint32_t>(lane));
-    scratch.terms.push_back({row, entered ? -weights[lane] : weights[lane]});
-  });
-  if (!scratch.missing.empty()) {
-    gram.Gather(scratch.missing, cols_, panels, offsets_);
-    auto term = scratch.terms.begin();
-    for_each_toggle([&](int64_t lane, bool) { (term++)->row = gram.Find(lane); });
-  }
+  CollectTerms(layer, change, count, gram, scratch);
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
                 values_.row(kShift));
@@ -168,6 +148,34 @@ void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gr
       AddGramTerms(scratch.terms.data(), count, change, values_.row(kVertexProduct));
   movement.vertex_loss += vertex_loss_change_;
   std::copy_n(change.after, words_, bits_.row(kPrevious));
+}
+
+// A coordinate that enters the vertex leaves D.
+template <typename Real>
+void ActiveRow<Real>::CollectTerms(const ScreenedLayer<Real>& layer,
+                                   const VertexChange<Real>& change, int64_t count,
+                                   GramRows<Real>& gram, ToggleScratch<Real>& scratch) {
+  const auto size = static_cast<size_t>(count);
+  if (scratch.terms.size() < size) scratch.terms.resize(size);
+  scratch.missing.clear();
+  GramTerm<Real>* term = scratch.terms.data();
+  for (int64_t word = 0; word < words_; ++word) {
+    const uint64_t after = change.after[word];
+    ForEachBit(change.before[word] ^ after, word, [&](int64_t lane) {
+      const Real weight = change.weights[lane];
+      const Real* const row = gram.Find(lane);
+      *term++ = {row, ((after >> (lane & 63)) & 1) != 0 ? -weight : weight};
+      if (row == nullptr) [[unlikely]]
+        scratch.missing.push_back(static_cast<uint32_t>(lane));
+    });
+  }
+  if (scratch.missing.empty()) return;
+  gram.Gather(scratch.missing, cols_, layer.iterate.layer->gram.view(), offsets_);
+  auto gathered = scratch.missing.begin();
+  for (size_t i = 0; i < size; ++i) {
+    GramTerm<Real>& to = scratch.terms[i];
+    if (to.row == nullptr) to.row = gram.Find(*gathered++);
+  }
 }
 
 template <typename Real>

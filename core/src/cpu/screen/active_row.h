@@ -116,6 +116,8 @@ class ActiveRow {
   };
   enum Bit : int64_t { kFixed, kPrevious, kVertex, kStart, kBitCount };
 
+  void CollectTerms(const ScreenedLayer<Real>& layer, const VertexChange<Real>& change,
+                    int64_t count, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
   VertexChange<Real> Change() const;  // from the last vertex applied to the chosen one
   void LoadBits(const ScreenedLayer<Real>& layer);
 

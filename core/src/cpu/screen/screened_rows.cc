@@ -1,10 +1,12 @@
 #include "core/src/cpu/screen/screened_rows.h"
 
+#include <memory>
 #include <utility>
 
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/frank_wolfe/recurrence.h"
+#include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -23,6 +25,47 @@ struct ScreenedRows<Real>::Scratch {
   SelectScratch<Real> select;
   RowScratch<Real> row;
   ChosenColumns columns;
+};
+
+// As many as there are threads at work; none is given back before the end.
+template <typename Real>
+class ScreenedRows<Real>::Pool {
+ public:
+  explicit Pool(int64_t words) : words_(words) {}
+
+  class Lease {
+   public:
+    explicit Lease(Pool& pool) : pool_(pool), scratch_(pool.Take()) {}
+    ~Lease() { pool_.Give(std::move(scratch_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Scratch& get() const { return *scratch_; }
+
+   private:
+    Pool& pool_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+ private:
+  std::unique_ptr<Scratch> Take() {
+    {
+      const MutexLock lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<Scratch> scratch = std::move(free_.back());
+        free_.pop_back();
+        return scratch;
+      }
+    }
+    return std::make_unique<Scratch>(words_);
+  }
+  void Give(std::unique_ptr<Scratch> scratch) {
+    const MutexLock lock(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+  const int64_t words_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 template <typename Real>
@@ -76,9 +119,11 @@ absl::StatusOr<std::vector<StepSums>> ScreenedRows<Real>::Take(int64_t first, in
   const RowBlocks& blocks = epoch.iterate().blocks;
   const auto steps = static_cast<size_t>(count);
   std::vector<std::vector<StepSums>> sums_of_block(static_cast<size_t>(blocks.count()));
+  Pool pool(epoch.iterate().layer->words);
   SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<StepSums> sums(steps);
-    Scratch scratch(epoch.iterate().layer->words);
+    const typename Pool::Lease lease(pool);
+    Scratch& scratch = lease.get();
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
       if (context.stopped()) return;
       TakeRow(row, first, scratch, sums);

@@ -37,6 +37,7 @@ struct ScreenedRows {
 
  private:
   struct Scratch;
+  class Pool;
   void TakeRow(int64_t row, int64_t first, Scratch& scratch, std::vector<StepSums>& sums);
   void Restart(int64_t row, Scratch& scratch);
 };
