@@ -416,11 +416,13 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   // its score, row and column, in vectors that may have doubled, and one copy.
   const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
-  const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
-                                    candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
-  const int64_t epoch =
-      kBytesPerWeight<Real> * rows * cols + threads * ScreenedRows<Real>::kScratchBytes;
-  return 3 * weights + gram + relaxed + bits + scratch + epoch;
+  // None of these are held at the same time.
+  const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
+  const int64_t epoch = kBytesPerWeight<Real> * rows * cols + threads * gathered;
+  const int64_t scratch =
+      std::max({GramProductBytes<Real>(rows, cols, threads), row_wise, epoch,
+                candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
+  return 3 * weights + gram + relaxed + bits + scratch;
 }
 
 template class FrankWolfe<float>;

@@ -27,7 +27,7 @@ constexpr double kRadiusRoom = 1.1;
 constexpr double kWindowRoom = 2;
 constexpr double kGrowth = 1.2;
 // Before anything is known: the radius in moves of one step, the window in thresholds.
-constexpr double kFirstRadius = 1.3;
+constexpr double kFirstRadius = 1;
 constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
