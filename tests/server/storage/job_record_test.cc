@@ -47,8 +47,9 @@ auto Fields(const ProgressReport& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
 auto Fields(const SolveSummary& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, screening] = v;
+  const auto& [r, s, t] = screening;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 auto Fields(const JobResult& v) {
   const auto& [a, b, c, d, e, f, g, h, i] = v;
