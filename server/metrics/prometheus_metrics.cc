@@ -30,6 +30,7 @@ Buckets DurationBuckets() {
 }
 Buckets IterationBuckets() { return {1, 10, 30, 100, 200, 500, 1000, 2000, 5000, 10000}; }
 Buckets ReductionBuckets() { return {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}; }
+Buckets ShareBuckets() { return {0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5}; }
 
 std::map<std::string, std::string> Label(const char* name, std::string_view value) {
   return {{name, std::string(value)}};
@@ -126,6 +127,17 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       HistogramFamily("sparsefw_job_solve_seconds", "Time of solving, of jobs with a result.");
   Family<Histogram>& job_iterations_ = HistogramFamily(
       "sparsefw_job_iterations", "Frank-Wolfe iterations run, of jobs with a result.");
+  Counter& screened_iterations_ =
+      CounterFamily("sparsefw_screened_iterations_total",
+                    "Frank-Wolfe iterations that looked only at columns that could still change.")
+          .Add({});
+  Counter& screening_epochs_ =
+      CounterFamily("sparsefw_screening_epochs_total",
+                    "Times that jobs chose the columns of screened iterations.")
+          .Add({});
+  Family<Histogram>& job_active_share_ = HistogramFamily(
+      "sparsefw_job_active_share",
+      "Share of the weights that screened iterations looked at, of jobs with some.");
   Family<Histogram>& job_relative_reduction_ =
       HistogramFamily("sparsefw_job_relative_reduction",
                       "1 - final loss / warm-start loss, of jobs with a result.");
@@ -204,6 +216,12 @@ void PrometheusMetricsImpl::JobEnded(const Job& job) {
       .Observe(absl::ToDoubleSeconds(solve.solve_time));
   job_iterations_.Add(Label("method", method), IterationBuckets())
       .Observe(static_cast<double>(solve.iterations));
+  if (solve.screening.iterations > 0) {
+    screened_iterations_.Increment(static_cast<double>(solve.screening.iterations));
+    screening_epochs_.Increment(static_cast<double>(solve.screening.epochs));
+    job_active_share_.Add(Label("method", method), ShareBuckets())
+        .Observe(solve.screening.active_share);
+  }
   job_relative_reduction_.Add(Label("method", method), ReductionBuckets())
       .Observe(solve.relative_reduction);
 }

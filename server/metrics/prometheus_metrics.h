@@ -13,6 +13,9 @@
 //   job_queue_seconds                        histogram  from acceptance to start
 //   job_solve_seconds{method,device}         histogram  of jobs with a result
 //   job_iterations{method}                   histogram  of jobs with a result
+//   screened_iterations_total,               counter    iterations that looked only at columns that
+//   screening_epochs_total                              could still change, and choices of these
+//   job_active_share{method}                 histogram  of the weights, in screened iterations
 //   job_relative_reduction{method}           histogram  1 - final/warm-start loss, with a result
 //   jobs{state}                              gauge      jobs kept, by state
 //   job_queue_depth                          gauge      jobs that wait for a worker

@@ -182,7 +182,7 @@ records::SolveSummary Encode(const SolveSummary& solve) {
   const auto& [kept_count, full_loss, warm_start_loss, relaxed_loss, rounded_loss, final_loss,
                reconstructed_loss, damping, joint, new_weights_loss, lower_bound,
                relative_reduction, iterations, swaps, drift, stop_cause, candidate, load_time,
-               solve_time] = solve;
+               solve_time, screening] = solve;
   const auto& [searched, start_loss, reduction, exchanges, converged] = joint;
   records::SolveSummary to;
   if (searched) {
@@ -210,6 +210,9 @@ records::SolveSummary Encode(const SolveSummary& solve) {
   to.set_candidate(SameNumber<records::CandidateKind>(candidate));
   *to.mutable_load_time() = ToRecord(load_time);
   *to.mutable_solve_time() = ToRecord(solve_time);
+  to.set_screened_epochs(screening.epochs);
+  to.set_screened_iterations(screening.iterations);
+  to.set_screened_active_share(screening.active_share);
   return to;
 }
 
@@ -235,6 +238,9 @@ SolveSummary Decode(const records::SolveSummary& from) {
   solve.candidate = SameNumber<CandidateKind>(from.candidate());
   solve.load_time = DurationOf(from.load_time());
   solve.solve_time = DurationOf(from.solve_time());
+  solve.screening = {.epochs = from.screened_epochs(),
+                     .iterations = from.screened_iterations(),
+                     .active_share = from.screened_active_share()};
   return solve;
 }
 

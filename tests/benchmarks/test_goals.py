@@ -1,6 +1,6 @@
 """The arithmetic of the goals, on numbers worked by hand."""
 import pytest
-from cpu import goals, report, schema
+from cpu import goals, late, report, schema
 from harness.store import SchemaError
 
 CEILING = {"threads": 2, "blas": "test", "sgemm_flops_per_second": 1e11,
@@ -145,11 +145,30 @@ def test_memory_goal_leaves_the_program_itself_out():
     assert (row["value"], row["met"]) == (pytest.approx(0.9), True)
 
 
+def late_entry(**changes):
+    return {"rows": 1000, "cols": 500, "pattern": "per_row", "alpha": 0.9, "threads": 2,
+            "first": 100, "last": 2000, "seconds_per_iteration": 0.002,
+            "screened_iterations": 1900, "screened_epochs": 11, "active_share": 0.05,
+            "peer_seconds_per_iteration": 0.25, "solve": solve(seconds=5.0), **changes}
+
+
+def test_late_iterations_and_whole_solves():
+    iteration, whole = late.goals({"late": [late_entry()]})
+    assert (iteration["value"], iteration["met"]) == (pytest.approx(125), True)
+    assert (whole["value"], whole["met"]) == (pytest.approx(100), True)
+    assert "5.0% of the weights" in iteration["note"]
+    (slow,) = late.goals({"late": [late_entry(alpha=0.0, seconds_per_iteration=0.05)]})
+    assert (slow["value"], slow["met"]) == (pytest.approx(5), False)
+    assert all(row["value"] is None and "no PyTorch" in row["note"]
+               for row in late.goals({"late": [late_entry(peer_seconds_per_iteration=None)]}))
+
+
 def complete_results():
     return {"schema": schema.VERSION, "date": "2026-01-01", "commit": "abc", "plan": "smoke",
             "machine": {"processor": "p", "cores": 2, "load_average_at_start": [0.1, 0.1, 0.1],
                         "busy_at_start": 0.0, "compiler": "c", "system": "s"},
-            "ceilings": [CEILING], "iterations": [cell(0.1)], "peer": [peer(4.0, 100)]}
+            "ceilings": [CEILING], "iterations": [cell(0.1)], "peer": [peer(4.0, 100)],
+            "late": [late_entry()]}
 
 
 def test_every_line_is_there_even_when_nothing_was_measured():

@@ -62,7 +62,8 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_THAT(Keys(json),
               ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
                           "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping", "joint", "attempts"));
+                          "timings", "swaps", "drift", "damping", "joint", "screening",
+                          "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -78,6 +79,19 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_EQ(json["timings"]["upload_s"], 0.5);
   EXPECT_EQ(json["timings"]["queue_s"], 0.25);
   EXPECT_EQ(json["timings"]["total_s"], 5.0);
+}
+
+TEST(ResultTest, SaysWhatWasScreened) {
+  v1::Job job = SucceededJob();
+  EXPECT_TRUE(ResultJson(job, {})["screening"].is_null());
+  v1::Screening& screening = *job.mutable_result()->mutable_screening();
+  screening.set_epochs(11);
+  screening.set_iterations(1943);
+  screening.set_active_share(0.0425);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["epochs"], 11);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["iterations"], 1943);
+  EXPECT_EQ(ResultJson(job, {})["screening"]["active_share"], 0.0425);
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("1943 screened (4.2% of the weights)"));
 }
 
 TEST(ResultTest, JsonOfAFetchHasTheServersTotalAndNoUpload) {

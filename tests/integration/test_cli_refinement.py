@@ -152,3 +152,14 @@ def test_status_of_a_sweep_names_the_best_point(cli, layer):
     watched = cli.run("watch", job, "--json").expect(0).json()
     status = json.loads(cli.run("status", job, "--json").expect(0).out)
     assert status["best_point"] == watched["best_point"] and len(status["sweep"]) == 3
+
+
+def test_results_say_which_iterations_were_screened(cli, real_layer, folder):
+    flags = ["--method", "sparsefw", "--iterations", "150"]
+    result, mask = real_layer.run(cli, folder, "per-row", *flags)
+    check_losses(real_layer, result, mask, "per-row")
+    screening = result["screening"]
+    assert screening["epochs"] >= 1 and 0 < screening["iterations"] <= 100
+    assert 0 < screening["active_share"] < 0.6
+    early, _ = real_layer.run(cli, folder, "per-row", "--method", "sparsefw", "--iterations", "20")
+    assert early["screening"] is None

@@ -18,13 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cpu import compare, goals, joint, measure, report, schema  # noqa: E402
+from cpu import compare, goals, joint, late, measure, report, schema  # noqa: E402
 from cpu.plans import PLANS  # noqa: E402
 from harness import machine, places, store  # noqa: E402
 from harness.process import ProgramError, run  # noqa: E402
 
 ROOT = places.ROOT
-SECTIONS = ("ceilings", "iteration", "gram", "time-to-loss", "memory", "joint")
+SECTIONS = ("ceilings", "iteration", "late", "gram", "time-to-loss", "memory", "joint")
 
 
 def log(message):
@@ -71,6 +71,8 @@ def run_sections(options, plan, peer):
                 results["peer_skipped"] = reason
             results["iterations"], results["peer"], results["peer_description"] = (
                 measure.iterations(options.bin, plan, layer_files, python, log))
+        if "late" in wanted:
+            results["late"] = late.measure(options.bin, plan, layer_files, peer[0], log)
         if "gram" in wanted:
             results["gram"] = measure.gram(options.bin, plan, log)
         if "time-to-loss" in wanted:
@@ -83,7 +85,7 @@ def run_sections(options, plan, peer):
 
 
 def find_peer(options):
-    if options.only not in (None, "iteration", "joint"):
+    if options.only not in (None, "iteration", "late", "joint"):
         return None, "not asked for"
     if options.no_peer:
         return None, "--no-peer"

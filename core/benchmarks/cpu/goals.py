@@ -4,7 +4,7 @@ A goal is what harness.tables.goal makes.
 """
 from statistics import median
 
-from cpu import joint
+from cpu import joint, late
 from harness import tables
 
 GOAL_ALPHA = 0.9
@@ -247,5 +247,5 @@ def all_goals(results, goal_shapes):
             rows += make(results, shape, threads)
     for shape in goal_shapes:
         rows += scaling_goals(results, shape)
-    return (rows + loss_goals(results) + gram_goals(results) + memory_goals(results)
-            + joint.goals(results))
+    return (rows + late.goals(results) + loss_goals(results) + gram_goals(results)
+            + memory_goals(results) + joint.goals(results))

@@ -21,6 +21,9 @@ class Plan:
     gram: dict = field(default_factory=dict)
     loss_shape: tuple = (2048, 2048)
     loss_iterations: int = 2000
+    late_from: int = 100  # late iterations: from here to loss_iterations
+    late_seconds: float = 60  # limit of one cell, and of a whole solve of it
+    late_peer_iterations: int = 20
     memory_iterations: int = 5
     joint_shapes: tuple = ((1024, 1024), (2048, 2048))
     joint_patterns: tuple = ("per_row", "unstructured", "2:4")
@@ -44,7 +47,7 @@ QUICK = Plan(
     iterations=100, seconds=2, goal_seconds=4, peer_goal_seconds=8,
     ceilings={"size": 1024, "seconds": 0.3},
     gram={"cols": 1024, "tokens": 2048, "repetitions": 3},
-    loss_shape=(512, 512), loss_iterations=500,
+    loss_shape=(512, 512), loss_iterations=500, late_seconds=4,
     joint_shapes=((512, 512),))
 
 # The least that goes through every part: for the tests.
@@ -55,7 +58,7 @@ SMOKE = Plan(
     iterations=20, seconds=1, goal_seconds=1, peer_goal_seconds=1, repetitions=2,
     ceilings={"size": 64, "triad-mib": 3, "seconds": 0.01},
     gram={"cols": 64, "tokens": 256, "repetitions": 1},
-    loss_shape=(64, 48), loss_iterations=60,
-    joint_shapes=((64, 48),), joint_patterns=("per_row",))
+    loss_shape=(64, 48), loss_iterations=60, late_from=30, late_seconds=1,
+    late_peer_iterations=2, joint_shapes=((64, 48),), joint_patterns=("per_row",))
 
 PLANS = {plan.name: plan for plan in (FULL, QUICK, SMOKE)}

@@ -2,6 +2,7 @@
 //
 //   sparsefw-bench-iteration --layer FILE --pattern P --alpha A --threads T
 //       [--device cpu] [--iterations 200] [--marks 20,50] [--seconds 30] [--repetitions 1]
+//       [--screened 0|1]
 //
 // Runs open-loop steps from Wanda's mask, up to --iterations or until --seconds
 // are over, and prints at every mark and at the end: seconds since the first
@@ -23,10 +24,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // One run from the starting point on; the marks that were reached.
-Json RunOnce(const EngineProblem& problem, const std::string& device, int threads,
+Json RunOnce(const EngineProblem& problem, const std::string& device, const EngineOptions& options,
              const TimedSteps& steps) {
   const Backend* backend = OrDie(FindBackend(device));
-  const std::unique_ptr<Engine> engine = OrDie(backend->CreateEngine({.threads = threads}));
+  const std::unique_ptr<Engine> engine = OrDie(backend->CreateEngine(options));
   OrDie(engine->Load(problem));
   return OrDie(RunTimedSteps(*engine, steps));
 }
@@ -38,6 +39,9 @@ int Main(int argc, char** argv) {
   const double alpha = flags.Number("alpha", 0.9);
   const std::string device = flags.Text("device", "cpu");
   const auto threads = static_cast<int>(flags.Integer("threads", 1));
+  const EngineOptions options = {
+      .threads = threads,
+      .screening = flags.Integer("screened", 1) != 0 ? Screening::kWhereItPays : Screening::kNever};
   const TimedSteps steps = {
       .marks = MarksUpTo(flags.Integer("iterations", 200), flags.Integers("marks")),
       .seconds = flags.Number("seconds", 30)};
@@ -50,7 +54,7 @@ int Main(int argc, char** argv) {
   double per_run = 0;  // a repetition that would not fit the time is not begun
   while (static_cast<int64_t>(runs.size()) < repetitions &&
          watch.seconds() + per_run <= steps.seconds) {
-    runs.push_back(RunOnce(start.problem(layer), device, threads, steps));
+    runs.push_back(RunOnce(start.problem(layer), device, options, steps));
     per_run = watch.seconds() / static_cast<double>(runs.size());
   }
   std::cout << Json{{"rows", layer.weights.rows()},

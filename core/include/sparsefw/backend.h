@@ -60,6 +60,14 @@ struct EngineProblem {
   const DeviceGram* device_gram = nullptr;
 };
 
+// CPU engine: iterations that looked only at columns that could still change
+// (docs/numerics.md, Screening); of the others all are 0.
+struct ScreeningCounts {
+  int64_t epochs = 0;       // begun since Load
+  int64_t iterations = 0;   // taken in them
+  double active_share = 0;  // of the weights that these looked at, on average
+};
+
 // State of the relaxed iterate after Step. All of them belong to the same
 // iterate M_t, t = iteration.
 struct StepStats {
@@ -82,6 +90,7 @@ struct StepStats {
   // CUDA engine: captures of a step as a graph that failed since Load. Such steps
   // give the same result, but are enqueued call by call, which takes longer.
   int64_t capture_failures = 0;
+  ScreeningCounts screening = {};
 };
 
 struct StepRequest {
@@ -251,11 +260,17 @@ enum class ProductPrecision { kFloat32, kTf32, kBf16 };
 // differences average out, and follows the float64 path exactly.
 enum class Precision { kAuto, kFloat32, kFloat64 };
 
+// CPU engine: iterations that look only at the columns that can still change, with the
+// same vertices (docs/numerics.md, Screening). kNever and kAlways are for tests and
+// benchmarks.
+enum class Screening { kWhereItPays, kNever, kAlways };
+
 struct EngineOptions {
   int threads = 0;                   // 0: all cores
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision product_precision = ProductPrecision::kFloat32;
   Precision precision = Precision::kAuto;
+  Screening screening = Screening::kWhereItPays;
   // CUDA engine: the shares of coordinates that change in an iteration above which
   // U is updated in tiles, and formed by a dense product. Below 0: the engine's own
   // choice; for tests and benchmarks.

@@ -152,6 +152,7 @@ struct SolveSummary {
   CandidateKind candidate = CandidateKind::kWarmStart;  // of kSparseFw
   absl::Duration load_time;                             // validation, conversion, warm start
   absl::Duration solve_time;                            // everything after it
+  ScreeningCounts screening = {};                       // of kSparseFw
 };
 
 struct SolveResult : SolveSummary {

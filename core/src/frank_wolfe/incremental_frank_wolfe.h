@@ -30,6 +30,7 @@ struct StartPoint {
   Pattern pattern;
   const Mask& warm;
   const Mask& fixed;
+  Screening screening = Screening::kWhereItPays;
 };
 
 // The precision of kAuto: float64 for small layers, where float32 saves no time

@@ -37,8 +37,9 @@ struct SolverState {
   int64_t last_report = 0;
   double threshold_residual = 0;
   int64_t elapsed_ns = 0;
+  ScreeningCounts screening;
 };
-static_assert(sizeof(SolverState) == 22 * sizeof(int64_t));
+static_assert(sizeof(SolverState) == 25 * sizeof(int64_t));
 
 bool SameBits(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
@@ -117,7 +118,8 @@ absl::Status SolveRun::RestoreSolver() {
             .toggled = state.toggled,
             .reached_gap = state.reached_gap != 0,
             .drift = state.drift,
-            .capture_failures = state.capture_failures};
+            .capture_failures = state.capture_failures,
+            .screening = state.screening};
   result_.rounded_loss = state.rounded_loss;
   result_.final_loss = state.final_loss;
   result_.swaps = state.swaps;
@@ -164,7 +166,8 @@ absl::Status SolveRun::WriteCheckpoint(CheckpointWriter& writer, Stage next) {
                              .fixed_kept = fixed_kept_ ? 1 : 0,
                              .last_report = last_report_,
                              .threshold_residual = threshold_residual_,
-                             .elapsed_ns = absl::ToInt64Nanoseconds(Elapsed())};
+                             .elapsed_ns = absl::ToInt64Nanoseconds(Elapsed()),
+                             .screening = stats_.screening};
   SPARSEFW_RETURN_IF_ERROR(
       writer.Begin({.sweep_point = context_.sweep_point, .iteration = stats_.iteration}));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("terms", std::as_bytes(std::span(terms_))));

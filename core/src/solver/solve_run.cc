@@ -392,6 +392,7 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
   if (!one_shot()) {
     result_.relaxed_loss = stats_.relaxed_loss;
     result_.drift = stats_.drift;
+    result_.screening = stats_.screening;
     result_.lower_bound = Certificate(result_.final_loss);
   }
   if (result_.warm_start_loss > 0) {

@@ -125,6 +125,12 @@ v1::JobResult NumbersToProto(const JobResult& result) {
     joint.set_exchanges(solve.joint.exchanges);
     joint.set_converged(solve.joint.converged);
   }
+  if (solve.screening.epochs > 0) {
+    v1::Screening& screening = *proto.mutable_screening();
+    screening.set_epochs(solve.screening.epochs);
+    screening.set_iterations(solve.screening.iterations);
+    screening.set_active_share(solve.screening.active_share);
+  }
   return proto;
 }
 

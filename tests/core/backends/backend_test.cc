@@ -179,17 +179,17 @@ TEST(CpuBackendTest, EstimateIsNearWhatSwapsAndReconstructionHold) {
   const int64_t swaps = cpu->EstimateHostBytes(1100, 1024, {.swaps = true});
   EXPECT_GT(held, 0);
   EXPECT_LE(held, swaps);
-  EXPECT_LE(swaps, 4 * held);
+  EXPECT_LE(swaps, 5 * held);  // an epoch of screened iterations may hold more
   held = 0;
   SPARSEFW_ASSERT_OK(engine->Reconstruct(start.warm, {.out_of_time = look}));
   const int64_t reconstruct = cpu->EstimateHostBytes(1100, 1024, {.reconstruct = true});
   EXPECT_GT(held, 0);
   EXPECT_LE(held, reconstruct);
-  EXPECT_LE(reconstruct, 4 * held);
+  EXPECT_LE(reconstruct, 5 * held);
   // Stages follow one another.
   EXPECT_EQ(cpu->EstimateHostBytes(1100, 1024, {.swaps = true, .reconstruct = true}),
             std::max(swaps, reconstruct));
-  EXPECT_GT(reconstruct, cpu->EstimateHostBytes(1100, 1024, {}));
+  EXPECT_GE(reconstruct, cpu->EstimateHostBytes(1100, 1024, {}));
 }
 
 }  // namespace

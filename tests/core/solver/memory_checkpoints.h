@@ -95,6 +95,8 @@ inline void ExpectSameResult(const SolveResult& a, const SolveResult& b) {
   EXPECT_EQ(a.iterations, b.iterations);
   EXPECT_EQ(a.swaps, b.swaps);
   EXPECT_EQ(a.drift, b.drift);
+  EXPECT_EQ(a.screening.iterations, b.screening.iterations);
+  EXPECT_EQ(a.screening.active_share, b.screening.active_share);
   EXPECT_EQ(a.stop_cause, b.stop_cause);
   EXPECT_EQ(a.candidate, b.candidate);
 }

@@ -124,6 +124,7 @@ Job ExampleJob() {
   job.result->device = "cuda:1";
   job.result->solve.iterations = 150;
   job.result->solve.relative_reduction = 0.25;
+  job.result->solve.screening = {.epochs = 3, .iterations = 90, .active_share = 0.04};
   job.result->solve.solve_time = absl::Milliseconds(1500);
   return job;
 }
@@ -140,6 +141,9 @@ TEST_F(PrometheusMetricsTest, FollowsAJobFromAcceptanceToItsResult) {
             "1");
   EXPECT_EQ(Value("sparsefw_job_solve_seconds_sum{device=\"cuda\",method=\"sparsefw\"}"), "1.5");
   EXPECT_EQ(Value("sparsefw_job_iterations_sum{method=\"sparsefw\"}"), "150");
+  EXPECT_EQ(Value("sparsefw_screened_iterations_total"), "90");
+  EXPECT_EQ(Value("sparsefw_screening_epochs_total"), "3");
+  EXPECT_EQ(Value("sparsefw_job_active_share_sum{method=\"sparsefw\"}"), "0.04");
   EXPECT_EQ(Value("sparsefw_job_relative_reduction_sum{method=\"sparsefw\"}"), "0.25");
   EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.2\"}"), "0");
   EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.3\"}"), "1");

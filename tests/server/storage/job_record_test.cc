@@ -55,8 +55,9 @@ auto Fields(const JointSummary& v) {
   return std::tie(a, b, c, d, e);
 }
 auto Fields(const SolveSummary& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, screening] = v;
+  const auto& [t, u, w] = screening;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w);
 }
 auto Fields(const JobResult& v) {
   const auto& [a, b, c, d, e, f, g, h, i] = v;
@@ -186,6 +187,7 @@ SolveSummary Summary() {
   solve.candidate = CandidateKind::kRefined;
   solve.load_time = absl::Milliseconds(3) + kTick;
   solve.solve_time = absl::Hours(3);
+  solve.screening = {.epochs = 11, .iterations = 1943, .active_share = 0.0425};
   return solve;
 }
 

@@ -50,6 +50,14 @@ Json Timings(const v1::Job& job, const ClientTimes& times) {
               {"total_s", Seconds(TotalTime(job, times))}};
 }
 
+Json ScreeningJson(const v1::JobResult& result) {
+  if (!result.has_screening()) return nullptr;
+  const v1::Screening& screening = result.screening();
+  return {{"epochs", screening.epochs()},
+          {"iterations", screening.iterations()},
+          {"active_share", Number(screening.active_share())}};
+}
+
 }  // namespace
 
 std::optional<absl::Duration> TotalTime(const v1::Job& job, const ClientTimes& times) {
@@ -68,7 +76,8 @@ Json ResultNumbersJson(const v1::JobResult& result) {
               {"swaps", result.swaps()},
               {"drift", Number(result.drift())},
               {"damping", result.has_damping() ? Number(result.damping()) : nullptr},
-              {"joint", JointJson(result)}};
+              {"joint", JointJson(result)},
+              {"screening", ScreeningJson(result)}};
 }
 
 Json ResultJson(const v1::Job& job, const ClientTimes& times) {
@@ -90,7 +99,7 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   }
   json["device"] = done ? Json(result.device()) : Json(nullptr);
   json["timings"] = Timings(job, times);
-  for (const char* key : {"swaps", "drift", "damping", "joint"}) json[key] = number(key);
+  for (const char* key : {"swaps", "drift", "damping", "joint", "screening"}) json[key] = number(key);
   json["attempts"] = job.attempts();
   if (result.sweep_size() > 0) {
     json["best_point"] = result.best_point();

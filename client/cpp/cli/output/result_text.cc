@@ -156,6 +156,11 @@ std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point)
   if (point.method() == v1::SPARSEFW) {
     text += absl::StrFormat(", alpha %g, %d iterations (%s), drift %.1e", point.alpha(),
                             result.iterations(), WhyStopped(result.stop_reason()), result.drift());
+    if (result.has_screening()) {
+      text +=
+          absl::StrFormat(", %d screened (%.1f%% of the weights)", result.screening().iterations(),
+                          100 * result.screening().active_share());
+    }
   }
   if (result.has_damping()) text += absl::StrFormat(", damping %g", result.damping());
   return text;

@@ -10,6 +10,7 @@
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/kernels.h"
+#include "core/src/cpu/screen/screened_rows.h"
 #include "core/src/cpu/select/rounding.h"
 #include "sparsefw/status_macros.h"
 
@@ -68,17 +69,32 @@ struct DenseRow {
   double norm = 0;
 };
 
+template <typename Real>
+void AddDifference(Real dense, Real moved, DenseRow& row) {
+  const auto difference = static_cast<double>(dense - moved);
+  row.difference += difference * difference;
+  row.norm += static_cast<double>(dense) * static_cast<double>(dense);
+}
+
 // Free columns alone: nothing depends on E elsewhere.
 template <typename Real>
 DenseRow Compare(const RowOperands<Real>& row, Real step, const Real* dense) {
   DenseRow result;
   for (int64_t word = 0; word < row.words; ++word) {
     ForEachBit(~row.fixed[word], word, [&](int64_t col) {
-      const Real moved = row.product[col] + step * (row.vertex_product[col] - row.product[col]);
-      const double difference = static_cast<double>(dense[col] - moved);
-      result.difference += difference * difference;
-      result.norm += static_cast<double>(dense[col]) * static_cast<double>(dense[col]);
+      const Real e = row.product[col];
+      AddDifference(dense[col], e + step * (row.vertex_product[col] - e), result);
     });
+  }
+  return result;
+}
+
+// Inside an epoch E stands on the active columns alone.
+template <typename Real>
+DenseRow Compare(const ActiveRow<Real>& row, const Real* dense) {
+  DenseRow result;
+  for (int64_t lane = 0; lane < row.lanes(); ++lane) {
+    AddDifference(dense[row.col(lane)], row.product()[lane], result);
   }
   return result;
 }
@@ -95,7 +111,14 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
       row_selector_(MakeRowSelector(iterate_)),
       selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, context)
                                          : MakeSelectorByRows(iterate_, *row_selector_)),
-      free_total_(iterate_.groups.total_kept - start.fixed.CountKept()) {}
+      free_total_(iterate_.groups.total_kept - start.fixed.CountKept()),
+      screen_(start.screening == Screening::kNever
+                  ? nullptr
+                  : std::make_unique<ScreenedEpoch<Real>>(iterate_, relaxed_, start.screening,
+                                                          context)),
+      screened_matrix_(screen_ == nullptr ? nullptr
+                                          : std::make_unique<ScreenedMatrix<Real>>(
+                                                *screen_, row_selector_.get(), context)) {}
 
 template <typename Real>
 absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
@@ -149,14 +172,16 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
   if (request.measure_drift) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
-  return StepStats{.iteration = at_.iteration,
-                   .relaxed_loss = at_.relaxed_loss,
-                   .gap = at_.gap,
-                   .step_size = at_.step_size,
-                   .lower_bound = at_.lower_bound,
-                   .toggled = toggled_,
-                   .reached_gap = reached_gap_,
-                   .drift = drift_};
+  StepStats stats = {.iteration = at_.iteration,
+                     .relaxed_loss = at_.relaxed_loss,
+                     .gap = at_.gap,
+                     .step_size = at_.step_size,
+                     .lower_bound = at_.lower_bound,
+                     .toggled = toggled_,
+                     .reached_gap = reached_gap_,
+                     .drift = drift_};
+  if (screen_ != nullptr) stats.screening = screen_->CountsAt(at_.iteration);
+  return stats;
 }
 
 template <typename Real>
@@ -168,12 +193,19 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
       ++at_.iteration;
       break;
     }
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t screened, ScreenedStepsFrom(request, left));
+    if (screened > 0) {
+      const int64_t before = at_.iteration;
+      SPARSEFW_RETURN_IF_ERROR(AdvanceScreened(request, screened));
+      left -= at_.iteration - before;
+      continue;
+    }
     SPARSEFW_ASSIGN_OR_RETURN(const int64_t row_wise, RowWiseStepsFrom(request, left));
     SPARSEFW_RETURN_IF_ERROR(row_wise > 0 ? AdvanceRowWise(row_wise) : Advance(request.rule));
     left -= std::max<int64_t>(1, row_wise);
   }
   reached_gap_ = ReachedGap(at_, request.rel_gap);
-  return absl::OkStatus();
+  return screen_ != nullptr && screen_->running() ? screen_->StoreMasks() : absl::OkStatus();
 }
 
 template <typename Real>
@@ -205,7 +237,10 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& re
   }
   if (!row_wise_ || RefreshesVertexProduct(at_.iteration)) return 0;
   if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
-  return std::min({left, kEpoch - in_epoch, StepsBeforeRefresh(at_.iteration)});
+  // Not beyond where an epoch of screened iterations may begin.
+  const int64_t next = screen_ == nullptr ? 0 : screen_->next_try() - at_.iteration;
+  const int64_t limit = next > 0 ? std::min(left, next) : left;
+  return std::min({limit, kEpoch - in_epoch, StepsBeforeRefresh(at_.iteration)});
 }
 
 // Of a row on average, in an epoch with that many toggles an iteration.
@@ -223,13 +258,18 @@ absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
   RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
   fresh_ = false;
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
+  TakeOpenLoopSteps(sums);
+  return absl::OkStatus();
+}
+
+template <typename Real>
+void FrankWolfe<Real>::TakeOpenLoopSteps(const std::vector<StepSums>& sums) {
   for (const StepSums& step : sums) {
     at_.vertex_loss += step.vertex_loss_change;
     toggled_ += step.toggled;
     TakeStep(at_, OpenLoopStep<Real>(at_.iteration));
     EvaluateVertex(at_, step.vertex_inner);
   }
-  return absl::OkStatus();
 }
 
 template <typename Real>
@@ -312,8 +352,11 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
       out[col] = it.layer->weights(row, col) * (1 - kept);
     }
   };
+  const bool screened = screen_ != nullptr && screen_->running();
   const auto visit = [&](int64_t row, const Real* pruned, const Real* product) {
-    rows[static_cast<size_t>(row)] = Compare(it.Row(row), static_cast<Real>(step_size), product);
+    rows[static_cast<size_t>(row)] =
+        screened ? Compare(screen_->row(row), product)
+                 : Compare(it.Row(row), static_cast<Real>(step_size), product);
     rows[static_cast<size_t>(row)].loss = Dot(it.layer->words, pruned, product);
     if (replace) std::copy_n(product, it.layer->stride(), it.product.row(row));
   };
@@ -373,8 +416,12 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   // its score, row and column, in vectors that may have doubled, and one copy.
   const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
-  const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
-                                    candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
+  // None of these are held at the same time.
+  const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
+  const int64_t epoch = kBytesPerWeight<Real> * rows * cols + threads * gathered;
+  const int64_t scratch =
+      std::max({GramProductBytes<Real>(rows, cols, threads), row_wise, epoch,
+                candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
   return 3 * weights + gram + relaxed + bits + scratch;
 }
 

@@ -20,7 +20,10 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
+#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/iteration/vertex_update.h"
+#include "core/src/cpu/screen/screened_epoch.h"
+#include "core/src/cpu/screen/screened_matrix.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/incremental_frank_wolfe.h"
@@ -65,9 +68,16 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
 
   absl::Status StepBy(const StepRequest& request);
+  // frank_wolfe_screened.cc
+  absl::StatusOr<int64_t> ScreenedStepsFrom(const StepRequest& request, int64_t left);
+  absl::Status AdvanceScreened(const StepRequest& request, int64_t count);
+  absl::Status AdvanceScreenedRows(int64_t count);
+  absl::StatusOr<bool> AdvanceScreenedMatrix(StepRule rule);
+  absl::Status LeaveEpoch();
   absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
   bool RowsOfGramFit(int64_t toggles) const;
   absl::Status AdvanceRowWise(int64_t count);
+  void TakeOpenLoopSteps(const std::vector<StepSums>& sums);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
   absl::Status ApplyDense();
@@ -95,6 +105,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   std::unique_ptr<RowSelector<Real>> row_selector_;  // null: one budget for all rows
   std::unique_ptr<VertexSelector<Real>> selector_;
   const int64_t free_total_;
+  std::unique_ptr<ScreenedEpoch<Real>> screen_;  // null: no iteration is screened
+  std::unique_ptr<ScreenedMatrix<Real>> screened_matrix_;
   bool row_wise_ = false;  // this epoch
   bool unfinished_ = false;
   bool fresh_ = false;  // E and L were computed anew at this M

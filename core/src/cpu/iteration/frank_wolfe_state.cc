@@ -1,7 +1,8 @@
 // Writes and restores the state that the coming iterations depend on.
 //
 // Beside M, V, E, U and the scalars these are the selectors' guesses: the vertex
-// does not depend on them, but the order in which <D_V, E> is summed does. Right
+// does not depend on them, but the order in which <D_V, E> is summed does; and the
+// epochs of screened iterations, ../screen/screened_epoch_state.cc. Right
 // after a refresh E is D(M) G newly computed, and the next step computes U anew:
 // both are left out then, and E is formed once more when it is restored.
 #include <bit>
@@ -76,7 +77,8 @@ absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
   };
   SPARSEFW_RETURN_IF_ERROR(write("cpu_scalars", BytesOf(scalars)));
   SPARSEFW_RETURN_IF_ERROR(VisitState(write));
-  return products ? VisitProducts(write) : absl::OkStatus();
+  if (products) SPARSEFW_RETURN_IF_ERROR(VisitProducts(write));
+  return screen_ == nullptr ? absl::OkStatus() : screen_->Save(writer);
 }
 
 template <typename Real>
@@ -108,7 +110,7 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
   toggled_ = scalars.toggled;
   drift_ = scalars.drift;
   row_wise_ = scalars.row_wise != 0;
-  return absl::OkStatus();
+  return screen_ == nullptr ? absl::OkStatus() : screen_->Restore(reader);
 }
 
 template <typename Real>

@@ -45,6 +45,9 @@ class RelaxedMask {
                                        scales_[static_cast<size_t>(row)]));
   }
 
+  // x of a row, for whoever toggles entries elsewhere and brings them back.
+  Real* row(int64_t row) { return entries_.row(row); }
+
   // Both together are M, V known.
   std::span<Real> entries() { return entries_.span(); }
   std::span<LazyScale> scales() { return scales_; }

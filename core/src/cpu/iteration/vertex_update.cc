@@ -5,34 +5,11 @@
 #include <numeric>
 #include <span>
 
+#include "core/src/cpu/iteration/tiled_product.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// Half of a small L2 cache: the tile in use and the next one, which is fetched
-// meanwhile, fit into it together.
-constexpr int64_t kTileBytes = 512 * 1024;
-template <typename Real>
-constexpr int64_t kTileDepth = kTileBytes / (kPanelCols * static_cast<int64_t>(sizeof(Real)));
-
-// Bounds the memory of delta. At this size a panel is read so often that to
-// read it once more for the next group of rows costs nothing.
-constexpr int64_t kGroupTerms = int64_t{1} << 20;
-
-constexpr int64_t kCacheLine = 64;
-
-// Fetches part `index` of `parts` of the `bytes` at `begin` into the L2 cache.
-void PrefetchPart(const void* begin, int64_t bytes, int64_t index, int64_t parts) {
-  const auto* first = static_cast<const char*>(begin);
-  const int64_t lines = bytes / kCacheLine;
-  for (int64_t line = lines * index / parts; line < lines * (index + 1) / parts; ++line) {
-    __builtin_prefetch(first + line * kCacheLine, 0, 2);
-  }
-}
-
-}  // namespace
 
 template <typename Real>
 VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
@@ -155,30 +132,13 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
   });
 }
 
-// One panel is one task. More tasks than panels would only make several cores
-// fetch the same panel; only small layers have fewer panels than there are cores.
 template <typename Real>
 absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
-  const PanelView<Real> gram = iterate_.layer->gram.view();
-  const int64_t tiles = (gram.depth + kTileDepth<Real> - 1) / kTileDepth<Real>;
-  return context_.ForEach(gram.count, [&](int64_t panel) {
-    for (int64_t tile = 0; tile < tiles && !context_.stopped(); ++tile) {
-      // The next tile of this panel, or the first of the next one.
-      const Real* next = gram.panel(panel) + (tile + 1) * kTileDepth<Real> * kPanelCols;
-      next = std::min(next, gram.panel(panel + 1));
-      const int64_t bytes = std::min<int64_t>(
-          kTileBytes, (gram.panel(gram.count) - next) * static_cast<int64_t>(sizeof(Real)));
-      for (int64_t index = 0; index < end - first; ++index) {
-        AddSparseProduct({.a = delta_[static_cast<size_t>(index)],
-                          .tile = tile,
-                          .gram = gram,
-                          .panels = {panel, panel + 1},
-                          .out = iterate_.vertex_product.row(iterate_.blocks.begin(first + index)),
-                          .out_stride = iterate_.layer->stride()});
-        PrefetchPart(next, bytes, index, end - first);
-      }
-    }
-  });
+  const TiledTerms<Real> product = {
+      .blocks = std::span(delta_).first(static_cast<size_t>(end - first)),
+      .out = iterate_.vertex_product};
+  return AddTiledProducts<Real>(*iterate_.layer, iterate_.blocks, first, std::span(&product, 1),
+                                context_);
 }
 
 template <typename Real>

@@ -11,7 +11,9 @@
 namespace sparsefw::cpu {
 
 CpuEngine::CpuEngine(const EngineOptions& options)
-    : precision_(options.precision), context_(options.threads, options.stop) {}
+    : precision_(options.precision),
+      screening_(options.screening),
+      context_(options.threads, options.stop) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {
   const bool first = problem_.warm == nullptr;
@@ -39,7 +41,7 @@ absl::Status CpuEngine::StartIn(StateReader* saved) {
                               LoadPanels<Real>(problem_.weights, problem_.gram, scale_, context_));
     converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
   }
-  const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
+  const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed, screening_};
   if (saved != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(iteration_,
                               FrankWolfe<Real>::Restore(converted.layer, start, *saved, context_));

@@ -53,6 +53,7 @@ class CpuEngine final : public Engine {
   };
 
   const Precision precision_;
+  const Screening screening_;
   const ParallelContext context_;
   EngineProblem problem_;
   Scale scale_;

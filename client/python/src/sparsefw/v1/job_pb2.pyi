@@ -7,13 +7,18 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
+ALPS: Method
+BALANCED: Preset
+BEST: Preset
 CANCELLED: JobState
+CANDIDATE_JOINT: Candidate
 CANDIDATE_REFINED: Candidate
 CANDIDATE_ROUNDED: Candidate
 CANDIDATE_UNSPECIFIED: Candidate
 CANDIDATE_WARM_START: Candidate
 DESCRIPTOR: _descriptor.FileDescriptor
 FAILED: JobState
+FAST: Preset
 GAP: StopReason
 ITERATIONS: StopReason
 JOB_STATE_UNSPECIFIED: JobState
@@ -21,6 +26,8 @@ LINE_SEARCH: StepRule
 MAGNITUDE: Method
 METHOD_UNSPECIFIED: Method
 OPEN_LOOP: StepRule
+PAPER: Preset
+PRESET_UNSPECIFIED: Preset
 PRODUCT_BF16: ProductPrecision
 PRODUCT_FP32: ProductPrecision
 PRODUCT_PRECISION_UNSPECIFIED: ProductPrecision
@@ -87,18 +94,20 @@ class JobEvent(_message.Message):
     def __init__(self, kind: _Optional[_Union[JobEvent.Kind, str]] = ..., job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class JobResult(_message.Message):
-    __slots__ = ["best_point", "candidate", "damping", "device", "drift", "iterations", "kept_count", "losses", "mask", "pruned_weight", "relative_reduction", "stop_reason", "swaps", "sweep", "timings"]
+    __slots__ = ["best_point", "candidate", "damping", "device", "drift", "iterations", "joint", "kept_count", "losses", "mask", "pruned_weight", "relative_reduction", "screening", "stop_reason", "swaps", "sweep", "timings"]
     BEST_POINT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     DAMPING_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     DRIFT_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
     KEPT_COUNT_FIELD_NUMBER: _ClassVar[int]
     LOSSES_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
     PRUNED_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     RELATIVE_REDUCTION_FIELD_NUMBER: _ClassVar[int]
+    SCREENING_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     SWAPS_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
@@ -109,19 +118,21 @@ class JobResult(_message.Message):
     device: str
     drift: float
     iterations: int
+    joint: JointOutcome
     kept_count: int
     losses: Losses
     mask: str
     pruned_weight: str
     relative_reduction: float
+    screening: Screening
     stop_reason: StopReason
     swaps: int
     sweep: _containers.RepeatedCompositeFieldContainer[SweepOutcome]
     timings: Timings
-    def __init__(self, mask: _Optional[str] = ..., pruned_weight: _Optional[str] = ..., kept_count: _Optional[int] = ..., losses: _Optional[_Union[Losses, _Mapping]] = ..., relative_reduction: _Optional[float] = ..., iterations: _Optional[int] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., candidate: _Optional[_Union[Candidate, str]] = ..., device: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., swaps: _Optional[int] = ..., drift: _Optional[float] = ..., damping: _Optional[float] = ..., sweep: _Optional[_Iterable[_Union[SweepOutcome, _Mapping]]] = ..., best_point: _Optional[int] = ...) -> None: ...
+    def __init__(self, mask: _Optional[str] = ..., pruned_weight: _Optional[str] = ..., kept_count: _Optional[int] = ..., losses: _Optional[_Union[Losses, _Mapping]] = ..., relative_reduction: _Optional[float] = ..., iterations: _Optional[int] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., candidate: _Optional[_Union[Candidate, str]] = ..., device: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., swaps: _Optional[int] = ..., drift: _Optional[float] = ..., damping: _Optional[float] = ..., sweep: _Optional[_Iterable[_Union[SweepOutcome, _Mapping]]] = ..., best_point: _Optional[int] = ..., screening: _Optional[_Union[Screening, _Mapping]] = ..., joint: _Optional[_Union[JointOutcome, _Mapping]] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ["deadline", "device", "gram", "labels", "method", "pattern", "priority", "product_precision", "reconstruct", "refine", "result_ttl", "return_pruned_weight", "sparsefw", "sparsegpt", "sweep", "warm_start", "weight"]
+    __slots__ = ["deadline", "device", "gram", "labels", "method", "pattern", "preset", "priority", "product_precision", "reconstruct", "refine", "result_ttl", "return_pruned_weight", "sparsefw", "sparsegpt", "sweep", "warm_start", "weight"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +146,7 @@ class JobSpec(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PRODUCT_PRECISION_FIELD_NUMBER: _ClassVar[int]
     RECONSTRUCT_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +164,7 @@ class JobSpec(_message.Message):
     labels: _containers.ScalarMap[str, str]
     method: Method
     pattern: Pattern
+    preset: Preset
     priority: int
     product_precision: ProductPrecision
     reconstruct: bool
@@ -163,7 +176,19 @@ class JobSpec(_message.Message):
     sweep: Sweep
     warm_start: WarmStart
     weight: str
-    def __init__(self, weight: _Optional[str] = ..., gram: _Optional[str] = ..., method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., warm_start: _Optional[_Union[WarmStart, _Mapping]] = ..., sparsefw: _Optional[_Union[SparseFwOptions, _Mapping]] = ..., priority: _Optional[int] = ..., deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., result_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., return_pruned_weight: bool = ..., refine: _Optional[_Union[Refine, _Mapping]] = ..., reconstruct: bool = ..., sparsegpt: _Optional[_Union[SparseGptOptions, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., product_precision: _Optional[_Union[ProductPrecision, str]] = ...) -> None: ...
+    def __init__(self, weight: _Optional[str] = ..., gram: _Optional[str] = ..., method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., warm_start: _Optional[_Union[WarmStart, _Mapping]] = ..., sparsefw: _Optional[_Union[SparseFwOptions, _Mapping]] = ..., priority: _Optional[int] = ..., deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., result_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., return_pruned_weight: bool = ..., refine: _Optional[_Union[Refine, _Mapping]] = ..., reconstruct: bool = ..., sparsegpt: _Optional[_Union[SparseGptOptions, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., product_precision: _Optional[_Union[ProductPrecision, str]] = ..., preset: _Optional[_Union[Preset, str]] = ...) -> None: ...
+
+class JointOutcome(_message.Message):
+    __slots__ = ["converged", "exchanges", "reduction", "start_loss"]
+    CONVERGED_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    REDUCTION_FIELD_NUMBER: _ClassVar[int]
+    START_LOSS_FIELD_NUMBER: _ClassVar[int]
+    converged: bool
+    exchanges: int
+    reduction: float
+    start_loss: float
+    def __init__(self, start_loss: _Optional[float] = ..., reduction: _Optional[float] = ..., exchanges: _Optional[int] = ..., converged: bool = ...) -> None: ...
 
 class Losses(_message.Message):
     __slots__ = ["final", "full", "lower_bound", "reconstructed", "relaxed", "rounded", "warm_start"]
@@ -241,12 +266,28 @@ class Progress(_message.Message):
     def __init__(self, iteration: _Optional[int] = ..., iterations_total: _Optional[int] = ..., relaxed_loss: _Optional[float] = ..., gap: _Optional[float] = ..., step_size: _Optional[float] = ..., threshold_residual: _Optional[float] = ..., rounded_loss: _Optional[float] = ..., best_loss: _Optional[float] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., remaining_estimate: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., swaps: _Optional[int] = ..., sweep_point: _Optional[int] = ..., warm_start_loss: _Optional[float] = ...) -> None: ...
 
 class Refine(_message.Message):
-    __slots__ = ["keep_fixed", "swaps"]
+    __slots__ = ["joint", "joint_damping", "joint_excluded", "keep_fixed", "swaps"]
+    JOINT_DAMPING_FIELD_NUMBER: _ClassVar[int]
+    JOINT_EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIXED_FIELD_NUMBER: _ClassVar[int]
     SWAPS_FIELD_NUMBER: _ClassVar[int]
+    joint: bool
+    joint_damping: float
+    joint_excluded: float
     keep_fixed: bool
     swaps: bool
-    def __init__(self, swaps: bool = ..., keep_fixed: bool = ...) -> None: ...
+    def __init__(self, swaps: bool = ..., keep_fixed: bool = ..., joint: bool = ..., joint_damping: _Optional[float] = ..., joint_excluded: _Optional[float] = ...) -> None: ...
+
+class Screening(_message.Message):
+    __slots__ = ["active_share", "epochs", "iterations"]
+    ACTIVE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    active_share: float
+    epochs: int
+    iterations: int
+    def __init__(self, epochs: _Optional[int] = ..., iterations: _Optional[int] = ..., active_share: _Optional[float] = ...) -> None: ...
 
 class SparseFwOptions(_message.Message):
     __slots__ = ["alpha", "iterations", "rel_gap", "report_every", "step_rule"]
@@ -271,41 +312,47 @@ class SparseGptOptions(_message.Message):
     def __init__(self, damping: _Optional[float] = ..., block_size: _Optional[int] = ...) -> None: ...
 
 class Sweep(_message.Message):
-    __slots__ = ["keep", "points"]
+    __slots__ = ["keep", "new_weights_losses", "points"]
     class Keep(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     ALL: Sweep.Keep
     BEST: Sweep.Keep
     KEEP_FIELD_NUMBER: _ClassVar[int]
     KEEP_UNSPECIFIED: Sweep.Keep
+    NEW_WEIGHTS_LOSSES_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
     keep: Sweep.Keep
+    new_weights_losses: bool
     points: _containers.RepeatedCompositeFieldContainer[SweepPoint]
-    def __init__(self, points: _Optional[_Iterable[_Union[SweepPoint, _Mapping]]] = ..., keep: _Optional[_Union[Sweep.Keep, str]] = ...) -> None: ...
+    def __init__(self, points: _Optional[_Iterable[_Union[SweepPoint, _Mapping]]] = ..., keep: _Optional[_Union[Sweep.Keep, str]] = ..., new_weights_losses: bool = ...) -> None: ...
 
 class SweepOutcome(_message.Message):
-    __slots__ = ["error", "point", "result"]
+    __slots__ = ["error", "loss_with_new_weights", "point", "result"]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WITH_NEW_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     POINT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     error: _status_pb2.Status
+    loss_with_new_weights: float
     point: SweepPoint
     result: JobResult
-    def __init__(self, point: _Optional[_Union[SweepPoint, _Mapping]] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, point: _Optional[_Union[SweepPoint, _Mapping]] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., loss_with_new_weights: _Optional[float] = ...) -> None: ...
 
 class SweepPoint(_message.Message):
-    __slots__ = ["alpha", "method", "pattern", "reconstruct", "swaps"]
+    __slots__ = ["alpha", "joint", "method", "pattern", "reconstruct", "swaps"]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     RECONSTRUCT_FIELD_NUMBER: _ClassVar[int]
     SWAPS_FIELD_NUMBER: _ClassVar[int]
     alpha: float
+    joint: bool
     method: Method
     pattern: Pattern
     reconstruct: bool
     swaps: bool
-    def __init__(self, method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., alpha: _Optional[float] = ..., swaps: bool = ..., reconstruct: bool = ...) -> None: ...
+    def __init__(self, method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., alpha: _Optional[float] = ..., swaps: bool = ..., reconstruct: bool = ..., joint: bool = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ["load", "queue", "solve"]
@@ -330,6 +377,9 @@ class WarmStart(_message.Message):
     def __init__(self, method: _Optional[_Union[Method, str]] = ..., mask: _Optional[str] = ..., saliency: _Optional[str] = ..., ria_exponent: _Optional[float] = ...) -> None: ...
 
 class Method(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Preset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class StepRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -1,0 +1,243 @@
+#include "core/src/cpu/screen/active_row.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#include "core/src/cpu/linalg/kernels.h"
+#include "core/src/frank_wolfe/lazy_mask.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+bool GetBit(const uint64_t* words, int64_t col) {
+  return ((words[col >> 6] >> (col & 63)) & 1) != 0;
+}
+
+void PutBit(uint64_t* words, int64_t col, bool value) {
+  const uint64_t bit = uint64_t{1} << (col & 63);
+  words[col >> 6] = value ? words[col >> 6] | bit : words[col >> 6] & ~bit;
+}
+
+// <D_0, E_0> of a row, M lazily.
+template <typename Real>
+double StartLoss(const ScreenedLayer<Real>& layer, int64_t row) {
+  const RowOperands<Real> operands = layer.iterate.Row(row);
+  const uint64_t* const vertex = layer.iterate.previous.row(row);
+  double sum = 0;
+  for (int64_t word = 0; word < operands.words; ++word) {
+    const int64_t cols = std::min<int64_t>(64, layer.iterate.layer->cols - word * 64);
+    ForEachBit(~operands.fixed[word] & (~uint64_t{0} >> (64 - cols)), word, [&](int64_t col) {
+      const auto kept = static_cast<double>(layer.relaxed.Value(row, col, GetBit(vertex, col)));
+      sum += (1 - kept) * static_cast<double>(operands.weights[col]) *
+             static_cast<double>(operands.product[col]);
+    });
+  }
+  return sum;
+}
+
+}  // namespace
+
+template <typename Real>
+void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
+  const Iterate<Real>& it = layer.iterate;
+  row_ = row;
+  std::vector<uint64_t> kept(static_cast<size_t>(it.layer->words));
+  std::transform(it.fixed.row(row), it.fixed.row(row) + it.layer->words, it.previous.row(row),
+                 kept.begin(), std::bit_or<>());
+  const Real* const weights = it.layer->weights.row(row);
+  movement = RowMovement{};
+  movement.start_loss = StartLoss(layer, row);
+  movement.inner_start = movement.start_loss;
+  movement.vertex_inner = MaskedDot(it.layer->words, weights, it.product.row(row), kept.data());
+  movement.vertex_start = movement.vertex_inner;
+  movement.vertex_loss =
+      MaskedDot(it.layer->words, weights, it.vertex_product.row(row), kept.data());
+  largest_moved = 0;
+}
+
+template <typename Real>
+void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const uint64_t* active) {
+  const Iterate<Real>& it = layer.iterate;
+  row_ = row;
+  cols_.clear();
+  offsets_.clear();
+  const int64_t panel_stride = it.layer->gram.view().panel_stride;
+  for (int64_t word = 0; word < it.layer->words; ++word) {
+    ForEachBit(active[word], word, [&](int64_t col) {
+      cols_.push_back(static_cast<uint32_t>(col));
+      offsets_.push_back(PanelOffset(col, panel_stride));
+    });
+  }
+  lanes_ = std::ssize(cols_);
+  const int64_t words = std::max<int64_t>(1, (lanes_ + 63) / 64);
+  if (words != words_ || values_.size() == 0) {
+    words_ = words;
+    values_ = Matrix<Real>(kValueCount, stride());
+    bits_ = Matrix<uint64_t>(kBitCount, words_);
+  } else {
+    std::fill_n(values_.data(), values_.size(), Real{0});
+    std::fill_n(bits_.data(), bits_.size(), uint64_t{0});
+  }
+  const Real* const weights = it.layer->weights.row(row);
+  const Real* const product = it.product.row(row);
+  const Real* const vertex_product = it.vertex_product.row(row);
+  const Real* const entries = layer.relaxed.row(row);
+  for (int64_t lane = 0; lane < lanes_; ++lane) {
+    const int64_t from = col(lane);
+    values_(kWeights, lane) = weights[from];
+    values_(kProduct, lane) = product[from];
+    values_(kStartProduct, lane) = product[from];
+    values_(kVertexProduct, lane) = vertex_product[from];
+    values_(kEntries, lane) = entries[from];
+  }
+  LoadBits(layer);
+  toggled_ = 0;
+}
+
+template <typename Real>
+void ActiveRow<Real>::LoadBits(const ScreenedLayer<Real>& layer) {
+  const uint64_t* const fixed = layer.iterate.fixed.row(row_);
+  const uint64_t* const previous = layer.iterate.previous.row(row_);
+  const uint64_t* const vertex = layer.iterate.vertex.row(row_);
+  for (int64_t lane = 0; lane < lanes_; ++lane) {
+    const int64_t from = col(lane);
+    const int64_t word = lane >> 6;
+    const int64_t shift = lane & 63;
+    bits_(kFixed, word) |= uint64_t{GetBit(fixed, from)} << shift;
+    bits_(kPrevious, word) |= uint64_t{GetBit(previous, from)} << shift;
+    bits_(kVertex, word) |= uint64_t{GetBit(vertex, from)} << shift;
+  }
+  std::copy_n(bits_.row(kPrevious), words_, bits_.row(kStart));
+}
+
+template <typename Real>
+VertexChange<Real> ActiveRow<Real>::Change() const {
+  return {groups(), values_.row(kWeights), bits_.row(kPrevious), bits_.row(kVertex)};
+}
+
+template <typename Real>
+void ActiveRow<Real>::Commit() {
+  const ChangeSums sums = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct));
+  toggled_ = sums.changed;
+  movement.ToggleVertex(sums.with_a, sums.with_b);
+}
+
+template <typename Real>
+void ActiveRow<Real>::RestoreToggles() {
+  toggled_ = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct)).changed;
+}
+
+template <typename Real>
+void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
+                            int64_t gram_limit, ToggleScratch<Real>& scratch) {
+  vertex_loss_change_ = 0;
+  const VertexChange<Real> change = Change();
+  int64_t count = 0;
+  for (int64_t word = 0; word < words_; ++word) {
+    count += std::popcount(change.before[word] ^ change.after[word]);
+  }
+  if (count == 0) return;
+  gram.MakeRoom(count, gram_limit);
+  CollectTerms(layer, change, count, gram, scratch);
+  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
+                values_.row(kShift));
+  vertex_loss_change_ =
+      AddGramTerms(scratch.terms.data(), count, change, values_.row(kVertexProduct));
+  movement.vertex_loss += vertex_loss_change_;
+  std::copy_n(change.after, words_, bits_.row(kPrevious));
+}
+
+// A coordinate that enters the vertex leaves D.
+template <typename Real>
+void ActiveRow<Real>::CollectTerms(const ScreenedLayer<Real>& layer,
+                                   const VertexChange<Real>& change, int64_t count,
+                                   GramRows<Real>& gram, ToggleScratch<Real>& scratch) {
+  const auto size = static_cast<size_t>(count);
+  if (scratch.terms.size() < size) scratch.terms.resize(size);
+  scratch.missing.clear();
+  GramTerm<Real>* term = scratch.terms.data();
+  for (int64_t word = 0; word < words_; ++word) {
+    const uint64_t after = change.after[word];
+    ForEachBit(change.before[word] ^ after, word, [&](int64_t lane) {
+      const Real weight = change.weights[lane];
+      const Real* const row = gram.Find(lane);
+      *term++ = {row, ((after >> (lane & 63)) & 1) != 0 ? -weight : weight};
+      if (row == nullptr) [[unlikely]]
+        scratch.missing.push_back(static_cast<uint32_t>(lane));
+    });
+  }
+  if (scratch.missing.empty()) return;
+  gram.Gather(scratch.missing, cols_, layer.iterate.layer->gram.view(), offsets_);
+  auto gathered = scratch.missing.begin();
+  for (size_t i = 0; i < size; ++i) {
+    GramTerm<Real>& to = scratch.terms[i];
+    if (to.row == nullptr) to.row = gram.Find(*gathered++);
+  }
+}
+
+template <typename Real>
+void ActiveRow<Real>::AdvanceScalars(const ScreenedLayer<Real>& layer, double step) {
+  LazyScale old;
+  AdvanceScale(layer.relaxed.scales()[static_cast<size_t>(row_)], step, old);
+  movement.TakeStep(step);
+}
+
+template <typename Real>
+void ActiveRow<Real>::Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high,
+                              Real* scores, uint64_t* above, uint64_t* window) {
+  AdvanceScalars(layer, step);
+  AdvanceActive(Operands(), groups(), static_cast<Real>(step), low, high, scores, above, window);
+}
+
+template <typename Real>
+bool ActiveRow<Real>::WithinRadius() {
+  const double moved = movement.moved + MovementNoise<Real>() * std::abs(movement.start_loss);
+  largest_moved = std::max(largest_moved, moved);
+  return moved <= radius * radius;
+}
+
+template <typename Real>
+void ActiveRow<Real>::Leave(const ScreenedLayer<Real>& layer, SparseRows<Real>& product_terms,
+                            SparseRows<Real>& vertex_terms) {
+  Iterate<Real>& it = layer.iterate;
+  const auto decay = static_cast<Real>(movement.decay);
+  BlendRow(it.layer->words, decay, it.vertex_product.row(row_),
+           static_cast<Real>(1 - movement.decay), it.product.row(row_));
+  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  product_terms.BeginRow();
+  vertex_terms.BeginRow();
+  for (int64_t lane = 0; lane < lanes_; ++lane) {
+    const auto weight = static_cast<double>(values_(kWeights, lane));
+    const int start = GetBit(bits_.row(kStart), lane) ? 1 : 0;
+    const int change = (GetBit(bits_.row(kPrevious), lane) ? 1 : 0) - start;
+    const double kept = static_cast<double>(values_(kShift, lane)) + change * scale.vertex_sum;
+    const auto factor = static_cast<Real>(-weight * scale.decay * kept);
+    if (factor != 0) product_terms.Add(factor, col(lane));
+    if (change != 0 && weight != 0) {
+      vertex_terms.Add(static_cast<Real>(-weight * change), col(lane));
+    }
+  }
+  product_terms.EndRow();
+  vertex_terms.EndRow();
+}
+
+template <typename Real>
+void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
+  Real* const entries = layer.relaxed.row(row_);
+  uint64_t* const previous = layer.iterate.previous.row(row_);
+  uint64_t* const vertex = layer.iterate.vertex.row(row_);
+  for (int64_t lane = 0; lane < lanes_; ++lane) {
+    const int64_t to = col(lane);
+    entries[to] = values_(kEntries, lane);
+    PutBit(previous, to, GetBit(bits_.row(kPrevious), lane));
+    PutBit(vertex, to, GetBit(bits_.row(kVertex), lane));
+  }
+}
+
+template class ActiveRow<float>;
+template class ActiveRow<double>;
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,135 @@
+// An epoch of screened iterations: every row on its active columns, from one
+// pair of full products E, U to the next (docs/numerics.md, Screening).
+//
+// While it runs, E and U of the inactive columns stand where it began; M and the vertices
+// are brought up to date by StoreMasks. Which columns are active and when a row or the epoch
+// ends depends on the iterates alone.
+#ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_EPOCH_H_
+#define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_EPOCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cpu/iteration/iterate.h"
+#include "core/src/cpu/iteration/relaxed_mask.h"
+#include "core/src/cpu/screen/active_row.h"
+#include "core/src/cpu/screen/column_choice.h"
+#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/frank_wolfe/recurrence.h"
+#include "core/src/frank_wolfe/score_window.h"
+#include "core/src/parallel/parallel_context.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/iteration_state.h"
+
+namespace sparsefw::cpu {
+
+// What is known of a row from one epoch to the next.
+template <typename Real>
+struct RowPlan {
+  double radius = 0;   // 0: not known yet
+  Real threshold = 0;  // theta where the row began; rows with a budget of their own
+  Real below = -1;     // half widths of its window; below 0: not known yet
+  Real above = -1;
+  Real seen_below = 0;  // what theta did
+  Real seen_above = 0;
+  ScoreWindow<Real> guess;    // of the matrix
+  ThresholdGuess<Real> last;  // of a row
+  int64_t restarts = 0;       // in this epoch
+
+  Window<Real> window() const { return {threshold - below, threshold + above}; }
+  void Begin(Real theta);
+  bool Follow(Real next);  // false: outside the window
+  void Widen();            // to what was seen
+};
+
+// Memory of an epoch beside the iterate, what rows gathered of G together included: none
+// begins that would need more.
+template <typename Real>
+inline constexpr int64_t kBytesPerWeight = 6 * static_cast<int64_t>(sizeof(Real));
+
+template <typename Real>
+class ScreenedEpoch {
+ public:
+  // All of them must outlive it.
+  ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, Screening screening,
+                const ParallelContext& context);
+
+  bool running() const { return running_; }
+  int64_t end() const { return end_; }  // the iteration at which it ends, at the latest
+
+  // None begins before this iteration.
+  int64_t next_try() const { return next_try_; }
+  // Whether an epoch may begin at the iteration; E_t, U_{t-1}, V_t are known.
+  bool MayBegin(int64_t iteration) const;
+  // Chooses columns; running() says whether that pays. `together`: all rows take a step
+  // before the next one, and what they gather of G stays.
+  absl::Status Begin(const Recurrence& at, bool together);
+  // E, U, M and the vertices are complete again; `at` where it ends.
+  absl::Status End(int64_t iteration);
+  // M and the vertices alone.
+  absl::Status StoreMasks();
+
+  // One row alone, whose V is to be selected anew: its E, U, M and V_{t-1} complete.
+  void LeaveRow(int64_t row);
+  // It goes on at V_t, on other columns. Distinct rows concurrently.
+  void BeginRow(int64_t row, ChosenColumns& scratch);
+  // The row moved beyond its radius, or its threshold out of its window.
+  void Widen(int64_t row, bool radius);
+
+  ActiveRow<Real>& row(int64_t row) { return rows_[static_cast<size_t>(row)]; }
+  RowPlan<Real>& plan(int64_t row) { return plans_[static_cast<size_t>(row)]; }
+  // Where one budget serves the matrix, its threshold's window.
+  RowPlan<Real>& shared_plan() { return shared_; }
+  int64_t free_of_matrix() const { return free_of_matrix_; }
+  const ScreenedLayer<Real>& layer() const { return layer_; }
+  Iterate<Real>& iterate() { return iterate_; }
+  bool budget_by_row() const {
+    return !iterate_.groups.whole_matrix && iterate_.groups.groups_per_row == 1;
+  }
+  ScreeningCounts CountsAt(int64_t iteration) const;
+
+  // screened_epoch_state.cc: all that the coming iterations depend on.
+  absl::Status Save(StateWriter& writer);
+  absl::Status Restore(StateReader& reader);
+
+ private:
+  struct Scalars;
+  void PlanRow(int64_t row, double step);
+  void PlanThreshold();
+  absl::Status RestoreRow(int64_t row, StateReader& reader);
+  bool Pays(const std::vector<int64_t>& lanes, bool together) const;
+  void ChooseRow(int64_t row, ChosenColumns& out);
+  static void AdaptWindow(RowPlan<Real>& plan, double shrink);
+  double ShareNow() const;
+  int64_t FreeOf(int64_t row) const;
+  void Adapt(int64_t iteration);
+  absl::Status LeaveBlocks(int64_t first, int64_t end);
+
+  Iterate<Real>& iterate_;
+  RelaxedMask<Real>& relaxed_;
+  const bool always_;
+  const ParallelContext& context_;
+  ColumnChoice<Real> choice_;
+  ScreenedLayer<Real> layer_;
+  std::vector<ActiveRow<Real>> rows_;
+  std::vector<RowPlan<Real>> plans_;
+  RowPlan<Real> shared_;
+  int64_t free_of_matrix_;  // capacity that the fixed set leaves
+  bool running_ = false;
+  int64_t begin_ = 0;
+  int64_t end_ = 0;
+  int64_t length_;
+  int64_t next_try_;
+  int64_t active_ = 0;  // lanes of all rows
+  // Of the epochs that have ended and, but for its iterations, the one that runs; the share
+  // summed over the iterations.
+  ScreeningCounts counts_;
+  std::vector<SparseRows<Real>> product_terms_;  // of each block of the group at work
+  std::vector<SparseRows<Real>> vertex_terms_;
+};
+
+}  // namespace sparsefw::cpu
+
+#endif  // SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_EPOCH_H_

@@ -1,0 +1,162 @@
+// What the coming iterations depend on beside the iterate itself: the plans of the rows
+// and, inside an epoch, the rows on their active columns.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "core/src/cpu/screen/screened_epoch.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+// All of 8 bytes, so that there is no padding.
+struct SavedPlan {
+  double radius, threshold, below, above, seen_below, seen_above, guess, spread, last, spacing;
+  int64_t restarts;
+};
+
+struct SavedRow {
+  RowMovement movement;
+  double radius, largest_moved;
+  int64_t capacity, lanes;
+};
+static_assert(sizeof(SavedRow) == sizeof(RowMovement) + 4 * sizeof(int64_t));
+static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written as they are");
+
+template <typename Real>
+SavedPlan Saved(const RowPlan<Real>& plan) {
+  const auto wide = [](Real value) { return static_cast<double>(value); };
+  return {plan.radius,
+          wide(plan.threshold),
+          wide(plan.below),
+          wide(plan.above),
+          wide(plan.seen_below),
+          wide(plan.seen_above),
+          wide(plan.guess.threshold),
+          wide(plan.guess.spread),
+          wide(plan.last.threshold),
+          wide(plan.last.spacing),
+          plan.restarts};
+}
+
+template <typename Real>
+RowPlan<Real> Restored(const SavedPlan& saved) {
+  RowPlan<Real> plan;
+  plan.radius = saved.radius;
+  plan.threshold = static_cast<Real>(saved.threshold);
+  plan.below = static_cast<Real>(saved.below);
+  plan.above = static_cast<Real>(saved.above);
+  plan.seen_below = static_cast<Real>(saved.seen_below);
+  plan.seen_above = static_cast<Real>(saved.seen_above);
+  plan.guess.threshold = static_cast<Real>(saved.guess);
+  plan.guess.spread = static_cast<Real>(saved.spread);
+  plan.last = {static_cast<Real>(saved.last), static_cast<Real>(saved.spacing)};
+  plan.restarts = saved.restarts;
+  return plan;
+}
+
+absl::Status NotARow(int64_t row) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
+                "a checkpoint must have ascending active columns inside the layer in every row; "
+                "got others in row %d",
+                row);
+}
+
+}  // namespace
+
+template <typename Real>
+struct ScreenedEpoch<Real>::Scalars {
+  int64_t running, begin, end, length, next_try, active, epochs, iterations;
+  double active_share;
+};
+
+template <typename Real>
+absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
+  const Scalars scalars = {running_ ? 1 : 0,    begin_,  end_,           length_,
+                           next_try_,           active_, counts_.epochs, counts_.iterations,
+                           counts_.active_share};
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch", BytesOf(scalars)));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch_plan", BytesOf(Saved(shared_))));
+  SPARSEFW_RETURN_IF_ERROR(writer.BeginField("row_plans", plans_.size() * sizeof(SavedPlan)));
+  for (const RowPlan<Real>& plan : plans_) {
+    SPARSEFW_RETURN_IF_ERROR(writer.Write(BytesOf(Saved(plan))));
+  }
+  if (!running_) return absl::OkStatus();
+  for (ActiveRow<Real>& row : rows_) {
+    const SavedRow saved = {row.movement, row.radius, row.largest_moved, row.capacity, row.lanes()};
+    SPARSEFW_RETURN_IF_ERROR(writer.Field("active_row", BytesOf(saved)));
+    SPARSEFW_RETURN_IF_ERROR(writer.Field("active_cols", std::as_bytes(row.cols())));
+    SPARSEFW_RETURN_IF_ERROR(writer.Field("active_values", std::as_bytes(row.values().span())));
+    SPARSEFW_RETURN_IF_ERROR(writer.Field("active_bits", std::as_bytes(row.bits().span())));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status ScreenedEpoch<Real>::Restore(StateReader& reader) {
+  Scalars scalars;
+  SavedPlan plan;
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("epoch", WritableBytesOf(scalars)));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("epoch_plan", WritableBytesOf(plan)));
+  shared_ = Restored<Real>(plan);
+  SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> plans,
+                            reader.Field("row_plans", plans_.size() * sizeof(SavedPlan)));
+  for (size_t row = 0; row < plans_.size(); ++row) {
+    std::memcpy(&plan, plans.data() + row * sizeof(SavedPlan), sizeof(SavedPlan));
+    plans_[row] = Restored<Real>(plan);
+  }
+  running_ = scalars.running != 0;
+  begin_ = scalars.begin;
+  end_ = scalars.end;
+  length_ = scalars.length;
+  next_try_ = scalars.next_try;
+  active_ = scalars.active;
+  counts_ = {scalars.epochs, scalars.iterations, scalars.active_share};
+  if (!running_) return absl::OkStatus();
+  rows_.resize(plans_.size());
+  for (int64_t row = 0; row < iterate_.layer->rows; ++row) {
+    SPARSEFW_RETURN_IF_ERROR(RestoreRow(row, reader));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader) {
+  SavedRow saved;
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("active_row", WritableBytesOf(saved)));
+  if (saved.lanes < 0 || saved.lanes > iterate_.layer->cols) return NotARow(index);
+  std::vector<uint32_t> cols(static_cast<size_t>(saved.lanes));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("active_cols", std::as_writable_bytes(std::span(cols))));
+  std::vector<uint64_t> active(static_cast<size_t>(iterate_.layer->words));
+  for (size_t i = 0; i < cols.size(); ++i) {
+    if (cols[i] >= iterate_.layer->cols || (i > 0 && cols[i] <= cols[i - 1])) return NotARow(index);
+    active[cols[i] >> 6] |= uint64_t{1} << (cols[i] & 63);
+  }
+  ActiveRow<Real>& row = rows_[static_cast<size_t>(index)];
+  row.Load(layer_, index, active.data());
+  SPARSEFW_RETURN_IF_ERROR(
+      reader.Read("active_values", std::as_writable_bytes(row.values().span())));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("active_bits", std::as_writable_bytes(row.bits().span())));
+  // No bit may stand beyond the last lane.
+  const int64_t left = saved.lanes & 63;
+  const int64_t last = saved.lanes == 0 ? 0 : (saved.lanes - 1) >> 6;
+  const uint64_t beyond = left == 0 && saved.lanes > 0 ? 0 : ~uint64_t{0} << left;
+  for (int64_t set = 0; set < row.bits().rows(); ++set) row.bits()(set, last) &= ~beyond;
+  row.movement = saved.movement;
+  row.radius = saved.radius;
+  row.largest_moved = saved.largest_moved;
+  row.capacity = saved.capacity;
+  row.RestoreToggles();
+  return absl::OkStatus();
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                      \
+  template absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer); \
+  template absl::Status ScreenedEpoch<Real>::Restore(StateReader& reader)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
+
+}  // namespace sparsefw::cpu
