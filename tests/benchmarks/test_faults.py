@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
-from gpu_check import summary
+from gpu_check import runner, summary
 
 SMOKE, DEVICE = "sparsefw-bench-smoke", "sparsefw-bench-device"
 CHECK = ROOT / "core/benchmarks/gpu_check"
@@ -232,3 +233,25 @@ def test_parts_without_time_are_named(programs, bin_folder):
     status, result, _ = check(programs, bin_folder, "--only", "ncu,service", "--total", 1)
     assert status == 1
     assert failed(result, "service") == {"service": "no time was left for it"}
+
+
+def test_a_signal_before_a_part_has_begun_is_reported_too(tmp_path, capsys):
+    options = SimpleNamespace(quick=False, out=tmp_path, device="cuda:0", bin=tmp_path, plan="smoke",
+                              no_peer=True, only=["smoke", "goal"], total=60, scale=1,
+                              no_sanitizer=False)
+    signals = ["SIGTERM"]
+
+    def say(text):
+        if "at most" in text and signals:
+            raise runner.Interrupted(signals.pop())
+
+    kept = {number: signal.getsignal(number)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        assert not runner.Runner(options, say).run()
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    result, _ = report_of(capsys.readouterr().out, tmp_path)
+    assert failed(result, "smoke") == {"smoke": "cut off by SIGTERM"}
+    assert failed(result, "goal") == {"goal": "not run: SIGTERM"}

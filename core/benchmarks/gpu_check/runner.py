@@ -72,7 +72,7 @@ class Runner:
 
     def _run(self, part, limit):
         step = {"name": part.name, "outcome": PASSED, "limit_seconds": round(limit, 1),
-                "items": [], "doing": None}
+                "seconds": 0.0, "items": [], "doing": None}
         self.result["steps"].append(step)
         begin, ended = time.monotonic(), False
         command = [sys.executable, Path(__file__).resolve().parent, "part", part.name,
@@ -131,6 +131,9 @@ class Runner:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # the summary is short
             done = {step["name"] for step in self.result["steps"]}
+            for step in self.result["steps"]:
+                if "doing" in step:  # a signal came before it had begun, or as it ended
+                    self._fail(step, step.pop("doing") or step["name"], f"cut off by {why}")
             for part in chosen:
                 if part.name not in done:
                     step = {"name": part.name, "outcome": FAILED, "items": [], "seconds": 0.0,
