@@ -130,10 +130,10 @@ int RunServer(int argc, char** argv) {
   auto* logger = new Logger(config.log_level, config.log_format);
   g_grpc_logger.store(logger);
   gpr_set_log_function(LogOfGrpc);
-  LogSettings(config.settings, logger);
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, logger);
   if (!server.ok()) return Fail(server.status());
+  LogSettings(config.settings, logger);
   std::printf("listening on %s metrics on %s device %s\n", (*server)->address().c_str(),
               (*server)->metrics_address().c_str(), (*server)->device().c_str());
   std::fflush(stdout);

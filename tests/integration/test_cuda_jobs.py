@@ -120,7 +120,8 @@ def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
 
 @pytest.mark.parametrize("flags, name", [(["--method", "alps"], "ALPS"),
                                          (["--method", "wanda", "--joint"], "refine.joint")])
-def test_alps_and_the_joint_search_run_on_the_cpu_and_say_so(cli, layer, flags, name):
+def test_alps_and_the_joint_search_run_on_the_cpu_and_say_so(server, layer, flags, name):
+    cli = Cli(server.address)
     here = cli.run(*layer.submit(*flags, "--json")).expect(0).json()
     assert here["device"] == "cpu"
     for device in ("cuda", "cuda:0"):

@@ -157,8 +157,7 @@ def test_settings_in_log_and_info(start_server, folder):
     assert str(server.state_dir) not in text + json.dumps(settings)
     assert server.stop() == 0
 
-    # Before a start that fails, too.
+    # A start that fails says why, and nothing else.
     failed = start_server("--tokens", folder / "none", "--log-format", "json", wait=False)
     assert failed.wait() == 2
-    names = [json.loads(line) for line in failed.log().splitlines() if line.startswith("{")]
-    assert any(line.get("name") == "tokens" for line in names)
+    assert len(failed.log().splitlines()) == 1

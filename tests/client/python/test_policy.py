@@ -151,6 +151,16 @@ def test_a_spec_has_every_option():
     assert message == expected
 
 
+def test_a_preset_leaves_the_method_to_the_server():
+    message = spec.make_spec({"preset": "best", "sparsity": 0.6, "joint_damping": 0.01})
+    expected = job_pb2.JobSpec(preset=job_pb2.BEST, return_pruned_weight=True,
+                               refine=job_pb2.Refine(joint_damping=0.01))
+    expected.pattern.per_row.sparsity = 0.6
+    assert message == expected
+    chosen = spec.make_spec({"preset": "fast", "method": "alps", "sparsity": 0.6, "joint": True})
+    assert (chosen.method, chosen.refine.joint, chosen.return_pruned_weight) == (job_pb2.ALPS, True, True)
+
+
 def test_what_is_not_given_is_left_to_the_server():
     message = spec.make_spec({"sparsity": 0.6})
     expected = job_pb2.JobSpec(method=job_pb2.SPARSEFW)

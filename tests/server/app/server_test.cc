@@ -86,7 +86,7 @@ TEST(ServerTest, SaysWhatItIs) {
   EXPECT_EQ(info.default_device(), "cpu");
   EXPECT_EQ(info.default_device_reason(),
             "auto: no CUDA device (SPARSEFW_CUDA_MODULE=none turns CUDA off), so cpu");
-  EXPECT_EQ(info.methods_size(), 5);
+  EXPECT_EQ(info.methods_size(), 6);
   EXPECT_EQ(info.patterns_size(), 3);
   EXPECT_EQ(info.workers(), 1);
   EXPECT_EQ(info.max_message_bytes(), 2 << 20);

@@ -29,7 +29,10 @@ class JobOptions(TypedDict, total=False):
     swaps:        exchange kept and removed weights while that lowers the loss; False.
     keep_fixed:   swaps leave the fixed weights alone; True.
     reconstruct:  recompute the kept weights; False.
-    joint:        choose mask and weights together, where the server knows it; False.
+    joint:        find mask and weights together, from the method's result; False.
+    joint_damping: of the joint search, share of the mean diagonal, [0, 1]; 0.001.
+    joint_excluded: of the joint search, share of a row's columns that it leaves out, [0, 1); a third.
+    preset:       "paper", "fast", "balanced" or "best": settings for what is not given here.
     damping:      of SparseGPT, share of the mean diagonal; 0.01.
     block_size:   of SparseGPT, columns whose mask is chosen together; 128.
     return_weight: also return the pruned weight; True where weights are updated, else False.
@@ -55,6 +58,9 @@ class JobOptions(TypedDict, total=False):
     keep_fixed: bool
     reconstruct: bool
     joint: bool
+    joint_damping: float
+    joint_excluded: float
+    preset: str
     damping: float
     block_size: int
     return_weight: bool
@@ -66,7 +72,7 @@ class JobOptions(TypedDict, total=False):
     labels: Mapping[str, str]
 
 
-SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconstruct")
+SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconstruct", "joint")
 _MOST_POINTS: Final = 256
 
 
@@ -114,7 +120,12 @@ def _duration(name: str, value: float) -> duration_pb2.Duration:
 
 def updates_weights(options: Mapping[str, Any]) -> bool:
     """The job makes weights that are not W's."""
-    return bool(options.get("reconstruct") or options.get("joint") or options.get("method") == "sparsegpt")
+    return bool(
+        options.get("reconstruct")
+        or options.get("joint")
+        or options.get("method") in ("sparsegpt", "alps")
+        or (options.get("preset") == "best" and options.get("joint") is None)
+    )
 
 
 def make_spec(options: JobOptions) -> job_pb2.JobSpec:
@@ -138,26 +149,29 @@ def make_spec(options: JobOptions) -> job_pb2.JobSpec:
 
 def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
     spec = job_pb2.JobSpec(
-        method=_enum(job_pb2.Method, given.get("method", "sparsefw"), "method"),
         pattern=make_pattern(given.get("pattern"), given.get("sparsity")),
         device=given.get("device", ""),
         priority=given.get("priority", 0),
         labels=given.get("labels", {}),
-        reconstruct=bool(given.get("reconstruct", False)),
         return_pruned_weight=bool(given.get("return_weight", updates_weights(given))),
     )
+    if "preset" in given:
+        spec.preset = _enum(job_pb2.Preset, given["preset"], "preset")
+    if "method" in given or "preset" not in given:
+        spec.method = _enum(job_pb2.Method, given.get("method", "sparsefw"), "method")
+    if "reconstruct" in given:
+        spec.reconstruct = bool(given["reconstruct"])
     for name in ("alpha", "iterations", "rel_gap", "report_every"):
         if name in given:
             setattr(spec.sparsefw, name, given[name])
     if "step_rule" in given:
         spec.sparsefw.step_rule = _enum(job_pb2.StepRule, given["step_rule"], "step_rule")
-    for name in ("swaps", "keep_fixed"):
+    for name in ("swaps", "keep_fixed", "joint"):
         if name in given:
             setattr(spec.refine, name, bool(given[name]))
-    if given.get("joint"):
-        if "joint" not in job_pb2.Refine.DESCRIPTOR.fields_by_name:
-            raise invalid("joint is not known to this version")
-        setattr(spec.refine, "joint", True)  # noqa: B010  a field of newer versions
+    for name in ("joint_damping", "joint_excluded"):
+        if name in given:
+            setattr(spec.refine, name, given[name])
     for name in ("damping", "block_size"):
         if name in given:
             setattr(spec.sparsegpt, name, given[name])
@@ -231,7 +245,7 @@ def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]
         if setting.get("pattern") is not None or setting.get("sparsity") is not None:
             merged = _with_pattern(options, setting)
             point.pattern.CopyFrom(make_pattern(merged.get("pattern"), merged.get("sparsity")))
-        for name, kind in (("alpha", float), ("swaps", bool), ("reconstruct", bool)):
+        for name, kind in (("alpha", float), ("swaps", bool), ("reconstruct", bool), ("joint", bool)):
             if setting.get(name) is not None:
                 setattr(point, name, kind(setting[name]))
     return sweep
@@ -248,6 +262,6 @@ def describe_point(point: job_pb2.SweepPoint) -> dict[str, Any]:
             setting["sparsity"] = 1 - pattern.nm.keep / pattern.nm.group
     elif kind:
         setting.update(pattern=kind.replace("_", "-"), sparsity=getattr(pattern, kind).sparsity)
-    for name in ("alpha", "swaps", "reconstruct"):
+    for name in ("alpha", "swaps", "reconstruct", "joint"):
         setting[name] = getattr(point, name) if point.HasField(name) else None
     return setting
