@@ -99,12 +99,14 @@ void SolveRight(const Lower<double>& l, bool transpose, int64_t rows, double* b,
 
 template <>
 void SolveVector(const Lower<float>& l, bool transpose, float* x) {
+  UseOneBlasThread();
   if (l.size == 0) return;
   cblas_strsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
               Int(l.stride), x, 1);
 }
 template <>
 void SolveVector(const Lower<double>& l, bool transpose, double* x) {
+  UseOneBlasThread();
   if (l.size == 0) return;
   cblas_dtrsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
               Int(l.stride), x, 1);

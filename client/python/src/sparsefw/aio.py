@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
@@ -23,11 +22,11 @@ from typing import Any, Unpack
 from sparsefw import arrays, spec
 from sparsefw._aio import AioTransport
 from sparsefw._core import Core, Inputs, kind_name
-from sparsefw._credentials import PathLike, make_credentials
+from sparsefw._credentials import PathLike
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._session import TERMINAL, Session
 from sparsefw._upload import TransferProgress
-from sparsefw.client import check_embedded, resolve_address, state_numbers
+from sparsefw.client import check_embedded, choose_credentials, resolve_address, state_numbers
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
@@ -57,11 +56,12 @@ async def connect(
     elif server_flags:
         raise invalid('server_flags are of server="auto"')
     try:
-        credentials = make_credentials(
+        credentials = choose_credentials(
             address,
-            token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
+            embedded is not None,
+            token=token,
             tls=tls,
-            tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
+            tls_ca=tls_ca,
             tls_cert=tls_cert,
             tls_key=tls_key,
         )

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs
-from sparsefw._credentials import PathLike, make_credentials
+from sparsefw._credentials import Credentials, PathLike, make_credentials
 from sparsefw._progress import transfer_observer
 from sparsefw._session import Session
 from sparsefw._sync import SyncTransport, run
@@ -35,6 +35,27 @@ def check_embedded(*credentials: object) -> None:
     """Raises InvalidArgument where credentials are given for a server of this process alone."""
     if any(credentials):
         raise invalid('server="auto" is a server of this process alone: it takes no credentials')
+
+
+def choose_credentials(
+    address: str,
+    embedded: bool,
+    *,
+    token: str | None,
+    tls: bool,
+    tls_ca: PathLike | None,
+    tls_cert: PathLike | None,
+    tls_key: PathLike | None,
+) -> Credentials:
+    """As make_credentials; an embedded server gets none of the environment's."""
+    return make_credentials(
+        address,
+        token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
+        tls=tls,
+        tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+    )
 
 
 def connect(
@@ -75,11 +96,12 @@ def connect(
     elif server_flags:
         raise invalid('server_flags are of server="auto"')
     try:
-        credentials = make_credentials(
+        credentials = choose_credentials(
             address,
-            token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
+            embedded is not None,
+            token=token,
             tls=tls,
-            tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
+            tls_ca=tls_ca,
             tls_cert=tls_cert,
             tls_key=tls_key,
         )
