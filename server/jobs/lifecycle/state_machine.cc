@@ -68,9 +68,7 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
     ++next.attempts;
-    if (job->cancelled) {
-      refused = Ending();
-    } else if (job->deadline <= next.start_time) {
+    if (job->deadline <= next.start_time) {
       refused = DeadlinePassed(next);
     } else if (absl::Status stored = Commit(*job, std::move(next)); !stored.ok()) {
       if (parts_.store.durable()) {
@@ -139,39 +137,46 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
 }
 
 absl::Status StateMachine::StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending) {
-  std::shared_ptr<const Job> ended;
-  absl::Status stored;
-  bool announced = false;
-  bool kept_back = false;
+  StoredEnd end;
   {
     MutexLock lock(job->mutex);
     if (job->job->state != from || job->unstored_end != nullptr) return absl::OkStatus();
-    if (job->inputs != nullptr) job->inputs->needed_again = false;
-    job->inputs.reset();
-    Job next = *job->job;
-    ChangeState(next, ending.state, next.revision + 1);
-    next.error = std::move(ending.error);
-    next.result = std::move(ending.result);
-    next.end_time = parts_.clock.Now();
-    next.expire_time = next.end_time + next.spec.result_ttl;
-    Failpoint("job.end");
-    stored = parts_.store.Update(next);
-    Failpoint("job.ended");
-    ended = std::make_shared<const Job>(std::move(next));
-    announced = job->announced;
-    kept_back = !stored.ok() && parts_.store.durable();
-    if (kept_back) {
-      job->unstored_end = ended;
-      parts_.table.KeptBack(job, from == JobState::kRunning);
-    } else {
-      job->job = ended;
-      parts_.table.Ended(job, from == JobState::kRunning, stored.ok());
-    }
+    end = Store(job, from, std::move(ending));
   }
+  return Tell(job, end);
+}
+
+StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, Ending ending) {
+  if (job->inputs != nullptr) job->inputs->needed_again = false;
+  job->inputs.reset();
+  Job next = *job->job;
+  ChangeState(next, ending.state, next.revision + 1);
+  next.error = std::move(ending.error);
+  next.result = std::move(ending.result);
+  next.end_time = parts_.clock.Now();
+  next.expire_time = next.end_time + next.spec.result_ttl;
+  Failpoint("job.end");
+  StoredEnd end;
+  end.stored = parts_.store.Update(next);
+  Failpoint("job.ended");
+  end.job = std::make_shared<const Job>(std::move(next));
+  end.announced = job->announced;
+  end.kept_back = !end.stored.ok() && parts_.store.durable();
+  if (end.kept_back) {
+    job->unstored_end = end.job;
+    parts_.table.KeptBack(job, from == JobState::kRunning);
+  } else {
+    job->job = end.job;
+    parts_.table.Ended(job, from == JobState::kRunning, end.stored.ok());
+  }
+  return end;
+}
+
+absl::Status StateMachine::Tell(const JobPtr& job, const StoredEnd& end) {
   parts_.scheduler.Remove(*job);
-  if (!stored.ok()) parts_.listener.OnBackgroundError(*ended, stored);
-  if (!kept_back) TellEnd(*job, ended, announced);
-  return kept_back ? stored : absl::OkStatus();
+  if (!end.stored.ok()) parts_.listener.OnBackgroundError(*end.job, end.stored);
+  if (!end.kept_back) TellEnd(*job, end.job, end.announced);
+  return end.kept_back ? end.stored : absl::OkStatus();
 }
 
 void StateMachine::TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended,
@@ -216,27 +221,30 @@ bool StateMachine::StoppedOverdue(ActiveJob& job) {
   return job.overdue && !job.cancelled;
 }
 
-// A queued job cannot start any more; one that has ended ignores the signal. Of one
-// that runs the store is told first, so that no later process runs it again.
+// A queued job ends before anybody else sees it: it cannot start in between. Of one that
+// runs the store is told first, so that no later process runs it again.
 absl::Status StateMachine::Cancel(const JobPtr& job) {
   absl::Status stored;
-  bool ends = false;  // as soon as the store takes it
+  std::optional<StoredEnd> end;
+  bool unstored = false;  // ends as soon as the store takes it
   {
     MutexLock lock(job->mutex);
     job->cancelled = true;
-    ends = job->unstored_end != nullptr;
-    if (!ends && parts_.store.durable() && job->job->state == JobState::kRunning &&
-        !job->job->cancel_requested) {
+    unstored = job->unstored_end != nullptr;
+    if (!unstored && job->job->state == JobState::kQueued) {
+      end = Store(job, JobState::kQueued, Ending());
+    } else if (!unstored && parts_.store.durable() && job->job->state == JobState::kRunning &&
+               !job->job->cancel_requested) {
       Job next = *job->job;
       next.cancel_requested = true;
       stored = Commit(*job, std::move(next));
     }
   }
-  if (ends) return StoreEnd(job);
+  if (unstored) return StoreEnd(job);
+  if (end) return Tell(job, *end);
   job->stop.Request();
   parts_.scheduler.OnStopRequested();
-  SPARSEFW_RETURN_IF_ERROR(stored);
-  return StoreAndTellEnd(job, JobState::kQueued, Ending());
+  return stored;
 }
 
 void StateMachine::Suspend(const JobPtr& job) {

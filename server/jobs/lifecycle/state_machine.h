@@ -93,6 +93,18 @@ class StateMachine {
   // cannot be taken back: it is kept in memory until the store takes it.
   static void Take(ActiveJob& job, Job next, const absl::Status& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
+  // An end on its way from the store to the watchers.
+  struct StoredEnd {
+    std::shared_ptr<const Job> job;
+    absl::Status stored;
+    bool announced = false;
+    bool kept_back = false;  // ActiveJob::unstored_end
+  };
+  // The first half of an end of a job in state `from`; Tell is the second.
+  StoredEnd Store(const JobPtr& job, JobState from, Ending ending)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(job->mutex);
+  // Errors: the store's, where the end is kept back.
+  absl::Status Tell(const JobPtr& job, const StoredEnd& end);
   // As End; the store's answer, OK where nothing happens.
   absl::Status StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending);
   // Stores `next` and takes it.
