@@ -10,6 +10,16 @@
 # sparsefw::test_options and the other two for those with sparsefw::plain_test_options.
 option(SPARSEFW_PCH "Precompile the headers of the libraries used" OFF)
 
+# Server, client and their tests spend most of their compilation on headers and templates of gRPC,
+# CLI11 and GoogleMock: several sources are compiled as one. Names in anonymous namespaces are
+# then those of the whole unit. Core is left alone: how its kernels are compiled stays as it is.
+#
+#   sparsefw_unity(target ...)
+option(SPARSEFW_UNITY "Compile several sources of server, client and their tests as one" OFF)
+function(sparsefw_unity)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ${SPARSEFW_UNITY})
+endfunction()
+
 set(_sparsefw_pch_std
   <algorithm> <array> <atomic> <cmath> <cstdint> <functional> <map> <memory> <optional> <set> <span>
   <string> <string_view> <thread> <tuple> <utility> <vector>

@@ -8,7 +8,7 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr absl::Duration kLogPeriod = absl::Seconds(10);
+constexpr absl::Duration kRefusalsPeriod = absl::Seconds(10);
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void ConnectionEvents::OnRefused() {
     MutexLock lock(mutex_);
     ++refused_;
     if (now < next_log_) return;
-    next_log_ = now + kLogPeriod;
+    next_log_ = now + kRefusalsPeriod;
     refused = std::exchange(refused_, 0);
   }
   logger_->Log(LogLevel::kWarning, "connections_refused",

@@ -8,7 +8,7 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr absl::Duration kLogPeriod = absl::Minutes(1);
+constexpr absl::Duration kCountsPeriod = absl::Minutes(1);
 
 int64_t CountOf(const std::map<JobState, int64_t>& counts, JobState state) {
   const auto found = counts.find(state);
@@ -30,7 +30,7 @@ std::optional<EndedJobs> JobCounts::Ended() {
     }
     ++failures_;
     if (now < next_log_) return last_;
-    next_log_ = now + kLogPeriod;
+    next_log_ = now + kCountsPeriod;
     last = last_;
   }
   logger_.Log(LogLevel::kWarning, "jobs_not_counted", {{"error", counts.status().ToString()}});

@@ -9,12 +9,12 @@
 namespace sparsefw::server {
 namespace {
 
-using Fields = std::vector<Logger::Field>;
+using FieldList = std::vector<Logger::Field>;
 
 // The fields by which the lines of a job are found and joined with those of the call
 // that submitted it, also after a restart; then those of the event.
-Fields About(const Job& job, std::initializer_list<Logger::Field> event = {}) {
-  Fields fields = {{"job", job.name}, {"tenant", job.owner.tenant}};
+FieldList About(const Job& job, std::initializer_list<Logger::Field> event = {}) {
+  FieldList fields = {{"job", job.name}, {"tenant", job.owner.tenant}};
   if (!job.request_id.empty()) fields.push_back({"request_id", job.request_id});
   if (!job.spec.traceparent.empty()) fields.push_back({"traceparent", job.spec.traceparent});
   fields.insert(fields.end(), event);

@@ -1,23 +1,20 @@
 #include "server/app/solver_runner.h"
 
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "server/app/devices.h"
 #include "server/app/job_cost.h"
+#include "server/app/job_needs.h"
 #include "server/app/result_writer.h"
 #include "server/app/sweep_results.h"
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
-#include "sparsefw/alps.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
-#include "sparsefw/sparsegpt.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -61,84 +58,6 @@ absl::Status CheckFinite(std::string_view field, const TensorHandle& tensor) {
   return tensor.CheckValues([&] { return About(field, ValidateFinite(tensor.matrix(), field)); });
 }
 
-// What runs on the CPU alone, as refusals call it; empty where the device decides.
-std::string_view NeedsCpu(const SweepPoint& point) {
-  if (point.options.method == Method::kSparseGpt) return "SPARSEGPT";
-  if (point.options.method == Method::kAlps) return "ALPS";
-  return point.options.joint ? "refine.joint" : "";
-}
-
-// The backends that may run the job. SparseGPT, ALPS and the joint search are CPU code: they
-// must not hold a stream and memory of a CUDA device, nor their job say that it ran there.
-absl::StatusOr<std::vector<const Backend*>> Place(const JobSpec& spec,
-                                                  const std::vector<const Backend*>& usable,
-                                                  const std::vector<const Backend*>& otherwise) {
-  SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
-                            ResolveDevices(spec.device, usable, otherwise));
-  const std::vector<SweepPoint> points = PointsOf(spec);
-  const auto on_cpu = [](const SweepPoint& point) { return !NeedsCpu(point).empty(); };
-  const auto first = std::find_if(points.begin(), points.end(), on_cpu);
-  if (first == points.end() || !backends.front()->has_device_memory()) return backends;
-  const std::string_view name = NeedsCpu(*first);
-  if (!spec.device.empty() && spec.device != "auto") {
-    return Invalid("OPTION_INVALID", "device must be cpu for %s, which runs on the CPU; got %s",
-                   name, spec.device);
-  }
-  if (std::all_of(points.begin(), points.end(), on_cpu)) {
-    return ResolveDevices("cpu", usable, otherwise);
-  }
-  return Invalid("OPTION_INVALID",
-                 "a sweep must not mix %s, which runs on the CPU, with methods that run on "
-                 "%s; set device to cpu, or submit them apart",
-                 name, backends.front()->Describe().name);
-}
-
-// The most that any point needs. In a sweep an engine still holds its
-// copies of the layer while SparseGPT works.
-int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols) {
-  const std::vector<SweepPoint> points = PointsOf(spec);
-  const bool sweep = points.size() > 1;
-  int64_t most = 0;
-  for (const SweepPoint& point : points) {
-    const SolveOptions& options = point.options;
-    int64_t own = 0;
-    if (options.method == Method::kSparseGpt) {
-      own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
-    } else if (options.method == Method::kAlps) {
-      own = AlpsBytes(rows, cols);
-    }
-    const bool reconstruct = options.reconstruct || options.measure_new_weights;
-    const MemoryRequest request = {
-        .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
-    const bool uses_engine = own == 0 || reconstruct || options.joint;
-    const int64_t engine =
-        uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
-    most = std::max(most, sweep ? own + engine : std::max(own, engine));
-  }
-  return most;
-}
-
-// The same for device memory, without the Gram. The engine of a sweep uses the
-// precision of the first point.
-int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
-                    DType gram) {
-  const std::vector<SweepPoint> points = PointsOf(spec);
-  int64_t most = 0;
-  for (const SweepPoint& point : points) {
-    const MemoryRequest request = {
-        .swaps = point.options.swaps,
-        .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
-        .sweep = points.size() > 1,
-        .iterates = point.options.method == Method::kSparseFw,
-        .device_gram = true,
-        .weights = weights.dtype,
-        .gram = gram,
-        .product_precision = points.front().options.product_precision};
-    most = std::max(most, backend.EstimateDeviceBytes(weights.rows, weights.cols, request));
-  }
-  return most;
-}
-
 // Only SPARSEFW starts from a given mask or saliency. The others would report the
 // loss of a warm start that is not the one that was given.
 absl::Status CheckWarmStart(const JobSpec& spec) {
@@ -151,21 +70,6 @@ absl::Status CheckWarmStart(const JobSpec& spec) {
   return About(
       field, Invalid("OPTION_INVALID", "%s must be empty for a method other than SPARSEFW; got %s",
                      field, mask ? spec.warm_mask : spec.warm_saliency));
-}
-
-absl::Status CheckMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
-  if (needed > limit) {
-    return Refuse(
-        absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-        "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
-        "together",
-        rows, cols, needed, limit);
-  }
-  const int64_t there = HostMemoryBytes();
-  if (there <= 0 || needed <= there) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
-                rows, cols, needed, there);
 }
 
 }  // namespace
@@ -241,7 +145,7 @@ absl::StatusOr<std::vector<const Backend*>> SolverRunner::CheckOptions(const Job
   SPARSEFW_RETURN_IF_ERROR(
       CheckPoints(spec, [](const SweepPoint& point) { return ValidateOptions(point.options); }));
   SPARSEFW_RETURN_IF_ERROR(CheckWarmStart(spec));
-  return Place(spec, options_.backends, options_.default_backends);
+  return PlaceJob(spec, options_.backends, options_.default_backends);
 }
 
 absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
@@ -262,7 +166,7 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmMask, inputs.warm_mask, rows, cols));
   needs.working_bytes = WorkingBytes(backend, spec, rows, cols);
   SPARSEFW_RETURN_IF_ERROR(
-      CheckMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
+      CheckHostMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
   needs.result_bytes = ResultBytes(spec, *inputs.weight);
   if (backend.has_device_memory()) {
     const DType gram = inputs.gram.value_or(MatrixSpec()).dtype;

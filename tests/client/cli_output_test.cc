@@ -1,15 +1,12 @@
-// The output of the program: progress, the result as text and as JSON.
+// The output of the program: the result as text and as JSON, exit codes, numbers.
 #include <gmock/gmock.h>
 
 #include <limits>
-#include <sstream>
 
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/output/format.h"
-#include "client/cpp/cli/output/progress.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
-#include "client/cpp/cli/output/time_left.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/matchers.h"
 
@@ -59,11 +56,10 @@ std::vector<std::string> Keys(const nlohmann::ordered_json& json) {
 TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
-  EXPECT_THAT(Keys(json),
-              ElementsAre("job", "state", "method", "pattern", "shape", "kept", "losses",
-                          "relative_reduction", "iterations", "stop_reason", "candidate", "device",
-                          "timings", "swaps", "drift", "damping", "joint", "screening",
-                          "attempts"));
+  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shape", "kept",
+                                      "losses", "relative_reduction", "iterations", "stop_reason",
+                                      "candidate", "device", "timings", "swaps", "drift", "damping",
+                                      "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -273,208 +269,6 @@ TEST(FormatTest, Numbers) {
   EXPECT_EQ(FormatSpan(absl::Seconds(303)), "5 min 03 s");
   EXPECT_EQ(FormatSpan(absl::Minutes(125)), "2 h 05 min");
   EXPECT_EQ(FormatPercent(0.3421), "34.2 %");
-}
-
-v1::JobEvent Report(int64_t iteration) {
-  v1::JobEvent event;
-  event.mutable_job()->set_name("jobs/7");
-  event.mutable_job()->set_state(v1::RUNNING);
-  v1::Progress& progress = *event.mutable_job()->mutable_progress();
-  progress.set_iteration(iteration);
-  progress.set_iterations_total(2000);
-  progress.set_relaxed_loss(12345.67);
-  progress.set_gap(123.4567);
-  progress.set_best_loss(13000);
-  progress.set_warm_start_loss(20000);
-  progress.mutable_elapsed()->set_seconds(iteration / 100);  // 10 ms each
-  progress.mutable_elapsed()->set_nanos(static_cast<int32_t>(iteration % 100) * 10'000'000);
-  return event;
-}
-
-v1::JobEvent Queued(int ahead) {
-  v1::JobEvent event;
-  event.mutable_job()->set_name("jobs/7");
-  event.mutable_job()->set_state(v1::QUEUED);
-  event.mutable_job()->set_queue_position(ahead);
-  return event;
-}
-
-class ProgressTest : public ::testing::Test {
- protected:
-  ProgressDisplay Display(bool terminal, bool color = false, bool quiet = false) {
-    return ProgressDisplay(
-        Console{out_, err_, terminal, color, [this] { return columns_; }}, [this] { return now_; },
-        quiet);
-  }
-  // The output since the last call.
-  std::string Painted() {
-    std::string text = err_.str();
-    err_.str("");
-    return text;
-  }
-  std::ostringstream out_;
-  std::ostringstream err_;
-  int columns_ = 120;
-  absl::Time now_ = absl::UnixEpoch();
-};
-
-TEST_F(ProgressTest, APipeGetsOneLineAReport) {
-  {
-    ProgressDisplay display = Display(false);
-    display.OnJob(Queued(2));
-    display.OnJob(Queued(2));  // a heartbeat
-    display.OnJob(Report(100));
-    display.OnJob(Report(100));
-    display.OnJob(Report(200));
-  }
-  EXPECT_EQ(err_.str(),
-            "jobs/7 queued, 2 ahead\n"
-            "jobs/7 running\n"
-            "iteration 100/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
-            "start)  19 s left\n"
-            "iteration 200/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
-            "start)  18 s left\n");
-  EXPECT_EQ(out_.str(), "");
-}
-
-TEST_F(ProgressTest, ATerminalGetsOneLiveLine) {
-  {
-    ProgressDisplay display = Display(true);
-    display.OnJob(Queued(2));
-    display.OnJob(Queued(1));
-    EXPECT_EQ(Painted(), "\r\033[Kjobs/7 queued, 2 ahead\r\033[Kjobs/7 queued, 1 ahead");
-    now_ += absl::Seconds(1);
-    display.OnJob(Report(500));
-    EXPECT_EQ(Painted(),
-              "\r\033[Kjobs/7 running\n"
-              "\r\033[K[======>                       ]   25 %  500/2000  loss 35.0 % below warm "
-              "start  gap 1 %  15 s left");
-    now_ += absl::Milliseconds(20);  // too soon to paint again
-    display.OnJob(Report(501));
-    EXPECT_EQ(Painted(), "");
-    now_ += absl::Seconds(3);  // a heartbeat: the time goes on
-    display.OnJob(Report(501));
-    EXPECT_THAT(Painted(), HasSubstr("12 s left"));
-  }
-  EXPECT_EQ(err_.str(), "\r\033[K");
-}
-
-TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
-  ProgressDisplay display = Display(true);
-  display.OnJob(Report(499));
-  const auto painted = [&](int columns) {
-    columns_ = columns;
-    now_ += absl::Seconds(1);
-    Painted();
-    display.OnJob(Report(500));
-    now_ += absl::Seconds(1);
-    std::string text = Painted();
-    return text.substr(text.rfind('K') + 1);
-  };
-  EXPECT_EQ(painted(80),
-            "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
-  for (int columns = 79; columns > 0; --columns) {
-    EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
-  }
-  EXPECT_THAT(painted(60), HasSubstr("below warm start"));
-  EXPECT_THAT(painted(30), ::testing::AllOf(HasSubstr("25 %"), HasSubstr("s left")));
-  EXPECT_EQ(painted(10), " 25 %");
-}
-
-TEST_F(ProgressTest, ColorIsOfTheBarAlone) {
-  ProgressDisplay display = Display(true, true);
-  display.OnJob(Report(1000));
-  EXPECT_THAT(err_.str(),
-              HasSubstr("[\033[32m==============>\033[0m               ]   50 %  1000/2000"));
-}
-
-TEST_F(ProgressTest, AfterTheIterationTheRefinementIsNamed) {
-  ProgressDisplay display = Display(true);
-  v1::JobEvent last = Report(2000);
-  last.mutable_job()->mutable_spec()->mutable_refine()->set_swaps(true);
-  last.mutable_job()->mutable_spec()->set_reconstruct(true);
-  display.OnJob(last);
-  EXPECT_THAT(Painted(), HasSubstr("swapping, then reconstruction"));
-  last.mutable_job()->mutable_progress()->set_swaps(12);
-  display.OnJob(last);
-  EXPECT_THAT(Painted(), HasSubstr("12 swaps, reconstructing"));
-}
-
-TEST_F(ProgressTest, ASweepCountsItsPoints) {
-  v1::JobEvent event = Report(1000);
-  for (int point = 0; point < 4; ++point)
-    event.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
-  event.mutable_job()->mutable_progress()->set_sweep_point(2);
-  ProgressDisplay terminal = Display(true);
-  terminal.OnJob(event);
-  EXPECT_THAT(Painted(), ::testing::AllOf(HasSubstr(" 62 %"), HasSubstr("point 3/4  1000/2000"),
-                                          HasSubstr("30 s left")));
-  // The same iteration of the next point is a report of its own.
-  ProgressDisplay pipe = Display(false);
-  pipe.OnJob(event);
-  event.mutable_job()->mutable_progress()->set_sweep_point(3);
-  pipe.OnJob(event);
-  EXPECT_THAT(Painted(), ::testing::AllOf(HasSubstr("\npoint 3/4  iteration 1000/2000"),
-                                          HasSubstr("\npoint 4/4  iteration 1000/2000")));
-}
-
-TEST_F(ProgressTest, QuietLeavesOnlyNotes) {
-  ProgressDisplay display = Display(true, false, true);
-  display.StartTransfer("uploading", "w");
-  display.OnTransfer({1, 1});
-  display.EndTransfer();
-  display.OnJob(Report(100));
-  EXPECT_EQ(err_.str(), "");
-  display.Note("kept tensors/1");
-  EXPECT_EQ(err_.str(), "\r\033[Kkept tensors/1\n");
-}
-
-TEST(TimeLeftTest, OneSlowReportDoesNotMoveTheEstimate) {
-  TimeLeft left;
-  int64_t seconds = 0;
-  for (int64_t iteration = 100; iteration <= 1000; iteration += 100) {
-    seconds += iteration == 600 ? 50 : 1;
-    v1::Job job = Report(iteration).job();
-    job.mutable_progress()->mutable_elapsed()->set_seconds(seconds);
-    left.Add(job);
-  }
-  EXPECT_EQ(left.estimate(), absl::Seconds(10));
-}
-
-TEST(TimeLeftTest, NotBeyondTheDeadline) {
-  v1::Job job = Report(500).job();  // 15 s by its pace
-  job.mutable_create_time()->set_seconds(100);
-  job.mutable_start_time()->set_seconds(103);
-  job.mutable_spec()->mutable_deadline()->set_seconds(10);
-  TimeLeft left;
-  left.Add(job);
-  EXPECT_EQ(left.estimate(), absl::Seconds(10 - 3 - 5));
-}
-
-TEST_F(ProgressTest, TransfersShowSizeAndRate) {
-  ProgressDisplay display = Display(true);
-  display.StartTransfer("uploading", "w.safetensors");
-  now_ += absl::Seconds(2);
-  display.OnTransfer({int64_t{20} << 20, int64_t{80} << 20});
-  EXPECT_EQ(err_.str(),
-            "\r\033[Kuploading w.safetensors  [======>                       ]   25 %  20.0 MiB of "
-            "80.0 MiB  10.0 MiB/s  6 s left");
-  now_ += absl::Seconds(2);
-  display.OnTransfer({int64_t{80} << 20, int64_t{80} << 20});
-  err_.str("");
-  display.EndTransfer();
-  EXPECT_EQ(err_.str(), "\r\033[Kuploading w.safetensors  80.0 MiB in 4.0 s  20.0 MiB/s\n");
-}
-
-TEST_F(ProgressTest, APipeGetsOneLineATransfer) {
-  ProgressDisplay display = Display(false);
-  display.StartTransfer("uploading", "w");
-  now_ += absl::Seconds(1);
-  display.OnTransfer({512, 1024});
-  display.OnTransfer({1024, 1024});
-  EXPECT_EQ(err_.str(), "");
-  display.EndTransfer();
-  EXPECT_EQ(err_.str(), "uploading w  1.0 KiB in 1.0 s  1.0 KiB/s\n");
 }
 
 TEST(AttemptsTest, AreShownOfJobsThatARestartHasInterrupted) {

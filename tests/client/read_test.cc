@@ -12,7 +12,7 @@ using testing::Error;
 using testing::FastOptions;
 using testing::ReadFault;
 
-const grpc::Status kBroken(grpc::UNAVAILABLE, "Socket closed");
+const grpc::Status kBrokenRead(grpc::UNAVAILABLE, "Socket closed");
 
 class ReadTest : public testing::ClientTest {
  protected:
@@ -40,7 +40,7 @@ TEST_F(ReadTest, ReadsTheWhole) {
 
 TEST_F(ReadTest, ResumesAtTheLastGoodByte) {
   server_.tensors.read_faults = {
-      {2345, false, kBroken}, {2345, false, kBroken}, {9999, false, kBroken}};
+      {2345, false, kBrokenRead}, {2345, false, kBrokenRead}, {9999, false, kBrokenRead}};
   const auto data = client_->ReadTensor(name_);
   SPARSEFW_ASSERT_OK(data);
   EXPECT_EQ(Text(*data), bytes_);

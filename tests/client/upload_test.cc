@@ -18,7 +18,7 @@ using testing::FastOptions;
 using ::testing::Le;
 using testing::StreamFault;
 
-const grpc::Status kBroken(grpc::UNAVAILABLE, "Socket closed");
+const grpc::Status kBrokenStream(grpc::UNAVAILABLE, "Socket closed");
 
 class UploadTest : public testing::ClientTest {
  protected:
@@ -51,7 +51,7 @@ TEST_F(UploadTest, ResumesAtRandomBytes) {
     for (int i = 0; i < 4; ++i) breaks.insert(static_cast<int64_t>(random() % 14400));
     std::string where;
     for (const int64_t at : breaks) {
-      server_.tensors.stream_faults.push_back({at, kBroken});
+      server_.tensors.stream_faults.push_back({at, kBrokenStream});
       where.append(" ").append(std::to_string(at));
     }
     server_.tensors.first_offsets.clear();
@@ -83,7 +83,7 @@ TEST_F(UploadTest, ADamagedChunkIsSentAgain) {
 }
 
 TEST_F(UploadTest, ALostAnswerFindsTheFinishedTensor) {
-  server_.tensors.stream_faults.push_back({14400, kBroken});
+  server_.tensors.stream_faults.push_back({14400, kBrokenStream});
   const auto tensor = Upload();
   SPARSEFW_ASSERT_OK(tensor);
   EXPECT_EQ(server_.tensors.Bytes(tensor->name()), bytes_);
@@ -106,10 +106,11 @@ TEST_F(UploadTest, SurvivesARestartedServerThatForgotEverything) {
 }
 
 TEST_F(UploadTest, UnaryCallsAreRetriedWithTheSameRequestId) {
-  server_.tensors.create_faults = {kBroken, Error(grpc::UNAVAILABLE, "draining", "DRAINING", {}, 1),
+  server_.tensors.create_faults = {kBrokenStream,
+                                   Error(grpc::UNAVAILABLE, "draining", "DRAINING", {}, 1),
                                    Error(grpc::RESOURCE_EXHAUSTED, "full", "HOST_MEMORY", {}, 1)};
-  server_.tensors.stream_faults.push_back({100, kBroken});
-  server_.tensors.get_upload_faults = {kBroken};
+  server_.tensors.stream_faults.push_back({100, kBrokenStream});
+  server_.tensors.get_upload_faults = {kBrokenStream};
   SPARSEFW_ASSERT_OK(Upload());
   ASSERT_EQ(server_.tensors.create_request_ids.size(), 4u);
   EXPECT_THAT(server_.tensors.create_request_ids, Each(server_.tensors.create_request_ids[0]));
@@ -150,7 +151,7 @@ TEST_F(UploadTest, GivesUpAfterTheTimeWithoutProgress) {
     ++retries;
   };
   Connect(options);
-  for (int i = 0; i < 1000; ++i) server_.tensors.stream_faults.push_back({0, kBroken});
+  for (int i = 0; i < 1000; ++i) server_.tensors.stream_faults.push_back({0, kBrokenStream});
   const absl::Time start = absl::Now();
   EXPECT_THAT(Upload(), StatusIs(absl::StatusCode::kUnavailable, "", "Socket closed", "gave up"));
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
@@ -176,7 +177,7 @@ TEST_F(UploadTest, StopEndsAWaitForTheNextAttempt) {
   options.retry.initial_backoff = options.retry.max_backoff = absl::Hours(1);
   options.retry.give_up_after = absl::Hours(2);
   Connect(options);
-  server_.tensors.stream_faults.push_back({500, kBroken});
+  server_.tensors.stream_faults.push_back({500, kBrokenStream});
   std::stop_source stop;
   std::jthread stopper([&] { stop.request_stop(); });
   EXPECT_THAT(client_->UploadTensor(spec_, View(bytes_), {}, CallOptions{stop.get_token()}),
@@ -215,7 +216,7 @@ TEST_F(GramUploadTest, ResumesAtRandomTokensAndCountsNoneTwice) {
     for (int i = 0; i < 3; ++i) breaks.insert(static_cast<int64_t>(random() % 211));
     for (const int64_t at : breaks) {
       server_.tensors.stream_faults.push_back(
-          {at, round % 2 == 0 ? kBroken
+          {at, round % 2 == 0 ? kBrokenStream
                               : Error(grpc::FAILED_PRECONDITION, "gap", "OFFSET_GAP",
                                       {{"committed_tokens", std::to_string(at)}})});
     }

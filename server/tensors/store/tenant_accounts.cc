@@ -10,9 +10,6 @@
 namespace sparsefw::server {
 namespace {
 
-// Uploads end and results expire; nobody can say when.
-constexpr char kRetryDelayMs[] = "1000";
-
 // `helps`: waiting does.
 absl::Status Exceeded(std::string_view reason, const char* quota, int64_t limit, int64_t current,
                       bool helps, const std::string& message) {

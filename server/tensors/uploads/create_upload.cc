@@ -10,9 +10,6 @@
 namespace sparsefw::server {
 namespace {
 
-// Memory is freed when a job or an upload ends, which takes seconds.
-constexpr char kRetryDelayMs[] = "1000";
-
 absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view limit_name,
                       int64_t limit) {
   return WithReason(

@@ -4,6 +4,7 @@ import numpy as np
 
 from sparsefw import Options, Retry
 from support import reference
+from support.processes import wait_until
 
 # So many iterations that a job ends only when it is told to.
 ENDLESS = {"method": "sparsefw", "iterations": 10**12, "report_every": 200}
@@ -33,3 +34,10 @@ class Retries:
             on_retry=lambda error, _: self.errors.append(error),
             **options,
         )
+
+
+def running(job, iterations=0):
+    def far_enough():
+        message = job.refresh().message
+        return job.state == "RUNNING" and message.progress.iteration >= iterations
+    wait_until(far_enough, 30, "the job runs")

@@ -41,6 +41,38 @@ def test_batches_of_any_size_and_more_dimensions(client):
             assert close(gram.read(), activations)
 
 
+def test_workers_sum_their_parts(client):
+    activations = Layer(tokens=900).activations
+    shards = np.split(activations, [100, 400])
+    parts = [client.gram(shard, request_id=f"step 3 worker {rank}") for rank, shard in enumerate(shards)]
+    with client.sum_grams(parts, dtype="float64", request_id="step 3") as gram:
+        assert (gram.kind, gram.dtype, gram.shape, gram.tokens) == ("gram", "float64", (32, 32), 900)
+        read = gram.read()
+        assert close(read, activations)
+        again = [part.read().astype(np.float64) for part in parts]
+        assert (read == (again[0] + again[1]) + again[2]).all()
+        # A worker and the sum may come again.
+        assert client.gram(shards[1], request_id="step 3 worker 1").name == parts[1].name
+        assert client.sum_grams(parts, dtype="float64", request_id="step 3").name == gram.name
+    for part in parts:
+        client.delete(part)
+
+
+def test_parts_that_do_not_fit(client):
+    layer, other = Layer(), Layer(d_in=16)
+    with client.gram(layer.activations) as part, client.gram(other.activations) as narrow, \
+            client.upload(layer.weight) as weight:
+        for parts, reason in (([part, narrow], "SHAPE_MISMATCH"), ([part, part], "SPEC_INVALID"),
+                              ([part, weight], "WRONG_TENSOR_KIND"), ([], "SPEC_INVALID")):
+            with pytest.raises(sparsefw.InvalidArgument) as refused:
+                client.sum_grams(parts)
+            assert refused.value.reason == reason
+        with pytest.raises(sparsefw.NotFound):
+            client.sum_grams([part, "tensors/none"])
+        with pytest.raises(ValueError):
+            client.sum_grams([part], dtype="float16")
+
+
 def test_half_precision(client):
     activations = Layer().activations.astype(np.float16)
     with client.gram([activations[:50], activations[50:]]) as gram:
