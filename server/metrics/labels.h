@@ -16,10 +16,11 @@ namespace sparsefw::server {
 inline constexpr std::string_view kOther = "other";
 
 // Every RPC of sparsefw.v1, then kOther.
-inline constexpr std::array<std::string_view, 19> kRpcMethods = {
+inline constexpr std::array<std::string_view, 20> kRpcMethods = {
     "TensorService/CreateUpload",
     "TensorService/WriteTensor",
     "TensorService/AccumulateGram",
+    "TensorService/SumGrams",
     "TensorService/GetUpload",
     "TensorService/DeleteUpload",
     "TensorService/GetTensor",

@@ -128,6 +128,13 @@ def accumulate(finish=False, offset=0, data=b"\0" * 128):
     return probe
 
 
+def sum_grams(client, name):
+    return client.tensors.SumGrams(tensor_service_pb2.SumGramsRequest(grams=[name]), timeout=20)
+
+
+sum_grams.rpc = "TensorService/SumGrams"
+
+
 def create_job(field, validate_only=False):
     def probe(client, name, world=None):
         spec = world.spec(world.bobs_weight, world.bobs_gram)
@@ -192,6 +199,7 @@ PROBES = [
     (accumulate(data=None), "accumulation"), (accumulate(data=None, finish=True), "accumulation"),
     (accumulate(offset=10**6), "accumulation"), (accumulate(), "upload"),
     (accumulate(), "finished"), (accumulate(data=None), "finished"),
+    (sum_grams, "gram"), (sum_grams, "weight"),
     *((make(field), "mask" if field == "warm_mask" else "gram" if field == "gram" else "weight")
       for make in (create_job, lambda field: create_job(field, True), check_options)
       for field in ("weight", "gram", "warm_mask", "warm_saliency")),

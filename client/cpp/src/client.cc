@@ -55,6 +55,21 @@ absl::StatusOr<v1::Tensor> Client::GetTensor(const std::string& name, const Call
   return tensor;
 }
 
+absl::StatusOr<v1::Tensor> Client::SumGrams(std::span<const std::string> grams,
+                                            v1::DType gram_dtype, const std::string& request_id,
+                                            const CallOptions& call) {
+  v1::SumGramsRequest request;
+  request.mutable_grams()->Assign(grams.begin(), grams.end());
+  request.set_gram_dtype(gram_dtype);
+  request.set_request_id(request_id.empty() ? internal::NewRequestId() : request_id);
+  request.set_owner(rpc_->options().owner);
+  v1::Tensor sum;
+  SPARSEFW_RETURN_IF_ERROR(rpc_->Call("SumGrams", call, [&](grpc::ClientContext* context) {
+    return rpc_->tensors().SumGrams(context, request, &sum);
+  }));
+  return sum;
+}
+
 absl::Status Client::DeleteTensor(const std::string& name, const CallOptions& call) {
   v1::DeleteTensorRequest request;
   request.set_name(name);

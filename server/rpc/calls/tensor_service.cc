@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "server/rpc/calls/read_call.h"
+#include "server/rpc/calls/sum_grams.h"
 #include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/calls/upload_call.h"
 #include "server/rpc/convert/convert.h"
@@ -79,6 +80,15 @@ grpc::ServerReadReactor<v1::AccumulateGramRequest>* TensorServiceImpl::Accumulat
   auto call = std::make_shared<UploadCall<AccumulateGramStream>>(context_, rpc, response);
   call->Start();
   return call.get();
+}
+
+grpc::ServerUnaryReactor* TensorServiceImpl::SumGrams(grpc::CallbackServerContext* rpc,
+                                                      const v1::SumGramsRequest* request,
+                                                      v1::Tensor* response) {
+  return RunUnary(context_, "TensorService/SumGrams", rpc, request, response,
+                  context_.data_executor, [this, request = *request](const std::string& tenant) {
+                    return SumGramsIn(context_, {tenant, request.owner()}, request);
+                  });
 }
 
 grpc::ServerUnaryReactor* TensorServiceImpl::GetUpload(grpc::CallbackServerContext* rpc,

@@ -19,6 +19,9 @@ class TensorServiceImpl final : public v1::TensorService::CallbackService {
       grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) override;
   grpc::ServerReadReactor<v1::AccumulateGramRequest>* AccumulateGram(
       grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) override;
+  grpc::ServerUnaryReactor* SumGrams(grpc::CallbackServerContext* rpc,
+                                     const v1::SumGramsRequest* request,
+                                     v1::Tensor* response) override;
   grpc::ServerUnaryReactor* GetUpload(grpc::CallbackServerContext* rpc,
                                       const v1::GetUploadRequest* request,
                                       v1::Upload* response) override;

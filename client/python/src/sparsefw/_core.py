@@ -108,6 +108,15 @@ class Core:
         content = GramContent(buffer, rest, dtype, self.session.options, progress)
         return await upload(self.session, content, request_id)
 
+    async def sum_grams(
+        self, parts: Iterable[Any], dtype: str = "float32", request_id: str | None = None
+    ) -> tensor_pb2.Tensor:
+        if dtype not in _DTYPES["gram"]:
+            raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
+        names = [part if isinstance(part, str) else part.name for part in parts]
+        wire = tensor_pb2.F64 if dtype == "float64" else tensor_pb2.F32
+        return await self.session.sum_grams(names, wire, request_id)
+
     async def submit(
         self,
         inputs: Inputs,

@@ -100,6 +100,14 @@ class Session:
     async def get_tensor(self, name: str) -> tensor_pb2.Tensor:
         return await self.call(_wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
 
+    async def sum_grams(
+        self, names: Sequence[str], dtype: tensor_pb2.DType, request_id: str | None
+    ) -> tensor_pb2.Tensor:
+        request = tensor_service_pb2.SumGramsRequest(
+            grams=names, gram_dtype=dtype, request_id=request_id or new_request_id(), owner=self.options.owner
+        )
+        return await self.call(_wire.SUM_GRAMS, request)
+
     async def delete_tensor(self, name: str) -> None:
         await self.call(_wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
 

@@ -41,6 +41,7 @@ _t, _p = tensor_service_pb2, prune_service_pb2
 CREATE_UPLOAD: Final = Method(_T, "CreateUpload", _t.CreateUploadResponse)
 WRITE_TENSOR: Final = Method(_T, "WriteTensor", _t.WriteTensorResponse)
 ACCUMULATE_GRAM: Final = Method(_T, "AccumulateGram", _t.AccumulateGramResponse)
+SUM_GRAMS: Final = Method(_T, "SumGrams", tensor_pb2.Tensor)
 GET_UPLOAD: Final = Method(_T, "GetUpload", tensor_pb2.Upload)
 DELETE_UPLOAD: Final = Method(_T, "DeleteUpload", empty_pb2.Empty)
 GET_TENSOR: Final = Method(_T, "GetTensor", tensor_pb2.Tensor)

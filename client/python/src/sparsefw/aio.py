@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -269,6 +269,12 @@ class Client:
         finally:
             close()
         return Tensor(self, message)
+
+    async def sum_grams(
+        self, parts: Iterable[Tensor | str], *, dtype: str = "float32", request_id: str | None = None
+    ) -> Tensor:
+        """See sparsefw.Client.sum_grams."""
+        return Tensor(self, await self.core.sum_grams(parts, dtype, request_id))
 
     async def submit(
         self,

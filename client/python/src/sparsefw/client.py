@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -215,6 +215,22 @@ class Client:
         finally:
             close()
         return Tensor(self, message)
+
+    def sum_grams(
+        self, parts: Iterable[Tensor | str], *, dtype: str = "float32", request_id: str | None = None
+    ) -> Tensor:
+        """The sum of Gram matrices that are on the server, as one more tensor; the parts stay.
+
+        For calibration by several workers: each calls `gram` with its own batches and a request_id of
+        its own, one of them this with all the parts.
+
+        Args:
+            parts: Gram matrices [d_in, d_in] or their names, 1 to 256, each once. They are added in
+                   this order, in float64.
+            dtype: of the sum: "float32" or "float64".
+            request_id: the same call again gives the same tensor, while the parts are there.
+        """
+        return Tensor(self, run(self.core.sum_grams(parts, dtype, request_id)))
 
     def submit(
         self,

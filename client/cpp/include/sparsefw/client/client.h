@@ -114,6 +114,13 @@ class Client {
                                                        const TransferCallback& progress = {},
                                                        const CallOptions& call = {});
 
+  // The sum of Gram matrices that are on the server, each named once; the parts stay. With the
+  // same `request_id` the same tensor again, while the parts are there; empty: a fresh one.
+  absl::StatusOr<v1::Tensor> SumGrams(std::span<const std::string> grams,
+                                      v1::DType gram_dtype = v1::F32,
+                                      const std::string& request_id = {},
+                                      const CallOptions& call = {});
+
   // Every chunk's checksum and that of the whole are verified; a broken stream
   // goes on at the last good byte.
   absl::StatusOr<TensorData> ReadTensor(const std::string& name,

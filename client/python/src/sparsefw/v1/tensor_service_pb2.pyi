@@ -107,6 +107,18 @@ class ReadTensorResponse(_message.Message):
     chunk: _tensor_pb2.Chunk
     def __init__(self, chunk: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ...) -> None: ...
 
+class SumGramsRequest(_message.Message):
+    __slots__ = ["gram_dtype", "grams", "owner", "request_id"]
+    GRAMS_FIELD_NUMBER: _ClassVar[int]
+    GRAM_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    gram_dtype: _tensor_pb2.DType
+    grams: _containers.RepeatedScalarFieldContainer[str]
+    owner: str
+    request_id: str
+    def __init__(self, grams: _Optional[_Iterable[str]] = ..., gram_dtype: _Optional[_Union[_tensor_pb2.DType, str]] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
 class WriteTensorRequest(_message.Message):
     __slots__ = ["chunk", "finish", "spec", "total_crc32c", "upload"]
     CHUNK_FIELD_NUMBER: _ClassVar[int]

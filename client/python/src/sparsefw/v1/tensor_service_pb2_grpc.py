@@ -31,6 +31,11 @@ class TensorServiceStub(object):
                 request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramRequest.SerializeToString,
                 response_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramResponse.FromString,
                 )
+        self.SumGrams = channel.unary_unary(
+                '/sparsefw.v1.TensorService/SumGrams',
+                request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.SumGramsRequest.SerializeToString,
+                response_deserializer=sparsefw_dot_v1_dot_tensor__pb2.Tensor.FromString,
+                )
         self.GetUpload = channel.unary_unary(
                 '/sparsefw.v1.TensorService/GetUpload',
                 request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.GetUploadRequest.SerializeToString,
@@ -100,6 +105,16 @@ class TensorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SumGrams(self, request, context):
+        """Adds up Gram matrices of the same d_in, such as those that the workers of a data-parallel
+        calibration have made each of its own tokens. Sums in float64. The result is a new
+        tensor; the parts stay. Safe to repeat with its request_id while the parts are there.
+        INVALID_ARGUMENT: WRONG_TENSOR_KIND, SHAPE_MISMATCH, NON_FINITE (beyond gram_dtype).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetUpload(self, request, context):
         """NOT_FOUND once the upload is finished, deleted or expired.
         """
@@ -159,6 +174,11 @@ def add_TensorServiceServicer_to_server(servicer, server):
                     servicer.AccumulateGram,
                     request_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramRequest.FromString,
                     response_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramResponse.SerializeToString,
+            ),
+            'SumGrams': grpc.unary_unary_rpc_method_handler(
+                    servicer.SumGrams,
+                    request_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.SumGramsRequest.FromString,
+                    response_serializer=sparsefw_dot_v1_dot_tensor__pb2.Tensor.SerializeToString,
             ),
             'GetUpload': grpc.unary_unary_rpc_method_handler(
                     servicer.GetUpload,
@@ -248,6 +268,23 @@ class TensorService(object):
         return grpc.experimental.stream_unary(request_iterator, target, '/sparsefw.v1.TensorService/AccumulateGram',
             sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramRequest.SerializeToString,
             sparsefw_dot_v1_dot_tensor__service__pb2.AccumulateGramResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def SumGrams(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sparsefw.v1.TensorService/SumGrams',
+            sparsefw_dot_v1_dot_tensor__service__pb2.SumGramsRequest.SerializeToString,
+            sparsefw_dot_v1_dot_tensor__pb2.Tensor.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

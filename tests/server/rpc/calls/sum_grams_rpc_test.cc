@@ -1,0 +1,111 @@
+// SumGrams: parts of a Gram matrix in, their sum out.
+#include <cstring>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "tests/server/app/test_server.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr int64_t kDim = 70;  // more than one block of rows
+
+class SumGramsTest : public testing::Test {
+ protected:
+  std::string Upload(const std::vector<float>& values, int64_t tokens) {
+    v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kDim, kDim);
+    spec.set_token_count(tokens);
+    return server_.Upload(spec, BytesOf(values));
+  }
+  grpc::Status Sum(const std::vector<std::string>& parts, v1::DType dtype, v1::Tensor* sum,
+                   const std::string& request_id = "") {
+    grpc::ClientContext context;
+    v1::SumGramsRequest request;
+    for (const std::string& part : parts) request.add_grams(part);
+    request.set_gram_dtype(dtype);
+    request.set_request_id(request_id);
+    return server_.tensors->SumGrams(&context, request, sum);
+  }
+  template <typename T>
+  std::vector<T> Read(const std::string& tensor) {
+    const std::string bytes = server_.Read(tensor);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  const std::vector<float> a_ = RandomGram(kDim, 1);
+  const std::vector<float> b_ = RandomGram(kDim, 2);
+  TestServer server_;
+};
+
+TEST_F(SumGramsTest, AddsInFloat64AndRoundsOnce) {
+  const std::string a = Upload(a_, 30);
+  const std::string b = Upload(b_, 12);
+  v1::Tensor wide;
+  ASSERT_TRUE(Sum({a, b}, v1::F64, &wide).ok());
+  v1::Tensor narrow;
+  ASSERT_TRUE(Sum({a, b}, v1::DTYPE_UNSPECIFIED, &narrow).ok());
+  EXPECT_EQ(wide.spec().token_count(), 42);
+  EXPECT_EQ(narrow.spec().dtype(), v1::F32);
+  const auto sum = Read<double>(wide.name());
+  const auto rounded = Read<float>(narrow.name());
+  ASSERT_EQ(sum.size(), a_.size());
+  ASSERT_EQ(rounded.size(), a_.size());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    EXPECT_EQ(sum[i], double{a_[i]} + double{b_[i]});
+    EXPECT_EQ(rounded[i], static_cast<float>(sum[i]));
+  }
+  // A sum is a part like any other.
+  v1::Tensor more;
+  ASSERT_TRUE(Sum({wide.name(), a}, v1::F64, &more).ok());
+  EXPECT_EQ(Read<double>(more.name())[5], sum[5] + double{a_[5]});
+}
+
+TEST_F(SumGramsTest, OneWithoutATokenCountLeavesTheSumWithoutOne) {
+  v1::Tensor sum;
+  ASSERT_TRUE(Sum({Upload(a_, 30), Upload(b_, 0)}, v1::F32, &sum).ok());
+  EXPECT_EQ(sum.spec().token_count(), 0);
+}
+
+TEST_F(SumGramsTest, TheSameRequestGivesTheSameTensor) {
+  const std::vector<std::string> parts = {Upload(a_, 30), Upload(b_, 12)};
+  v1::Tensor first;
+  ASSERT_TRUE(Sum(parts, v1::F32, &first, "sum 1").ok());
+  v1::Tensor again;
+  ASSERT_TRUE(Sum(parts, v1::F32, &again, "sum 1").ok());
+  EXPECT_EQ(again.name(), first.name());
+  EXPECT_TRUE(Failed(Sum(parts, v1::F64, &again, "sum 1"), grpc::INVALID_ARGUMENT,
+                     "REQUEST_ID_REUSED", "sum 1"));
+}
+
+TEST_F(SumGramsTest, ASumBeyondItsDtypeIsRefusedAndLeavesNothing) {
+  std::vector<float> large = a_;
+  large[static_cast<size_t>(65 * kDim + 3)] = std::numeric_limits<float>::max();
+  const std::string a = Upload(large, 1);
+  const std::string b = Upload(large, 1);
+  v1::Tensor sum;
+  EXPECT_TRUE(
+      Failed(Sum({a, b}, v1::F32, &sum, "id"), grpc::INVALID_ARGUMENT, "NON_FINITE", "at [65, 3]"));
+  // The id is free again.
+  EXPECT_TRUE(Sum({a, b}, v1::F64, &sum, "id").ok());
+}
+
+TEST_F(SumGramsTest, RefusesWhatCannotBeAdded) {
+  const std::string a = Upload(a_, 1);
+  v1::Tensor sum;
+  EXPECT_TRUE(
+      Failed(Sum({}, v1::F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "1 to 256 tensors"));
+  EXPECT_TRUE(Failed(Sum({a, a}, v1::F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "twice"));
+  EXPECT_TRUE(
+      Failed(Sum({a}, v1::F16, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "gram_dtype"));
+  EXPECT_TRUE(Failed(Sum({a, server_.UploadGram(8)}, v1::F32, &sum), grpc::INVALID_ARGUMENT,
+                     "SHAPE_MISMATCH", "[70, 70]"));
+  EXPECT_TRUE(Failed(Sum({server_.UploadWeight(8, 8)}, v1::F32, &sum), grpc::INVALID_ARGUMENT,
+                     "WRONG_TENSOR_KIND", "WEIGHT"));
+  EXPECT_TRUE(Failed(Sum({a, "tensors/none"}, v1::F32, &sum), grpc::NOT_FOUND, "TENSOR_NOT_FOUND",
+                     "tensors/none"));
+}
+
+}  // namespace
+}  // namespace sparsefw::server
