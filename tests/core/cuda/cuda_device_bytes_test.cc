@@ -129,6 +129,8 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
       testing::MakeStartingPoint(weights.view(), gram.view(), c.pattern, {}, 0.5));
 
   for (const bool given : {false, true}) {
+    // The emulation is slow: there half of the cases have the one, half the other.
+    if (cuda_on_host::Emulated() && given != (c.name.size() % 2 == 0)) continue;
     SCOPED_TRACE(given ? "a Gram that is there already" : "the engine's own Gram");
     ASSERT_EQ(cuda_on_host::AllocatedBytes(), 0U);
     cuda_on_host::ResetPeak();

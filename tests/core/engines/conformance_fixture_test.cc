@@ -26,17 +26,10 @@ using ::sparsefw::testing::MakeStartingPoint;
 using ::sparsefw::testing::NameOf;
 using ::sparsefw::testing::StartingPoint;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 int64_t RowsUsed(int64_t rows) {
-  if (kSanitized) return std::min<int64_t>(rows, 48);
   const char* all = std::getenv("SPARSEFW_LONG_TESTS");
   const bool long_tests = all != nullptr && std::string_view(all) == "1";
-  return long_tests ? rows : std::min<int64_t>(rows, 96);
+  return long_tests ? rows : std::min<int64_t>(rows, 48);
 }
 
 class FixtureTest : public ::testing::TestWithParam<std::tuple<std::string, Pattern, StepRule>> {};
