@@ -1,0 +1,200 @@
+package sparsefw
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	v1 "github.com/sparsefw/sparsefw/client/go/v1"
+)
+
+// How long an interrupted Prune takes to clean up after itself.
+const cleanUp = 5 * time.Second
+
+// Layer is what a job works on. The weight [d_out, d_in] is given, and either the Gram matrix
+// [d_in, d_in] or activations [tokens, d_in]; as a matrix, or as the name of a tensor in the job's spec.
+type Layer struct {
+	Weight, Gram, Activations Matrix
+	// Of the server, where the layer's are left out. They stay there.
+	WeightName, GramName string
+	// To start from; may be nil.
+	WarmStart *Mask
+}
+
+// Result is a job that has ended and what it made.
+type Result struct {
+	Job  *v1.Job
+	Mask *Mask
+	// Pruned or updated, in the weight's dtype, where the spec asks for it (ReturnPrunedWeight).
+	Weight *Matrix
+}
+
+// Losses of the result.
+func (r *Result) Losses() *v1.Losses { return r.Job.GetResult().GetLosses() }
+
+// Prune uploads a layer, runs one job on it and reads the result. Options are checked before anything is
+// sent. What was uploaded for it is deleted afterwards. `observer` may be nil.
+//
+// With WithRequestID it can be called again after a crash and goes on where it was. When the context ends,
+// the job is cancelled, unless it has a request id. A job that fails is a *JobError.
+func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, observer func(*v1.JobEvent),
+	opts ...CallOption) (*Result, error) {
+	p := pruning{c: c, layer: layer, spec: proto.Clone(spec).(*v1.JobSpec)}
+	for _, option := range opts {
+		option(&p.options)
+	}
+	if err := p.check(ctx); err != nil {
+		return nil, err
+	}
+	result, err := p.run(ctx, observer)
+	p.leave(ctx)
+	return result, err
+}
+
+type pruning struct {
+	c       *Client
+	layer   Layer
+	spec    *v1.JobSpec
+	options callOptions
+	made    []string // tensors of this call alone
+	job     *v1.Job
+}
+
+func (p *pruning) check(ctx context.Context) error {
+	l := &p.layer
+	p.spec.Weight, p.spec.Gram = l.WeightName, l.GramName
+	request := &v1.CheckJobOptionsRequest{Spec: p.spec}
+	if l.WeightName == "" {
+		if err := l.Weight.check("the weight"); err != nil {
+			return err
+		}
+		request.Weight = l.Weight.spec(v1.TensorKind_WEIGHT)
+	}
+	switch {
+	case l.GramName != "":
+	case l.Gram.Data != nil:
+		if err := l.Gram.check("the Gram matrix"); err != nil {
+			return err
+		}
+		request.GramSource = &v1.CheckJobOptionsRequest_Gram{Gram: l.Gram.spec(v1.TensorKind_GRAM)}
+	default:
+		if err := l.Activations.check("the activations"); err != nil {
+			return err
+		}
+		request.GramSource = &v1.CheckJobOptionsRequest_Activations{Activations: &v1.GramSpec{
+			DIn: int64(l.Activations.Cols), ActivationDtype: l.Activations.DType,
+		}}
+	}
+	if l.WarmStart != nil {
+		request.WarmStart = &v1.TensorSpec{
+			Kind: v1.TensorKind_MASK, Dtype: v1.DType_U1,
+			Dims: []int64{int64(l.WarmStart.Rows), int64(l.WarmStart.Cols)},
+		}
+	}
+	return p.c.CheckJobOptions(ctx, request)
+}
+
+// within: the same call again finds what this one has made.
+func (p *pruning) within(field string) []CallOption {
+	if p.options.requestID == "" {
+		return nil
+	}
+	return []CallOption{WithRequestID(p.options.requestID + "/" + field)}
+}
+
+func (p *pruning) upload(ctx context.Context) error {
+	l := &p.layer
+	take := func(tensor *v1.Tensor, err error) (string, error) {
+		if err == nil {
+			p.made = append(p.made, tensor.GetName())
+		}
+		return tensor.GetName(), err
+	}
+	var err error
+	if l.WeightName == "" {
+		p.spec.Weight, err = take(p.c.Upload(ctx, v1.TensorKind_WEIGHT, l.Weight, p.within("weight")...))
+	}
+	if err == nil && l.GramName == "" {
+		if l.Gram.Data != nil {
+			p.spec.Gram, err = take(p.c.Upload(ctx, v1.TensorKind_GRAM, l.Gram, p.within("gram")...))
+		} else {
+			p.spec.Gram, err = take(p.c.Gram(ctx, l.Activations, p.within("activations")...))
+		}
+	}
+	if err == nil && l.WarmStart != nil {
+		var name string
+		name, err = take(p.c.UploadMask(ctx, l.WarmStart, p.within("warm_start")...))
+		p.spec.WarmStart = &v1.WarmStart{Source: &v1.WarmStart_Mask{Mask: name}}
+	}
+	return err
+}
+
+func (p *pruning) run(ctx context.Context, observer func(*v1.JobEvent)) (*Result, error) {
+	if err := p.upload(ctx); err != nil {
+		return nil, err
+	}
+	var opts []CallOption
+	if p.options.requestID != "" {
+		opts = append(opts, WithRequestID(p.options.requestID))
+	}
+	job, err := p.c.CreateJob(ctx, p.spec, opts...)
+	if err != nil {
+		return nil, err
+	}
+	p.job = job
+	ended, err := p.c.Wait(ctx, job.GetName(), observer)
+	if err != nil {
+		return nil, err
+	}
+	p.job = ended
+	return p.c.Result(ctx, ended)
+}
+
+// Result reads the mask, and the pruned weight where there is one, of a job that has ended. A job that
+// was cancelled has a result if there was a mask by then.
+func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
+	result := &Result{Job: job}
+	if job.GetState() == v1.JobState_FAILED {
+		return nil, &JobError{job.GetName(), fromStatus(job.GetError())}
+	}
+	made := job.GetResult()
+	if made.GetMask() == "" {
+		e := refuse(codes.Canceled, "CANCELLED", "the job was cancelled before there was a mask")
+		if job.GetError().GetCode() != 0 {
+			e = fromStatus(job.GetError())
+		}
+		return nil, &JobError{job.GetName(), e}
+	}
+	mask, err := c.ReadMask(ctx, made.GetMask())
+	if err != nil {
+		return nil, err
+	}
+	result.Mask = mask
+	if made.GetPrunedWeight() != "" {
+		weight, err := c.ReadMatrix(ctx, made.GetPrunedWeight())
+		if err != nil {
+			return nil, err
+		}
+		result.Weight = &weight
+	}
+	return result, nil
+}
+
+// leave cancels a job that nobody comes back to and deletes what was made for it.
+func (p *pruning) leave(ctx context.Context) {
+	if ctx.Err() != nil && p.options.requestID != "" {
+		return // the same call goes on with it
+	}
+	limited, cancel := context.WithTimeout(context.Background(), cleanUp)
+	defer cancel()
+	if p.job != nil && !Ended(p.job.GetState()) {
+		if _, err := p.c.CancelJob(limited, p.job.GetName()); err == nil {
+			_, _ = p.c.Wait(limited, p.job.GetName(), nil) // it reads the tensors until then
+		}
+	}
+	for _, name := range p.made {
+		_ = p.c.DeleteTensor(limited, name) // else it expires
+	}
+}

@@ -1,0 +1,294 @@
+package sparsefw
+
+import (
+	"context"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	v1 "github.com/sparsefw/sparsefw/client/go/v1"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CallOption changes one call.
+type CallOption func(*callOptions)
+
+type callOptions struct {
+	requestID string
+	progress  func(sent int64)
+}
+
+// WithRequestID names the call: the same call with the same id gives the same upload, tensor or job,
+// also from a later process. Otherwise one is made up.
+func WithRequestID(id string) CallOption { return func(o *callOptions) { o.requestID = id } }
+
+// WithProgress is called after every message of a transfer, with the bytes sent or read so far;
+// after a broken connection they may be fewer than before.
+func WithProgress(observer func(bytes int64)) CallOption {
+	return func(o *callOptions) { o.progress = observer }
+}
+
+func collect(opts []CallOption) callOptions {
+	o := callOptions{requestID: NewRequestID()}
+	for _, option := range opts {
+		option(&o)
+	}
+	return o
+}
+
+// content is what an upload sends. Positions are bytes of a tensor, tokens of activations.
+type content interface {
+	create() *v1.CreateUploadRequest
+	committed(*v1.Upload) int64
+	key() string // of the committed position in the metadata of errors
+	// moveTo is called before send: the server has everything before `committed`.
+	moveTo(committed int64) error
+	// send streams what is at hand from `committed` on and returns the finished tensor, or how far the
+	// server has got.
+	send(ctx context.Context, c *Client, upload string, committed int64) (*v1.Tensor, int64, error)
+}
+
+// UploadBytes sends a tensor. A broken connection goes on at the last byte that the server has on its
+// disk; a server that has forgotten the upload gets it from the start.
+func (c *Client) UploadBytes(ctx context.Context, spec *v1.TensorSpec, data []byte,
+	opts ...CallOption) (*v1.Tensor, error) {
+	o := collect(opts)
+	return c.upload(ctx, &tensorContent{spec: spec, window: wholeWindow(data), progress: o.progress}, o)
+}
+
+// UploadReader is UploadBytes for a source that is read once, as fast as the server takes it. What the
+// server does not have on its disk yet is kept, at most the window (WithWindowBytes). The source must
+// have exactly the bytes of the spec.
+func (c *Client) UploadReader(ctx context.Context, spec *v1.TensorSpec, source io.Reader,
+	opts ...CallOption) (*v1.Tensor, error) {
+	o := collect(opts)
+	w := readerWindow(source, c.options.windowBytes)
+	return c.upload(ctx, &tensorContent{spec: spec, window: w, progress: o.progress}, o)
+}
+
+// Upload sends a matrix as a tensor of this kind.
+func (c *Client) Upload(ctx context.Context, kind v1.TensorKind, matrix Matrix,
+	opts ...CallOption) (*v1.Tensor, error) {
+	if err := matrix.check("a matrix"); err != nil {
+		return nil, err
+	}
+	return c.UploadBytes(ctx, matrix.spec(kind), matrix.Data, opts...)
+}
+
+// UploadMask sends a mask, for a warm start.
+func (c *Client) UploadMask(ctx context.Context, mask *Mask, opts ...CallOption) (*v1.Tensor, error) {
+	spec := &v1.TensorSpec{
+		Kind: v1.TensorKind_MASK, Dtype: v1.DType_U1, Dims: []int64{int64(mask.Rows), int64(mask.Cols)},
+	}
+	return c.UploadBytes(ctx, spec, mask.Bits, opts...)
+}
+
+func (c *Client) upload(ctx context.Context, content content, o callOptions) (*v1.Tensor, error) {
+	run := uploadRun{c: c, content: content, id: o.requestID}
+	tensor, err := run.toTheEnd(ctx)
+	if err != nil {
+		run.abandon()
+		return nil, err
+	}
+	return tensor, nil
+}
+
+// uploadRun follows an upload from its first byte to the tensor.
+type uploadRun struct {
+	c         *Client
+	content   content
+	id        string
+	name      string
+	committed int64
+	tensor    *v1.Tensor
+}
+
+func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	b := r.c.newBackoff()
+	for r.tensor == nil {
+		if err := r.content.moveTo(r.committed); err != nil {
+			return nil, err
+		}
+		tensor, committed, err := r.content.send(r.c.outgoing(ctx), r.c, r.name, r.committed)
+		if err == nil {
+			r.tensor = tensor
+			if committed > r.committed {
+				b.reset()
+			}
+			r.committed = committed
+			continue
+		}
+		if err := r.recover(ctx, asError(ctx, err), b); err != nil {
+			return nil, err
+		}
+	}
+	return r.tensor, nil
+}
+
+// recover finds out where the server stands after a stream that ended with an error, where sending
+// again can help.
+func (r *uploadRun) recover(ctx context.Context, e *Error, b *backoff) error {
+	forgotten := e.Reason == "UPLOAD_NOT_FOUND"
+	again := e.transient() || e.Reason == "OFFSET_GAP" || forgotten ||
+		(e.Code == codes.DataLoss && e.Reason == "CHECKSUM_MISMATCH")
+	if ctx.Err() != nil || !again {
+		return e
+	}
+	if err := r.c.wait(ctx, e, b); err != nil {
+		return err
+	}
+	name, before := r.name, r.committed
+	if err := r.locate(ctx, e); err != nil {
+		return err
+	}
+	if r.name == name && r.committed > before {
+		b.reset()
+	}
+	return nil
+}
+
+// open finds an upload of the same request id, or the tensor that it became, or makes one.
+func (r *uploadRun) open(ctx context.Context) error {
+	request := r.content.create()
+	request.RequestId, request.Owner = r.id, r.c.options.owner
+	var response *v1.CreateUploadResponse
+	err := r.c.call(ctx, "CreateUpload", func(ctx context.Context) (err error) {
+		response, err = r.c.tensors.CreateUpload(ctx, request)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.tensor = response.GetTensor()
+	if upload := response.GetUpload(); upload != nil {
+		r.name, r.committed = upload.GetName(), r.content.committed(upload)
+	}
+	return nil
+}
+
+// locate: the error says where the server stands where it refused a message. A broken connection
+// does not, and may have hidden a success.
+func (r *uploadRun) locate(ctx context.Context, e *Error) error {
+	if text, ok := e.Metadata[r.content.key()]; ok {
+		if committed, err := strconv.ParseInt(text, 10, 64); err == nil {
+			r.committed = committed
+			return nil
+		}
+	}
+	upload, err := r.c.GetUpload(ctx, r.name)
+	if err == nil {
+		r.committed = r.content.committed(upload)
+		return nil
+	}
+	if asError(ctx, err).Code == codes.NotFound {
+		return r.open(ctx)
+	}
+	return err
+}
+
+// abandon gives the room of an unfinished upload back at once. If that does not work the server does it
+// later by itself.
+func (r *uploadRun) abandon() {
+	if r.name == "" || r.tensor != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.c.outgoing(context.Background()), time.Second)
+	defer cancel()
+	_, _ = r.c.tensors.DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: r.name})
+}
+
+// GetUpload is NOT_FOUND once the upload is finished, deleted or expired.
+func (c *Client) GetUpload(ctx context.Context, name string) (*v1.Upload, error) {
+	var upload *v1.Upload
+	err := c.call(ctx, "GetUpload", func(ctx context.Context) (err error) {
+		upload, err = c.tensors.GetUpload(ctx, &v1.GetUploadRequest{Name: name})
+		return err
+	})
+	return upload, err
+}
+
+type tensorContent struct {
+	spec     *v1.TensorSpec
+	window   *window
+	progress func(int64)
+	total    uint32 // CRC32C of the bytes before `summed`
+	summed   int64
+}
+
+func (t *tensorContent) create() *v1.CreateUploadRequest {
+	return &v1.CreateUploadRequest{Content: &v1.CreateUploadRequest_Tensor{Tensor: t.spec}}
+}
+func (t *tensorContent) committed(upload *v1.Upload) int64 { return upload.GetCommittedSize() }
+func (t *tensorContent) key() string                       { return "committed_size" }
+func (t *tensorContent) moveTo(committed int64) error {
+	// Of what an earlier process has sent the source has the bytes too, and they count for the total.
+	for committed > t.window.end() && !t.window.ended {
+		if err := t.advance(t.window.end()); err != nil {
+			return err
+		}
+	}
+	if committed > t.window.end() {
+		return refuse(codes.Internal, "PROTOCOL", "the server has %d bytes of %d", committed,
+			t.window.end())
+	}
+	return t.advance(committed)
+}
+
+func (t *tensorContent) advance(offset int64) error {
+	if err := t.window.moveTo(offset); err != nil {
+		return err
+	}
+	if t.window.end() > t.summed {
+		t.total = crc32.Update(t.total, castagnoli, t.window.from(t.summed))
+		t.summed = t.window.end()
+	}
+	return nil
+}
+
+func (t *tensorContent) send(ctx context.Context, c *Client, upload string, committed int64) (
+	*v1.Tensor, int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.tensors.WriteTensor(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	request := &v1.WriteTensorRequest{Target: &v1.WriteTensorRequest_Upload{Upload: upload}}
+	for offset := committed; ; {
+		data := t.window.from(offset)
+		if len(data) > c.options.chunkBytes {
+			data = data[:c.options.chunkBytes]
+		}
+		if len(data) > 0 { // a source may turn out to have ended with the window before
+			sum := crc32.Checksum(data, castagnoli)
+			request.Chunk = &v1.Chunk{Offset: offset, Crc32C: sum, Data: data}
+		}
+		offset += int64(len(data))
+		last := offset == t.window.end()
+		if last && t.window.ended {
+			request.Finish, request.TotalCrc32C = true, &t.total
+		}
+		if stream.Send(request) != nil { // CloseAndRecv says why
+			break
+		}
+		if t.progress != nil {
+			t.progress(offset)
+		}
+		if last {
+			break
+		}
+		request = &v1.WriteTensorRequest{}
+	}
+	response, err := stream.CloseAndRecv()
+	if err != nil {
+		return nil, 0, err
+	}
+	return response.GetTensor(), response.GetCommittedSize(), nil
+}
