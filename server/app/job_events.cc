@@ -31,6 +31,7 @@ std::string StateName(const Job& job) {
 
 void JobEvents::OnAccepted(const Job& job) {
   metrics_->JobAccepted(job);
+  live_->Accepted(job);
   logger_->Log(LogLevel::kInfo, "job_accepted",
                About(job, {{"pattern", ToString(job.spec.pattern)},
                            {"rows", job.rows},
@@ -41,16 +42,19 @@ void JobEvents::OnAccepted(const Job& job) {
 // Thousands may come at once; the start logs how many.
 void JobEvents::OnRecovered(const Job& job) {
   metrics_->JobRecovered();
+  live_->Accepted(job);
   logger_->Log(LogLevel::kDebug, "job_recovered",
                About(job, {{"state", StateName(job)}, {"attempts", int64_t{job.attempts}}}));
 }
 
 void JobEvents::OnInterrupted(const Job& job) {
+  live_->Gone(job);
   logger_->Log(LogLevel::kInfo, "job_interrupted", About(job));
 }
 
 void JobEvents::OnStarted(const Job& job) {
   metrics_->JobStarted(job);
+  live_->Started(job);
   logger_->Log(LogLevel::kInfo, "job_started",
                About(job, {{"attempt", int64_t{job.attempts}},
                            {"queue_s", absl::ToDoubleSeconds(job.start_time - job.create_time)}}));
@@ -58,6 +62,7 @@ void JobEvents::OnStarted(const Job& job) {
 
 void JobEvents::OnEnded(const Job& job) {
   metrics_->JobEnded(job);
+  live_->Gone(job);
   LogEnd(job);
   if (ended_) ended_(job);
 }

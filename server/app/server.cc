@@ -30,6 +30,10 @@
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
+#include "server/status/live_jobs.h"
+#include "server/status/refusals.h"
+#include "server/status/status_document.h"
+#include "server/status/status_page.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -49,6 +53,9 @@ constexpr std::chrono::seconds kAccessPeriod(1);
 int ThreadsPerJob(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
 }
+
+// The rest of a long queue is a number.
+constexpr size_t kQueueShown = 20;
 
 // A machine whose memory is unknown has no limit.
 int64_t SolveMemory(const ServerConfig& config) {
@@ -90,6 +97,7 @@ class ServerImpl final : public Server {
  private:
   absl::Status CheckAddresses() const;
   absl::Status OpenPorts();
+  std::string Status();  // the JSON of the status page
   void OpenJobs(const DefaultDevice& device);
   // No device is left that may run jobs for the default one.
   bool DevicesLost() const;
@@ -122,6 +130,8 @@ class ServerImpl final : public Server {
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<ConnectionEvents> connections_;
   std::unique_ptr<SolverRunner> runner_;
+  LiveJobs live_jobs_;
+  Refusals refusals_;
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
@@ -190,11 +200,24 @@ absl::Status ServerImpl::CheckAddresses() const {
   return MetricsEndpoint::CheckAddress(config_.metrics_listen, config_.insecure_metrics);
 }
 
+std::string ServerImpl::Status() {
+  const StatusFacts facts = {.version = context_.facts.version,
+                             .default_device = context_.facts.default_device,
+                             .workers = config_.workers,
+                             .start_time = context_.facts.start_time,
+                             .not_ready = NotReady(),
+                             .show_names = !access_->authenticator().active()};
+  return StatusDocument(facts, ComputeGauges(), live_jobs_.Look(kQueueShown), refusals_.Latest(),
+                        absl::Now());
+}
+
 absl::Status ServerImpl::OpenPorts() {
   SPARSEFW_ASSIGN_OR_RETURN(
-      endpoint_, MetricsEndpoint::Start(
-                     config_.metrics_listen, config_.insecure_metrics, metrics_.get(),
-                     [this] { return NotReady(); }, [this] { connections_->OnRefused(); }));
+      endpoint_, MetricsEndpoint::Start(config_.metrics_listen, config_.insecure_metrics,
+                                        {.metrics = metrics_.get(),
+                                         .not_ready = [this] { return NotReady(); },
+                                         .pages = StatusPages([this] { return Status(); })},
+                                        [this] { connections_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
   // Reflection is a synchronous service of gRPC: every open stream holds a thread, so it
   // is only for those who may connect at all.
@@ -225,7 +248,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   runner.checkpoints = stores_->checkpoints();
   runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), &stores_->transient(), runner);
   events_ = std::make_unique<JobEvents>(
-      metrics_.get(), &logger_, [this] { CheckHealth(); },
+      metrics_.get(), &logger_, &live_jobs_, [this] { CheckHealth(); },
       [checkpoints = stores_->checkpoints()](const Job& job) {
         if (checkpoints != nullptr) checkpoints->Remove(job.name);
       });
@@ -290,7 +313,10 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.control_executor = control_executor_.get();
   context_.store_executor = store_executor_.get();
   context_.timer = timer_.get();
-  context_.log = [this](const RpcRecord& record) { LogRpc(record, &logger_); };
+  context_.log = [this](const RpcRecord& record) {
+    refusals_.Ended(record.method, record.status, absl::Now());
+    LogRpc(record, &logger_);
+  };
   ServerFacts& facts = context_.facts;
   facts.version = SPARSEFW_VERSION;
   facts.default_device = device.device.name;

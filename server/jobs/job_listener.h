@@ -20,6 +20,8 @@ class JobListener {
   virtual void OnAccepted(const Job& job) = 0;
   virtual void OnRecovered(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
+  // Between start and end, in the worker's thread: it takes time from the run.
+  virtual void OnProgress(const Job& /*job*/) {}
   virtual void OnInterrupted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;
   // No more jobs start on the device; `job` was the first to fail on it.

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,41 +39,60 @@ std::string Text(const Collectables& collectables) {
   return prometheus::TextSerializer().Serialize(families);
 }
 
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+using Header = std::pair<const char*, const char*>;
+
 // Takes effect at once: what a request has for a body is not read.
 MHD_Result Respond(MHD_Connection* connection, unsigned code, const std::string& body,
-                   const char* allow = nullptr) {
+                   std::initializer_list<Header> more = {}, const char* type = kText) {
   MHD_Response* response = MHD_create_response_from_buffer(
       body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;  // out of memory: closes the connection
-  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
-  if (allow != nullptr) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+  MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  for (const auto& [name, value] : more) MHD_add_response_header(response, name, value);
   const MHD_Result result = MHD_queue_response(connection, code, response);
   MHD_destroy_response(response);
   return result;
 }
 
-struct Content {
+MHD_Result RespondPage(MHD_Connection* connection, const MetricsEndpoint::Page& page) {
+  constexpr Header kFresh = {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"};
+  const char* type = page.content_type.c_str();
+  if (page.policy.empty()) return Respond(connection, MHD_HTTP_OK, page.body(), {kFresh}, type);
+  return Respond(connection, MHD_HTTP_OK, page.body(),
+                 {kFresh,
+                  {"Content-Security-Policy", page.policy.c_str()},
+                  {"Referrer-Policy", "no-referrer"}},
+                 type);
+}
+
+struct Served {
   Collectables collectables;
-  MetricsEndpoint::NotReady not_ready;
+  MetricsEndpoint::Content content;
 };
 
 MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/,
                   void** /*state*/) {
+  const auto& served = *static_cast<const Served*>(data);
   const std::string_view wanted = path;
-  if (wanted != "/metrics" && wanted != "/healthz" && wanted != "/readyz") {
+  const auto page = served.content.pages.find(wanted);
+  if (page == served.content.pages.end() && wanted != "/metrics" && wanted != "/healthz" &&
+      wanted != "/readyz") {
     return Respond(connection, MHD_HTTP_NOT_FOUND,
-                   "only /metrics, /healthz and /readyz are here\n");
+                   "only /, /status.json, /metrics, /healthz and /readyz are here\n");
   }
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     return Respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n",
-                   "GET, HEAD");
+                   {{MHD_HTTP_HEADER_ALLOW, "GET, HEAD"}});
   }
-  const auto& content = *static_cast<const Content*>(data);
-  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(content.collectables));
+  if (page != served.content.pages.end()) return RespondPage(connection, page->second);
+  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(served.collectables));
   if (wanted == "/healthz") return Respond(connection, MHD_HTTP_OK, "ok\n");
-  const std::string why = content.not_ready();
+  const std::string why = served.content.not_ready();
   return why.empty() ? Respond(connection, MHD_HTTP_OK, "ready\n")
                      : Respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why + "\n");
 }
@@ -82,10 +103,15 @@ void CountClosed(void* connections, MHD_Connection* /*connection*/, void** /*sta
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) --*static_cast<std::atomic<int64_t>*>(connections);
 }
 
+// Paths are compared as they come: unescaped, "/%00x" would be "/".
+size_t KeepEscapes(void* /*data*/, MHD_Connection* /*connection*/, char* text) {
+  return std::strlen(text);
+}
+
 class HttpEndpoint final : public MetricsEndpoint {
  public:
-  HttpEndpoint(const HostPort& wanted, int port, Content content)
-      : content_(std::move(content)),
+  HttpEndpoint(const HostPort& wanted, int port, Served served)
+      : served_(std::move(served)),
         port_(port),
         address_(absl::StrFormat("%s:%d", wanted.host, port)) {}
   ~HttpEndpoint() override {
@@ -99,7 +125,7 @@ class HttpEndpoint final : public MetricsEndpoint {
   int port() const override { return port_; }
 
  private:
-  Content content_;
+  Served served_;
   const int port_;
   const std::string address_;
   std::atomic<int64_t> connections_{0};  // handed to the daemon and not closed
@@ -112,11 +138,11 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
   // too many. The library's own limit is never reached: version 0.9.75 locks up
   // where a connection that was added is beyond it.
   const int64_t share = ReservedDescriptors() / 2;
-  daemon_ = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
-                             0, nullptr, nullptr, &Answer, &content_, MHD_OPTION_CONNECTION_LIMIT,
-                             static_cast<unsigned>(2 * share + 16), MHD_OPTION_CONNECTION_TIMEOUT,
-                             kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &CountClosed,
-                             &connections_, MHD_OPTION_END);
+  daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+      &Answer, &served_, MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(2 * share + 16),
+      MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &CountClosed,
+      &connections_, MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);
   if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
   ConnectionAcceptor::Options options = {
       .reserved_descriptors = share, .accepted = {}, .refused = refused};
@@ -164,13 +190,12 @@ absl::Status MetricsEndpoint::CheckAddress(std::string_view address, bool public
 }
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    std::string_view address, bool public_allowed, const PrometheusMetrics* metrics,
-    NotReady not_ready, std::function<void()> refused) {
+    std::string_view address, bool public_allowed, Content content, std::function<void()> refused) {
   SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(address));
   SPARSEFW_ASSIGN_OR_RETURN(ListenSockets sockets, Listen(wanted, Cannot(address)));
   SPARSEFW_RETURN_IF_ERROR(CheckLoopback(address, sockets.loopback, public_allowed));
   auto endpoint = std::make_unique<HttpEndpoint>(
-      wanted, sockets.port, Content{metrics->collectables(), std::move(not_ready)});
+      wanted, sockets.port, Served{content.metrics->collectables(), std::move(content)});
   SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));
   return endpoint;
 }

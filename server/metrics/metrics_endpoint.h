@@ -1,8 +1,9 @@
-// The HTTP endpoint of operators: /metrics for Prometheus, /healthz and /readyz.
+// The HTTP endpoint of operators: /metrics for Prometheus, /healthz, /readyz and pages.
 #ifndef SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 #define SPARSEFW_SERVER_METRICS_METRICS_ENDPOINT_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,12 +22,24 @@ namespace sparsefw::server {
 //   /metrics  200
 //   /healthz  200 while the process runs
 //   /readyz   200 while new work is accepted, otherwise 503 and the reason
+//   pages     200
 // Another method: 405; another path: 404; what is not HTTP: 400.
 class MetricsEndpoint {
  public:
   // Why the server accepts no work now; empty: it does. Called on the endpoint's
   // thread: it must not block.
   using NotReady = std::function<std::string()>;
+
+  struct Page {
+    std::string content_type;
+    std::string policy;                 // Content-Security-Policy; may be empty
+    std::function<std::string()> body;  // called on the endpoint's thread: it must not block
+  };
+  struct Content {
+    const PrometheusMetrics* metrics = nullptr;
+    NotReady not_ready;
+    std::map<std::string, Page, std::less<>> pages = {};  // by path
+  };
 
   // What Start would refuse of the address, before anything is opened.
   static absl::Status CheckAddress(std::string_view address, bool public_allowed);
@@ -40,8 +53,7 @@ class MetricsEndpoint {
   //         port in use, PermissionDenied, ...
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address,
                                                                 bool public_allowed,
-                                                                const PrometheusMetrics* metrics,
-                                                                NotReady not_ready,
+                                                                Content content,
                                                                 std::function<void()> refused);
   virtual ~MetricsEndpoint() = default;
 

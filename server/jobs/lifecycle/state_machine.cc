@@ -126,6 +126,7 @@ void StateMachine::Report(ActiveJob& job, const ProgressReport& report) {
     current = job.job;
   }
   if (stored.ok()) {
+    parts_.listener.OnProgress(*current);
     TellWatchers(job, {JobEvent::Kind::kProgress, std::move(current)});
   } else {
     parts_.listener.OnBackgroundError(*current, stored);

@@ -20,7 +20,8 @@ std::vector<std::string> Lines(const Job& job) {
   const auto metrics = NewPrometheusMetrics({"1", "c", "Release"}, {}, absl::UnixEpoch());
   ::testing::internal::CaptureStderr();
   Logger logger("debug", "text");
-  JobEvents events(metrics.get(), &logger);
+  LiveJobs live;
+  JobEvents events(metrics.get(), &logger, &live);
   events.OnAccepted(job);
   events.OnRecovered(job);
   events.OnStarted(job);

@@ -47,7 +47,12 @@ class MetricsEndpointTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address) {
     return MetricsEndpoint::Start(
-        address, true, metrics_.get(), [this] { return not_ready_; }, [] {});
+        address, true,
+        {.metrics = metrics_.get(),
+         .not_ready = [this] { return not_ready_; },
+         .pages = {{"/page", {"text/html", "default-src 'none'", [] { return "<p>"; }}},
+                   {"/plain", {"application/json", "", [] { return "{}"; }}}}},
+        [] {});
   }
 
   std::string not_ready_;  // set before a request, so the endpoint's thread sees it
@@ -67,6 +72,19 @@ TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   EXPECT_THAT(answer, HasSubstr("\nsparsefw_tensors 42\n"));
   EXPECT_THAT(answer, HasSubstr("sparsefw_rpc_started_total{method=\"PruneService/GetJob\"} 1\n"));
   EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsEndpointTest, PagesHaveTheirTypeAndPolicyAndAreNotKept) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
+  const std::string page = Get(endpoint->port(), "/page");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nContent-Type: text/html\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nContent-Security-Policy: default-src 'none'\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nCache-Control: no-store\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\n\r\n<p>"));
+  EXPECT_THAT(Get(endpoint->port(), "/plain"), HasSubstr("\r\n\r\n{}"));
+  EXPECT_THAT(Ask(endpoint->port(), "POST /page HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
 }
 
 TEST_F(MetricsEndpointTest, TellsWhetherItIsReadyAndWhyNot) {

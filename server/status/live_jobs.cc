@@ -1,0 +1,79 @@
+#include "server/status/live_jobs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "sparsefw/names.h"
+#include "sparsefw/pattern.h"
+
+namespace sparsefw::server {
+
+void LiveJobs::Accepted(const Job& job) {
+  LiveJob live;
+  live.name = job.name;
+  live.method = job.spec.sweep.empty() ? std::string(NameOf(job.spec.options.method))
+                                       : absl::StrFormat("sweep of %d", job.spec.sweep.size());
+  live.pattern = ToString(job.spec.pattern);
+  live.rows = job.rows;
+  live.cols = job.cols;
+  live.create_time = job.create_time;
+  MutexLock lock(mutex_);
+  live.number = next_++;
+  jobs_[job.name].job = std::move(live);
+}
+
+void LiveJobs::Started(const Job& job) {
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job.name);
+  if (found == jobs_.end()) return;
+  found->second.running = true;
+  found->second.job.start_time = job.start_time;
+  found->second.job.attempts = job.attempts;
+}
+
+void LiveJobs::Progressed(const Job& job) {
+  if (!job.progress.has_value()) return;
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job.name);
+  if (found == jobs_.end()) return;
+  Entry& entry = found->second;
+  const ProgressReport& report = *job.progress;
+  std::vector<TracePoint>& trace = entry.job.trace;
+  // The next point of a sweep is another solve.
+  if (report.sweep_point != entry.job.progress.sweep_point) {
+    trace.clear();
+    entry.stride = 1;
+    entry.reports = 0;
+  }
+  entry.job.progress = report;
+  if (entry.reports++ % entry.stride != 0) return;
+  if (trace.size() >= kTracePoints) {
+    size_t kept = 0;
+    for (size_t i = 0; i < trace.size(); i += 2) trace[kept++] = trace[i];
+    trace.resize(kept);
+    entry.stride *= 2;
+  }
+  trace.push_back({report.iteration, report.relaxed_loss, report.best_loss});
+}
+
+void LiveJobs::Gone(const Job& job) {
+  MutexLock lock(mutex_);
+  jobs_.erase(job.name);
+}
+
+LiveJobs::View LiveJobs::Look(size_t limit) const {
+  View view;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, entry] : jobs_) {
+      (entry.running ? view.running : view.queued).push_back(entry.job);
+    }
+  }
+  std::ranges::sort(view.running, {}, &LiveJob::start_time);
+  std::ranges::sort(view.queued, {}, &LiveJob::number);
+  view.queue_length = static_cast<int64_t>(view.queued.size());
+  if (view.queued.size() > limit) view.queued.resize(limit);
+  return view;
+}
+
+}  // namespace sparsefw::server

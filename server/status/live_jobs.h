@@ -1,0 +1,71 @@
+// The jobs that wait or run now, with the way their loss went, for the status page.
+#ifndef SPARSEFW_SERVER_STATUS_LIVE_JOBS_H_
+#define SPARSEFW_SERVER_STATUS_LIVE_JOBS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "server/jobs/job.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// One report of a running job.
+struct TracePoint {
+  int64_t iteration = 0;
+  double relaxed_loss = 0;
+  double best_loss = 0;
+};
+
+struct LiveJob {
+  int64_t number = 0;  // counted from the start of the server
+  std::string name;
+  std::string method;   // "sparsefw"; "sweep of 12" for a sweep
+  std::string pattern;  // "per_row 60%"
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int attempts = 0;
+  absl::Time create_time;
+  absl::Time start_time;  // of this run
+  ProgressReport progress;
+  std::vector<TracePoint> trace;  // oldest first, at most kTracePoints
+};
+
+// Thread-safe; every call is quick. It holds a job from its acceptance to its end.
+class LiveJobs {
+ public:
+  static constexpr size_t kTracePoints = 128;
+
+  void Accepted(const Job& job);
+  void Started(const Job& job);
+  // Where a trace is full, every second point goes: it stays evenly spread.
+  void Progressed(const Job& job);
+  void Gone(const Job& job);  // ended, or left for a later process
+
+  struct View {
+    std::vector<LiveJob> running;  // the longest first
+    std::vector<LiveJob> queued;   // the oldest first, at most `limit`
+    int64_t queue_length = 0;
+  };
+  View Look(size_t limit) const;
+
+ private:
+  struct Entry {
+    LiveJob job;
+    bool running = false;
+    int64_t stride = 1;  // of the reports that are kept
+    int64_t reports = 0;
+  };
+  mutable Mutex mutex_;
+  int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<std::string, Entry> jobs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_STATUS_LIVE_JOBS_H_

@@ -1,0 +1,100 @@
+#include "server/status/status_document.h"
+
+#include <algorithm>
+
+#include "nlohmann/json.hpp"
+
+namespace sparsefw::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double Seconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
+Json Common(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
+  Json json = {{"number", job.number},
+               {"method", job.method},
+               {"pattern", job.pattern},
+               {"shape", {job.rows, job.cols}},
+               {"age_s", absl::ToDoubleSeconds(now - job.create_time)}};
+  if (facts.show_names) json["name"] = job.name;
+  return json;
+}
+
+Json Running(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
+  const ProgressReport& report = job.progress;
+  Json json = Common(job, facts, now);
+  json["attempts"] = job.attempts;
+  json["running_s"] = absl::ToDoubleSeconds(now - job.start_time);
+  json["iteration"] = report.iteration;
+  json["iterations_total"] = report.iterations_total;
+  json["sweep_point"] = report.sweep_point;
+  // Of the warm start's loss, as JobResult.relative_reduction.
+  json["reduction"] =
+      report.warm_start_loss > 0 ? 1 - report.best_loss / report.warm_start_loss : 0.0;
+  json["relative_gap"] = report.relaxed_loss > 0 ? report.gap / report.relaxed_loss : 0.0;
+  Json trace = Json::array();
+  for (const TracePoint& point : job.trace) {
+    trace.push_back({point.iteration, point.relaxed_loss, point.best_loss});
+  }
+  json["trace"] = std::move(trace);
+  return json;
+}
+
+Json Share(int64_t used, int64_t budget) { return {{"used", used}, {"budget", budget}}; }
+
+Json Devices(const Gauges& gauges) {
+  Json devices = Json::array();
+  for (const DeviceUsage& usage : gauges.devices) {
+    devices.push_back({{"name", usage.device.name},
+                       {"jobs", usage.jobs},
+                       {"streams", usage.device.streams},
+                       {"memory", Share(usage.reserved_bytes, usage.device.memory_bytes)},
+                       {"lost", usage.lost}});
+  }
+  return devices;
+}
+
+}  // namespace
+
+std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
+                           const LiveJobs::View& jobs, const std::vector<Refusal>& refusals,
+                           absl::Time now) {
+  Json json = {{"version", facts.version},
+               {"now", Seconds(now)},
+               {"uptime_s", absl::ToDoubleSeconds(now - facts.start_time)},
+               {"ready", facts.not_ready.empty()},
+               {"not_ready", facts.not_ready},
+               {"default_device", facts.default_device},
+               {"workers", facts.workers}};
+  json["jobs"] = {{"queued", gauges.jobs_queued}, {"running", gauges.jobs_running}};
+  if (gauges.jobs_ended.has_value()) {
+    json["jobs"]["succeeded"] = gauges.jobs_ended->succeeded;
+    json["jobs"]["failed"] = gauges.jobs_ended->failed;
+    json["jobs"]["cancelled"] = gauges.jobs_ended->cancelled;
+  }
+  json["running"] = Json::array();
+  for (const LiveJob& job : jobs.running) json["running"].push_back(Running(job, facts, now));
+  json["queue"] = Json::array();
+  for (const LiveJob& job : jobs.queued) json["queue"].push_back(Common(job, facts, now));
+  json["devices"] = Devices(gauges);
+  json["tensor_memory"] = Share(gauges.memory_used_bytes, gauges.memory_budget_bytes);
+  json["solve_memory"] = Share(gauges.solve_memory_used_bytes, gauges.solve_memory_budget_bytes);
+  json["staging_memory"] = Share(gauges.staging_used_bytes, gauges.staging_budget_bytes);
+  json["disk"] = Share(gauges.disk_used_bytes, gauges.disk_budget_bytes);
+  json["tensors"] = gauges.tensors;
+  json["tensors_corrupt"] = gauges.tensors_corrupt;
+  json["uploads"] = gauges.uploads;
+  json["watchers"] = gauges.watchers;
+  json["refusals"] = Json::array();
+  for (const Refusal& refusal : refusals) {
+    json["refusals"].push_back({{"time", Seconds(refusal.time)},
+                                {"method", refusal.method},
+                                {"code", refusal.code},
+                                {"reason", refusal.reason},
+                                {"count", refusal.count}});
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,32 @@
+// What the status page shows, as JSON.
+#ifndef SPARSEFW_SERVER_STATUS_STATUS_DOCUMENT_H_
+#define SPARSEFW_SERVER_STATUS_STATUS_DOCUMENT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics/metrics.h"
+#include "server/status/live_jobs.h"
+#include "server/status/refusals.h"
+
+namespace sparsefw::server {
+
+struct StatusFacts {
+  std::string version = {};
+  std::string default_device = {};
+  int workers = 1;
+  absl::Time start_time = {};
+  std::string not_ready = {};  // why; empty: it accepts work
+  // Whoever reaches the page may know the names of jobs: the server asks nobody who he is.
+  bool show_names = false;
+};
+
+// docs/operations.md lists the fields. Bytes, seconds since 1970, fractions in [0, 1].
+std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
+                           const LiveJobs::View& jobs, const std::vector<Refusal>& refusals,
+                           absl::Time now);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_STATUS_STATUS_DOCUMENT_H_

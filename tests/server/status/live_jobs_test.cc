@@ -1,0 +1,99 @@
+#include "server/status/live_jobs.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+Job JobNamed(const std::string& name) {
+  Job job;
+  job.name = name;
+  job.rows = 10;
+  job.cols = 20;
+  job.spec.pattern = Pattern::PerRow(0.6);
+  job.create_time = job.start_time = absl::UnixEpoch();
+  return job;
+}
+
+Job At(Job job, int64_t iteration, int sweep_point = 0) {
+  ProgressReport report;
+  report.iteration = iteration;
+  report.relaxed_loss = 100.0 - static_cast<double>(iteration);
+  report.sweep_point = sweep_point;
+  job.progress = report;
+  return job;
+}
+
+TEST(LiveJobsTest, AJobIsThereFromItsAcceptanceToItsEnd) {
+  LiveJobs jobs;
+  const Job job = JobNamed("jobs/a");
+  jobs.Accepted(job);
+  jobs.Accepted(JobNamed("jobs/b"));
+  EXPECT_EQ(jobs.Look(9).queue_length, 2);
+  EXPECT_EQ(jobs.Look(9).queued[0].name, "jobs/a") << "the oldest first";
+  EXPECT_THAT(jobs.Look(1).queued, SizeIs(1));
+  EXPECT_EQ(jobs.Look(1).queue_length, 2);
+  jobs.Started(job);
+  jobs.Progressed(At(job, 7));
+  const LiveJobs::View view = jobs.Look(9);
+  ASSERT_THAT(view.running, SizeIs(1));
+  EXPECT_EQ(view.queue_length, 1);
+  EXPECT_EQ(view.running[0].pattern, ToString(job.spec.pattern));
+  EXPECT_EQ(view.running[0].progress.iteration, 7);
+  ASSERT_THAT(view.running[0].trace, SizeIs(1));
+  jobs.Gone(job);
+  jobs.Progressed(At(job, 8));  // late
+  EXPECT_THAT(jobs.Look(9).running, IsEmpty());
+}
+
+TEST(LiveJobsTest, ATraceStaysShortAndEvenlySpread) {
+  LiveJobs jobs;
+  const Job job = JobNamed("jobs/a");
+  jobs.Accepted(job);
+  jobs.Started(job);
+  for (int64_t i = 0; i < 5000; ++i) jobs.Progressed(At(job, i));
+  const std::vector<TracePoint> trace = jobs.Look(1).running[0].trace;
+  EXPECT_LE(trace.size(), LiveJobs::kTracePoints);
+  EXPECT_GT(trace.size(), LiveJobs::kTracePoints / 4);
+  ASSERT_GT(trace.size(), 2U);
+  EXPECT_EQ(trace[0].iteration, 0);
+  for (size_t i = 2; i < trace.size(); ++i) {
+    EXPECT_EQ(trace[i].iteration - trace[i - 1].iteration, trace[1].iteration);
+  }
+  // Another point of a sweep is another curve.
+  jobs.Progressed(At(job, 3, 1));
+  EXPECT_THAT(jobs.Look(1).running[0].trace, SizeIs(1));
+}
+
+TEST(LiveJobsTest, FromSeveralThreads) {
+  LiveJobs jobs;
+  std::atomic<bool> stop = false;
+  std::thread reader([&] {
+    while (!stop) jobs.Look(5);
+  });
+  std::vector<std::thread> writers;
+  for (int t = 0; t < 3; ++t) {
+    writers.emplace_back([&jobs, t] {
+      for (int i = 0; i < 200; ++i) {
+        const Job job = JobNamed("jobs/" + std::to_string(t));
+        jobs.Accepted(job);
+        jobs.Started(job);
+        jobs.Progressed(At(job, i));
+        jobs.Gone(job);
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  stop = true;
+  reader.join();
+  EXPECT_EQ(jobs.Look(5).queue_length, 0);
+}
+
+}  // namespace
+}  // namespace sparsefw::server
