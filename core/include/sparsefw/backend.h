@@ -105,6 +105,12 @@ struct RoundedMask {
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k, 0 when k = 0
 };
 
+// A mask of the layer with its loss.
+struct KnownLoss {
+  const Mask& mask;
+  double loss = 0;
+};
+
 // An exchange of one kept weight p and one pruned weight q of the same group
 // changes the loss by
 //
@@ -197,6 +203,14 @@ class Engine {
   // L(mask), from scratch: products of the inputs, float64 accumulation.
   // An all-zero mask gives ||WX||^2.
   virtual absl::StatusOr<double> Loss(const Mask& mask) = 0;
+
+  // The same, where the loss of another mask is known: an engine may add to it, in float64,
+  // what the weights change that only one of the masks keeps. From scratch where
+  // that would not be less work.
+  virtual absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) {
+    static_cast<void>(known);
+    return Loss(mask);
+  }
 
   // Exchanges kept and pruned weights of a group as long as that lowers the
   // loss, from `start`, which meets the pattern. Unlike the other methods it

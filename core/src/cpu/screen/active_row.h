@@ -16,6 +16,8 @@
 #include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/screen/toggle_kernels.h"
+#include "core/src/frank_wolfe/lazy_mask.h"
 #include "core/src/frank_wolfe/screening.h"
 #include "sparsefw/matrix.h"
 
@@ -98,6 +100,19 @@ class ActiveRow {
   double radius = 0;         // of the columns chosen
   double largest_moved = 0;  // n^2 seen since the epoch began
   int64_t capacity = 0;      // of the vertex on the active columns, where the row has one
+
+  // All that iterations change, to take them back.
+  struct Saved {
+    std::vector<Real> values;
+    std::vector<uint64_t> bits;
+    RowMovement movement;
+    LazyScale scale;
+    double largest_moved = 0;
+    int64_t toggled = 0;
+  };
+  void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
+  // On the same columns.
+  void RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved);
 
   // For checkpoints.
   std::span<const uint32_t> cols() const { return cols_; }

@@ -16,7 +16,7 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
-#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/screen/select_kernels.h"
 #include "core/src/frank_wolfe/recurrence.h"
 #include "core/src/frank_wolfe/score_window.h"
 #include "core/src/parallel/parallel_context.h"
