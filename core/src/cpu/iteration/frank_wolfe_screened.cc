@@ -30,7 +30,8 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
   if (screen_ == nullptr) return 0;
   if (screen_->running() && at_.iteration >= screen_->end()) SPARSEFW_RETURN_IF_ERROR(LeaveEpoch());
   if (!screen_->running() && screen_->MayBegin(at_.iteration)) {
-    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, !RowByRow(request)));
+    const bool together = row_selector_ == nullptr || !RowByRow(request);
+    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together));
   }
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
 }
@@ -38,6 +39,7 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
 template <typename Real>
 absl::Status FrankWolfe<Real>::LeaveEpoch() {
   screened_matrix_->Forget();
+  if (screened_ahead_ != nullptr) screened_ahead_->Forget();
   return screen_->End(at_.iteration);
 }
 

@@ -58,6 +58,15 @@ class ActiveRow {
   void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit,
              ToggleScratch<Real>& scratch);
 
+  // Begins to gather for its columns, a few rows of G at a time: what is not asked for is
+  // not allocated.
+  void BeginGram(GramRows<Real>& gram) const {
+    constexpr int64_t kRowsPerChunk = 8;
+    const int64_t lanes_of_row = groups() * kLaneGroup;
+    gram = {};
+    gram.Reset(lanes_, lanes_of_row, kRowsPerChunk * lanes_of_row);
+  }
+
   // M, E and the movement's scalars take a step; scores as AdvanceActive.
   void Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high, Real* scores,
                uint64_t* above, uint64_t* window);

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/screen_kernels.h"
-#include "core/src/cpu/screen/screened_rows.h"
 #include "core/src/frank_wolfe/recurrence.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
 // A forecast from before so many iterations is forgotten.
 constexpr int64_t kStale = 4;
 
@@ -24,12 +23,6 @@ template <typename Real>
 struct ScreenedAhead<Real>::Scratch {
   explicit Scratch(int64_t words) : select(words) {}
 
-  void Begin(const ActiveRow<Real>& active) {
-    gram.Reset(active.lanes(), active.groups() * kLaneGroup,
-               kChunkBytes / static_cast<int64_t>(sizeof(Real)));
-  }
-
-  GramRows<Real> gram;
   ToggleScratch<Real> toggles;
   SelectScratch<Real> select;
   ChosenColumns columns;
@@ -50,9 +43,8 @@ void ScreenedAhead<Real>::Advance(int64_t row, int64_t step, Scratch& scratch) {
   ActiveRow<Real>& active = epoch_.row(row);
   RowStep& out = runs_[static_cast<size_t>(row)].steps[static_cast<size_t>(step)];
   const Cut& cut = cuts_[static_cast<size_t>(step)];
-  active.Apply(epoch_.layer(), scratch.gram,
-               ScreenedRows<Real>::kScratchBytes / static_cast<int64_t>(sizeof(Real)),
-               scratch.toggles);
+  active.Apply(epoch_.layer(), grams_[static_cast<size_t>(row)],
+               std::numeric_limits<int64_t>::max() / 2, scratch.toggles);
   out.sums.vertex_loss_change = active.vertex_loss_change();
   out.sums.toggled = active.toggled();
   active.Advance(epoch_.layer(), OpenLoopStep<Real>(first_ + step), cut.low, cut.high,
@@ -99,7 +91,6 @@ template <typename Real>
 void ScreenedAhead<Real>::Run(int64_t row, Scratch& scratch, int64_t save_at) {
   ActiveRow<Real>& active = epoch_.row(row);
   RowRun& run = runs_[static_cast<size_t>(row)];
-  scratch.Begin(active);
   while (run.done < std::ssize(cuts_)) {
     if (run.done == save_at) {
       active.SaveTo(epoch_.layer(), run.saved);
@@ -129,6 +120,12 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
   cuts_.assign(static_cast<size_t>(count), Cut{});
   for (int64_t step = 0; step < count; ++step) Predict(step, step + 1);
   runs_.resize(static_cast<size_t>(it.layer->rows));
+  if (grams_.empty()) {
+    grams_.resize(runs_.size());
+    for (int64_t row = 0; row < it.layer->rows; ++row) {
+      epoch_.row(row).BeginGram(grams_[static_cast<size_t>(row)]);
+    }
+  }
   return context_.ForEach(it.blocks.count(), [&](int64_t block) {
     const typename Pool::Lease lease(pool_);
     for (int64_t row = it.blocks.begin(block); row < it.blocks.end(block); ++row) {
@@ -180,6 +177,7 @@ absl::Status ScreenedAhead<Real>::RestartStalled(int64_t step) {
     epoch_.Widen(row, true);
     std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
     epoch_.BeginRow(row, scratch.columns);
+    active.BeginGram(grams_[static_cast<size_t>(row)]);
     AdvanceActive(active.Operands(), active.groups(), Real{0}, cut.low, cut.high,
                   scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
     Collect(row, step, scratch);
@@ -252,7 +250,6 @@ absl::Status ScreenedAhead<Real>::Settle(int64_t step) {
       RowRun& run = runs_[static_cast<size_t>(row)];
       if (!run.restarted) {
         GoBack(row);
-        scratch.Begin(epoch_.row(row));
         while (run.done < step) {
           Advance(row, run.done, scratch);
           epoch_.row(row).WithinRadius();

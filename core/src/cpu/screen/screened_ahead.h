@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/found_score.h"
+#include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/cpu/screen/screened_epoch.h"
@@ -27,8 +28,8 @@
 
 namespace sparsefw::cpu {
 
-// Memory: of every row the state at which its run began, as much as the row itself; of
-//         every thread what one row gathers of G.
+// Memory: of every row what it gathers of G, and the state at which its run began, as much as
+//         the row itself.
 template <typename Real>
 class ScreenedAhead {
  public:
@@ -42,6 +43,9 @@ class ScreenedAhead {
   };
   // Open-loop iterations from `first` on inside the epoch, `limit` >= 1 at most.
   absl::StatusOr<Outcome> Take(int64_t first, int64_t limit);
+
+  // The epoch has ended, or does not run here.
+  void Forget() { grams_.clear(); }
 
  private:
   // A score in the window of an iteration, and whether its row took it into the vertex.
@@ -111,7 +115,8 @@ class ScreenedAhead {
   int64_t next_ = 0;       // the iteration after the last run
   std::vector<Cut> cuts_;  // of the iterations of this run
   std::vector<RowRun> runs_;
-  std::vector<int64_t> changed_;  // rows that the iteration at hand concerns
+  std::vector<GramRows<Real>> grams_;  // of each row; empty: none yet
+  std::vector<int64_t> changed_;       // rows that the iteration at hand concerns
   std::vector<FoundScore<Real>> merged_;
   int64_t repeated_ = 0;  // iterations of rows taken again in this run
 };

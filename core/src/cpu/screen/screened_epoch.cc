@@ -147,7 +147,7 @@ template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
   // Rows of one budget that run ahead can be taken back.
-  const int copies = iterate_.groups.whole_matrix && !together ? 2 : 1;
+  const int copies = iterate_.groups.whole_matrix ? 2 : 1;
   double bytes = 0;
   double share = 0;
   for (const int64_t count : lanes) {

@@ -56,9 +56,9 @@ class ThresholdForecast {
   int64_t length() const { return count_ < kKept ? 1 : length_; }
   // Of a run of so many rows' iterations, so many were taken again.
   void Learn(int64_t taken, int64_t repeated, bool missed) {
-    if (missed || 2 * repeated > taken) {
+    if (missed || 4 * repeated > 3 * taken) {
       length_ = std::max<int64_t>(1, length_ / 2);
-    } else if (5 * repeated < taken) {
+    } else if (3 * repeated < taken) {
       length_ = std::min(kLongest, length_ + 1 + length_ / 4);
     }
   }
