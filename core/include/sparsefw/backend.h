@@ -27,6 +27,7 @@ namespace sparsefw {
 enum class StepRule {
   kOpenLoop,    // eta_t = 2 / (t + 2); eta_0 = 1 discards the warm start
   kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
+  kAuto,        // of SolveOptions only: WithStepRule (solver.h) says which; no engine is given it
 };
 
 // A Gram matrix in the memory of a device, as it was given: one upload for all

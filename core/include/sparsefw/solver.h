@@ -170,6 +170,13 @@ class SolveObserver {
   virtual void OnReport(const ProgressReport& report) = 0;
 };
 
+// The gap at which StepRule::kAuto stops.
+inline constexpr double kAutoRelGap = 5e-4;
+
+// The options that Solve runs with: StepRule::kAuto becomes line search, which stops at
+// kAutoRelGap where no other rel_gap is given (docs/adr/0027-step-rule-auto.md).
+SolveOptions WithStepRule(SolveOptions options);
+
 // Errors:  InvalidArgument  options out of range (OPTION_INVALID)
 absl::Status ValidateOptions(const SolveOptions& options);
 

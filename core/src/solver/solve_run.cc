@@ -48,6 +48,18 @@ absl::Status CheckNotNegative(double loss, const Problem& problem) {
       "GRAM_NOT_POSITIVE_DEFINITE");
 }
 
+SolveContext WithOptions(const SolveContext& context, const SolveOptions& options) {
+  return {.problem = context.problem,
+          .options = options,
+          .backend = context.backend,
+          .cache = context.cache,
+          .observer = context.observer,
+          .stop = context.stop,
+          .now = context.now,
+          .checkpoints = context.checkpoints,
+          .sweep_point = context.sweep_point};
+}
+
 // Of the loss that a mask's is compared with.
 constexpr double kLeastShareOfLoss = 1.0 / 16;
 
@@ -69,7 +81,10 @@ std::vector<double> DiagonalOf(ConstMatrixView gram) {
 }
 
 SolveRun::SolveRun(const SolveContext& context)
-    : context_(context), start_(context.now()), last_checkpoint_(start_) {}
+    : options_(WithStepRule(context.options)),
+      context_(WithOptions(context, options_)),
+      start_(context.now()),
+      last_checkpoint_(start_) {}
 
 absl::StatusOr<SolveResult> SolveRun::Run() {
   absl::Status status = OpenCheckpoints();

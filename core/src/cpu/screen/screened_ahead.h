@@ -45,7 +45,10 @@ class ScreenedAhead {
   absl::StatusOr<Outcome> Take(int64_t first, int64_t limit);
 
   // The epoch has ended, or does not run here.
-  void Forget() { grams_.clear(); }
+  void Forget() {
+    grams_ = {};
+    runs_ = {};
+  }
 
  private:
   // A score in the window of an iteration, and whether its row took it into the vertex.
