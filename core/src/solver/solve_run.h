@@ -67,7 +67,7 @@ class SolveRun {
   absl::Status BeginIteration();
   absl::StatusOr<bool> TakeBatch();
   absl::Status MeasureDrift();
-  absl::Status Report();
+  absl::Status Report();  // solve_report.cc, with losses and the end
   absl::StatusOr<double> TimedLoss(const Mask& mask);
   absl::StatusOr<double> LossOf(const Mask& mask);
   int64_t BatchSize() const;

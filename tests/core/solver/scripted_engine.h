@@ -25,7 +25,7 @@ struct Script {
   std::function<void(const std::string& call)> on_call = [](const std::string&) {};
   std::map<std::string, absl::Duration> duration;
   absl::Duration step_duration;
-  double rounded_loss = 50;  // of every mask but the warm one, whose loss is 100
+  double rounded_loss = 50;         // of every mask but the warm one, whose loss is 100
   std::optional<double> near_loss;  // what LossNear says; empty: it asks Loss
   double refined_loss = 45;
   double refined_change = -5;  // what Refine says it was

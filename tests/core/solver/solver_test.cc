@@ -323,10 +323,10 @@ TEST_P(SolverTest, AutoIsLineSearchThatStopsAtItsGap) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const SolveResult result,
       Run(problem, {.iterations = 100'000, .step_rule = StepRule::kAuto}));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult expected,
-                                Run(problem, {.iterations = 100'000,
-                                              .step_rule = StepRule::kLineSearch,
-                                              .rel_gap = kAutoRelGap}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult expected,
+      Run(problem,
+          {.iterations = 100'000, .step_rule = StepRule::kLineSearch, .rel_gap = kAutoRelGap}));
   EXPECT_EQ(result.stop_cause, StopCause::kGap);
   EXPECT_EQ(result.iterations, expected.iterations);
   EXPECT_EQ(result.mask, expected.mask);

@@ -118,7 +118,13 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
   first_ = first;
   repeated_ = 0;
   cuts_.assign(static_cast<size_t>(count), Cut{});
-  for (int64_t step = 0; step < count; ++step) Predict(step, step + 1);
+  for (int64_t step = 0; step < count; ++step) {
+    Cut& cut = cuts_[static_cast<size_t>(step)];
+    const auto interval = forecast_.At(step + 1);
+    cut.low = interval.low;
+    cut.high = interval.high;
+    cut.predicted = interval.middle;
+  }
   runs_.resize(static_cast<size_t>(it.layer->rows));
   if (grams_.empty()) {
     grams_.resize(runs_.size());
@@ -139,16 +145,14 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
   });
 }
 
-// `ahead` of the last threshold that is known.
+// What is known now of the iterations after `step`, for rows that repeat them. Their windows
+// stay: all rows must mean the same by a score that is near.
 template <typename Real>
-void ScreenedAhead<Real>::Predict(int64_t step, int64_t ahead) {
-  Cut& cut = cuts_[static_cast<size_t>(step)];
-  const auto interval = forecast_.At(ahead);
-  if (cut.high == 0) {
-    cut.low = interval.low;
-    cut.high = interval.high;
+void ScreenedAhead<Real>::PredictAfter(int64_t step) {
+  for (int64_t later = step + 1; later < std::ssize(cuts_); ++later) {
+    Cut& cut = cuts_[static_cast<size_t>(later)];
+    cut.predicted = std::clamp(forecast_.At(later - step).middle, cut.low, cut.high);
   }
-  cut.predicted = std::clamp(interval.middle, cut.low, cut.high);
 }
 
 template <typename Real>
@@ -333,7 +337,7 @@ absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(
     if (outcome.selected) {
       plan.guess.Move(*threshold, true);
       forecast_.Add(*threshold);
-      for (int64_t later = step + 1; later < count; ++later) Predict(later, later - step);
+      PredictAfter(step);
       SPARSEFW_RETURN_IF_ERROR(missed ? ChooseAll(step) : Mend(step));
     } else if (!missed) {
       SPARSEFW_RETURN_IF_ERROR(Settle(step));

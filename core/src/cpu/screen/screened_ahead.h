@@ -46,8 +46,8 @@ class ScreenedAhead {
 
   // The epoch has ended, or does not run here.
   void Forget() {
-    grams_ = {};
-    runs_ = {};
+    grams_.clear();
+    runs_.clear();
   }
 
  private:
@@ -99,7 +99,7 @@ class ScreenedAhead {
   absl::Status RunAll(int64_t first, int64_t count);
   absl::Status ForRows(const std::vector<int64_t>& rows,
                        absl::FunctionRef<void(int64_t, Scratch&)> body);
-  void Predict(int64_t step, int64_t ahead);
+  void PredictAfter(int64_t step);
   absl::Status RestartStalled(int64_t step);
   std::optional<Real> FindCut(int64_t step);
   absl::Status Mend(int64_t step);
