@@ -171,7 +171,7 @@ class SolveObserver {
 };
 
 // The gap at which StepRule::kAuto stops.
-inline constexpr double kAutoRelGap = 5e-4;
+inline constexpr double kAutoRelGap = 2e-3;
 
 // The options that Solve runs with: StepRule::kAuto becomes line search, which stops at
 // kAutoRelGap where no other rel_gap is given (docs/adr/0027-step-rule-auto.md).
