@@ -13,14 +13,15 @@ sparsefw_library(core
     reference/reference_joint.cc reference/reference_reconstruct.cc reference/reference_refine.cc
     cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
     cpu/iteration/frank_wolfe.cc cpu/iteration/frank_wolfe_screened.cc
-    cpu/iteration/frank_wolfe_state.cc
+    cpu/iteration/frank_wolfe_dense.cc cpu/iteration/frank_wolfe_state.cc
     cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc cpu/iteration/row_wise.cc
     cpu/iteration/tiled_product.cc cpu/iteration/vertex_update.cc
     cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/row_select.cc
     cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc cpu/screen/screened_matrix.cc
+    cpu/screen/screened_ahead.cc cpu/screen/select_kernels.cc cpu/screen/toggle_kernels.cc
     cpu/screen/screened_epoch_state.cc cpu/screen/screened_rows.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
-    cpu/linalg/panel_kernels.cc
+    cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc cpu/linalg/row_dots.cc
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
@@ -31,7 +32,7 @@ sparsefw_library(core
     sparsegpt/sparsegpt.cc
     alps/alps.cc alps/alternation.cc alps/shifted_inverse.cc
     solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/preset.cc solver/solve_after.cc
-    solver/solve_alps.cc solver/solve_checkpoint.cc solver/solve_joint.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
+    solver/solve_alps.cc solver/solve_checkpoint.cc solver/solve_joint.cc solver/solve_report.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
     solver/sweep.cc
     backends/cuda_module.cc backends/registry.cc
   LIBRARIES sparsefw::base absl::time absl::function_ref

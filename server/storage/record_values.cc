@@ -33,6 +33,7 @@ static_assert(Same(SaliencyMethod::kWanda, records::SALIENCY_WANDA));
 static_assert(Same(SaliencyMethod::kRia, records::SALIENCY_RIA));
 static_assert(Same(StepRule::kOpenLoop, records::OPEN_LOOP));
 static_assert(Same(StepRule::kLineSearch, records::LINE_SEARCH));
+static_assert(Same(StepRule::kAuto, records::AUTO));
 static_assert(Same(ProductPrecision::kFloat32, records::FLOAT32));
 static_assert(Same(ProductPrecision::kTf32, records::TF32));
 static_assert(Same(ProductPrecision::kBf16, records::BF16));

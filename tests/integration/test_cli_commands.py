@@ -63,7 +63,7 @@ def test_every_method_and_pattern(cli, layer, method, pattern):
 
 
 @pytest.mark.parametrize("warm_start", ["wanda", "ria", "magnitude"])
-@pytest.mark.parametrize("rule", ["open-loop", "line-search"])
+@pytest.mark.parametrize("rule", ["open-loop", "line-search", "auto"])
 def test_warm_starts_and_step_rules(cli, layer, warm_start, rule):
     result = cli.run(*layer.submit("--json", "--method", "sparsefw", "--warm-start", warm_start,
                                    "--step-rule", rule, "--alpha", "0", "--iterations", "100")) \
@@ -75,6 +75,13 @@ def test_warm_starts_and_step_rules(cli, layer, warm_start, rule):
     assert result["losses"]["warm_start"] == pytest.approx(
         reference.loss(layer.weight, layer.gram, warm), rel=1e-5)
     assert result["relative_reduction"] > 0.05
+
+
+def test_step_rule_auto_stops_by_itself(cli, layer):
+    result = cli.run(*layer.submit("--json", "--method", "sparsefw", "--step-rule", "auto",
+                                   "--iterations", "100000")).expect(0).json()
+    assert result["stop_reason"] == "GAP" and result["iterations"] < 100000
+    assert cli.run(*layer.submit("--step-rule", "quick")).expect(2).err.count("auto") == 1
 
 
 def test_relative_gap_stops_early(cli, layer):

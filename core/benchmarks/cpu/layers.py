@@ -1,6 +1,7 @@
 """The layers that everything runs on: seeded, correlated, in one safetensors file each."""
 import json
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +40,20 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text)
         for array in tensors.values():
             file.write(array.tobytes())
+
+
+def read_safetensors(path):
+    """{name: array} of a file of float32 and float16 tensors."""
+    dtypes = {"F32": np.float32, "F16": np.float16}
+    data = Path(path).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    arrays = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            arrays[name] = np.frombuffer(data[begin:end], dtypes[entry["dtype"]]).reshape(
+                entry["shape"])
+    return arrays
 
 
 def write_layer(path, rows, cols, seed=20):

@@ -1,7 +1,7 @@
 // One whole solve in a process of its own: its time, its losses, its peak memory.
 //
 //   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu] [--alpha 0.9]
-//       [--rule open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
+//       [--rule open-loop|line-search|auto] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
 //       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
 //       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.333] [--report-every 100]
 //       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
@@ -63,7 +63,8 @@ class Trace final : public SolveObserver {
 StepRule ParseRule(const std::string& text) {
   if (text == "open-loop") return StepRule::kOpenLoop;
   if (text == "line-search") return StepRule::kLineSearch;
-  Die("--rule must be open-loop or line-search; got \"" + text + "\"");
+  if (text == "auto") return StepRule::kAuto;
+  Die("--rule must be open-loop, line-search or auto; got \"" + text + "\"");
 }
 
 Method ParseMethod(const std::string& text) {

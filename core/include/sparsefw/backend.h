@@ -27,6 +27,7 @@ namespace sparsefw {
 enum class StepRule {
   kOpenLoop,    // eta_t = 2 / (t + 2); eta_0 = 1 discards the warm start
   kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
+  kAuto,        // of SolveOptions only: WithStepRule (solver.h) says which; no engine is given it
 };
 
 // A Gram matrix in the memory of a device, as it was given: one upload for all
@@ -103,6 +104,12 @@ struct StepRequest {
 struct RoundedMask {
   Mask mask;
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k, 0 when k = 0
+};
+
+// A mask of the layer with its loss.
+struct KnownLoss {
+  const Mask& mask;
+  double loss = 0;
 };
 
 // An exchange of one kept weight p and one pruned weight q of the same group
@@ -197,6 +204,14 @@ class Engine {
   // L(mask), from scratch: products of the inputs, float64 accumulation.
   // An all-zero mask gives ||WX||^2.
   virtual absl::StatusOr<double> Loss(const Mask& mask) = 0;
+
+  // The same, where the loss of another mask is known: an engine may add to it, in float64,
+  // what the weights change that only one of the masks keeps. From scratch where
+  // that would not be less work.
+  virtual absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) {
+    static_cast<void>(known);
+    return Loss(mask);
+  }
 
   // Exchanges kept and pruned weights of a group as long as that lowers the
   // loss, from `start`, which meets the pattern. Unlike the other methods it

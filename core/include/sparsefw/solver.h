@@ -96,7 +96,7 @@ struct ProgressReport {
   double gap = 0;                 // g_t = <grad L(M_t), M_t - V_t> >= 0
   double step_size = 0;           // eta of the last step
   double threshold_residual = 0;  // ||M_t - round(M_t)||_1 / k
-  double rounded_loss = 0;        // L(round(M_t)), float64, from scratch
+  double rounded_loss = 0;        // L(round(M_t)), float64
   double best_loss = 0;           // of every mask tried so far
   double warm_start_loss = 0;
   double lower_bound = 0;  // the certificate so far
@@ -123,9 +123,9 @@ struct SolveSummary {
   double warm_start_loss = 0;  // of methods with own weights, what they are compared with
   double relaxed_loss = 0;     // L(M_T); of one-shot methods the loss of their mask
   double rounded_loss = 0;     // L(round(M_T)); likewise; both before any swap
-  // L(mask): float64 reductions, from scratch. Only where the swaps were
-  // cancelled it is the loss they started from, from scratch, and the float64
-  // sum of what they changed.
+  // L(mask): float64 reductions of the inputs (Engine::Loss, LossNear). Only where the
+  // swaps were cancelled it is the loss they started from and the float64 sum of what they
+  // changed.
   double final_loss = 0;
   // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights. Only
   // where the joint search was cancelled it can be an upper estimate.
@@ -170,12 +170,21 @@ class SolveObserver {
   virtual void OnReport(const ProgressReport& report) = 0;
 };
 
+// The gap at which StepRule::kAuto stops.
+inline constexpr double kAutoRelGap = 2e-3;
+
+// The options that Solve runs with: StepRule::kAuto becomes line search, which stops at
+// kAutoRelGap where no other rel_gap is given (docs/adr/0027-step-rule-auto.md).
+SolveOptions WithStepRule(SolveOptions options);
+
 // Errors:  InvalidArgument  options out of range (OPTION_INVALID)
 absl::Status ValidateOptions(const SolveOptions& options);
 
 // Shapes, dtypes: Problem. observer may be null; stop may be null.
-// Numeric: warm-start, rounded and final losses are recomputed from scratch
-//          with float64 accumulation; the same input gives the same mask bit
+// Numeric: warm-start, rounded and final losses are computed from W, G and the mask
+//          with float64 accumulation, never taken from the iteration's recurrences; a rounded
+//          mask's from scratch or by its difference from the last one's (docs/numerics.md).
+//          The same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
 // Memory:  see Backend::EstimateHostBytes; of methods with own weights also
 //          SparseGptBytes, AlpsBytes.

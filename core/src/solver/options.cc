@@ -42,6 +42,13 @@ absl::Status ValidateJoint(const SolveOptions& options) {
 
 }  // namespace
 
+SolveOptions WithStepRule(SolveOptions options) {
+  if (options.step_rule != StepRule::kAuto) return options;
+  options.step_rule = StepRule::kLineSearch;
+  if (options.rel_gap == 0) options.rel_gap = kAutoRelGap;
+  return options;
+}
+
 absl::Status ValidateOptions(const SolveOptions& options) {
   if (!(options.alpha >= 0 && options.alpha <= 1)) {
     return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got alpha=%s",

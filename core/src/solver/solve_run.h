@@ -67,7 +67,7 @@ class SolveRun {
   absl::Status BeginIteration();
   absl::StatusOr<bool> TakeBatch();
   absl::Status MeasureDrift();
-  absl::Status Report();
+  absl::Status Report();  // solve_report.cc, with losses and the end
   absl::StatusOr<double> TimedLoss(const Mask& mask);
   absl::StatusOr<double> LossOf(const Mask& mask);
   int64_t BatchSize() const;
@@ -98,6 +98,7 @@ class SolveRun {
   absl::Status WriteCheckpoint(CheckpointWriter& writer, Stage next);
   absl::Duration Elapsed() const { return elapsed_before_ + (context_.now() - start_); }
 
+  const SolveOptions options_;  // without kAuto; what context_ refers to
   const SolveContext context_;
   const absl::Time start_;
   Engine* engine_ = nullptr;  // of context_.work

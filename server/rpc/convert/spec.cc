@@ -86,6 +86,11 @@ absl::StatusOr<SolveOptions> DefaultsFromProto(v1::Preset preset) {
   }
 }
 
+v1::StepRule StepRuleToProto(StepRule rule) {
+  if (rule == StepRule::kAuto) return v1::AUTO;
+  return rule == StepRule::kOpenLoop ? v1::OPEN_LOOP : v1::LINE_SEARCH;
+}
+
 absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule, StepRule unset) {
   switch (rule) {
     case v1::STEP_RULE_UNSPECIFIED:
@@ -94,6 +99,8 @@ absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule, StepRule unset) {
       return StepRule::kOpenLoop;
     case v1::LINE_SEARCH:
       return StepRule::kLineSearch;
+    case v1::AUTO:
+      return StepRule::kAuto;
     default:
       return UnknownEnum("sparsefw.step_rule", rule);
   }
@@ -385,8 +392,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   v1::SparseFwOptions& options = *proto.mutable_sparsefw();
   options.set_alpha(spec.options.alpha);
   options.set_iterations(spec.options.iterations);
-  options.set_step_rule(spec.options.step_rule == StepRule::kOpenLoop ? v1::OPEN_LOOP
-                                                                      : v1::LINE_SEARCH);
+  options.set_step_rule(StepRuleToProto(spec.options.step_rule));
   options.set_rel_gap(spec.options.rel_gap);
   options.set_report_every(spec.options.report_every);
   proto.mutable_refine()->set_swaps(spec.options.swaps);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,8 @@ struct Script {
   std::function<void(const std::string& call)> on_call = [](const std::string&) {};
   std::map<std::string, absl::Duration> duration;
   absl::Duration step_duration;
-  double rounded_loss = 50;  // of every mask but the warm one, whose loss is 100
+  double rounded_loss = 50;         // of every mask but the warm one, whose loss is 100
+  std::optional<double> near_loss;  // what LossNear says; empty: it asks Loss
   double refined_loss = 45;
   double refined_change = -5;  // what Refine says it was
   double weights_loss = 20;    // after reconstruction
@@ -37,6 +39,7 @@ struct Script {
   EngineOptions engine_options;  // of the last engine that was made
   std::vector<std::string> calls;
   std::vector<int64_t> batches;
+  std::vector<double> known_losses;  // given to LossNear
 };
 
 class ScriptedEngine final : public Engine {
@@ -84,6 +87,13 @@ class ScriptedEngine final : public Engine {
     }
     if (full || warm) return full ? 1000 : 100;
     return mask == refined_ ? script_.refined_loss : script_.rounded_loss;
+  }
+
+  absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) override {
+    if (!script_.near_loss.has_value()) return Loss(mask);
+    if (absl::Status status = Call("loss_near"); !status.ok()) return status;
+    script_.known_losses.push_back(known.loss);
+    return *script_.near_loss;
   }
 
   // Keeps the first columns, whatever the start.

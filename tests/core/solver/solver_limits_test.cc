@@ -1,5 +1,6 @@
 // Solve with a scripted engine and clock: stop, deadline and errors at every
 // stage, and how the work is cut into batches.
+#include <algorithm>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -58,6 +59,26 @@ TEST_F(SolverLimitsTest, WorseRoundedMasksLeaveTheWarmStart) {
   EXPECT_EQ(result.final_loss, 100);
   EXPECT_EQ(result.rounded_loss, 101);
   EXPECT_EQ(result.relative_reduction, 0);
+}
+
+// From the warm start's to the first rounded mask's, from that to the next one's.
+TEST_F(SolverLimitsTest, RoundedMasksAreComparedWithTheLastOne) {
+  script_.near_loss = 40;
+  options_.iterations = 300;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());
+  EXPECT_EQ(result.final_loss, 40);
+  EXPECT_THAT(script_.known_losses, ElementsAre(100, 40, 40));
+  EXPECT_EQ(std::count(script_.calls.begin(), script_.calls.end(), "loss"), 0);
+}
+
+// Its rounding would be that of the larger one.
+TEST_F(SolverLimitsTest, ALossFarBelowTheOneItIsComparedWithIsComputedFromScratch) {
+  script_.near_loss = 6;
+  script_.rounded_loss = 5.5;
+  options_.iterations = 100;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());
+  EXPECT_EQ(result.final_loss, 5.5);
+  EXPECT_EQ(std::count(script_.calls.begin(), script_.calls.end(), "loss"), 1);
 }
 
 TEST_F(SolverLimitsTest, OneShotTakesNoStep) {

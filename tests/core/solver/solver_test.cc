@@ -317,6 +317,25 @@ TEST_P(SolverTest, StopsAtTheGap) {
   EXPECT_GE(result.lower_bound, 0.98 * result.relaxed_loss);
 }
 
+TEST_P(SolverTest, AutoIsLineSearchThatStopsAtItsGap) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 16, .correlation = 0.3});
+  const Problem problem = ProblemOf(layer, Pattern::PerRow(0.5));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult result,
+      Run(problem, {.iterations = 100'000, .step_rule = StepRule::kAuto}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult expected,
+      Run(problem,
+          {.iterations = 100'000, .step_rule = StepRule::kLineSearch, .rel_gap = kAutoRelGap}));
+  EXPECT_EQ(result.stop_cause, StopCause::kGap);
+  EXPECT_EQ(result.iterations, expected.iterations);
+  EXPECT_EQ(result.mask, expected.mask);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const SolveResult sooner,
+      Run(problem, {.iterations = 100'000, .step_rule = StepRule::kAuto, .rel_gap = 0.05}));
+  EXPECT_LT(sooner.iterations, result.iterations);
+}
+
 TEST_P(SolverTest, ReportsAtReportPointsAndNeverGetsWorse) {
   const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 16, .seed = 11});
   Reports observer;

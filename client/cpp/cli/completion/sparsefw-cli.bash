@@ -28,7 +28,7 @@ _sparsefw_cli_values() {
     --preset) echo "paper fast balanced best" ;;
     --pattern | pattern) echo "unstructured per-row 1:4 2:4 4:8" ;;
     --warm-start) echo "wanda ria magnitude" ;;
-    --step-rule) echo "open-loop line-search" ;;
+    --step-rule) echo "open-loop line-search auto" ;;
     --precision) echo "fp32 tf32 bf16" ;;
     --device) echo "auto cpu reference cuda cuda:0" ;;
     --state) echo "queued running succeeded failed cancelled" ;;

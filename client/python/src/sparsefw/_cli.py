@@ -58,7 +58,7 @@ def _add_prune(commands: Any) -> None:
     parser.add_argument("--method", default="sparsefw", help="sparsefw, sparsegpt, ria, wanda, magnitude")
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
-    parser.add_argument("--step-rule", choices=["open-loop", "line-search"])
+    parser.add_argument("--step-rule", choices=["open-loop", "line-search", "auto"])
     parser.add_argument("--swaps", action="store_true", default=None)
     parser.add_argument("--reconstruct", action="store_true", default=None)
     parser.add_argument("--device")

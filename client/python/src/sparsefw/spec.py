@@ -20,7 +20,7 @@ class JobOptions(TypedDict, total=False):
     sparsity:     share of the weights removed, [0, 1]; with "per-row" and "unstructured".
     alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9.
     iterations:   Frank-Wolfe steps; 2000.
-    step_rule:    "open-loop" (default) or "line-search".
+    step_rule:    "open-loop" (default), "line-search" or "auto".
     rel_gap:      stop once the gap is at most this share of the relaxed loss; 0: never.
     report_every: iterations between reports; 100.
     warm_start:   "wanda" (default), "ria", "magnitude", or an array or tensor [d_out, d_in]: of bool a mask

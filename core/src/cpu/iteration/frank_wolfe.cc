@@ -56,49 +56,6 @@ Iterate<Real> MakeIterate(std::shared_ptr<const PanelLayer<Real>> layer, const S
   return it;
 }
 
-template <typename Real>
-double Dot(int64_t words, const Real* a, const Real* b) {
-  const std::vector<uint64_t> none(static_cast<size_t>(words));
-  return MaskedDot(words, a, b, none.data());
-}
-
-// A row of D(M) G: its part of the loss, and by how much E_i is off, squared.
-struct DenseRow {
-  double loss = 0;
-  double difference = 0;
-  double norm = 0;
-};
-
-template <typename Real>
-void AddDifference(Real dense, Real moved, DenseRow& row) {
-  const auto difference = static_cast<double>(dense - moved);
-  row.difference += difference * difference;
-  row.norm += static_cast<double>(dense) * static_cast<double>(dense);
-}
-
-// Free columns alone: nothing depends on E elsewhere.
-template <typename Real>
-DenseRow Compare(const RowOperands<Real>& row, Real step, const Real* dense) {
-  DenseRow result;
-  for (int64_t word = 0; word < row.words; ++word) {
-    ForEachBit(~row.fixed[word], word, [&](int64_t col) {
-      const Real e = row.product[col];
-      AddDifference(dense[col], e + step * (row.vertex_product[col] - e), result);
-    });
-  }
-  return result;
-}
-
-// Inside an epoch E stands on the active columns alone.
-template <typename Real>
-DenseRow Compare(const ActiveRow<Real>& row, const Real* dense) {
-  DenseRow result;
-  for (int64_t lane = 0; lane < row.lanes(); ++lane) {
-    AddDifference(dense[row.col(lane)], row.product()[lane], result);
-  }
-  return result;
-}
-
 }  // namespace
 
 template <typename Real>
@@ -118,7 +75,10 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
                                                           context)),
       screened_matrix_(screen_ == nullptr ? nullptr
                                           : std::make_unique<ScreenedMatrix<Real>>(
-                                                *screen_, row_selector_.get(), context)) {}
+                                                *screen_, row_selector_.get(), context)),
+      screened_ahead_(screen_ == nullptr || row_selector_ != nullptr
+                          ? nullptr
+                          : std::make_unique<ScreenedAhead<Real>>(*screen_, context)) {}
 
 template <typename Real>
 absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
@@ -318,62 +278,6 @@ absl::Status FrankWolfe<Real>::ApplyDense() {
   return RecomputeVertexProduct();
 }
 
-// U and b of the vertex in `previous`.
-template <typename Real>
-absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
-  Iterate<Real>& it = iterate_;
-  std::vector<double> losses(static_cast<size_t>(it.layer->rows));
-  const auto fill = [&](int64_t row, Real* out) {
-    std::vector<uint64_t> kept(static_cast<size_t>(it.layer->words));
-    std::transform(it.fixed.row(row), it.fixed.row(row) + it.layer->words, it.previous.row(row),
-                   kept.begin(), std::bit_or<>());
-    ZeroMasked(it.layer->words, it.layer->weights.row(row), kept.data(), out);
-  };
-  const auto visit = [&](int64_t row, const Real* pruned, const Real* product) {
-    std::copy_n(product, it.layer->stride(), it.vertex_product.row(row));
-    losses[static_cast<size_t>(row)] = Dot(it.layer->words, pruned, product);
-  };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
-  at_.vertex_loss = std::accumulate(losses.begin(), losses.end(), 0.0);
-  return absl::OkStatus();
-}
-
-// E, moved by `step_size` from where it is, and the loss of the recurrence
-// against D(M) G and its loss; `replace`: which then take their place.
-template <typename Real>
-absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) {
-  Iterate<Real>& it = iterate_;
-  std::vector<DenseRow> rows(static_cast<size_t>(it.layer->rows));
-  const auto fill = [&](int64_t row, Real* out) {
-    if (replace) relaxed_.Fold(row, it.previous.row(row));
-    for (int64_t col = 0; col < it.layer->cols; ++col) {
-      if (it.fixed.Get(row, col)) continue;
-      const Real kept = relaxed_.Value(row, col, it.previous.Get(row, col));
-      out[col] = it.layer->weights(row, col) * (1 - kept);
-    }
-  };
-  const bool screened = screen_ != nullptr && screen_->running();
-  const auto visit = [&](int64_t row, const Real* pruned, const Real* product) {
-    rows[static_cast<size_t>(row)] =
-        screened ? Compare(screen_->row(row), product)
-                 : Compare(it.Row(row), static_cast<Real>(step_size), product);
-    rows[static_cast<size_t>(row)].loss = Dot(it.layer->words, pruned, product);
-    if (replace) std::copy_n(product, it.layer->stride(), it.product.row(row));
-  };
-  SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
-  DenseRow sum;
-  for (const DenseRow& row : rows) {
-    sum.loss += row.loss;
-    sum.difference += row.difference;
-    sum.norm += row.norm;
-  }
-  const auto relative = [](double difference, double of) { return of > 0 ? difference / of : 0; };
-  drift_ = std::max({drift_, std::sqrt(relative(sum.difference, sum.norm)),
-                     relative(std::abs(at_.relaxed_loss - sum.loss), sum.loss)});
-  if (replace) at_.relaxed_loss = sum.loss;
-  return absl::OkStatus();
-}
-
 template <typename Real>
 absl::Status FrankWolfe<Real>::Scan(double step_size) {
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
@@ -419,9 +323,8 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   // None of these are held at the same time.
   const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
   const int64_t epoch = kBytesPerWeight<Real> * rows * cols + threads * gathered;
-  const int64_t scratch =
-      std::max({GramProductBytes<Real>(rows, cols, threads), row_wise, epoch,
-                candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
+  const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise, epoch,
+                                    candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
   return 3 * weights + gram + relaxed + bits + scratch;
 }
 

@@ -22,6 +22,7 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/iteration/vertex_update.h"
+#include "core/src/cpu/screen/screened_ahead.h"
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/screen/screened_matrix.h"
 #include "core/src/cpu/select/row_selector.h"
@@ -72,6 +73,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::StatusOr<int64_t> ScreenedStepsFrom(const StepRequest& request, int64_t left);
   absl::Status AdvanceScreened(const StepRequest& request, int64_t count);
   absl::Status AdvanceScreenedRows(int64_t count);
+  absl::Status AdvanceScreenedAhead(int64_t count);
   absl::StatusOr<bool> AdvanceScreenedMatrix(StepRule rule);
   absl::Status LeaveEpoch();
   absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
@@ -81,7 +83,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
   absl::Status ApplyDense();
-  absl::Status RecomputeVertexProduct();
+  absl::Status RecomputeVertexProduct();  // frank_wolfe_dense.cc, with CompareWithDense
   absl::Status AdvanceRelaxed(double step_size);
   void AdvanceRelaxed(int64_t block, double step_size);
   absl::Status CompareWithDense(double step_size, bool replace);
@@ -107,7 +109,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   const int64_t free_total_;
   std::unique_ptr<ScreenedEpoch<Real>> screen_;  // null: no iteration is screened
   std::unique_ptr<ScreenedMatrix<Real>> screened_matrix_;
-  bool row_wise_ = false;  // this epoch
+  std::unique_ptr<ScreenedAhead<Real>> screened_ahead_;  // null: rows have budgets of their own
+  bool row_wise_ = false;                                // this epoch
   bool unfinished_ = false;
   bool fresh_ = false;  // E and L were computed anew at this M
   Recurrence at_;

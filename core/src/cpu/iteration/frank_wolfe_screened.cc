@@ -39,13 +39,16 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
 template <typename Real>
 absl::Status FrankWolfe<Real>::LeaveEpoch() {
   screened_matrix_->Forget();
+  if (screened_ahead_ != nullptr) screened_ahead_->Forget();
   return screen_->End(at_.iteration);
 }
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceScreened(const StepRequest& request, int64_t count) {
   fresh_ = false;
-  if (row_selector_ != nullptr && RowByRow(request)) return AdvanceScreenedRows(count);
+  if (RowByRow(request)) {
+    return row_selector_ != nullptr ? AdvanceScreenedRows(count) : AdvanceScreenedAhead(count);
+  }
   for (int64_t i = 0; i < count; ++i) {
     if (ReachedGap(at_, request.rel_gap) || Stationary(request.rule)) break;
     SPARSEFW_ASSIGN_OR_RETURN(const bool more, AdvanceScreenedMatrix(request.rule));
@@ -60,6 +63,26 @@ absl::Status FrankWolfe<Real>::AdvanceScreenedRows(int64_t count) {
   ScreenedRows<Real> steps{*screen_, *row_selector_, context_};
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
   TakeOpenLoopSteps(sums);
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::AdvanceScreenedAhead(int64_t count) {
+  screened_matrix_->Forget();
+  while (count > 0) {
+    SPARSEFW_ASSIGN_OR_RETURN(auto outcome, screened_ahead_->Take(at_.iteration, count));
+    count -= std::ssize(outcome.sums);
+    const StepSums last = outcome.sums.back();
+    if (!outcome.selected) outcome.sums.pop_back();
+    TakeOpenLoopSteps(outcome.sums);
+    if (outcome.selected) continue;
+    at_.vertex_loss += last.vertex_loss_change;
+    toggled_ += last.toggled;
+    TakeStep(at_, OpenLoopStep<Real>(at_.iteration));
+    screen_->shared_plan().Widen();
+    SPARSEFW_RETURN_IF_ERROR(LeaveEpoch());
+    return Scan(0);
+  }
   return absl::OkStatus();
 }
 

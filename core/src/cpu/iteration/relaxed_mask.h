@@ -47,6 +47,7 @@ class RelaxedMask {
 
   // x of a row, for whoever toggles entries elsewhere and brings them back.
   Real* row(int64_t row) { return entries_.row(row); }
+  const Real* row(int64_t row) const { return entries_.row(row); }
 
   // Both together are M, V known.
   std::span<Real> entries() { return entries_.span(); }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "absl/status/status.h"
@@ -28,6 +29,7 @@ class CpuEngine final : public Engine {
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round() override;
   absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) override;
   absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
@@ -44,6 +46,7 @@ class CpuEngine final : public Engine {
   template <typename Real>
   absl::Status StartIn(StateReader* saved);
   void ReleaseIteration();
+  absl::StatusOr<bool> MayAddLosses();
 
   // Kept for a later start on the same W and G.
   template <typename Real>
@@ -57,6 +60,7 @@ class CpuEngine final : public Engine {
   const ParallelContext context_;
   EngineProblem problem_;
   Scale scale_;
+  std::optional<bool> symmetric_;  // G, bit for bit; empty: not looked at yet
   std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
   std::unique_ptr<IncrementalFrankWolfe> iteration_;           // null before the first Step
 };

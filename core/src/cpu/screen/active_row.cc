@@ -237,6 +237,26 @@ void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
   }
 }
 
+template <typename Real>
+void ActiveRow<Real>::SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const {
+  saved.values.assign(values_.row(kProduct), values_.row(0) + values_.size());
+  saved.bits.assign(bits_.row(kPrevious), bits_.row(kStart));
+  saved.movement = movement;
+  saved.scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  saved.largest_moved = largest_moved;
+  saved.toggled = toggled_;
+}
+
+template <typename Real>
+void ActiveRow<Real>::RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved) {
+  std::copy(saved.values.begin(), saved.values.end(), values_.row(kProduct));
+  std::copy(saved.bits.begin(), saved.bits.end(), bits_.row(kPrevious));
+  movement = saved.movement;
+  layer.relaxed.scales()[static_cast<size_t>(row_)] = saved.scale;
+  largest_moved = saved.largest_moved;
+  toggled_ = saved.toggled;
+}
+
 template class ActiveRow<float>;
 template class ActiveRow<double>;
 

@@ -16,6 +16,8 @@
 #include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/screen/toggle_kernels.h"
+#include "core/src/frank_wolfe/lazy_mask.h"
 #include "core/src/frank_wolfe/screening.h"
 #include "sparsefw/matrix.h"
 
@@ -55,6 +57,15 @@ class ActiveRow {
   // The mask's toggles and U of the committed vertex; b_t.
   void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit,
              ToggleScratch<Real>& scratch);
+
+  // Begins to gather for its columns, a few rows of G at a time: what is not asked for is
+  // not allocated.
+  void BeginGram(GramRows<Real>& gram) const {
+    constexpr int64_t kRowsPerChunk = 8;
+    const int64_t lanes_of_row = groups() * kLaneGroup;
+    gram = {};
+    gram.Reset(lanes_, lanes_of_row, kRowsPerChunk * lanes_of_row);
+  }
 
   // M, E and the movement's scalars take a step; scores as AdvanceActive.
   void Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high, Real* scores,
@@ -98,6 +109,19 @@ class ActiveRow {
   double radius = 0;         // of the columns chosen
   double largest_moved = 0;  // n^2 seen since the epoch began
   int64_t capacity = 0;      // of the vertex on the active columns, where the row has one
+
+  // All that iterations change, to take them back.
+  struct Saved {
+    std::vector<Real> values;
+    std::vector<uint64_t> bits;
+    RowMovement movement;
+    LazyScale scale;
+    double largest_moved = 0;
+    int64_t toggled = 0;
+  };
+  void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
+  // On the same columns.
+  void RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved);
 
   // For checkpoints.
   std::span<const uint32_t> cols() const { return cols_; }

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/screen/select_kernels.h"
 
 namespace sparsefw::cpu {
 

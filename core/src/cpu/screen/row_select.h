@@ -6,6 +6,7 @@
 
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
+#include "core/src/cpu/screen/select_kernels.h"
 #include "core/src/select/group_select.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"

@@ -49,56 +49,6 @@ void AdvanceActive(const RowOperands<double>& row, int64_t groups, double step, 
 void ScoreActive(const RowOperands<float>& row, int64_t groups, float step, float* scores);
 void ScoreActive(const RowOperands<double>& row, int64_t groups, double step, double* scores);
 
-// Where the threshold of a selection was, and how far apart scores lay there.
-template <typename Real>
-struct ThresholdGuess {
-  Real threshold = 0;
-  Real spacing = 0;
-};
-// The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
-// least of them, 0 where no other is positive. Exact whatever the guess, which is brought
-// up to date.
-float SelectLargest(const float* scores, int64_t groups, int64_t wanted,
-                    ThresholdGuess<float>& guess, uint64_t* vertex);
-double SelectLargest(const double* scores, int64_t groups, int64_t wanted,
-                     ThresholdGuess<double>& guess, uint64_t* vertex);
-
-// A row of G on the active columns and what it is multiplied by.
-template <typename Real>
-struct GramTerm {
-  const Real* row;
-  Real factor;
-};
-
-// A vertex of a row that changes: those in `after` and not in `before` have entered it, and
-// left D; delta = W on those that left it, -W on those that entered.
-template <typename Real>
-struct VertexChange {
-  int64_t groups = 0;
-  const Real* weights = nullptr;
-  const uint64_t* before = nullptr;
-  const uint64_t* after = nullptr;
-};
-
-// <delta, a> and <delta, b>, in float64; coordinates of weight 0 left out of `changed`.
-struct ChangeSums {
-  double with_a = 0;
-  double with_b = 0;
-  int64_t changed = 0;
-};
-ChangeSums SumChange(const VertexChange<float>& change, const float* a, const float* b);
-ChangeSums SumChange(const VertexChange<double>& change, const double* a, const double* b);
-
-// entries, shift += -step where one entered, +step where one left.
-void ToggleEntries(const VertexChange<float>& change, float step, float* entries, float* shift);
-void ToggleEntries(const VertexChange<double>& change, double step, double* entries, double* shift);
-
-// U += sum of factor * row over the terms, in their order; returns <delta, U + U before>.
-double AddGramTerms(const GramTerm<float>* terms, int64_t count, const VertexChange<float>& change,
-                    float* out);
-double AddGramTerms(const GramTerm<double>* terms, int64_t count,
-                    const VertexChange<double>& change, double* out);
-
 // out = keep * out + move * other
 void BlendRow(int64_t words, float keep, const float* other, float move, float* out);
 void BlendRow(int64_t words, double keep, const double* other, double move, double* out);

@@ -146,12 +146,14 @@ void ScreenedEpoch<Real>::PlanThreshold() {
 template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
+  // Rows of one budget that run ahead can be taken back.
+  const int copies = iterate_.groups.whole_matrix ? 2 : 1;
   double bytes = 0;
   double share = 0;
   for (const int64_t count : lanes) {
     const auto active = static_cast<double>(count);
     share += active;
-    bytes += active * static_cast<double>(ActiveRow<Real>::kBytesPerLane);
+    bytes += active * copies * static_cast<double>(ActiveRow<Real>::kBytesPerLane);
     if (together) bytes += kToggledShare * active * active * static_cast<double>(sizeof(Real));
   }
   const auto size = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);

@@ -16,7 +16,7 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
-#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/screen/select_kernels.h"
 #include "core/src/frank_wolfe/recurrence.h"
 #include "core/src/frank_wolfe/score_window.h"
 #include "core/src/parallel/parallel_context.h"
@@ -47,7 +47,7 @@ struct RowPlan {
 // Memory of an epoch beside the iterate, what rows gathered of G together included: none
 // begins that would need more.
 template <typename Real>
-inline constexpr int64_t kBytesPerWeight = 6 * static_cast<int64_t>(sizeof(Real));
+inline constexpr int64_t kBytesPerWeight = 8 * static_cast<int64_t>(sizeof(Real));
 
 template <typename Real>
 class ScreenedEpoch {

@@ -25,15 +25,9 @@ void ScreenedMatrix<Real>::Prepare() {
   for (int64_t row = 0; row < it.layer->rows; ++row) ForgetRow(row);
 }
 
-// A few rows of G at a time: what is not asked for is not allocated.
 template <typename Real>
 void ScreenedMatrix<Real>::ForgetRow(int64_t row) {
-  constexpr int64_t kRowsPerChunk = 8;
-  const ActiveRow<Real>& active = epoch_.row(row);
-  GramRows<Real>& gram = grams_[static_cast<size_t>(row)];
-  const int64_t stride = active.groups() * kLaneGroup;
-  gram = {};
-  gram.Reset(active.lanes(), stride, kRowsPerChunk * stride);
+  epoch_.row(row).BeginGram(grams_[static_cast<size_t>(row)]);
 }
 
 template <typename Real>
@@ -141,7 +135,7 @@ absl::StatusOr<bool> ScreenedMatrix<Real>::FindThreshold() {
   Real threshold = hit ? guess.high() : 0;
   if (any_found_) {
     const auto last = merged_.begin() + std::min<int64_t>(wanted, std::ssize(merged_)) - 1;
-    std::nth_element(merged_.begin(), last, merged_.end(), Better);
+    std::nth_element(merged_.begin(), last, merged_.end(), Better<Real>);
     last_ = *last;
     threshold = last_.score;
   }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
+#include "core/src/cpu/screen/found_score.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/cpu/screen/screened_epoch.h"
@@ -41,21 +42,13 @@ class ScreenedMatrix {
   void Forget() { grams_.clear(); }
 
  private:
-  struct Found {
-    Real score;
-    uint32_t row;
-    uint32_t lane;
-  };
+  using Found = FoundScore<Real>;
   struct BlockScan {
     int64_t above = 0;
     StepSums sums;
     std::vector<Found> found;
   };
 
-  static bool Better(const Found& a, const Found& b) {
-    if (a.score != b.score) return a.score > b.score;
-    return a.row != b.row ? a.row > b.row : a.lane > b.lane;
-  }
   void Prepare();
   void ApplyBlock(int64_t block);
   void AdvanceBlock(int64_t block, double step);

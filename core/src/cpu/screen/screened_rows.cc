@@ -5,8 +5,8 @@
 
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
+#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/frank_wolfe/recurrence.h"
-#include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -25,47 +25,6 @@ struct ScreenedRows<Real>::Scratch {
   SelectScratch<Real> select;
   RowScratch<Real> row;
   ChosenColumns columns;
-};
-
-// As many as there are threads at work; none is given back before the end.
-template <typename Real>
-class ScreenedRows<Real>::Pool {
- public:
-  explicit Pool(int64_t words) : words_(words) {}
-
-  class Lease {
-   public:
-    explicit Lease(Pool& pool) : pool_(pool), scratch_(pool.Take()) {}
-    ~Lease() { pool_.Give(std::move(scratch_)); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Scratch& get() const { return *scratch_; }
-
-   private:
-    Pool& pool_;
-    std::unique_ptr<Scratch> scratch_;
-  };
-
- private:
-  std::unique_ptr<Scratch> Take() {
-    {
-      const MutexLock lock(mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<Scratch> scratch = std::move(free_.back());
-        free_.pop_back();
-        return scratch;
-      }
-    }
-    return std::make_unique<Scratch>(words_);
-  }
-  void Give(std::unique_ptr<Scratch> scratch) {
-    const MutexLock lock(mutex_);
-    free_.push_back(std::move(scratch));
-  }
-
-  const int64_t words_;
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 template <typename Real>
@@ -119,7 +78,7 @@ absl::StatusOr<std::vector<StepSums>> ScreenedRows<Real>::Take(int64_t first, in
   const RowBlocks& blocks = epoch.iterate().blocks;
   const auto steps = static_cast<size_t>(count);
   std::vector<std::vector<StepSums>> sums_of_block(static_cast<size_t>(blocks.count()));
-  Pool pool(epoch.iterate().layer->words);
+  Pool pool([words = epoch.iterate().layer->words] { return std::make_unique<Scratch>(words); });
   SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<StepSums> sums(steps);
     const typename Pool::Lease lease(pool);

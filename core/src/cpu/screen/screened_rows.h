@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/row_select.h"
+#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
@@ -37,7 +38,7 @@ struct ScreenedRows {
 
  private:
   struct Scratch;
-  class Pool;
+  using Pool = ScratchPool<Scratch>;
   void TakeRow(int64_t row, int64_t first, Scratch& scratch, std::vector<StepSums>& sums);
   void Restart(int64_t row, Scratch& scratch);
 };

@@ -14,6 +14,9 @@
 namespace sparsefw::cpu {
 namespace {
 
+// The least entry whose key differs from that of 0.
+constexpr double kLeastEntry = 1.0 / (1 << kEntryBits);
+
 template <typename Real>
 class Rounding {
  public:
@@ -23,10 +26,15 @@ class Rounding {
         relaxed_(relaxed),
         saliency_(saliency),
         context_(context),
-        mask_(iterate.layer->rows, iterate.layer->cols) {}
+        mask_(iterate.layer->rows, iterate.layer->cols),
+        eligible_(iterate.layer->rows, iterate.layer->cols),
+        positive_(static_cast<size_t>(iterate.layer->rows)) {}
 
   absl::StatusOr<RoundedMask> Run() {
-    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { KeepFixed(row); }));
+    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
+      KeepFixed(row);
+      FindEligible(row);
+    }));
     if (iterate_.groups.whole_matrix) {
       SPARSEFW_RETURN_IF_ERROR(RoundWhole());
     } else {
@@ -50,17 +58,80 @@ class Rounding {
     std::memcpy(mask_.row(row), iterate_.fixed.row(row), static_cast<size_t>(mask_.row_bytes()));
   }
 
-  // Calls body(col, in_vertex) for the free columns of a row, in ascending order.
-  template <typename Body>
-  void ForEachFree(int64_t row, const Body& body) const {
-    const uint64_t* fixed = iterate_.fixed.row(row);
-    const uint64_t* vertex = iterate_.previous.row(row);
+  uint64_t FreeBits(int64_t row, int64_t word) const {
+    const int64_t cols = std::min<int64_t>(64, iterate_.layer->cols - word * 64);
+    return ~iterate_.fixed.row(row)[word] & (~uint64_t{0} >> (64 - cols));
+  }
+
+  // Free entries that were in a vertex once. The others are 0, nearly all of them, and come last.
+  void FindEligible(int64_t row) {
+    const Real* const entries = relaxed_.row(row);
     for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-      const int64_t cols = std::min<int64_t>(64, iterate_.layer->cols - word * 64);
-      const uint64_t free = ~fixed[word] & (~uint64_t{0} >> (64 - cols));
-      ForEachBit(free, word,
+      const int64_t first = word * 64;
+      const int64_t cols = std::min<int64_t>(64, iterate_.layer->cols - first);
+      uint64_t moved = iterate_.previous.row(row)[word];
+      for (int64_t i = 0; i < cols; ++i) moved |= uint64_t{entries[first + i] != 0} << i;
+      eligible_.row(row)[word] = moved & FreeBits(row, word);
+    }
+    positive_[static_cast<size_t>(row)] = CountPositive(row, 0, iterate_.layer->cols);
+    if (!iterate_.groups.whole_matrix && !EnoughInGroups(row)) MakeAllEligible(row);
+  }
+
+  void MakeAllEligible(int64_t row) {
+    for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+      eligible_.row(row)[word] = FreeBits(row, word);
+    }
+  }
+
+  // Whether every group has as many entries above 0 as it keeps.
+  bool EnoughInGroups(int64_t row) const {
+    const Groups& groups = iterate_.groups;
+    const int64_t cols = iterate_.layer->cols;
+    if (groups.groups_per_row == 1) {
+      const int64_t fixed = CountBits(iterate_.fixed.row(row), iterate_.layer->words);
+      return positive_[static_cast<size_t>(row)] >= groups.capacity - fixed;
+    }
+    for (int64_t first = 0; first < cols; first += groups.group_cols) {
+      if (CountPositive(row, first, first + groups.group_cols) < FreeCapacity(row, first)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  int64_t FreeCapacity(int64_t row, int64_t first) const {
+    int64_t free = iterate_.groups.capacity;
+    for (int64_t col = first; col < first + iterate_.groups.group_cols; ++col) {
+      if (iterate_.fixed.Get(row, col)) --free;
+    }
+    return free;
+  }
+
+  // Eligible entries in [first, end) that come before every entry of 0.
+  int64_t CountPositive(int64_t row, int64_t first, int64_t end) const {
+    int64_t count = 0;
+    ForEachEligible(row, first, end, [&](int64_t col, bool in_vertex) {
+      const auto value = static_cast<double>(relaxed_.Value(row, col, in_vertex));
+      if (RoundingKey(value, 0) >= RoundingKey(kLeastEntry, 0)) ++count;
+    });
+    return count;
+  }
+
+  // Calls body(col, in_vertex) in ascending order.
+  template <typename Body>
+  void ForEachEligible(int64_t row, int64_t first, int64_t end, const Body& body) const {
+    const uint64_t* vertex = iterate_.previous.row(row);
+    for (int64_t word = first / 64; word * 64 < end; ++word) {
+      uint64_t bits = eligible_.row(row)[word];
+      if (word * 64 < first) bits &= ~uint64_t{0} << (first & 63);
+      if (word * 64 + 64 > end) bits &= ~uint64_t{0} >> (64 - (end & 63));
+      ForEachBit(bits, word,
                  [&](int64_t col) { body(col, ((vertex[word] >> (col & 63)) & 1) != 0); });
     }
+  }
+  template <typename Body>
+  void ForEachEligible(int64_t row, const Body& body) const {
+    ForEachEligible(row, 0, iterate_.layer->cols, body);
   }
 
   uint64_t KeyAt(int64_t row, int64_t col, bool in_vertex) const {
@@ -71,12 +142,17 @@ class Rounding {
   absl::Status RoundWhole() {
     int64_t fixed = 0;
     for (int64_t row = 0; row < iterate_.layer->rows; ++row) fixed += mask_.CountKeptInRow(row);
+    const int64_t wanted = iterate_.groups.total_kept - fixed;
+    if (std::accumulate(positive_.begin(), positive_.end(), int64_t{0}) < wanted) {
+      SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { MakeAllEligible(row); }));
+    }
     const auto visit = [&](int64_t row, auto&& sink) {
-      ForEachFree(row, [&](int64_t col, bool in_vertex) { sink(col, KeyAt(row, col, in_vertex)); });
+      ForEachEligible(row,
+                      [&](int64_t col, bool in_vertex) { sink(col, KeyAt(row, col, in_vertex)); });
     };
     const auto take = [&](int64_t row, int64_t col) { mask_.Set(row, col, true); };
     return context_.Run([&] {
-      TakeTop({iterate_.blocks, kRoundingKeyBits, iterate_.groups.total_kept - fixed}, visit, take);
+      TakeTop({iterate_.blocks, kRoundingKeyBits, wanted}, visit, take);
       return absl::OkStatus();
     });
   }
@@ -85,16 +161,12 @@ class Rounding {
     std::vector<Candidate<uint64_t>> entries;
     for (int64_t first = 0; first < iterate_.layer->cols; first += iterate_.groups.group_cols) {
       entries.clear();
-      int64_t free = iterate_.groups.capacity;
-      for (int64_t col = first; col < first + iterate_.groups.group_cols; ++col) {
-        if (iterate_.fixed.Get(row, col)) {
-          --free;
-        } else {
-          entries.push_back(
-              {KeyAt(row, col, iterate_.previous.Get(row, col)), static_cast<uint32_t>(col)});
-        }
-      }
-      SelectBest(free, entries);
+      ForEachEligible(row, first, first + iterate_.groups.group_cols,
+                      [&](int64_t col, bool in_vertex) {
+                        entries.push_back({KeyAt(row, col, in_vertex), static_cast<uint32_t>(col)});
+                      });
+      if (entries.empty()) continue;
+      SelectBest(FreeCapacity(row, first), entries);
       for (const auto& selected : entries) mask_.Set(row, selected.col, true);
     }
   }
@@ -105,7 +177,7 @@ class Rounding {
     std::vector<double> sums(static_cast<size_t>(iterate_.layer->rows));
     SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
       double sum = 0;
-      ForEachFree(row, [&](int64_t col, bool in_vertex) {
+      ForEachEligible(row, [&](int64_t col, bool in_vertex) {
         const auto value = static_cast<double>(relaxed_.Value(row, col, in_vertex));
         sum += mask_.Get(row, col) ? 1 - value : value;
       });
@@ -120,6 +192,8 @@ class Rounding {
   const ConstMatrixView saliency_;
   const ParallelContext& context_;
   Mask mask_;
+  BitRows eligible_;               // free entries that rounding looks at
+  std::vector<int64_t> positive_;  // of each row: those that count as more than 0
 };
 
 }  // namespace

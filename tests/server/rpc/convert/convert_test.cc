@@ -185,6 +185,8 @@ TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
   EXPECT_EQ(FromProto(proto)->options.method, Method::kSparseFw);
   EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kLineSearch);
   EXPECT_TRUE(FromProto(proto)->options.swaps);
+  proto.mutable_sparsefw()->set_step_rule(v1::AUTO);
+  EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kAuto);
   proto.mutable_sparsefw()->set_step_rule(v1::OPEN_LOOP);
   proto.mutable_sparsefw()->set_alpha(0.25);
   proto.mutable_refine()->set_swaps(false);

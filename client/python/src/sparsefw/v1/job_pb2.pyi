@@ -8,6 +8,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 ALPS: Method
+AUTO: StepRule
 BALANCED: Preset
 BEST: Preset
 CANCELLED: JobState

@@ -1,0 +1,355 @@
+#include "core/src/cpu/screen/screened_ahead.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "core/src/cpu/screen/gram_rows.h"
+#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/frank_wolfe/recurrence.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+// A forecast from before so many iterations is forgotten.
+constexpr int64_t kStale = 4;
+
+}  // namespace
+
+template <typename Real>
+struct ScreenedAhead<Real>::Scratch {
+  explicit Scratch(int64_t words) : select(words) {}
+
+  ToggleScratch<Real> toggles;
+  SelectScratch<Real> select;
+  ChosenColumns columns;
+};
+
+template <typename Real>
+ScreenedAhead<Real>::ScreenedAhead(ScreenedEpoch<Real>& epoch, const ParallelContext& context)
+    : epoch_(epoch),
+      context_(context),
+      pool_([words = epoch.iterate().layer->words] { return std::make_unique<Scratch>(words); }) {}
+
+template <typename Real>
+ScreenedAhead<Real>::~ScreenedAhead() = default;
+
+// V_t enters U, then the step, and what E_{t+1} says about the scores.
+template <typename Real>
+void ScreenedAhead<Real>::Advance(int64_t row, int64_t step, Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowStep& out = runs_[static_cast<size_t>(row)].steps[static_cast<size_t>(step)];
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  active.Apply(epoch_.layer(), grams_[static_cast<size_t>(row)],
+               std::numeric_limits<int64_t>::max() / 2, scratch.toggles);
+  out.sums.vertex_loss_change = active.vertex_loss_change();
+  out.sums.toggled = active.toggled();
+  active.Advance(epoch_.layer(), OpenLoopStep<Real>(first_ + step), cut.low, cut.high,
+                 scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
+}
+
+template <typename Real>
+void ScreenedAhead<Real>::Collect(int64_t row, int64_t step, Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  RowStep& out = run.steps[static_cast<size_t>(step)];
+  const Real* const scores = scratch.select.scores.data();
+  const uint64_t* const window = scratch.select.window.data();
+  out.over = CountBits(active.vertex(), active.words()) + active.capacity;
+  run.near.resize(NearBegin(run, step));
+  for (int64_t word = 0; word < active.words(); ++word) {
+    ForEachBit(window[word], word, [&](int64_t lane) {
+      run.near.push_back({{scores[lane], static_cast<uint32_t>(row), static_cast<uint32_t>(lane)}});
+    });
+  }
+  out.near_end = run.near.size();
+}
+
+// Of those near, the ones that the cut takes; V_{t+1} is chosen.
+template <typename Real>
+void ScreenedAhead<Real>::Choose(int64_t row, int64_t step) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  RowStep& out = run.steps[static_cast<size_t>(step)];
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  for (size_t i = NearBegin(run, step); i < out.near_end; ++i) {
+    Near& near = run.near[i];
+    near.taken = cut.Takes(near.found);
+    if (near.taken) active.vertex()[near.found.lane >> 6] |= uint64_t{1} << (near.found.lane & 63);
+  }
+  active.Commit();
+  out.sums.vertex_inner = active.movement.vertex_inner;
+  run.done = step + 1;
+}
+
+// From where the row is to the end of the run. Its state before iteration `save_at` is what
+// it goes back to from then on.
+template <typename Real>
+void ScreenedAhead<Real>::Run(int64_t row, Scratch& scratch, int64_t save_at) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  while (run.done < std::ssize(cuts_)) {
+    if (run.done == save_at) {
+      active.SaveTo(epoch_.layer(), run.saved);
+      run.saved_at = save_at;
+    }
+    Advance(row, run.done, scratch);
+    run.stalled = !active.WithinRadius();
+    if (run.stalled) return;
+    Collect(row, run.done, scratch);
+    Choose(row, run.done);
+  }
+}
+
+template <typename Real>
+void ScreenedAhead<Real>::GoBack(int64_t row) {
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  epoch_.row(row).RestoreFrom(epoch_.layer(), run.saved);
+  run.done = run.saved_at;
+  run.stalled = false;
+}
+
+template <typename Real>
+absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
+  const Iterate<Real>& it = epoch_.iterate();
+  first_ = first;
+  repeated_ = 0;
+  cuts_.assign(static_cast<size_t>(count), Cut{});
+  for (int64_t step = 0; step < count; ++step) {
+    Cut& cut = cuts_[static_cast<size_t>(step)];
+    const auto interval = forecast_.At(step + 1);
+    cut.low = interval.low;
+    cut.high = interval.high;
+    cut.predicted = interval.middle;
+  }
+  runs_.resize(static_cast<size_t>(it.layer->rows));
+  if (grams_.empty()) {
+    grams_.resize(runs_.size());
+    for (int64_t row = 0; row < it.layer->rows; ++row) {
+      epoch_.row(row).BeginGram(grams_[static_cast<size_t>(row)]);
+    }
+  }
+  return context_.ForEach(it.blocks.count(), [&](int64_t block) {
+    const typename Pool::Lease lease(pool_);
+    for (int64_t row = it.blocks.begin(block); row < it.blocks.end(block); ++row) {
+      RowRun& run = runs_[static_cast<size_t>(row)];
+      run.done = 0;
+      run.restarted = false;
+      run.near.clear();
+      run.steps.assign(static_cast<size_t>(count), RowStep{});
+      Run(row, lease.get(), 0);
+    }
+  });
+}
+
+// What is known now of the iterations after `step`, for rows that repeat them. Their windows
+// stay: all rows must mean the same by a score that is near.
+template <typename Real>
+void ScreenedAhead<Real>::PredictAfter(int64_t step) {
+  for (int64_t later = step + 1; later < std::ssize(cuts_); ++later) {
+    Cut& cut = cuts_[static_cast<size_t>(later)];
+    cut.predicted = std::clamp(forecast_.At(later - step).middle, cut.low, cut.high);
+  }
+}
+
+template <typename Real>
+absl::Status ScreenedAhead<Real>::ForRows(const std::vector<int64_t>& rows,
+                                          absl::FunctionRef<void(int64_t, Scratch&)> body) {
+  return context_.ForEach(std::ssize(rows), [&](int64_t index) {
+    const typename Pool::Lease lease(pool_);
+    body(rows[static_cast<size_t>(index)], lease.get());
+  });
+}
+
+// Everything before this iteration is exact, so that the row begins anew where it is.
+template <typename Real>
+absl::Status ScreenedAhead<Real>::RestartStalled(int64_t step) {
+  changed_.clear();
+  for (int64_t row = 0; row < std::ssize(runs_); ++row) {
+    const RowRun& run = runs_[static_cast<size_t>(row)];
+    if (run.stalled && run.done == step) changed_.push_back(row);
+  }
+  return ForRows(changed_, [&](int64_t row, Scratch& scratch) {
+    Iterate<Real>& it = epoch_.iterate();
+    ActiveRow<Real>& active = epoch_.row(row);
+    RowRun& run = runs_[static_cast<size_t>(row)];
+    const Cut& cut = cuts_[static_cast<size_t>(step)];
+    epoch_.LeaveRow(row);
+    epoch_.Widen(row, true);
+    std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
+    epoch_.BeginRow(row, scratch.columns);
+    active.BeginGram(grams_[static_cast<size_t>(row)]);
+    AdvanceActive(active.Operands(), active.groups(), Real{0}, cut.low, cut.high,
+                  scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
+    Collect(row, step, scratch);
+    run.stalled = false;
+    run.restarted = true;
+  });
+}
+
+// The threshold of the iteration from what all rows found near it; none: it is not there.
+template <typename Real>
+std::optional<Real> ScreenedAhead<Real>::FindCut(int64_t step) {
+  Cut& cut = cuts_[static_cast<size_t>(step)];
+  int64_t wanted = epoch_.free_of_matrix();
+  merged_.clear();
+  for (const RowRun& run : runs_) {
+    const RowStep& taken = run.steps[static_cast<size_t>(step)];
+    wanted -= taken.over;
+    for (size_t i = NearBegin(run, step); i < taken.near_end; ++i) {
+      merged_.push_back(run.near[i].found);
+    }
+  }
+  const bool all = wanted > std::ssize(merged_);  // every positive score
+  if (wanted < 1 || (all && cut.low > 0)) return std::nullopt;
+  cut.exact = true;
+  cut.any = !merged_.empty();
+  if (!cut.any) return Real{0};
+  const auto last = merged_.begin() + std::min<int64_t>(wanted, std::ssize(merged_)) - 1;
+  std::nth_element(merged_.begin(), last, merged_.end(), Better<Real>);
+  cut.last = *last;
+  return all ? Real{0} : cut.last.score;
+}
+
+// Rows that chose another vertex than the exact threshold says.
+template <typename Real>
+absl::Status ScreenedAhead<Real>::Mend(int64_t step) {
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  changed_.clear();
+  for (int64_t row = 0; row < std::ssize(runs_); ++row) {
+    const RowRun& run = runs_[static_cast<size_t>(row)];
+    bool wrong = run.restarted;
+    for (size_t i = NearBegin(run, step);
+         !wrong && i < run.steps[static_cast<size_t>(step)].near_end; ++i) {
+      wrong = run.near[i].taken != cut.Takes(run.near[i].found);
+    }
+    if (!wrong) continue;
+    changed_.push_back(row);
+    repeated_ += std::ssize(cuts_) - (run.restarted ? step : run.saved_at);
+  }
+  return ForRows(changed_, [&](int64_t row, Scratch& scratch) {
+    RowRun& run = runs_[static_cast<size_t>(row)];
+    if (run.restarted) {
+      Choose(row, step);
+      run.restarted = false;
+    } else {
+      GoBack(row);
+    }
+    Run(row, scratch, step + 1);
+  });
+}
+
+// Every row at E_{t+1} of the iteration, its vertex not chosen; all of its positive scores
+// are near.
+template <typename Real>
+absl::Status ScreenedAhead<Real>::Settle(int64_t step) {
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  return context_.ForEach(blocks.count(), [&](int64_t block) {
+    const typename Pool::Lease lease(pool_);
+    Scratch& scratch = lease.get();
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      RowRun& run = runs_[static_cast<size_t>(row)];
+      if (!run.restarted) {
+        GoBack(row);
+        while (run.done < step) {
+          Advance(row, run.done, scratch);
+          epoch_.row(row).WithinRadius();
+          Collect(row, run.done, scratch);
+          Choose(row, run.done);
+        }
+        Advance(row, step, scratch);
+        epoch_.row(row).WithinRadius();
+      }
+      CollectPositive(row, step);
+    }
+  });
+}
+
+template <typename Real>
+void ScreenedAhead<Real>::CollectPositive(int64_t row, int64_t step) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  RowStep& out = run.steps[static_cast<size_t>(step)];
+  const RowOperands<Real> operands = active.Operands();
+  std::fill_n(active.vertex(), active.words(), 0);
+  out.over = active.capacity;
+  run.near.resize(NearBegin(run, step));
+  for (int64_t lane = 0; lane < active.lanes(); ++lane) {
+    const Real score = operands.weights[lane] * operands.product[lane];
+    if (!(score > 0)) continue;
+    run.near.push_back({{score, static_cast<uint32_t>(row), static_cast<uint32_t>(lane)}});
+  }
+  out.near_end = run.near.size();
+}
+
+template <typename Real>
+absl::Status ScreenedAhead<Real>::ChooseAll(int64_t step) {
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  return context_.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) Choose(row, step);
+  });
+}
+
+// The rows of a block in order, then the blocks.
+template <typename Real>
+StepSums ScreenedAhead<Real>::Total(int64_t step) const {
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  StepSums total;
+  for (int64_t block = 0; block < blocks.count(); ++block) {
+    StepSums sums;
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      const RowStep& taken = runs_[static_cast<size_t>(row)].steps[static_cast<size_t>(step)];
+      sums.vertex_loss_change += taken.sums.vertex_loss_change;
+      sums.vertex_inner += taken.sums.vertex_inner;
+      sums.toggled += taken.sums.toggled;
+    }
+    total.vertex_loss_change += sums.vertex_loss_change;
+    total.vertex_inner += sums.vertex_inner;
+    total.toggled += sums.toggled;
+  }
+  return total;
+}
+
+template <typename Real>
+absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(int64_t first,
+                                                                                int64_t limit) {
+  RowPlan<Real>& plan = epoch_.shared_plan();
+  if (first - next_ > kStale || first < next_) forecast_.Forget();
+  forecast_.Begin(plan.guess.threshold);
+  const int64_t count = std::min(limit, forecast_.length());
+  SPARSEFW_RETURN_IF_ERROR(RunAll(first, count));
+  Outcome outcome;
+  bool missed = false;
+  for (int64_t step = 0; step < count && outcome.selected && !missed; ++step) {
+    SPARSEFW_RETURN_IF_ERROR(RestartStalled(step));
+    std::optional<Real> threshold = FindCut(step);
+    missed = !threshold.has_value();
+    if (missed) {
+      SPARSEFW_RETURN_IF_ERROR(Settle(step));
+      cuts_[static_cast<size_t>(step)].low = 0;
+      threshold = FindCut(step);
+    }
+    // Without a threshold all that are wanted are beyond the columns' window.
+    outcome.selected = threshold.has_value() && plan.Follow(*threshold);
+    if (outcome.selected) {
+      plan.guess.Move(*threshold, true);
+      forecast_.Add(*threshold);
+      PredictAfter(step);
+      SPARSEFW_RETURN_IF_ERROR(missed ? ChooseAll(step) : Mend(step));
+    } else if (!missed) {
+      SPARSEFW_RETURN_IF_ERROR(Settle(step));
+    }
+    outcome.sums.push_back(Total(step));
+  }
+  next_ = first + std::ssize(outcome.sums);
+  forecast_.Learn(count * std::ssize(runs_), repeated_, missed);
+  return outcome;
+}
+
+template class ScreenedAhead<float>;
+template class ScreenedAhead<double>;
+
+}  // namespace sparsefw::cpu

@@ -1,0 +1,153 @@
+// The loss of a mask by its difference from another one's, against three loops.
+#include "core/src/cpu/linalg/loss_change.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "core/src/cpu/runtime/cpu_engine.h"
+#include "core/src/linalg/scaled_layer.h"
+#include "gtest/gtest.h"
+#include "tests/testing/masks.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/random_layers.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+using ::sparsefw::testing::MakeRandomLayer;
+using ::sparsefw::testing::NaiveLoss;
+using ::sparsefw::testing::Random;
+using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::StatusIs;
+using ::sparsefw::testing::TypedMatrix;
+
+Mask RandomMask(int64_t rows, int64_t cols, Random& random) {
+  Mask mask(rows, cols);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) mask.Set(row, col, random.Below(2) == 0);
+  }
+  return mask;
+}
+
+// `mask` with about `share` of its weights the other way; row 0 stays.
+Mask Changed(const Mask& mask, double share, Random& random) {
+  Mask changed = mask;
+  for (int64_t row = 1; row < mask.rows(); ++row) {
+    for (int64_t col = 0; col < mask.cols(); ++col) {
+      if (random.Uniform() < share) changed.Set(row, col, !mask.Get(row, col));
+    }
+  }
+  return changed;
+}
+
+// Widths of whole vectors and of less than one; every number of rows of G from none on.
+TEST(LossChangeTest, IsTheDifferenceOfTheLosses) {
+  struct Case {
+    int64_t rows, cols;
+    DType weights, gram;
+    int64_t padding;
+    double share;
+  };
+  for (const Case& c : {Case{3, 1, DType::kF32, DType::kF32, 0, 0.5},
+                        Case{40, 30, DType::kF16, DType::kF32, 3, 0.1},
+                        Case{40, 128, DType::kBF16, DType::kF64, 0, 0.03},
+                        Case{5, 77, DType::kF32, DType::kF64, 2, 1.0},
+                        Case{20, 64, DType::kF32, DType::kF32, 1, 0.0}}) {
+    const RandomLayer layer = MakeRandomLayer({.rows = c.rows, .cols = c.cols, .large_columns = 0});
+    const TypedMatrix weights(layer.weights.view(), c.weights, c.padding);
+    const TypedMatrix gram(layer.gram.view(), c.gram, c.padding);
+    Random random(5);
+    const Mask from = RandomMask(c.rows, c.cols, random);
+    const Mask to = Changed(from, c.share, random);
+    const ParallelContext context(2);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Scale scale,
+                                  ChooseScale(weights.view(), gram.view(), context));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const double change, LossChange(weights.view(), gram.view(), from, to, scale, context));
+    const double before = NaiveLoss(weights.view(), gram.view(), from);
+    const double after = NaiveLoss(weights.view(), gram.view(), to);
+    EXPECT_NEAR(change, after - before, 1e-12 * (before + after)) << c.rows << "x" << c.cols;
+    if (c.share == 0) {
+      EXPECT_EQ(change, 0);
+    }
+    const ParallelContext one(1);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double again,
+                                  LossChange(weights.view(), gram.view(), from, to, scale, one));
+    EXPECT_EQ(std::bit_cast<uint64_t>(again), std::bit_cast<uint64_t>(change));
+  }
+}
+
+TEST(LossChangeTest, OneEntryOffTheDiagonalMakesItAsymmetric) {
+  const RandomLayer layer = MakeRandomLayer({.cols = 200});
+  const ParallelContext context(2);
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    TypedMatrix gram(layer.gram.view(), dtype, 1);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const bool symmetric, IsSymmetric(gram.view(), context));
+    EXPECT_TRUE(symmetric);
+    gram.Set(3, 150, 1.5);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const bool still, IsSymmetric(gram.view(), context));
+    EXPECT_FALSE(still);
+  }
+}
+
+TEST(LossChangeTest, StopsWhenAsked) {
+  const RandomLayer layer = MakeRandomLayer({});
+  StopSignal stop;
+  stop.Request();
+  const ParallelContext context(1, &stop);
+  const Mask mask(16, 32);
+  EXPECT_THAT(IsSymmetric(layer.gram.view(), context), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(LossChange(layer.weights.view(), layer.gram.view(), mask, mask, Scale{}, context),
+              StatusIs(absl::StatusCode::kCancelled));
+}
+
+// What the engine makes of it: whatever the mask, the scale and the symmetry of G, the loss
+// from scratch.
+class LossNearTest : public ::testing::Test {
+ protected:
+  void Expect(const Matrix<double>& gram, double share) {
+    Random random(7);
+    const Mask known = RandomMask(layer_.weights.rows(), layer_.weights.cols(), random);
+    const Mask mask = Changed(known, share, random);
+    CpuEngine engine({.threads = 1});
+    SPARSEFW_ASSERT_OK(engine.Load({.weights = layer_.weights.view(),
+                                    .gram = gram.view(),
+                                    .pattern = Pattern::PerRow(0.5),
+                                    .saliency = layer_.weights.view(),
+                                    .warm = &known,
+                                    .fixed = &known}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double base, engine.Loss(known));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss, engine.Loss(mask));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double near, engine.LossNear(mask, {known, base}));
+    EXPECT_NEAR(near, loss, 1e-13 * base);
+  }
+
+  Matrix<double> Gram(double factor) const {
+    Matrix<double> gram(layer_.gram.rows(), layer_.gram.cols());
+    for (int64_t i = 0; i < gram.size(); ++i) gram.data()[i] = factor * layer_.gram.data()[i];
+    return gram;
+  }
+
+  const RandomLayer layer_ = MakeRandomLayer({.rows = 30, .cols = 100});
+};
+
+TEST_F(LossNearTest, OfFewDifferences) { Expect(Gram(1), 0.02); }
+
+TEST_F(LossNearTest, OfManyDifferences) { Expect(Gram(1), 0.5); }
+
+TEST_F(LossNearTest, OfAnAsymmetricGram) {
+  Matrix<double> gram = Gram(1);
+  gram(0, 99) *= 1.001;
+  for (int64_t col = 0; col < 50; ++col) gram(col, 50 + col) += 1;
+  Expect(gram, 0.02);
+}
+
+TEST_F(LossNearTest, OfEntriesNearTheEndsOfTheRange) {
+  Expect(Gram(0x1p900), 0.02);
+  Expect(Gram(0x1p-900), 0.02);
+  Expect(Gram(0x1p-300), 0.02);
+}
+
+}  // namespace
+}  // namespace sparsefw::cpu
