@@ -4,9 +4,12 @@ import struct
 
 import numpy as np
 
+from harness.places import ROOT
+
 RANK = 32  # directions that tokens share
 SHARED_SCALE = 2.0  # their weight against independent noise
 TOKENS_PER_CHUNK = 1024
+FIXTURE_FOLDER = ROOT / "tests/fixtures/minilm"
 
 
 def make_weight(rows, cols, random):
@@ -39,6 +42,26 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text)
         for array in tensors.values():
             file.write(array.tobytes())
+
+
+def read_safetensors(path):
+    """{name: array}, what is stored as float16 or float32 as float32."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, facts in header.items():
+        begin, end = (8 + size + offset for offset in facts["data_offsets"])
+        stored = np.frombuffer(data[begin:end], {"F16": np.float16, "F32": np.float32}[facts["dtype"]])
+        tensors[name] = stored.reshape(facts["shape"]).astype(np.float32)
+    return tensors
+
+
+def write_fixture(path, name):
+    """A layer of tests/fixtures/minilm that comes with its Gram matrix."""
+    tensors = read_safetensors(FIXTURE_FOLDER / f"encoder.{name}.safetensors")
+    write_safetensors(path, {"weight": tensors[f"encoder.{name}.weight"], "gram": tensors["gram"]})
 
 
 def write_layer(path, rows, cols, seed=20):

@@ -1,5 +1,7 @@
 #include "core/src/cpu/joint/joint_kernels.h"
 
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/joint/joint_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -42,11 +44,81 @@ HWY_INLINE int64_t FindAs(const Leaving<Real>& l, Real best) {
   return -1;
 }
 
+// Infinite where the column is outside, whose diagonal is not below 0.
+template <class D, typename Real>
+HWY_INLINE hn::Vec<D> CostsAt(D d, const Inside<Real>& inside, int64_t q) {
+  const auto target = hn::LoadU(d, inside.targets + q);
+  const auto diagonal = hn::LoadU(d, inside.diagonals + q);
+  const auto cost = hn::Div(hn::Mul(target, target), hn::Neg(diagonal));
+  return hn::IfThenElse(hn::Lt(diagonal, hn::Zero(d)), cost,
+                        hn::Set(d, std::numeric_limits<Real>::infinity()));
+}
+
+template <typename Real>
+HWY_INLINE int64_t CheapestAs(const Inside<Real>& inside) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto least = hn::Set(d, std::numeric_limits<Real>::infinity());
+  for (int64_t q = 0; q < inside.size; q += lanes) least = hn::Min(least, CostsAt(d, inside, q));
+  const auto wanted = hn::MinOfLanes(d, least);
+  if (!(hn::GetLane(wanted) < std::numeric_limits<Real>::infinity())) return -1;
+  for (int64_t q = 0; q < inside.size; q += lanes) {
+    const intptr_t lane = hn::FindFirstTrue(d, hn::Eq(CostsAt(d, inside, q), wanted));
+    if (lane >= 0) return q + lane;
+  }
+  return -1;
+}
+
+// A tile of C stays in registers while all terms are added to it.
+template <int kRows, typename Real>
+HWY_INLINE void AddToRows(const OuterProducts<Real>& o, int64_t first) {
+  const hn::CappedTag<Real, 16> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = 0; j < o.size; j += 3 * lanes) {
+    V sums[kRows][3];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 3; ++v) {
+        sums[r][v] = hn::LoadU(d, o.sum + (first + r) * o.stride + j + v * lanes);
+      }
+    }
+    for (int64_t k = 0; k < o.count; ++k) {
+      const Real* right = o.right + k * o.stride + j;
+      const Real* left = o.left + k * o.stride + first;
+      const V a = hn::LoadU(d, right);
+      const V b = hn::LoadU(d, right + lanes);
+      const V c = hn::LoadU(d, right + 2 * lanes);
+      for (int r = 0; r < kRows; ++r) {
+        const V factor = hn::Set(d, left[r]);
+        sums[r][0] = hn::MulAdd(factor, a, sums[r][0]);
+        sums[r][1] = hn::MulAdd(factor, b, sums[r][1]);
+        sums[r][2] = hn::MulAdd(factor, c, sums[r][2]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 3; ++v) {
+        hn::StoreU(sums[r][v], d, o.sum + (first + r) * o.stride + j + v * lanes);
+      }
+    }
+  }
+}
+
+template <typename Real>
+HWY_INLINE void AddOuterAs(const OuterProducts<Real>& o) {
+  int64_t row = 0;
+  for (; row + 8 <= o.size; row += 8) AddToRows<8>(o, row);
+  for (; row < o.size; ++row) AddToRows<1>(o, row);
+}
+
 // The names that HWY_EXPORT takes are one a precision.
 float BestF32(const Leaving<float>& l) { return BestAs(l); }
 double BestF64(const Leaving<double>& l) { return BestAs(l); }
 int64_t FindF32(const Leaving<float>& l, float best) { return FindAs(l, best); }
 int64_t FindF64(const Leaving<double>& l, double best) { return FindAs(l, best); }
+int64_t CheapestF32(const Inside<float>& inside) { return CheapestAs(inside); }
+int64_t CheapestF64(const Inside<double>& inside) { return CheapestAs(inside); }
+void AddOuterF32(const OuterProducts<float>& o) { AddOuterAs(o); }
+void AddOuterF64(const OuterProducts<double>& o) { AddOuterAs(o); }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -58,6 +130,10 @@ HWY_EXPORT(BestF32);
 HWY_EXPORT(BestF64);
 HWY_EXPORT(FindF32);
 HWY_EXPORT(FindF64);
+HWY_EXPORT(CheapestF32);
+HWY_EXPORT(CheapestF64);
+HWY_EXPORT(AddOuterF32);
+HWY_EXPORT(AddOuterF64);
 
 float BestGain(const Leaving<float>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF32)(leaving); }
 double BestGain(const Leaving<double>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF64)(leaving); }
@@ -67,6 +143,11 @@ int64_t FindGain(const Leaving<float>& leaving, float best) {
 int64_t FindGain(const Leaving<double>& leaving, double best) {
   return HWY_DYNAMIC_DISPATCH(FindF64)(leaving, best);
 }
+
+int64_t Cheapest(const Inside<float>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF32)(inside); }
+int64_t Cheapest(const Inside<double>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF64)(inside); }
+void AddOuterProducts(const OuterProducts<float>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF32)(o); }
+void AddOuterProducts(const OuterProducts<double>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF64)(o); }
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

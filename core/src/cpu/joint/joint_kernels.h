@@ -33,6 +33,31 @@ double BestGain(const Leaving<double>& leaving);
 int64_t FindGain(const Leaving<float>& leaving, float best);
 int64_t FindGain(const Leaving<double>& leaving, double best);
 
+// The columns that are inside: those with a diagonal below 0; beyond `size` none is.
+template <typename Real>
+struct Inside {
+  int64_t size = 0;
+  const Real* targets = nullptr;
+  const Real* diagonals = nullptr;
+};
+// The first column whose removal costs least, target^2 / -d; -1 where none is inside.
+int64_t Cheapest(const Inside<float>& inside);
+int64_t Cheapest(const Inside<double>& inside);
+
+// sum [size, stride] += left^T right, both [count, stride]. Columns up to kKernelSlack beyond
+// `size` are changed as well, to anything.
+template <typename Real>
+struct OuterProducts {
+  int64_t size = 0;
+  int64_t stride = 0;  // of all three; size + kKernelSlack at least
+  int64_t count = 0;   // some dozens: all of a column's terms should fit the cache
+  const Real* left = nullptr;
+  const Real* right = nullptr;
+  Real* sum = nullptr;
+};
+void AddOuterProducts(const OuterProducts<float>& products);
+void AddOuterProducts(const OuterProducts<double>& products);
+
 }  // namespace sparsefw::cpu
 
 #endif  // SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_

@@ -68,6 +68,9 @@ class RowSearch {
   bool Pass(const JointRow& row, int64_t& exchanges);
   bool TryExchange(int64_t position, double tolerance);
   double BestOf(const Real* column, int64_t position, int64_t& partner, bool find) const;
+  bool Detours(const JointRow& row, int64_t& exchanges);
+  bool Detour(const JointRow& row, int64_t depth, bool in_first, int64_t& exchanges);
+  int64_t Best(bool entering, const std::vector<int32_t>* open) const;
   int64_t Admit(const JointRow& row);
   std::vector<JointMove> MovesOut(int64_t count);
   std::vector<JointMove> MovesIn(int64_t count);
@@ -85,6 +88,8 @@ class RowSearch {
   std::vector<int32_t> outside_;
   std::vector<int32_t> excluded_columns_;
   std::vector<int32_t> order_;  // scratch
+  std::vector<uint8_t> before_;
+  std::vector<int32_t> open_;
   // Of n:m: the positions of a group's columns, -1 where a column is not in the tableau.
   std::vector<int32_t> position_of_;
   std::vector<Candidate> candidates_;

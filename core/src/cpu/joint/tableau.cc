@@ -247,16 +247,12 @@ void Tableau<Real>::Flush() {
     const Real factor = pending_factor_[Index(k)];
     for (int64_t i = 0; i < size_; ++i) to[i] = factor * from[i];
   }
-  serial::Multiply<Real>({.transpose = true,
-                          .rows = size_,
-                          .cols = size_,
-                          .depth = pending_count_,
-                          .a = scaled_.data(),
-                          .a_stride = stride_,
-                          .b = pending_.data(),
-                          .b_stride = stride_,
-                          .c = matrix_.data(),
-                          .c_stride = stride_});
+  AddOuterProducts(OuterProducts<Real>{.size = size_,
+                                       .stride = stride_,
+                                       .count = pending_count_,
+                                       .left = scaled_.data(),
+                                       .right = pending_.data(),
+                                       .sum = matrix_.data()});
   pending_count_ = 0;
 }
 
@@ -264,6 +260,12 @@ template <typename Real>
 void Tableau<Real>::Mark() {
   saved_ = {loss_, target_, diagonal_, floor_, inside_};
   marked_ = true;
+}
+
+template <typename Real>
+void Tableau<Real>::Keep() {
+  replaced_.clear();
+  marked_ = false;
 }
 
 template <typename Real>

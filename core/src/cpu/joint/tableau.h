@@ -78,6 +78,8 @@ class Tableau {
   // Undoes all sweeps since Mark; no Flush in between, and nothing pending before.
   void Mark();
   void Restore();
+  // They stand.
+  void Keep();
 
   // Takes up to kRoom more columns, that are outside; nothing is pending.
   // Returns how many fitted.
