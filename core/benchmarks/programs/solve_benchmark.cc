@@ -1,7 +1,8 @@
 // One whole solve in a process of its own: its time, its losses, its peak memory.
 //
 //   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu]
-//       [--preset paper|fast|balanced|best] [--alpha 0.9, with the joint search 0.5] [--rule open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
+//       [--preset paper|fast|balanced|best] [--alpha 0.9, with the joint search 0.5] [--rule
+//       open-loop|line-search] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
 //       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
 //       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.333] [--report-every 100]
 //       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
@@ -121,8 +122,7 @@ int Main(int argc, char** argv) {
   options.iterations = flags.Integer("iterations", options.iterations);
   options.rel_gap = flags.Number("rel-gap", 0);
   options.swaps = flags.Integer("swaps", options.swaps ? 1 : 0) != 0;
-  options.method =
-      ParseMethod(flags.Text("method", std::string(sparsefw::NameOf(options.method))));
+  options.method = ParseMethod(flags.Text("method", std::string(sparsefw::NameOf(options.method))));
   options.reconstruct = flags.Integer("reconstruct", 0) != 0;
   const bool preset_joint = options.joint;
   options.joint = flags.Integer("joint", options.joint ? 1 : 0) != 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <tuple>
 
 #include "core/src/cpu/joint/joint_kernels.h"
@@ -13,7 +12,7 @@ namespace {
 
 // Of a pass only exchanges that gain this share of its best one are taken: the others
 // find better partners on the tableau after them.
-const double kWorthTaking = getenv("XWORTH") ? atof(getenv("XWORTH")) : 0.3;
+constexpr double kWorthTaking = 0.1;
 // Passes of one row; each takes one exchange at least.
 constexpr int64_t kMostPasses = 4096;
 // Times that excluded columns are looked at.
@@ -32,6 +31,7 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       excluded_(excluded),
       budget_(budget),
       tableau_(gram, cols),
+      detours_(tableau_, groups_, budget),
       position_of_(Index(cols)),
       weights_(Index(cols)),
       residual_(Index(cols)) {}
@@ -87,7 +87,7 @@ JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
   int admissions = 0;
   for (int64_t pass = 0; pass < kMostPasses && !budget_.Spent(); ++pass) {
     if (Pass(row, result.exchanges)) continue;
-    if (Detours(row, result.exchanges)) continue;
+    if (detours_.Take(row.tolerance, result.exchanges)) continue;
     result.converged = admissions == kMostAdmissions || Admit(row) == 0;
     if (result.converged) break;
     ++admissions;
@@ -181,80 +181,6 @@ bool RowSearch<Real>::Pass(const JointRow& row, int64_t& exchanges) {
   }
   tableau_.Flush();
   return exchanged;
-}
-
-// The column outside that gains most, or the one inside that costs least, -1 where there is none;
-// with `open` of groups that are open alone. Of equal ones the lower position.
-template <typename Real>
-int64_t RowSearch<Real>::Best(bool entering, const std::vector<int32_t>* open) const {
-  const Real* targets = tableau_.targets();
-  const Real* diagonals = tableau_.diagonals();
-  if (open == nullptr) {
-    if (!entering) return Cheapest(Inside<Real>{tableau_.size(), targets, diagonals});
-    const Leaving<Real> nothing = {.size = tableau_.size(),
-                                   .column = targets,
-                                   .targets = targets,
-                                   .diagonals = diagonals,
-                                   .floors = tableau_.floors()};
-    return FindGain(nothing, BestGain(nothing));
-  }
-  int64_t best = -1;
-  double least = 0;
-  for (int64_t i = 0; i < tableau_.size(); ++i) {
-    if ((*open)[Index(tableau_.column(i) / groups_.group_cols)] == 0) continue;
-    if (entering ? !(diagonals[i] > tableau_.floors()[i]) : !tableau_.inside(i)) continue;
-    const double change = entering ? -tableau_.Change(i) : tableau_.Change(i);
-    if (best < 0 || change < least) std::tie(best, least) = std::tuple(i, change);
-  }
-  return best;
-}
-
-// Leaves a local optimum: `depth` columns go in, best first, then as many out of the groups
-// that have too many, cheapest first; or out first and in afterwards. It stands if the loss is lower.
-template <typename Real>
-bool RowSearch<Real>::Detour(const JointRow& row, int64_t depth, bool in_first,
-                             int64_t& exchanges) {
-  const double before = tableau_.loss();
-  open_.assign(Index(cols_ / groups_.group_cols), 0);
-  const bool one_group = groups_.group_cols == cols_;
-  tableau_.Mark();
-  before_.assign(Index(tableau_.size()), 0);
-  for (int64_t i = 0; i < tableau_.size(); ++i) before_[Index(i)] = tableau_.inside(i) ? 1 : 0;
-  bool whole = true;
-  for (const bool back : {false, true}) {
-    for (int64_t n = 0; n < depth && whole; ++n) {
-      const int64_t i = Best(in_first != back, back && !one_group ? &open_ : nullptr);
-      whole = i >= 0;
-      if (!whole) break;
-      open_[Index(tableau_.column(i) / groups_.group_cols)] += back ? -1 : 1;
-      tableau_.Fetch(i, column_.data());
-      tableau_.Sweep(i, column_.data());
-    }
-  }
-  if (!whole || !(tableau_.loss() < before - row.tolerance)) {
-    tableau_.Restore();
-    return false;
-  }
-  tableau_.Keep();
-  tableau_.Flush();
-  for (int64_t i = 0; i < tableau_.size(); ++i) {
-    exchanges += before_[Index(i)] == 0 && tableau_.inside(i) ? 1 : 0;
-  }
-  return true;
-}
-
-template <typename Real>
-bool RowSearch<Real>::Detours(const JointRow& row, int64_t& exchanges) {
-  static const int kMost = getenv("XDEPTH") ? atoi(getenv("XDEPTH")) : 0;
-  static const int kFirst = getenv("XFIRST") ? atoi(getenv("XFIRST")) : 2;
-  static const double kGrow = getenv("XGROW") ? atof(getenv("XGROW")) : 2;
-  for (double depth = kFirst; depth <= kMost; depth *= kGrow) {
-    for (const bool in_first : {true, false}) {
-      if (budget_.Spent()) return false;
-      if (Detour(row, static_cast<int64_t>(depth), in_first, exchanges)) return true;
-    }
-  }
-  return false;
 }
 
 // Takes excluded columns whose gain is above what the cheapest kept weight (of their

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/src/cpu/joint/detours.h"
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/swaps/swap_state.h"
 #include "sparsefw/matrix.h"
@@ -43,7 +44,8 @@ struct JointRowResult {
 // Passes over the columns that may leave: for each the best of all that may enter, on one
 // tableau; then the promising ones again, most first, each with its column as it is by
 // then, so that every exchange taken lowers L* by what it says. A pass that finds nothing
-// proves that no exchange within the tableau pays. Columns that promised little at the start,
+// proves that no exchange within the tableau pays. Then detours (detours.h) are tried, and
+// passes again where one pays. Columns that promised little at the start,
 // which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
 //
 // Ties: of equal gains the lower position.
@@ -68,9 +70,6 @@ class RowSearch {
   bool Pass(const JointRow& row, int64_t& exchanges);
   bool TryExchange(int64_t position, double tolerance);
   double BestOf(const Real* column, int64_t position, int64_t& partner, bool find) const;
-  bool Detours(const JointRow& row, int64_t& exchanges);
-  bool Detour(const JointRow& row, int64_t depth, bool in_first, int64_t& exchanges);
-  int64_t Best(bool entering, const std::vector<int32_t>* open) const;
   int64_t Admit(const JointRow& row);
   std::vector<JointMove> MovesOut(int64_t count);
   std::vector<JointMove> MovesIn(int64_t count);
@@ -83,13 +82,12 @@ class RowSearch {
   const double excluded_;
   SwapBudget& budget_;
   Tableau<Real> tableau_;
+  Detours<Real> detours_;
   std::vector<int32_t> fixed_;
   std::vector<int32_t> kept_;
   std::vector<int32_t> outside_;
   std::vector<int32_t> excluded_columns_;
   std::vector<int32_t> order_;  // scratch
-  std::vector<uint8_t> before_;
-  std::vector<int32_t> open_;
   // Of n:m: the positions of a group's columns, -1 where a column is not in the tableau.
   std::vector<int32_t> position_of_;
   std::vector<Candidate> candidates_;
