@@ -8,6 +8,13 @@
 #include "sparsefw/backend.h"
 
 namespace sparsefw::cpu {
+namespace {
+
+// Of what the moves of a detour change together, which is the difference of larger numbers.
+template <typename Real>
+constexpr double kNoise = sizeof(Real) == sizeof(float) ? 1e-5 : 1e-12;
+
+}  // namespace
 
 template <typename Real>
 bool Detours<Real>::Take(double tolerance, int64_t& exchanges) {
@@ -35,7 +42,9 @@ template <typename Real>
 bool Detours<Real>::Try(int64_t depth, bool in_first, double tolerance) {
   const double before = tableau_.loss();
   tableau_.Mark();
-  if (!Move(depth, in_first) || !(before - tableau_.loss() > tolerance)) {
+  moved_ = 0;
+  const bool whole = Move(depth, in_first);
+  if (!whole || !(before - tableau_.loss() > tolerance + kNoise<Real> * moved_)) {
     tableau_.Restore();
     return false;
   }
@@ -55,6 +64,7 @@ bool Detours<Real>::Move(int64_t depth, bool in_first) {
       const int64_t position = anywhere ? Best(entering) : BestOfOpen(entering);
       if (position < 0) return false;
       open_[GroupOf(position)] += back ? -1 : 1;
+      moved_ += tableau_.Change(position);
       tableau_.Fetch(position, column_.data());
       tableau_.Sweep(position, column_.data());
     }
@@ -68,7 +78,8 @@ template <typename Real>
 int64_t Detours<Real>::Best(bool entering) const {
   const Real* targets = tableau_.targets();
   if (!entering) {
-    return Cheapest(Inside<Real>{tableau_.size(), targets, tableau_.diagonals()});
+    return Cheapest(
+        Inside<Real>{tableau_.size(), targets, tableau_.diagonals(), tableau_.floors()});
   }
   // Nothing leaves: step and inverse are 0, and any finite column will do.
   const Leaving<Real> nothing = {.size = tableau_.size(),

@@ -15,8 +15,8 @@ namespace sparsefw::cpu {
 // the one that gains most by then; then k go out of the groups that have too many, each the one
 // that costs least. Or the other way round: out first, in afterwards. So several columns
 // change at once of which no single exchange pays. It stands if the loss is lower by more
-// than the tolerance, and is undone otherwise. Known for feature selection as oscillating
-// search (Somol and Pudil 2000).
+// than the tolerance and rounding, and is undone otherwise. Known for feature selection as
+// oscillating search (Somol and Pudil 2000).
 //
 // Ties: the lower position. Keeps its scratch; not thread-safe.
 template <typename Real>
@@ -46,6 +46,7 @@ class Detours {
   std::vector<int32_t> open_;    // of every group: columns too many, or too few
   std::vector<uint8_t> before_;  // of every position: whether it was inside
   std::vector<Real> column_;
+  double moved_ = 0;  // sum of what the moves gained and cost
 };
 
 }  // namespace sparsefw::cpu

@@ -44,14 +44,16 @@ HWY_INLINE int64_t FindAs(const Leaving<Real>& l, Real best) {
   return -1;
 }
 
-// Infinite where the column is outside, whose diagonal is not below 0.
+// Infinite where the column is outside.
 template <class D, typename Real>
 HWY_INLINE hn::Vec<D> CostsAt(D d, const Inside<Real>& inside, int64_t q) {
   const auto target = hn::LoadU(d, inside.targets + q);
   const auto diagonal = hn::LoadU(d, inside.diagonals + q);
   const auto cost = hn::Div(hn::Mul(target, target), hn::Neg(diagonal));
-  return hn::IfThenElse(hn::Lt(diagonal, hn::Zero(d)), cost,
-                        hn::Set(d, std::numeric_limits<Real>::infinity()));
+  const auto infinite = hn::Set(d, std::numeric_limits<Real>::infinity());
+  const auto swept =
+      hn::And(hn::Lt(diagonal, hn::Zero(d)), hn::Eq(hn::LoadU(d, inside.floors + q), infinite));
+  return hn::IfThenElse(swept, cost, infinite);
 }
 
 template <typename Real>

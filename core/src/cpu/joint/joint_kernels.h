@@ -33,12 +33,14 @@ double BestGain(const Leaving<double>& leaving);
 int64_t FindGain(const Leaving<float>& leaving, float best);
 int64_t FindGain(const Leaving<double>& leaving, double best);
 
-// The columns that are inside: those with a diagonal below 0; beyond `size` none is.
+// The columns that are inside: those with an infinite floor and, but for rounding, a diagonal
+// below 0; beyond `size` it is 0.
 template <typename Real>
 struct Inside {
   int64_t size = 0;
   const Real* targets = nullptr;
   const Real* diagonals = nullptr;
+  const Real* floors = nullptr;
 };
 // The first column whose removal costs least, target^2 / -d; -1 where none is inside.
 int64_t Cheapest(const Inside<float>& inside);
