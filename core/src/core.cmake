@@ -26,7 +26,7 @@ sparsefw_library(core
     cpu/swaps/swap_row.cc
     cpu/joint/detours.cc cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
     cpu/joint/row_search.cc
-    cpu/joint/tableau.cc cpu/joint/transfers.cc
+    cpu/joint/tableau.cc cpu/joint/tableau_build.cc cpu/joint/transfers.cc
     cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc

@@ -14,6 +14,11 @@ namespace {
 int Int(int64_t value) { return static_cast<int>(value); }
 CBLAS_TRANSPOSE Of(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
 
+template <typename Real>
+CBLAS_UPLO Triangle(const Lower<Real>& l) {
+  return l.transposed ? CblasUpper : CblasLower;
+}
+
 // Below this, loops over rows are as fast as products.
 constexpr int64_t kSmallFactor = 32;
 
@@ -71,14 +76,14 @@ template <>
 void SolveLeft(const Lower<float>& l, int64_t cols, float* b, int64_t b_stride) {
   UseOneBlasThread();
   if (l.size == 0 || cols == 0) return;
-  cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, Int(l.size),
+  cblas_strsm(CblasRowMajor, CblasLeft, Triangle(l), Of(l.transposed), CblasNonUnit, Int(l.size),
               Int(cols), 1.0F, l.values, Int(l.stride), b, Int(b_stride));
 }
 template <>
 void SolveLeft(const Lower<double>& l, int64_t cols, double* b, int64_t b_stride) {
   UseOneBlasThread();
   if (l.size == 0 || cols == 0) return;
-  cblas_dtrsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, Int(l.size),
+  cblas_dtrsm(CblasRowMajor, CblasLeft, Triangle(l), Of(l.transposed), CblasNonUnit, Int(l.size),
               Int(cols), 1.0, l.values, Int(l.stride), b, Int(b_stride));
 }
 
@@ -86,30 +91,30 @@ template <>
 void SolveRight(const Lower<float>& l, bool transpose, int64_t rows, float* b, int64_t b_stride) {
   UseOneBlasThread();
   if (l.size == 0 || rows == 0) return;
-  cblas_strsm(CblasRowMajor, CblasRight, CblasLower, Of(transpose), CblasNonUnit, Int(rows),
-              Int(l.size), 1.0F, l.values, Int(l.stride), b, Int(b_stride));
+  cblas_strsm(CblasRowMajor, CblasRight, Triangle(l), Of(transpose != l.transposed), CblasNonUnit,
+              Int(rows), Int(l.size), 1.0F, l.values, Int(l.stride), b, Int(b_stride));
 }
 template <>
 void SolveRight(const Lower<double>& l, bool transpose, int64_t rows, double* b, int64_t b_stride) {
   UseOneBlasThread();
   if (l.size == 0 || rows == 0) return;
-  cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, Of(transpose), CblasNonUnit, Int(rows),
-              Int(l.size), 1.0, l.values, Int(l.stride), b, Int(b_stride));
+  cblas_dtrsm(CblasRowMajor, CblasRight, Triangle(l), Of(transpose != l.transposed), CblasNonUnit,
+              Int(rows), Int(l.size), 1.0, l.values, Int(l.stride), b, Int(b_stride));
 }
 
 template <>
 void SolveVector(const Lower<float>& l, bool transpose, float* x) {
   UseOneBlasThread();
   if (l.size == 0) return;
-  cblas_strsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
-              Int(l.stride), x, 1);
+  cblas_strsv(CblasRowMajor, Triangle(l), Of(transpose != l.transposed), CblasNonUnit, Int(l.size),
+              l.values, Int(l.stride), x, 1);
 }
 template <>
 void SolveVector(const Lower<double>& l, bool transpose, double* x) {
   UseOneBlasThread();
   if (l.size == 0) return;
-  cblas_dtrsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
-              Int(l.stride), x, 1);
+  cblas_dtrsv(CblasRowMajor, Triangle(l), Of(transpose != l.transposed), CblasNonUnit, Int(l.size),
+              l.values, Int(l.stride), x, 1);
 }
 
 template <>

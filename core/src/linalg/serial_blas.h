@@ -49,6 +49,7 @@ struct Lower {
   int64_t size = 0;
   const Real* values = nullptr;
   int64_t stride = 0;
+  bool transposed = false;  // values hold L^T
 };
 // B [L.size, cols] := L^-1 B
 template <typename Real>
