@@ -151,7 +151,7 @@ int64_t Tableau<Real>::Border(const double* products, std::span<const int32_t> e
     const Real* from = gram_.row(fixed_[Index(i)]);
     for (int64_t n = 0; n < count; ++n) panel[i * panel_stride_ + old + n] = from[column(old + n)];
   }
-  serial::SolveLeft<Real>(Factor(), count, panel + old, panel_stride_);
+  serial::SolveTransposed<Real>(Factor(), count, panel + old, panel_stride_);
   // Row by row: the entering columns are few.
   std::vector<Real> schur(Index(old + count));
   std::vector<Real> inner(Index(old));
@@ -213,7 +213,7 @@ void Tableau<Real>::Weights(Real* out) const {
   std::vector<Real> solved = fixed_target_;
   serial::AddProduct<Real>(/*transpose=*/false, fixed, size_, -1, panel_.data() + panel_offset_,
                            panel_stride_, kept.data(), solved.data());
-  serial::SolveVector<Real>(Factor(), /*transpose=*/true, solved.data());
+  serial::SolveVector<Real>(Factor(), solved.data());
   for (int64_t i = 0; i < fixed; ++i) out[fixed_[Index(i)]] = solved[Index(i)];
 }
 

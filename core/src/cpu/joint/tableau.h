@@ -107,8 +107,8 @@ class Tableau {
   void Mirror();
   void SetFloor(int64_t position);
   void CopyToColumn(int64_t position);
-  serial::Lower<Real> Factor() const {
-    return {std::ssize(fixed_), panel_.data(), panel_stride_, /*transposed=*/true};
+  serial::Upper<Real> Factor() const {
+    return {std::ssize(fixed_), panel_.data(), panel_stride_};
   }
 
   struct Saved {

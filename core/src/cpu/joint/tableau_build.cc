@@ -19,8 +19,11 @@ double SquareSum(const Real* values, int64_t size) {
 }
 
 // U with U^T U = D, D the upper triangle of rows [count, stride] from column `first` on; its
-// diagonal inverted, as SolvePanel takes it. Pivots at rounding are replaced as by
-// serial::Factorize.
+// diagonal inverted, as SolvePanel takes it.
+//
+// A pivot that is not above kPivotFloor times its `diagonal` is replaced by that diagonal (by
+// 1 where it is 0), as if as much had been added there: the column depends on those
+// before it, and a solution gives it next to nothing.
 template <typename Real>
 void FactorBlock(const Real* rows, int64_t stride, int64_t first, int64_t count,
                  const Real* diagonal, Real* u) {
