@@ -109,9 +109,7 @@ class Screening:
     @classmethod
     def of(cls, message: job_pb2.Screening) -> Screening:
         """From the wire."""
-        return cls(
-            epochs=message.epochs, iterations=message.iterations, active_share=message.active_share
-        )
+        return cls(epochs=message.epochs, iterations=message.iterations, active_share=message.active_share)
 
 
 @dataclasses.dataclass(frozen=True)
