@@ -7,9 +7,9 @@ Usage: script/bench [--quick] [--only NAME] [--out FILE] [--no-peer] [--no-insta
 A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png and the table of
 docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.json,
 docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
-docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out leave
-docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares the run with an
-older results file, cell by cell; --compare two files that are there, without a run. Both end with
+docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
+leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares
+the run with an older results file, cell by cell; --compare two files that are there, without a run. Both end with
 status 1 when a cell is slower by more than noise.
 """
 import argparse
@@ -156,8 +156,9 @@ def keep_methods(options, results):
          install=not options.no_install and not options.no_peer, program="methods_plot.py")
     links = (f"[{name}](benchmarks/{name})\n\n"
              "![loss against seconds, every method](benchmarks/methods.png)")
+    section = "\n\n".join((links, report.heading(results), report.methods_text(results)))
     for page, marker, words in (
-            ("docs/benchmarks.md", "methods", f"{links}\n\n{report.methods_text(results)}"),
+            ("docs/benchmarks.md", "methods", section),
             ("docs/cli.md", "presets", methods.preset_table(results))):
         path = ROOT / page
         path.write_text(report.between(path.read_text(encoding="utf-8"), marker, words),

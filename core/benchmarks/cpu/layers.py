@@ -53,7 +53,8 @@ def read_safetensors(path):
     tensors = {}
     for name, facts in header.items():
         begin, end = (8 + size + offset for offset in facts["data_offsets"])
-        stored = np.frombuffer(data[begin:end], {"F16": np.float16, "F32": np.float32}[facts["dtype"]])
+        dtype = {"F16": np.float16, "F32": np.float32}[facts["dtype"]]
+        stored = np.frombuffer(data[begin:end], dtype)
         tensors[name] = stored.reshape(facts["shape"]).astype(np.float32)
     return tensors
 
