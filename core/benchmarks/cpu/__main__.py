@@ -9,8 +9,8 @@ docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.jso
 docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
 docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
 leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares
-the run with an older results file, cell by cell; --compare two files that are there, without a run. Both end with
-status 1 when a cell is slower by more than noise.
+the run with an older results file, cell by cell; --compare two files that are there, without a run.
+Both end with status 1 when a cell is slower by more than noise.
 """
 import argparse
 import datetime
