@@ -107,9 +107,7 @@ class Tableau {
   void Mirror();
   void SetFloor(int64_t position);
   void CopyToColumn(int64_t position);
-  serial::Upper<Real> Factor() const {
-    return {std::ssize(fixed_), panel_.data(), panel_stride_};
-  }
+  serial::Upper<Real> Factor() const { return {std::ssize(fixed_), panel_.data(), panel_stride_}; }
 
   struct Saved {
     double loss = 0;
