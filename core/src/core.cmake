@@ -25,8 +25,9 @@ sparsefw_library(core
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
-    cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc cpu/joint/row_search.cc
-    cpu/joint/tableau.cc cpu/joint/transfers.cc
+    cpu/joint/detours.cc cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
+    cpu/joint/row_search.cc
+    cpu/joint/tableau.cc cpu/joint/tableau_build.cc cpu/joint/transfers.cc
     cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc

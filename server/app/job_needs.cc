@@ -58,13 +58,16 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     } else if (options.method == Method::kAlps) {
       own = AlpsBytes(rows, cols);
     }
+    // Beside the engine: where the joint search of an n:m pattern may begin.
+    const bool second_start = options.joint && point.pattern.kind == Pattern::Kind::kKeepOfGroup;
     const bool reconstruct = options.reconstruct || options.measure_new_weights;
     const MemoryRequest request = {
         .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
     const bool uses_engine = own == 0 || reconstruct || options.joint;
     const int64_t engine =
         uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
-    most = std::max(most, sweep ? own + engine : std::max(own, engine));
+    const int64_t both = sweep ? own + engine : std::max(own, engine);
+    most = std::max(most, second_start ? AlpsBytes(rows, cols) + both : both);
   }
   return most;
 }

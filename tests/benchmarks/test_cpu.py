@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from cpu import schema
+from cpu import methods, schema
 from cpu.layers import write_layer, write_safetensors
 from cpu.plans import SMOKE
 from harness import tables
@@ -36,6 +36,7 @@ def test_everything_is_measured_and_reported(bin_folder, tmp_path):
         last = cell["runs"][0][-1]
         assert last["iterations"] == SMOKE.iterations
         assert 0 < last["toggled_per_iteration"] < cell["rows"] * cell["cols"]
+    assert [entry["layer"] for entry in results["methods"]] == ["synthetic 64x48"]
     assert results["peer_skipped"] == "--no-peer" and "PyTorch SKIPPED: --no-peer" in done.stderr
     measured = {goal["what"] for goal in results["goals"] if goal["value"] is not None}
     assert {"one iteration, unstructured", "one iteration, per_row", "one iteration, 2:4",
@@ -63,6 +64,29 @@ def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, caps
     table = tables.goal_table(results["goals"], markdown=True)
     assert f"(benchmarks/{written.name})" in text and table in text
     assert table in capsys.readouterr().out
+
+
+def test_every_method_is_measured_and_goes_into_both_pages(bin_folder, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location(
+        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
+    (tmp_path / "docs").mkdir()
+    for page in ("docs/benchmarks.md", "docs/cli.md"):
+        (tmp_path / page).write_text((ROOT / page).read_text())
+    program.main(["--bin", str(bin_folder), "--no-peer", "--no-install", "--only", "methods"])
+    (written,) = (tmp_path / "docs/benchmarks").glob("*-methods-*core.json")
+    (entry,) = json.loads(written.read_text())["methods"]
+    found = {name: (loss, new) for name, _, loss, new in methods.points(entry)}
+    assert set(found) == set(methods.WAYS)
+    assert {name for name, (_, new) in found.items() if not new} >= {"Wanda", "preset paper"}
+    assert found["preset best"][1] and found["preset best"][0] < found["Wanda"][0]
+    for name in ("Wanda", "SparseGPT", "preset best"):
+        assert f"| {name} " in (tmp_path / "docs/benchmarks.md").read_text()
+    presets = (tmp_path / "docs/cli.md").read_text().split("<!-- presets:begin -->")[1]
+    assert f"{found['preset best'][0]:.2f} %" in presets.split("<!-- presets:end -->")[0]
 
 
 def test_one_measurement_alone(bin_folder, tmp_path):

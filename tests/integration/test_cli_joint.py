@@ -45,6 +45,7 @@ def test_the_best_preset_is_below_all_others(cli, real_layer, folder):
     best = loss("--preset", "best")
     alps = loss("--method", "alps")
     assert best < alps < loss("--method", "sparsegpt")
+    assert best < loss("--method", "wanda", "--joint") < alps
     assert best < loss("--preset", "fast", "--reconstruct")
     assert best < loss("--preset", "balanced", "--reconstruct")
 

@@ -5,10 +5,12 @@ Usage: script/bench [--quick] [--only NAME] [--out FILE] [--no-peer] [--no-insta
        script/bench --compare OLD NEW
 
 A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png and the table of
-docs/benchmarks.md. --quick (small layers, under two minutes), --only and --out leave docs alone
-and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares the run with an
-older results file, cell by cell; --compare two files that are there, without a run. Both end with
-status 1 when a cell is slower by more than noise.
+docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.json,
+docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
+docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
+leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares
+the run with an older results file, cell by cell; --compare two files that are there, without a run.
+Both end with status 1 when a cell is slower by more than noise.
 """
 import argparse
 import datetime
@@ -18,13 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cpu import compare, goals, joint, late, measure, report, schema  # noqa: E402
+from cpu import compare, goals, joint, late, measure, methods, report, schema  # noqa: E402
 from cpu.plans import PLANS  # noqa: E402
 from harness import machine, places, store  # noqa: E402
 from harness.process import ProgramError, run  # noqa: E402
 
 ROOT = places.ROOT
-SECTIONS = ("ceilings", "iteration", "late", "gram", "time-to-loss", "memory", "joint")
+SECTIONS = ("ceilings", "iteration", "late", "gram", "time-to-loss", "memory", "joint",
+            "methods")
 
 
 def log(message):
@@ -81,25 +84,27 @@ def run_sections(options, plan, peer):
             results["memory"] = measure.memory(options.bin, plan, layer_files, log)
         if "joint" in wanted:
             results["joint"] = joint.measure(options.bin, plan, layer_files, peer[0], log)
+        if "methods" in wanted:
+            results["methods"] = methods.measure(options.bin, plan, layer_files, peer[0], log)
     return results
 
 
 def find_peer(options):
-    if options.only not in (None, "iteration", "late", "joint"):
+    if options.only not in (None, "iteration", "late", "joint", "methods"):
         return None, "not asked for"
     if options.no_peer:
         return None, "--no-peer"
     return places.find_python("torch", log, install=not options.no_install)
 
 
-def draw(results_path, picture, install):
-    """The plot, by a Python that can; says so when there is none."""
+def draw(results_path, picture, install, program="plot.py"):
+    """A plot, by a Python that can; says so when there is none."""
     python, reason = places.find_python("matplotlib", log, install)
     if python is None:
         log(f"plot SKIPPED: {reason}")
         return
     try:
-        run([python, Path(__file__).resolve().parent / "plot.py", results_path, picture], 300)
+        run([python, Path(__file__).resolve().parent / program, results_path, picture], 300)
         log(f"wrote {picture}")
     except ProgramError as error:
         log(f"plot FAILED: {str(error).splitlines()[-1]}")
@@ -121,7 +126,10 @@ def measure_all(options, plan):
 
 def keep(options, plan, results):
     """Writes the JSON, prints the tables; a full run also goes into the documentation."""
-    kept = plan.name == "full" and options.only is None and options.out is None
+    full = plan.name == "full" and options.out is None
+    if full and options.only == "methods":
+        return keep_methods(options, results)
+    kept = full and options.only is None
     name = f"{results['date']}-cpu-{machine.cores()}core.json"
     out = (ROOT / "docs/benchmarks" / name if kept
            else options.out or ROOT / f"build/bench/{plan.name}.json")
@@ -137,6 +145,25 @@ def keep(options, plan, results):
         page.write_text(report.paste(page.read_text(encoding="utf-8"), results, links),
                         encoding="utf-8")
         log(f"wrote the table of {page}")
+
+
+def keep_methods(options, results):
+    name = f"{results['date']}-methods-{machine.cores()}core.json"
+    out = ROOT / "docs/benchmarks" / name
+    store.write(out, results)
+    print(report.text(results), flush=True)
+    draw(out, ROOT / "docs/benchmarks/methods.png",
+         install=not options.no_install and not options.no_peer, program="methods_plot.py")
+    links = (f"[{name}](benchmarks/{name})\n\n"
+             "![loss against seconds, every method](benchmarks/methods.png)")
+    section = "\n\n".join((links, report.heading(results), report.methods_text(results)))
+    for page, marker, words in (
+            ("docs/benchmarks.md", "methods", section),
+            ("docs/cli.md", "presets", methods.preset_table(results))):
+        path = ROOT / page
+        path.write_text(report.between(path.read_text(encoding="utf-8"), marker, words),
+                        encoding="utf-8")
+        log(f"wrote the table of {path}")
 
 
 def main(arguments=None):

@@ -12,8 +12,8 @@ WAYS = {
                                            "rule": "line-search", "swaps": 1, "reconstruct": 1},
     "sparsegpt": {"method": "sparsegpt"},
     "alps": {"method": "alps"},
-    "joint from wanda": {"method": "wanda", "alpha": 0.5, "joint": 1},
-    "joint from alps": {"method": "alps", "alpha": 0.5, "joint": 1},
+    "joint from wanda": {"method": "wanda", "joint": 1},
+    "joint from alps": {"method": "alps", "joint": 1},
 }
 # Of the first: seconds of two cores.
 LIMITS = {(1024, 1024): 3, (2048, 2048): 20}

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.places import ROOT
+
 RANK = 32  # directions that tokens share
 SHARED_SCALE = 2.0  # their weight against independent noise
 TOKENS_PER_CHUNK = 1024
+FIXTURE_FOLDER = ROOT / "tests/fixtures/minilm"
 
 
 def make_weight(rows, cols, random):
@@ -43,17 +46,24 @@ def write_safetensors(path, tensors):
 
 
 def read_safetensors(path):
-    """{name: array} of a file of float32 and float16 tensors."""
-    dtypes = {"F32": np.float32, "F16": np.float16}
+    """{name: array}, what is stored as float16 or float32 as float32."""
     data = Path(path).read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    arrays = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            arrays[name] = np.frombuffer(data[begin:end], dtypes[entry["dtype"]]).reshape(
-                entry["shape"])
-    return arrays
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, facts in header.items():
+        begin, end = (8 + size + offset for offset in facts["data_offsets"])
+        dtype = {"F16": np.float16, "F32": np.float32}[facts["dtype"]]
+        stored = np.frombuffer(data[begin:end], dtype)
+        tensors[name] = stored.reshape(facts["shape"]).astype(np.float32)
+    return tensors
+
+
+def write_fixture(path, name):
+    """A layer of tests/fixtures/minilm that comes with its Gram matrix."""
+    tensors = read_safetensors(FIXTURE_FOLDER / f"encoder.{name}.safetensors")
+    write_safetensors(path, {"weight": tensors[f"encoder.{name}.weight"], "gram": tensors["gram"]})
 
 
 def write_layer(path, rows, cols, seed=20):

@@ -31,6 +31,12 @@ class Layers:
             layers.write_layer(path, rows, cols)
         return path
 
+    def fixture(self, name):
+        path = Path(self._folder.name) / f"{name}.safetensors"
+        if not path.exists():
+            layers.write_fixture(path, name)
+        return path
+
     def __enter__(self):
         return self
 

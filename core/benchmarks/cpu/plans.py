@@ -27,10 +27,15 @@ class Plan:
     memory_iterations: int = 700  # iterations are screened by then, unstructured ones too
     joint_shapes: tuple = ((1024, 1024), (2048, 2048))
     joint_patterns: tuple = ("per_row", "unstructured", "2:4")
+    methods_shapes: tuple = ((1024, 1024),)  # the first is drawn
+    methods_fixtures: tuple = ("layer.0.attention.self.query", "layer.2.intermediate.dense",
+                               "layer.5.attention.output.dense")
+    methods_repetitions: int = 3  # the fastest counts
 
     @property
     def all_shapes(self):
-        return sorted({*self.shapes, *self.goal_shapes, self.loss_shape, *self.joint_shapes},
+        return sorted({*self.shapes, *self.goal_shapes, self.loss_shape, *self.joint_shapes,
+                       *self.methods_shapes},
                       key=lambda shape: (shape[0] * shape[1], shape))
 
 
@@ -48,7 +53,7 @@ QUICK = Plan(
     ceilings={"size": 1024, "seconds": 0.3},
     gram={"cols": 1024, "tokens": 2048, "repetitions": 3},
     loss_shape=(512, 512), loss_iterations=500, late_seconds=4,
-    joint_shapes=((512, 512),))
+    joint_shapes=((512, 512),), methods_shapes=((512, 512),), methods_repetitions=1)
 
 # The least that goes through every part: for the tests.
 SMOKE = Plan(
@@ -59,6 +64,7 @@ SMOKE = Plan(
     ceilings={"size": 64, "triad-mib": 3, "seconds": 0.01},
     gram={"cols": 64, "tokens": 256, "repetitions": 1},
     loss_shape=(64, 48), loss_iterations=60, late_from=30, late_seconds=1,
-    late_peer_iterations=2, joint_shapes=((64, 48),), joint_patterns=("per_row",))
+    late_peer_iterations=2, joint_shapes=((64, 48),), joint_patterns=("per_row",),
+    methods_shapes=((64, 48),), methods_fixtures=(), methods_repetitions=1)
 
 PLANS = {plan.name: plan for plan in (FULL, QUICK, SMOKE)}

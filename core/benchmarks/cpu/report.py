@@ -1,6 +1,6 @@
 """The results as text: for the terminal and for docs/benchmarks.md."""
 from cpu import goals as arithmetic
-from cpu import joint
+from cpu import joint, methods
 from harness import tables
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -77,12 +77,26 @@ def text(results):
         parts.append("Milliseconds for one iteration:\n\n" + iteration_table(results))
     if results.get("joint"):
         parts.append("New weights, loss and seconds:\n\n" + joint.table(results))
+    if results.get("methods"):
+        parts.append(methods_text(results))
     return "\n\n".join(parts)
 
 
+def methods_text(results):
+    first = results["methods"][0]
+    return (f"Every method on one layer, {first['layer']}, {first['pattern']} 60 %, loss in per "
+            f"cent of pruning everything:\n\n{methods.table(results)}")
+
+
+def between(page, name, text):
+    """`page` with everything between the markers of that name replaced."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"the page must hold {begin} and {end}, once each, in this order")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
 def paste(page, results, links):
-    """`page` with everything between the markers replaced."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page must hold {BEGIN} and {END}, once each, in this order")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{links}\n\n{text(results)}\n{END}{rest.split(END)[1]}"
+    """`page` with the results of a full run."""
+    return between(page, "bench", f"{links}\n\n{text(results)}")

@@ -19,6 +19,7 @@ SECTIONS = {
              "f16_seconds": NUMBER},
     "time_to_loss": {**CELL, "paper": dict, "fast": dict, "fast_without_swaps": dict},
     "joint": {"rows": int, "cols": int, "pattern": str, "threads": int, "ways": dict},
+    "methods": {"layer": str, "pattern": str, "threads": int, "ways": dict},
     "late": {**CELL, "first": int, "last": int, "seconds_per_iteration": NUMBER,
              "screened_iterations": int, "screened_epochs": int, "active_share": NUMBER},
     "memory": {"rows": int, "cols": int, "swaps": bool},

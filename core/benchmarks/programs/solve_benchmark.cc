@@ -1,7 +1,8 @@
 // One whole solve in a process of its own: its time, its losses, its peak memory.
 //
-//   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu] [--alpha 0.9]
-//       [--rule open-loop|line-search|auto] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
+//   sparsefw-bench-solve --layer FILE --pattern P --threads T [--device cpu]
+//       [--preset paper|fast|balanced|best] [--alpha 0.9, with the joint search 0.4] [--rule
+//       open-loop|line-search|auto] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
 //       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
 //       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.333] [--report-every 100]
 //       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
@@ -24,6 +25,7 @@
 #include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/names.h"
+#include "sparsefw/preset.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::bench {
@@ -67,6 +69,14 @@ StepRule ParseRule(const std::string& text) {
   Die("--rule must be open-loop, line-search or auto; got \"" + text + "\"");
 }
 
+SolveOptions ParsePreset(const std::string& text) {
+  if (text == "paper") return PresetOptions(Preset::kPaper);
+  if (text == "fast") return PresetOptions(Preset::kFast);
+  if (text == "balanced") return PresetOptions(Preset::kBalanced);
+  if (text == "best") return PresetOptions(Preset::kBest);
+  Die("--preset must be paper, fast, balanced or best; got \"" + text + "\"");
+}
+
 Method ParseMethod(const std::string& text) {
   for (const Method method : {Method::kSparseFw, Method::kWanda, Method::kRia, Method::kMagnitude,
                               Method::kSparseGpt, Method::kAlps}) {
@@ -106,16 +116,20 @@ int Main(int argc, char** argv) {
   problem.weights = layer.weights;
   problem.gram = layer.gram;
   problem.pattern = ParsePattern(flags.Required("pattern"));
-  SolveOptions options;
+  SolveOptions options = ParsePreset(flags.Text("preset", "paper"));
   options.threads = static_cast<int>(flags.Integer("threads", 1));
-  options.alpha = flags.Number("alpha", options.alpha);
-  options.step_rule = ParseRule(flags.Text("rule", "open-loop"));
+  const bool line_search = options.step_rule == StepRule::kLineSearch;
+  options.step_rule = ParseRule(flags.Text("rule", line_search ? "line-search" : "open-loop"));
   options.iterations = flags.Integer("iterations", options.iterations);
   options.rel_gap = flags.Number("rel-gap", 0);
-  options.swaps = flags.Integer("swaps", 0) != 0;
-  options.method = ParseMethod(flags.Text("method", "sparsefw"));
+  options.swaps = flags.Integer("swaps", options.swaps ? 1 : 0) != 0;
+  options.method = ParseMethod(flags.Text("method", std::string(sparsefw::NameOf(options.method))));
   options.reconstruct = flags.Integer("reconstruct", 0) != 0;
-  options.joint = flags.Integer("joint", 0) != 0;
+  const bool preset_joint = options.joint;
+  options.joint = flags.Integer("joint", options.joint ? 1 : 0) != 0;
+  // As for jobs that do not say.
+  if (options.joint && !preset_joint) options.alpha = kJointAlpha;
+  options.alpha = flags.Number("alpha", options.alpha);
   options.joint_options.damping = flags.Number("joint-damping", options.joint_options.damping);
   options.joint_options.excluded = flags.Number("joint-excluded", options.joint_options.excluded);
   options.report_every = flags.Integer("report-every", options.report_every);

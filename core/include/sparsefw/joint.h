@@ -11,8 +11,10 @@
 //   exchanging q for p     gains (r_p + A_qp f)^2 / (A_pp + A_qp^2 h) - w'_q^2 h,   f = w'_q h
 //
 // and, where the whole matrix is one group, one row gives and another takes. Exchanges
-// are taken while they lower L*. docs/numerics.md has the derivation and what it is
-// measured against.
+// are taken while they lower L*, then detours of several columns at once (kJointDetours in
+// backend.h). With n:m patterns, whose groups leave single exchanges little room, the search
+// begins at the result of ALPS where that loses less than the start. docs/numerics.md has the
+// derivation and what it is measured against.
 #ifndef SPARSEFW_JOINT_H_
 #define SPARSEFW_JOINT_H_
 
@@ -20,7 +22,7 @@ namespace sparsefw {
 
 // The alpha to use with the joint search where none is asked for: the search gains less
 // the more is fixed, and costs less.
-inline constexpr double kJointAlpha = 0.5;
+inline constexpr double kJointAlpha = 0.4;
 
 struct JointOptions {
   // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal for the
@@ -30,7 +32,7 @@ struct JointOptions {
   // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is
   // above what the cheapest kept weight costs. 0: every column takes part, which costs
   // more and finds little more.
-  double excluded = 1.0 / 3;
+  double excluded = 0.25;
 };
 
 }  // namespace sparsefw

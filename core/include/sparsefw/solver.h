@@ -67,7 +67,8 @@ struct SolveOptions {
   bool reconstruct = false;
   // Of every method: its mask with the weights solved on it is where the joint search
   // starts; the alpha fraction of its kept weights stays unless keep_fixed is off.
-  // Contains the reconstruction: not together with it.
+  // Of n:m patterns it starts from ALPS's where that loses less. Contains the
+  // reconstruction: not together with it.
   bool joint = false;
   JointOptions joint_options = {};
 
@@ -187,7 +188,7 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          The same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
 // Memory:  see Backend::EstimateHostBytes; of methods with own weights also
-//          SparseGptBytes, AlpsBytes.
+//          SparseGptBytes, AlpsBytes, which the joint search of an n:m pattern needs as well.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say

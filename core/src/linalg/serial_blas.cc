@@ -2,9 +2,6 @@
 
 #include <cblas.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "core/src/linalg/blas.h"
 
 namespace sparsefw::serial {
@@ -14,102 +11,37 @@ namespace {
 int Int(int64_t value) { return static_cast<int>(value); }
 CBLAS_TRANSPOSE Of(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
 
-// Below this, loops over rows are as fast as products.
-constexpr int64_t kSmallFactor = 32;
-
-template <typename Real>
-void FactorizeSmall(Real* a, int64_t size, int64_t stride, const Real* diagonal, Real floor) {
-  for (int64_t j = 0; j < size; ++j) {
-    const Real* pivot_row = a + j * stride;
-    for (int64_t i = j; i < size; ++i) {
-      Real* row = a + i * stride;
-      Real sum = row[j];
-      for (int64_t k = 0; k < j; ++k) sum -= row[k] * pivot_row[k];
-      if (i > j) {
-        row[j] = sum / pivot_row[j];
-        continue;
-      }
-      if (!(sum > floor * diagonal[j])) sum = diagonal[j] > 0 ? diagonal[j] : 1;
-      row[j] = std::sqrt(sum);
-    }
-  }
-}
-
 }  // namespace
 
 template <>
-void Multiply(const Product<float>& p) {
+void SolveTransposed(const Upper<float>& r, int64_t cols, float* b, int64_t b_stride) {
   UseOneBlasThread();
-  if (p.rows == 0 || p.cols == 0) return;
-  cblas_sgemm(CblasRowMajor, Of(p.transpose), CblasNoTrans, Int(p.rows), Int(p.cols), Int(p.depth),
-              p.alpha, p.a, Int(p.a_stride), p.b, Int(p.b_stride), p.beta, p.c, Int(p.c_stride));
+  if (r.size == 0 || cols == 0) return;
+  cblas_strsm(CblasRowMajor, CblasLeft, CblasUpper, CblasTrans, CblasNonUnit, Int(r.size),
+              Int(cols), 1.0F, r.values, Int(r.stride), b, Int(b_stride));
 }
 template <>
-void Multiply(const Product<double>& p) {
+void SolveTransposed(const Upper<double>& r, int64_t cols, double* b, int64_t b_stride) {
   UseOneBlasThread();
-  if (p.rows == 0 || p.cols == 0) return;
-  cblas_dgemm(CblasRowMajor, Of(p.transpose), CblasNoTrans, Int(p.rows), Int(p.cols), Int(p.depth),
-              p.alpha, p.a, Int(p.a_stride), p.b, Int(p.b_stride), p.beta, p.c, Int(p.c_stride));
-}
-
-template <>
-void AddSquare(const Square<float>& s) {
-  UseOneBlasThread();
-  if (s.size == 0) return;
-  cblas_ssyrk(CblasRowMajor, CblasLower, Of(s.transpose), Int(s.size), Int(s.depth), s.alpha, s.a,
-              Int(s.a_stride), s.beta, s.c, Int(s.c_stride));
-}
-template <>
-void AddSquare(const Square<double>& s) {
-  UseOneBlasThread();
-  if (s.size == 0) return;
-  cblas_dsyrk(CblasRowMajor, CblasLower, Of(s.transpose), Int(s.size), Int(s.depth), s.alpha, s.a,
-              Int(s.a_stride), s.beta, s.c, Int(s.c_stride));
+  if (r.size == 0 || cols == 0) return;
+  cblas_dtrsm(CblasRowMajor, CblasLeft, CblasUpper, CblasTrans, CblasNonUnit, Int(r.size),
+              Int(cols), 1.0, r.values, Int(r.stride), b, Int(b_stride));
 }
 
 template <>
-void SolveLeft(const Lower<float>& l, int64_t cols, float* b, int64_t b_stride) {
+void SolveVector(const Upper<float>& r, float* x) {
   UseOneBlasThread();
-  if (l.size == 0 || cols == 0) return;
-  cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, Int(l.size),
-              Int(cols), 1.0F, l.values, Int(l.stride), b, Int(b_stride));
-}
-template <>
-void SolveLeft(const Lower<double>& l, int64_t cols, double* b, int64_t b_stride) {
-  UseOneBlasThread();
-  if (l.size == 0 || cols == 0) return;
-  cblas_dtrsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, Int(l.size),
-              Int(cols), 1.0, l.values, Int(l.stride), b, Int(b_stride));
+  if (r.size == 0) return;
+  cblas_strsv(CblasRowMajor, CblasUpper, CblasNoTrans, CblasNonUnit, Int(r.size), r.values,
+              Int(r.stride), x, 1);
 }
 
 template <>
-void SolveRight(const Lower<float>& l, bool transpose, int64_t rows, float* b, int64_t b_stride) {
+void SolveVector(const Upper<double>& r, double* x) {
   UseOneBlasThread();
-  if (l.size == 0 || rows == 0) return;
-  cblas_strsm(CblasRowMajor, CblasRight, CblasLower, Of(transpose), CblasNonUnit, Int(rows),
-              Int(l.size), 1.0F, l.values, Int(l.stride), b, Int(b_stride));
-}
-template <>
-void SolveRight(const Lower<double>& l, bool transpose, int64_t rows, double* b, int64_t b_stride) {
-  UseOneBlasThread();
-  if (l.size == 0 || rows == 0) return;
-  cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, Of(transpose), CblasNonUnit, Int(rows),
-              Int(l.size), 1.0, l.values, Int(l.stride), b, Int(b_stride));
-}
-
-template <>
-void SolveVector(const Lower<float>& l, bool transpose, float* x) {
-  UseOneBlasThread();
-  if (l.size == 0) return;
-  cblas_strsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
-              Int(l.stride), x, 1);
-}
-template <>
-void SolveVector(const Lower<double>& l, bool transpose, double* x) {
-  UseOneBlasThread();
-  if (l.size == 0) return;
-  cblas_dtrsv(CblasRowMajor, CblasLower, Of(transpose), CblasNonUnit, Int(l.size), l.values,
-              Int(l.stride), x, 1);
+  if (r.size == 0) return;
+  cblas_dtrsv(CblasRowMajor, CblasUpper, CblasNoTrans, CblasNonUnit, Int(r.size), r.values,
+              Int(r.stride), x, 1);
 }
 
 template <>
@@ -139,26 +71,5 @@ void AddScaled(int64_t size, double alpha, const double* x, double* y) {
   UseOneBlasThread();
   cblas_daxpy(Int(size), alpha, x, 1, y, 1);
 }
-
-// By halves, so that nearly all of it is products.
-template <typename Real>
-void Factorize(Real* a, int64_t size, int64_t stride, const Real* diagonal, Real floor) {
-  if (size <= kSmallFactor) return FactorizeSmall(a, size, stride, diagonal, floor);
-  const int64_t half = (size / 2 + 15) / 16 * 16;
-  const int64_t rest = size - half;
-  Real* below = a + half * stride;
-  Factorize(a, half, stride, diagonal, floor);
-  SolveRight<Real>({half, a, stride}, /*transpose=*/true, rest, below, stride);
-  AddSquare<Real>({.size = rest,
-                   .depth = half,
-                   .alpha = -1,
-                   .a = below,
-                   .a_stride = stride,
-                   .c = below + half,
-                   .c_stride = stride});
-  Factorize(below + half, rest, stride, diagonal + half, floor);
-}
-template void Factorize(float*, int64_t, int64_t, const float*, float);
-template void Factorize(double*, int64_t, int64_t, const double*, double);
 
 }  // namespace sparsefw::serial

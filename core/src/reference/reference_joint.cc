@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/src/reconstruct/rounded_value.h"
@@ -43,8 +44,15 @@ class RowTableau {
     }
   }
 
+  RowTableau(const RowTableau& other)
+      : size_(other.size_), a_(size_ + 1, size_ + 1), floor_(other.floor_), inside_(other.inside_) {
+    std::copy_n(other.a_.data(), other.a_.size(), a_.data());
+  }
+  RowTableau& operator=(RowTableau&&) = default;
+
   double loss() const { return a_(size_, size_); }
   bool inside(int64_t i) const { return inside_[static_cast<size_t>(i)] != 0; }
+  bool CanEnter(int64_t i) const { return !inside(i) && a_(i, i) > Floor(i); }
   double Weight(int64_t i) const { return Swept(i) ? a_(i, size_) : 0; }
   double Cost(int64_t q) const { return Swept(q) ? a_(q, size_) * a_(q, size_) / -a_(q, q) : 0; }
   double Gain(int64_t p) const {
@@ -87,7 +95,7 @@ class RowTableau {
     a_(k, k) = -1 / pivot;
   }
 
-  const int64_t size_;
+  int64_t size_;
   Matrix<double> a_;
   std::vector<double> floor_;
   std::vector<uint8_t> inside_;
@@ -155,10 +163,13 @@ class Search {
     }
     while (!Ended()) {
       const Exchange best = BestWithin(tableau, row);
-      if (!(best.gain > tolerance_[static_cast<size_t>(row)])) break;
-      tableau.Remove(best.q);
-      tableau.Put(best.p);
-      ++result_.exchanges;
+      if (best.gain > tolerance_[static_cast<size_t>(row)]) {
+        tableau.Remove(best.q);
+        tableau.Put(best.p);
+        ++result_.exchanges;
+      } else if (!TakeDetour(tableau, row)) {
+        break;
+      }
     }
     TakeRow(tableau, row);
     return !ended_;
@@ -190,6 +201,49 @@ class Search {
       }
     }
     return best;
+  }
+
+  bool TakeDetour(RowTableau& tableau, int64_t row) {
+    for (const int depth : kJointDetours) {
+      for (const bool in_first : {true, false}) {
+        if (Ended()) return false;
+        RowTableau trial = tableau;
+        if (!Detour(trial, row, depth, in_first)) continue;
+        if (!(tableau.loss() - trial.loss() > tolerance_[static_cast<size_t>(row)])) continue;
+        for (int64_t j = 0; j < result_.mask.cols(); ++j) {
+          result_.exchanges += trial.inside(j) && !tableau.inside(j) ? 1 : 0;
+        }
+        tableau = std::move(trial);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // False where there are not columns enough.
+  bool Detour(RowTableau& tableau, int64_t row, int depth, bool in_first) const {
+    std::vector<int> open(static_cast<size_t>(groups_.groups_per_row));
+    for (const bool back : {false, true}) {
+      for (int n = 0; n < depth; ++n) {
+        Single best;
+        for (int64_t j = 0; j < result_.mask.cols(); ++j) {
+          if (back && open[static_cast<size_t>(j / groups_.group_cols)] == 0) continue;
+          const bool entering = in_first != back;
+          if (tableau.inside(j) == entering || request_.fixed->Get(row, j)) continue;
+          if (entering && !tableau.CanEnter(j)) continue;
+          const double change = entering ? -tableau.Gain(j) : tableau.Cost(j);
+          if (change < best.change) best = {change, j};
+        }
+        if (best.col < 0) return false;
+        open[static_cast<size_t>(best.col / groups_.group_cols)] += back ? -1 : 1;
+        if (tableau.inside(best.col)) {
+          tableau.Remove(best.col);
+        } else {
+          tableau.Put(best.col);
+        }
+      }
+    }
+    return true;
   }
 
   // The cheapest removal of one row and the best addition of another.

@@ -1,7 +1,10 @@
 // The joint search of mask and weights, from the best mask with its weights solved.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "core/src/alps/alps.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_macros.h"
 
@@ -26,20 +29,21 @@ absl::Status SolveRun::SearchJointly() {
   if (!TimeToBegin(kLossesToSearch)) return absl::OkStatus();
   Notify();  // the weights of the start are there; the search is silent
   const SolveOptions& options = context_.options;
-  SPARSEFW_ASSIGN_OR_RETURN(
-      const Matrix<float> scores,
-      ComputeSaliency(result_.weights.view(), DiagonalOf(context_.problem.gram),
-                      {.method = SaliencyMethod::kWanda}));
+  const std::optional<alps::PrunedLayer> other = OtherStart();
+  const Mask& mask = other ? other->mask : result_.mask;
+  const Matrix<float>& weights = other ? other->weights : result_.weights;
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
+                            ComputeSaliency(weights.view(), DiagonalOf(context_.problem.gram),
+                                            {.method = SaliencyMethod::kWanda}));
   SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed,
-                            FixedSet(scores.view(), result_.mask, context_.problem.pattern,
+                            FixedSet(scores.view(), mask, context_.problem.pattern,
                                      options.keep_fixed ? options.alpha : 0));
   absl::StatusOr<JointResult> found = engine_->SearchJointly(
-      result_.mask,
-      {.options = options.joint_options,
-       .fixed = &fixed,
-       .weights = &result_.weights,
-       .out_of_time = [this] { return !TimeForLosses(kLossesAfterSearch); },
-       .solving_out_of_time = [this] { return !TimeForLosses(kLossesAfterSolving); }});
+      mask, {.options = options.joint_options,
+             .fixed = &fixed,
+             .weights = &weights,
+             .out_of_time = [this] { return !TimeForLosses(kLossesAfterSearch); },
+             .solving_out_of_time = [this] { return !TimeForLosses(kLossesAfterSolving); }});
   if (absl::IsCancelled(found.status())) {
     result_.stop_cause = StopCause::kCancelled;
     return absl::OkStatus();
@@ -51,9 +55,23 @@ absl::Status SolveRun::SearchJointly() {
   } else if (!found->converged && !TimeForLosses(kLossesAfterSearch)) {
     result_.stop_cause = StopCause::kDeadline;
   }
-  if (found->exchanges > 0) SPARSEFW_RETURN_IF_ERROR(TakeJoint(*std::move(found)));
+  if (found->exchanges > 0 || other) SPARSEFW_RETURN_IF_ERROR(TakeJoint(*std::move(found)));
   Notify();
   return absl::OkStatus();
+}
+
+// Of n:m patterns: the result of ALPS where it loses less than the start. What stops it, or
+// speaks against it, leaves the search where it is.
+std::optional<alps::PrunedLayer> SolveRun::OtherStart() {
+  const bool small_groups = context_.problem.pattern.kind == Pattern::Kind::kKeepOfGroup;
+  if (!small_groups || context_.options.method == Method::kAlps) return std::nullopt;
+  const ParallelContext limited(context_.options.threads, context_.stop,
+                                [this] { return !TimeForLosses(kLossesToSearch); });
+  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(context_.problem, limited);
+  if (!pruned.ok()) return std::nullopt;
+  const absl::StatusOr<double> loss = engine_->LossOfWeights(pruned->weights);
+  if (!loss.ok() || !(*loss < result_.reconstructed_loss)) return std::nullopt;
+  return *std::move(pruned);
 }
 
 absl::Status SolveRun::TakeJoint(JointResult found) {

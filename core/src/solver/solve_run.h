@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/src/alps/alps.h"
 #include "core/src/solver/layer_cache.h"
 #include "sparsefw/iteration_state.h"
 #include "sparsefw/solver.h"
@@ -83,6 +84,7 @@ class SolveRun {
   absl::Status Reconstruct();
   absl::Status MeasureNewWeights();
   absl::Status SearchJointly();  // solve_joint.cc
+  std::optional<alps::PrunedLayer> OtherStart();
   absl::Status TakeJoint(JointResult found);
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
   bool TimeForLosses(int count) const;

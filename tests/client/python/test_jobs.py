@@ -61,6 +61,28 @@ def test_weights_come_in_the_dtype_of_the_input(client, layer, dtype):
     assert updated.loss == updated.losses.reconstructed / updated.losses.full
 
 
+def test_what_the_joint_search_did(client, layer):
+    result = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", joint=True)
+    solved = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", reconstruct=True)
+    joint = result.joint
+    assert joint.start_loss == solved.losses.reconstructed
+    assert joint.reduction == 1 - result.losses.reconstructed / joint.start_loss > 0
+    assert joint.exchanges > 0
+    assert joint.converged
+    assert result.candidate == "JOINT"
+    assert joint.exchanges >= (result.mask & ~solved.mask).sum() > 0
+    assert solved.joint is None
+
+
+def test_which_iterations_were_screened(client, big):
+    # More than a screened iteration has to save before it is tried.
+    result = client.prune(big.weight, big.gram, sparsity=0.6, alpha=0.9, iterations=1500, report_every=1500)
+    screening = result.screening
+    assert 0 < screening.epochs <= screening.iterations < result.iterations == 1500
+    assert 0 < screening.active_share < 1
+    assert client.prune(big.weight, big.gram, sparsity=0.6, method="wanda").screening is None
+
+
 def test_bfloat16(client, layer, monkeypatch):
     weight = layer.weight.astype(ml_dtypes.bfloat16)
     result = client.prune(weight, layer.gram, sparsity=0.5, method="wanda", return_weight=True)

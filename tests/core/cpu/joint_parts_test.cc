@@ -1,12 +1,14 @@
-// Parts of the joint search of the CPU engine: the tableau, Cholesky factors, transfers.
+// Parts of the joint search of the CPU engine: the tableau, its kernels, transfers.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
+#include "core/src/cpu/joint/joint_kernels.h"
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/joint/transfers.h"
-#include "core/src/linalg/serial_blas.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
@@ -165,35 +167,126 @@ TEST(TableauTest, WeightsSolveTheNormalEquations) {
   EXPECT_NEAR(tableau.loss(), loss, 1e-8 * row.energy);
 }
 
-TEST(SerialBlasTest, FactorOfAnySize) {
-  for (const int64_t size : {1, 5, 32, 33, 90}) {
-    const Row row(6);
-    Matrix<double> a(size, size);
-    std::vector<double> diagonal;
-    for (int64_t i = 0; i < size; ++i) {
-      std::copy_n(row.h.row(i), size, a.row(i));
-      diagonal.push_back(row.h(i, i));
-    }
-    serial::Factorize(a.data(), size, size, diagonal.data(), 1e-12);
-    for (int64_t i = 0; i < size; ++i) {
-      for (int64_t j = 0; j <= i; ++j) {
-        double sum = 0;
-        for (int64_t k = 0; k <= j; ++k) sum += a(i, k) * a(j, k);
-        EXPECT_NEAR(sum, row.h(i, j), 1e-10 * std::sqrt(row.h(i, i) * row.h(j, j)));
+// One term after the other, in sizes with and without whole tiles; what is left of the diagonal
+// of an upper sum does not matter.
+TEST(JointKernelsTest, OuterProductsAreSumsOfProducts) {
+  for (const int64_t size : {1, 7, 8, 50, 131}) {
+    for (const bool upper : {false, true}) {
+      const int64_t stride = size + kKernelSlack;
+      const int64_t count = 5;
+      Random random(static_cast<uint64_t>(size));
+      Matrix<float> left(count, stride);
+      Matrix<float> right(count, stride);
+      Matrix<float> sum(size, stride);
+      for (Matrix<float>* matrix : {&left, &right, &sum}) {
+        for (float& value : matrix->span()) value = static_cast<float>(random.Normal());
+      }
+      Matrix<double> expected(size, size);
+      const int64_t begin = size / 3;
+      for (int64_t i = 0; i < size; ++i) {
+        for (int64_t j = 0; j < size; ++j) {
+          expected(i, j) = static_cast<double>(sum(i, j));
+          for (int64_t k = 0; k < count && i >= begin; ++k) {
+            const double term = static_cast<double>(left(k, i)) * static_cast<double>(right(k, j));
+            expected(i, j) += upper ? -term : term;
+          }
+        }
+      }
+      AddOuterProducts(OuterProducts<float>{.begin = begin,
+                                            .end = size,
+                                            .size = size,
+                                            .count = count,
+                                            .stride = stride,
+                                            .left = left.data(),
+                                            .right = right.data(),
+                                            .sum = sum.data(),
+                                            .sum_stride = stride,
+                                            .upper = upper,
+                                            .subtract = upper});
+      for (int64_t i = 0; i < size; ++i) {
+        for (int64_t j = upper ? i : 0; j < size; ++j) {
+          EXPECT_NEAR(sum(i, j), expected(i, j), 1e-4) << size << " " << i << " " << j;
+        }
       }
     }
   }
 }
 
-// The second column is the first, the third is dead.
-TEST(SerialBlasTest, DependentColumnsGetNextToNothing) {
-  Matrix<double> a(3, 3);
-  a(0, 0) = a(1, 0) = a(1, 1) = 4;
-  const std::vector<double> diagonal = {4, 4, 0};
-  serial::Factorize(a.data(), 3, 3, diagonal.data(), 1e-12);
-  EXPECT_EQ(a(0, 0), 2);
-  EXPECT_EQ(a(1, 1), 2);
-  EXPECT_EQ(a(2, 2), 1);
+// The cheapest of those inside, the first of equal ones; never one outside, whatever rounding
+// has made of its diagonal.
+TEST(JointKernelsTest, CheapestIsInside) {
+  const auto infinite = std::numeric_limits<double>::infinity();
+  std::vector<double> targets(100 + kKernelSlack, 2);
+  std::vector<double> diagonals(targets.size());
+  std::vector<double> floors(targets.size(), infinite);
+  for (size_t i = 0; i < 100; ++i) {
+    diagonals[i] = i % 2 == 0 ? -1 : 3;
+    floors[i] = i % 2 == 0 ? infinite : 1e-9;
+  }
+  const Inside<double> inside = {100, targets.data(), diagonals.data(), floors.data()};
+  EXPECT_EQ(Cheapest(inside), 0);
+  targets[40] = targets[70] = -1;
+  EXPECT_EQ(Cheapest(inside), 40);
+  diagonals[33] = -100;  // outside
+  EXPECT_EQ(Cheapest(inside), 40);
+  diagonals[90] = -9;  // 4/9
+  EXPECT_EQ(Cheapest(inside), 90);
+  std::fill(diagonals.begin(), diagonals.end(), 1.0);
+  EXPECT_EQ(Cheapest(inside), -1);
+}
+
+// Forward with U^T, backward with U: together the inverse of U^T U.
+TEST(JointKernelsTest, PanelSolvesInvertTheirFactor) {
+  constexpr int64_t kCount = 7;
+  constexpr int64_t kSize = 60;
+  constexpr int64_t kStride = kSize + kKernelSlack;
+  Random random(1);
+  Matrix<double> u(kCount, kCount);  // its diagonal inverted
+  for (int64_t i = 0; i < kCount; ++i) {
+    for (int64_t j = i; j < kCount; ++j) u(i, j) = i == j ? 0.5 : random.Normal();
+  }
+  const auto entry = [&](int64_t i, int64_t j) {
+    return i == j ? 1 / u(i, i) : i < j ? u(i, j) : 0;
+  };
+  Matrix<double> rows(kCount, kStride);
+  for (double& value : rows.span()) value = random.Normal();
+  Matrix<double> solved(kCount, kStride);
+  std::copy_n(rows.data(), rows.size(), solved.data());
+  PanelSolve<double> solve = {.count = kCount,
+                              .first = 3,
+                              .size = kSize,
+                              .stride = kStride,
+                              .factor = u.data(),
+                              .rows = solved.data()};
+  SolvePanel(solve);
+  solve.backward = true;
+  SolvePanel(solve);
+  for (int64_t j = 3; j < kSize; ++j) {
+    for (int64_t i = 0; i < kCount; ++i) {
+      double again = 0;
+      for (int64_t k = 0; k < kCount; ++k) {
+        for (int64_t l = 0; l < kCount; ++l) again += entry(k, i) * entry(k, l) * solved(l, j);
+      }
+      EXPECT_NEAR(again, rows(i, j), 1e-9) << i << " " << j;
+    }
+  }
+}
+
+// A kept column that is the sum of two others gets next to no weight, and the row loses what it
+// would without it.
+TEST(TableauTest, AColumnThatDependsOnOthersChangesNothing) {
+  Row row(9);
+  for (int64_t i = 0; i < kCols; ++i) row.h(12, i) = row.h(10, i) + row.h(11, i);
+  for (int64_t i = 0; i < kCols; ++i) row.h(i, 12) = row.h(i, 10) + row.h(i, 11);
+  row.products[12] = row.products[10] + row.products[11];
+  RowTableau with(row.h, kCols);
+  with.Build(row.products.data(), row.energy, {}, Range(10, 13), Range(13, 40));
+  RowTableau without(row.h, kCols);
+  without.Build(row.products.data(), row.energy, {}, Range(10, 12), Range(13, 40));
+  EXPECT_NEAR(with.loss(), without.loss(), 1e-8 * row.energy);
+  std::vector<double> weights(static_cast<size_t>(kCols));
+  with.Weights(weights.data());
+  EXPECT_NEAR(weights[12], 0, 1e-8);
 }
 
 TEST(TransfersTest, PairsTheCheapestWithTheMostUsefulOfAnotherRow) {

@@ -2,51 +2,29 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "sparsefw/problem.h"
-#include "tests/core/engines/engine_kinds.h"
-#include "tests/testing/masks.h"
-#include "tests/testing/matchers.h"
-#include "tests/testing/random_layers.h"
-#include "tests/testing/starting_point.h"
+#include "tests/core/engines/joint_search.h"
 
 namespace sparsefw {
 namespace {
 
 using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::ExpectFits;
 using ::sparsefw::testing::IsFloat32;
-using ::sparsefw::testing::IsSubset;
-using ::sparsefw::testing::LoadedEngine;
+using ::sparsefw::testing::LossOf;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
 using ::sparsefw::testing::NameOf;
 using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::Rounding;
+using ::sparsefw::testing::Search;
+using ::sparsefw::testing::Searched;
 using ::sparsefw::testing::StartingPoint;
 using ::sparsefw::testing::TypedMatrix;
-
-constexpr EngineKind kJointEngines[] = {EngineKind::kReference, EngineKind::kCpuFloat64,
-                                        EngineKind::kCpuFloat32};
-
-// (W - weights) G (W - weights)^T by three nested loops.
-double LossOf(const StartingPoint& start, const Matrix<double>& weights) {
-  const Matrix<double> w = testing::ToDouble(start.weights);
-  const Matrix<double> gram = testing::ToDouble(start.gram);
-  double loss = 0;
-  for (int64_t row = 0; row < w.rows(); ++row) {
-    for (int64_t i = 0; i < w.cols(); ++i) {
-      for (int64_t j = 0; j < w.cols(); ++j) {
-        loss += (w(row, i) - weights(row, i)) * gram(i, j) * (w(row, j) - weights(row, j));
-      }
-    }
-  }
-  return loss;
-}
 
 // L*(S) of one row: what is left of w H w after Gauss elimination of the kept columns.
 double BestLoss(const Matrix<double>& h, const double* w, const std::vector<bool>& kept) {
@@ -83,52 +61,10 @@ double BestLoss(const Matrix<double>& h, const Matrix<double>& w, const Mask& ma
   return loss;
 }
 
-// Of a loss in the engine's precision of G.
-double Rounding(EngineKind kind) { return IsFloat32(kind) ? 1e-6 : 1e-9; }
-
-struct Searched {
-  JointResult result;
-  Matrix<float> start_weights;
-  double start_loss = 0;
-};
-
-struct SearchArgs {
-  JointOptions options = {.damping = 0, .excluded = 0};
-  std::function<bool()> out_of_time = {};
-  int threads = 2;
-  const StopSignal* stop = nullptr;
-};
-
-absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& start,
-                                const SearchArgs& args = {}) {
-  Searched searched;
-  SPARSEFW_ASSIGN_OR_RETURN(
-      const auto engine, LoadedEngine(kind, start, {.threads = args.threads, .stop = args.stop}));
-  SPARSEFW_ASSIGN_OR_RETURN(searched.start_weights, engine->Reconstruct(start.warm, {}));
-  SPARSEFW_ASSIGN_OR_RETURN(searched.start_loss, engine->LossOfWeights(searched.start_weights));
-  SPARSEFW_ASSIGN_OR_RETURN(searched.result,
-                            engine->SearchJointly(start.warm, {.options = args.options,
-                                                               .fixed = &start.fixed,
-                                                               .weights = &searched.start_weights,
-                                                               .out_of_time = args.out_of_time}));
-  return searched;
-}
-
-void ExpectFits(const StartingPoint& start, const JointResult& result) {
-  SPARSEFW_EXPECT_OK(ValidateMaskCounts(result.mask, start.pattern, "mask"));
-  EXPECT_TRUE(IsSubset(start.fixed, result.mask));
-  for (int64_t row = 0; row < result.mask.rows(); ++row) {
-    for (int64_t col = 0; col < result.mask.cols(); ++col) {
-      EXPECT_TRUE(result.mask.Get(row, col) || result.weights(row, col) == 0);
-    }
-  }
-}
-
 class JointTest : public ::testing::TestWithParam<EngineKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Engines, JointTest, ::testing::ValuesIn(kJointEngines),
+INSTANTIATE_TEST_SUITE_P(Engines, JointTest, ::testing::ValuesIn(testing::kJointEngines),
                          [](const auto& test) { return NameOf(test.param); });
-
 //     |1 .9 0|
 // G = |.9 1 0|, w = (1 1 1.2), one kept. Wanda keeps the last and loses 1 + 1 + 1.8. Keeping
 //     |0  0 1|  the first with the weight 1 + .9 loses 1 - .81 + 1.44.
@@ -286,46 +222,27 @@ TEST_P(JointTest, DampingIsOfTheSearch) {
   }
   EXPECT_NE(masks[0], masks[2]);
 }
-
-// Dead inputs, fewer tokens than inputs, nothing at all.
-TEST_P(JointTest, DegenerateGrams) {
-  for (const bool dead_only : {true, false}) {
-    for (const double damping : {0.0, 0.001}) {
-      SCOPED_TRACE(::testing::Message() << dead_only << " " << damping);
-      const RandomLayer layer = MakeRandomLayer(
-          {.rows = 12, .cols = 32, .tokens = dead_only ? 0 : 14, .dead_columns = 4, .seed = 5});
-      for (const Pattern& pattern :
-           {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
-        SPARSEFW_ASSERT_OK_AND_ASSIGN(
-            const StartingPoint start,
-            MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0.25));
-        SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched,
-                                      Search(GetParam(), start, {.options = {.damping = damping}}));
-        ExpectFits(start, searched.result);
-        EXPECT_LE(searched.result.loss, searched.start_loss * (1 + Rounding(GetParam())));
-        for (const float weight : searched.result.weights.span()) {
-          EXPECT_TRUE(std::isfinite(weight));
-        }
-      }
-    }
-  }
-}
-
-TEST_P(JointTest, ZeroGramAndZeroWeights) {
-  for (const bool zero_gram : {true, false}) {
-    RandomLayer layer = MakeRandomLayer({.rows = 3, .cols = 16, .seed = 6});
-    if (zero_gram) {
-      std::fill_n(layer.gram.data(), layer.gram.size(), 0.0);
-    } else {
-      std::fill_n(layer.weights.data(), layer.weights.size(), 0.0F);
-    }
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const StartingPoint start,
-        MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.5), {}, 0));
+// x_1 = t + u/2, x_2 = t + v/2, x_3 = t + 4z, x_4 = t - 4z with t, u, v, z orthonormal, and the
+// row is t = x_3/2 + x_4/2. From {1, 2}, which loses 1/9, either of the others helps only
+// together with the other one: with one of them alone 0.19 is lost, with both nothing.
+TEST_P(JointTest, DetoursLeaveWhereNoExchangePays) {
+  for (const Pattern& pattern : {Pattern::PerRow(0.5), Pattern::KeepOfGroup(2, 4)}) {
+    Matrix<float> weights(1, 4);
+    weights(0, 2) = weights(0, 3) = 0.5F;
+    Matrix<double> gram(4, 4);
+    std::fill_n(gram.data(), gram.size(), 1.0);
+    gram(0, 0) = gram(1, 1) = 1.25;
+    gram(2, 2) = gram(3, 3) = 17;
+    gram(2, 3) = gram(3, 2) = -15;
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(StartingPoint start,
+                                  MakeStartingPoint(weights.view(), gram.view(), pattern, {}, 0));
+    for (int64_t j = 0; j < 4; ++j) start.warm.Set(0, j, j < 2);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched, Search(GetParam(), start));
-    EXPECT_EQ(searched.result.mask, start.warm);
-    EXPECT_EQ(searched.result.loss, 0);
-    EXPECT_EQ(searched.result.exchanges, 0);
+    EXPECT_NEAR(searched.start_loss, 1.0 / 9, 1e-6);
+    EXPECT_EQ(testing::RowsOf(searched.result.mask), std::vector<std::string>{"0011"});
+    EXPECT_NEAR(searched.result.loss, 0, 1e-6);
+    EXPECT_EQ(searched.result.exchanges, 2);
+    EXPECT_TRUE(searched.result.converged);
   }
 }
 
@@ -347,84 +264,6 @@ TEST_P(JointTest, ExcludedColumnsEnterWhereTheyPay) {
   EXPECT_TRUE(searched.result.mask.Get(0, 5));
   EXPECT_TRUE(searched.result.converged);
 }
-
-TEST_P(JointTest, SameBitsForAnyNumberOfThreads) {
-  const RandomLayer layer = MakeRandomLayer({.rows = 40, .cols = 64, .seed = 8});
-  for (const Pattern& pattern : {Pattern::PerRow(0.6), Pattern::Unstructured(0.6)}) {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const StartingPoint start,
-        MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0.25));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched once,
-                                  Search(GetParam(), start, {.options = {}, .threads = 1}));
-    EXPECT_GT(once.result.exchanges, 10);
-    for (const int threads : {2, 4}) {
-      SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched again,
-                                    Search(GetParam(), start, {.options = {}, .threads = threads}));
-      EXPECT_EQ(again.result.mask, once.result.mask);
-      EXPECT_EQ(again.result.loss, once.result.loss);
-      EXPECT_TRUE(std::equal(again.result.weights.span().begin(), again.result.weights.span().end(),
-                             once.result.weights.span().begin()));
-    }
-  }
-}
-
-// The more exchanges there is time for, the less is lost; and at every end mask and weights
-// fit each other.
-TEST_P(JointTest, OutOfTimeReturnsTheBestSoFar) {
-  const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 48, .seed = 9});
-  for (const Pattern& pattern :
-       {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const StartingPoint start,
-        MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0));
-    double last = std::numeric_limits<double>::infinity();
-    int ended_early = 0;
-    for (int allowed = 0; allowed < 60; allowed += 3) {
-      int looks = 0;
-      SPARSEFW_ASSERT_OK_AND_ASSIGN(
-          const Searched searched,
-          Search(GetParam(), start,
-                 {.options = {}, .out_of_time = [&] { return ++looks > allowed; }, .threads = 1}));
-      ExpectFits(start, searched.result);
-      EXPECT_EQ(searched.result.converged, looks <= allowed);
-      ended_early += searched.result.converged ? 0 : 1;
-      EXPECT_LE(searched.result.loss, searched.start_loss * (1 + Rounding(GetParam())));
-      EXPECT_LE(searched.result.loss, last * (1 + 1e-6));
-      EXPECT_NEAR(searched.result.loss,
-                  LossOf(start, testing::ToDouble(searched.result.weights.view())),
-                  Rounding(GetParam()) * searched.result.loss);
-      last = searched.result.loss;
-    }
-    EXPECT_GT(ended_early, 3);
-  }
-}
-
-TEST_P(JointTest, AStopReturnsTheStartOrBetter) {
-  const RandomLayer layer = MakeRandomLayer({.rows = 30, .cols = 64, .seed = 10});
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const StartingPoint start,
-      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
-  StopSignal stop;
-  int looks = 0;
-  const auto searched = Search(GetParam(), start,
-                               {.options = {},
-                                .out_of_time =
-                                    [&] {
-                                      if (++looks == 20) stop.Request();
-                                      return false;
-                                    },
-                                .threads = 1,
-                                .stop = &stop});
-  SPARSEFW_ASSERT_OK(searched.status());
-  ExpectFits(start, searched->result);
-  EXPECT_FALSE(searched->result.converged);
-  const double loss = LossOf(start, testing::ToDouble(searched->result.weights.view()));
-  EXPECT_LE(loss, searched->start_loss * (1 + 1e-9));
-  if (searched->result.exchanges > 0) {
-    EXPECT_GE(searched->result.loss, loss * (1 - 1e-3));
-  }
-}
-
 // Both end in a local optimum of their own.
 TEST(JointEnginesTest, EndNearEachOther) {
   const RandomLayer layer = MakeRandomLayer({.rows = 24, .cols = 96, .seed = 11});

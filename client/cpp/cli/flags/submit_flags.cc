@@ -188,7 +188,7 @@ void AddRefinementFlags(CLI::App& app, SubmitFlags& flags) {
             "--joint: share of the mean diagonal added to it, [0, 1] (default 0.001)");
   AddOption(app, "--joint-excluded", flags.joint_excluded, "SHARE",
             "--joint: share of a row's columns, those that promise least, that enter only where "
-            "they surely gain, [0, 1) (default 1/3)");
+            "they surely gain, [0, 1) (default 0.25)");
   GroupFlags(app, "Refinement");
 }
 

@@ -33,7 +33,17 @@ from sparsefw.errors import (
 )
 from sparsefw.handles import Job, Tensor
 from sparsefw.options import Options, Retry
-from sparsefw.results import Event, Losses, Progress, Result, SweepPoint, SweepResult, Timings
+from sparsefw.results import (
+    Event,
+    Joint,
+    Losses,
+    Progress,
+    Result,
+    Screening,
+    SweepPoint,
+    SweepResult,
+    Timings,
+)
 from sparsefw.spec import JobOptions
 
 __version__ = "0.1.0"
@@ -52,6 +62,7 @@ __all__ = [
     "InvalidArgument",
     "Job",
     "JobOptions",
+    "Joint",
     "Losses",
     "NotFound",
     "Options",
@@ -61,6 +72,7 @@ __all__ = [
     "ResourceExhausted",
     "Result",
     "Retry",
+    "Screening",
     "SweepPoint",
     "SweepResult",
     "Tensor",

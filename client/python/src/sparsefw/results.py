@@ -64,6 +64,55 @@ class Timings:
 
 
 @dataclasses.dataclass(frozen=True)
+class Joint:
+    """What the search of mask and weights together (`joint=True`) did.
+
+    Attributes:
+        start_loss: of the mask it started from with the weights solved on it, in float64:
+                    `losses.reconstructed` never exceeds it.
+        reduction:  1 - losses.reconstructed / start_loss.
+        exchanges:  kept weights that gave way to removed ones.
+        converged:  no exchange of the weights that took part lowers the loss; False where a deadline or
+                    a cancel cut the search short.
+    """
+
+    start_loss: float
+    reduction: float
+    exchanges: int
+    converged: bool
+
+    @classmethod
+    def of(cls, message: job_pb2.JointOutcome) -> Joint:
+        """From the wire."""
+        return cls(
+            start_loss=message.start_loss,
+            reduction=message.reduction,
+            exchanges=message.exchanges,
+            converged=message.converged,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Screening:
+    """Of SparseFW on the CPU: iterations that looked only at weights that could still change.
+
+    Attributes:
+        epochs:       stretches of such iterations, between two looks at all weights.
+        iterations:   taken in them, out of `Result.iterations`.
+        active_share: of the weights that they looked at, on average, [0, 1].
+    """
+
+    epochs: int
+    iterations: int
+    active_share: float
+
+    @classmethod
+    def of(cls, message: job_pb2.Screening) -> Screening:
+        """From the wire."""
+        return cls(epochs=message.epochs, iterations=message.iterations, active_share=message.active_share)
+
+
+@dataclasses.dataclass(frozen=True)
 class Progress:
     """Of a running job. Losses as in `Losses`; `elapsed` and `remaining` in seconds.
 
@@ -162,13 +211,16 @@ class Result:
         shape:       (d_out, d_in).
         kept:        weights that the mask keeps.
         losses:      see Losses.
-        relative_reduction: 1 - final / warm_start.
+        relative_reduction: 1 - final / warm_start; of SparseGPT, ALPS and the joint search
+                     1 - reconstructed / warm_start.
         iterations:  steps run.
         stop_reason: "ITERATIONS", "GAP", "STOPPED_BY_DEADLINE" or "STOPPED_BY_CANCEL".
-        candidate:   which mask won: "WARM_START", "ROUNDED" or "REFINED".
-        swaps:       exchanges taken.
+        candidate:   which mask won: "WARM_START", "ROUNDED", "REFINED" or "JOINT".
+        swaps:       exchanges taken by `swaps=True`.
         drift:       largest relative difference between incremental and newly computed products.
-        damping:     what SparseGPT's factorisation needed; None of other methods.
+        damping:     what SparseGPT's factorisation needed, of ALPS 0.01; None of other methods.
+        joint:       see Joint; None where it was not asked for or there was no time for it.
+        screening:   see Screening; None where no iteration was screened.
         device:      "cpu", "cuda:0".
         timings:     seconds.
         mask_tensor, weight_tensor: names of the tensors on the server; "" where there is none.
@@ -187,6 +239,8 @@ class Result:
     swaps: int
     drift: float
     damping: float | None
+    joint: Joint | None
+    screening: Screening | None
     device: str
     timings: Timings
     mask_tensor: str
@@ -281,6 +335,8 @@ class Result:
             swaps=message.swaps,
             drift=message.drift,
             damping=message.damping if message.HasField("damping") else None,
+            joint=Joint.of(message.joint) if message.HasField("joint") else None,
+            screening=Screening.of(message.screening) if message.HasField("screening") else None,
             device=message.device,
             timings=Timings(
                 queue=seconds(message.timings.queue),

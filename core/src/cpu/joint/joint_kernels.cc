@@ -1,5 +1,7 @@
 #include "core/src/cpu/joint/joint_kernels.h"
 
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/joint/joint_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -42,11 +44,125 @@ HWY_INLINE int64_t FindAs(const Leaving<Real>& l, Real best) {
   return -1;
 }
 
+// Infinite where the column is outside.
+template <class D, typename Real>
+HWY_INLINE hn::Vec<D> CostsAt(D d, const Inside<Real>& inside, int64_t q) {
+  const auto target = hn::LoadU(d, inside.targets + q);
+  const auto diagonal = hn::LoadU(d, inside.diagonals + q);
+  const auto cost = hn::Div(hn::Mul(target, target), hn::Neg(diagonal));
+  const auto infinite = hn::Set(d, std::numeric_limits<Real>::infinity());
+  const auto swept =
+      hn::And(hn::Lt(diagonal, hn::Zero(d)), hn::Eq(hn::LoadU(d, inside.floors + q), infinite));
+  return hn::IfThenElse(swept, cost, infinite);
+}
+
+template <typename Real>
+HWY_INLINE int64_t CheapestAs(const Inside<Real>& inside) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto least = hn::Set(d, std::numeric_limits<Real>::infinity());
+  for (int64_t q = 0; q < inside.size; q += lanes) least = hn::Min(least, CostsAt(d, inside, q));
+  const auto wanted = hn::MinOfLanes(d, least);
+  if (!(hn::GetLane(wanted) < std::numeric_limits<Real>::infinity())) return -1;
+  for (int64_t q = 0; q < inside.size; q += lanes) {
+    const intptr_t lane = hn::FindFirstTrue(d, hn::Eq(CostsAt(d, inside, q), wanted));
+    if (lane >= 0) return q + lane;
+  }
+  return -1;
+}
+
+// A tile of the sum stays in registers while all terms are added to it.
+template <int kRows, bool kSubtract, typename Real>
+HWY_INLINE void AddToRows(const OuterProducts<Real>& o, int64_t row) {
+  const hn::CappedTag<Real, 16> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = o.upper ? row / lanes * lanes : 0; j < o.size; j += 3 * lanes) {
+    V sums[kRows][3];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 3; ++v) {
+        sums[r][v] = hn::LoadU(d, o.sum + (row + r) * o.sum_stride + j + v * lanes);
+      }
+    }
+    for (int64_t k = 0; k < o.count; ++k) {
+      const Real* right = o.right + k * o.stride + j;
+      const Real* left = o.left + k * o.stride + row;
+      const V a = hn::LoadU(d, right);
+      const V b = hn::LoadU(d, right + lanes);
+      const V c = hn::LoadU(d, right + 2 * lanes);
+      for (int r = 0; r < kRows; ++r) {
+        const V factor = hn::Set(d, kSubtract ? -left[r] : left[r]);
+        sums[r][0] = hn::MulAdd(factor, a, sums[r][0]);
+        sums[r][1] = hn::MulAdd(factor, b, sums[r][1]);
+        sums[r][2] = hn::MulAdd(factor, c, sums[r][2]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 3; ++v) {
+        hn::StoreU(sums[r][v], d, o.sum + (row + r) * o.sum_stride + j + v * lanes);
+      }
+    }
+  }
+}
+
+template <bool kSubtract, typename Real>
+HWY_INLINE void AddOuterAs(const OuterProducts<Real>& o) {
+  int64_t row = o.begin;
+  for (; row + 8 <= o.end; row += 8) AddToRows<8, kSubtract>(o, row);
+  for (; row < o.end; ++row) AddToRows<1, kSubtract>(o, row);
+}
+
+template <typename Real>
+HWY_INLINE void AddOuterOf(const OuterProducts<Real>& o) {
+  if (o.subtract) {
+    AddOuterAs<true>(o);
+  } else {
+    AddOuterAs<false>(o);
+  }
+}
+
+// Some columns at a time, so that all rows of them stay in the first cache.
+template <typename Real>
+HWY_INLINE void SolvePanelAs(const PanelSolve<Real>& s) {
+  const hn::CappedTag<Real, 16> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = s.first; j < s.size; j += 3 * lanes) {
+    for (int64_t n = 0; n < s.count; ++n) {
+      const int64_t m = s.backward ? s.count - 1 - n : n;
+      Real* row = s.rows + m * s.stride + j;
+      V a = hn::LoadU(d, row);
+      V b = hn::LoadU(d, row + lanes);
+      V c = hn::LoadU(d, row + 2 * lanes);
+      const int64_t begin = s.backward ? m + 1 : 0;
+      const int64_t end = s.backward ? s.count : m;
+      for (int64_t p = begin; p < end; ++p) {
+        const Real* other = s.rows + p * s.stride + j;
+        const V factor =
+            hn::Set(d, s.backward ? s.factor[m * s.count + p] : s.factor[p * s.count + m]);
+        a = hn::NegMulAdd(factor, hn::LoadU(d, other), a);
+        b = hn::NegMulAdd(factor, hn::LoadU(d, other + lanes), b);
+        c = hn::NegMulAdd(factor, hn::LoadU(d, other + 2 * lanes), c);
+      }
+      const V inverse = hn::Set(d, s.factor[m * s.count + m]);
+      hn::StoreU(hn::Mul(a, inverse), d, row);
+      hn::StoreU(hn::Mul(b, inverse), d, row + lanes);
+      hn::StoreU(hn::Mul(c, inverse), d, row + 2 * lanes);
+    }
+  }
+}
+
 // The names that HWY_EXPORT takes are one a precision.
 float BestF32(const Leaving<float>& l) { return BestAs(l); }
 double BestF64(const Leaving<double>& l) { return BestAs(l); }
 int64_t FindF32(const Leaving<float>& l, float best) { return FindAs(l, best); }
 int64_t FindF64(const Leaving<double>& l, double best) { return FindAs(l, best); }
+int64_t CheapestF32(const Inside<float>& inside) { return CheapestAs(inside); }
+int64_t CheapestF64(const Inside<double>& inside) { return CheapestAs(inside); }
+void AddOuterF32(const OuterProducts<float>& o) { AddOuterOf(o); }
+void AddOuterF64(const OuterProducts<double>& o) { AddOuterOf(o); }
+void SolvePanelF32(const PanelSolve<float>& s) { SolvePanelAs(s); }
+void SolvePanelF64(const PanelSolve<double>& s) { SolvePanelAs(s); }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -58,6 +174,12 @@ HWY_EXPORT(BestF32);
 HWY_EXPORT(BestF64);
 HWY_EXPORT(FindF32);
 HWY_EXPORT(FindF64);
+HWY_EXPORT(CheapestF32);
+HWY_EXPORT(CheapestF64);
+HWY_EXPORT(AddOuterF32);
+HWY_EXPORT(AddOuterF64);
+HWY_EXPORT(SolvePanelF32);
+HWY_EXPORT(SolvePanelF64);
 
 float BestGain(const Leaving<float>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF32)(leaving); }
 double BestGain(const Leaving<double>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF64)(leaving); }
@@ -67,6 +189,14 @@ int64_t FindGain(const Leaving<float>& leaving, float best) {
 int64_t FindGain(const Leaving<double>& leaving, double best) {
   return HWY_DYNAMIC_DISPATCH(FindF64)(leaving, best);
 }
+
+int64_t Cheapest(const Inside<float>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF32)(inside); }
+int64_t Cheapest(const Inside<double>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF64)(inside); }
+void AddOuterProducts(const OuterProducts<float>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF32)(o); }
+void AddOuterProducts(const OuterProducts<double>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF64)(o); }
+
+void SolvePanel(const PanelSolve<float>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF32)(s); }
+void SolvePanel(const PanelSolve<double>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF64)(s); }
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

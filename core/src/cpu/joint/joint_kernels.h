@@ -33,6 +33,54 @@ double BestGain(const Leaving<double>& leaving);
 int64_t FindGain(const Leaving<float>& leaving, float best);
 int64_t FindGain(const Leaving<double>& leaving, double best);
 
+// The columns that are inside: those with an infinite floor and, but for rounding, a diagonal
+// below 0; beyond `size` it is 0.
+template <typename Real>
+struct Inside {
+  int64_t size = 0;
+  const Real* targets = nullptr;
+  const Real* diagonals = nullptr;
+  const Real* floors = nullptr;
+};
+// The first column whose removal costs least, target^2 / -d; -1 where none is inside.
+int64_t Cheapest(const Inside<float>& inside);
+int64_t Cheapest(const Inside<double>& inside);
+
+// sum [., sum_stride] += left^T right, or -= with `subtract`, both [count, stride], in the rows
+// [begin, end) and the columns [0, size); with `upper` in none left of the diagonal but a
+// few. Columns up to kKernelSlack beyond `size` are changed as well, to anything.
+template <typename Real>
+struct OuterProducts {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size = 0;
+  int64_t count = 0;   // some dozens: all of a column's terms should fit the cache
+  int64_t stride = 0;  // size + kKernelSlack at least
+  const Real* left = nullptr;
+  const Real* right = nullptr;
+  Real* sum = nullptr;
+  int64_t sum_stride = 0;
+  bool upper = false;
+  bool subtract = false;
+};
+void AddOuterProducts(const OuterProducts<float>& products);
+void AddOuterProducts(const OuterProducts<double>& products);
+
+// rows [count, stride] := U^-T rows, or U^-1 rows with `backward`, in the columns [first, size); U
+// upper triangular [count, count] with its diagonal inverted. Columns beyond as above.
+template <typename Real>
+struct PanelSolve {
+  int64_t count = 0;
+  int64_t first = 0;
+  int64_t size = 0;
+  int64_t stride = 0;
+  const Real* factor = nullptr;
+  bool backward = false;
+  Real* rows = nullptr;
+};
+void SolvePanel(const PanelSolve<float>& solve);
+void SolvePanel(const PanelSolve<double>& solve);
+
 }  // namespace sparsefw::cpu
 
 #endif  // SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_

@@ -12,7 +12,7 @@ namespace {
 
 // Of a pass only exchanges that gain this share of its best one are taken: the others
 // find better partners on the tableau after them.
-constexpr double kWorthTaking = 0.3;
+constexpr double kWorthTaking = 0.1;
 // Passes of one row; each takes one exchange at least.
 constexpr int64_t kMostPasses = 4096;
 // Times that excluded columns are looked at.
@@ -31,6 +31,7 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       excluded_(excluded),
       budget_(budget),
       tableau_(gram, cols),
+      detours_(tableau_, groups_, budget),
       position_of_(Index(cols)),
       weights_(Index(cols)),
       residual_(Index(cols)) {}
@@ -86,6 +87,7 @@ JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
   int admissions = 0;
   for (int64_t pass = 0; pass < kMostPasses && !budget_.Spent(); ++pass) {
     if (Pass(row, result.exchanges)) continue;
+    if (detours_.Take(row.tolerance, result.exchanges)) continue;
     result.converged = admissions == kMostAdmissions || Admit(row) == 0;
     if (result.converged) break;
     ++admissions;

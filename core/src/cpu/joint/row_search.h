@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/src/cpu/joint/detours.h"
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/swaps/swap_state.h"
 #include "sparsefw/matrix.h"
@@ -43,7 +44,8 @@ struct JointRowResult {
 // Passes over the columns that may leave: for each the best of all that may enter, on one
 // tableau; then the promising ones again, most first, each with its column as it is by
 // then, so that every exchange taken lowers L* by what it says. A pass that finds nothing
-// proves that no exchange within the tableau pays. Columns that promised little at the start,
+// proves that no exchange within the tableau pays. Then detours (detours.h) are tried, and
+// passes again where one pays. Columns that promised little at the start,
 // which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
 //
 // Ties: of equal gains the lower position.
@@ -80,6 +82,7 @@ class RowSearch {
   const double excluded_;
   SwapBudget& budget_;
   Tableau<Real> tableau_;
+  Detours<Real> detours_;
   std::vector<int32_t> fixed_;
   std::vector<int32_t> kept_;
   std::vector<int32_t> outside_;

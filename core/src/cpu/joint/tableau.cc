@@ -7,170 +7,17 @@
 #include "core/src/linalg/serial_blas.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// Rows a multiple of 4 KiB apart would share a few sets of the cache.
-template <typename Real>
-int64_t StrideOf(int64_t size) {
-  constexpr int64_t kLine = 64 / sizeof(Real);
-  const int64_t stride = (size + kLine - 1) / kLine * kLine;
-  return stride % (1024 / static_cast<int64_t>(sizeof(Real))) == 0 ? stride + kLine : stride;
-}
-
-template <typename Real>
-double SquareSum(const Real* values, int64_t size) {
-  double sum = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
-  return sum;
-}
-
-}  // namespace
 
 template <typename Real>
 Tableau<Real>::Tableau(const Matrix<Real>& gram, int64_t cols)
     : gram_(gram),
       cols_(cols),
-      factor_(cols, StrideOf<Real>(cols)),
-      panel_(cols, StrideOf<Real>(cols + kRoom + kKernelSlack)),
-      matrix_(cols + kRoom, StrideOf<Real>(cols + kRoom + kKernelSlack)),
-      pending_(kPending, StrideOf<Real>(cols + kRoom + kKernelSlack)),
-      scaled_(kPending, StrideOf<Real>(cols + kRoom + kKernelSlack)),
-      inverse_(cols, StrideOf<Real>(cols)),
+      panel_(cols, TableauStride<Real>(cols + kPanelUnit + kRoom + kKernelSlack)),
+      matrix_(cols + kRoom, TableauStride<Real>(cols + kRoom + kKernelSlack)),
+      pending_(kPending, TableauStride<Real>(cols + kRoom + kKernelSlack)),
+      scaled_(kPending, TableauStride<Real>(cols + kRoom + kKernelSlack)),
+      block_(Index(kPending * kPending)),
       pending_factor_(kPending) {}
-
-template <typename Real>
-void Tableau<Real>::Layout(std::span<const int32_t> fixed, int64_t positions) {
-  fixed_.assign(fixed.begin(), fixed.end());
-  size_ = positions;
-  stride_ = StrideOf<Real>(positions + kRoom + kKernelSlack);
-  pending_count_ = 0;
-  columns_.resize(Index(positions + kRoom));
-  const auto room = Index(stride_);
-  inside_.assign(room, 0);
-  target_.assign(room, 0);
-  diagonal_.assign(room, 0);
-  floor_.assign(room, std::numeric_limits<Real>::infinity());
-  fixed_target_.resize(fixed.size());
-}
-
-template <typename Real>
-void Tableau<Real>::Build(const double* products, double energy, std::span<const int32_t> fixed,
-                          std::span<const int32_t> kept, std::span<const int32_t> outside) {
-  Layout(fixed, std::ssize(kept) + std::ssize(outside));
-  std::copy(kept.begin(), kept.end(), columns_.begin());
-  std::copy(outside.begin(), outside.end(), columns_.begin() + std::ssize(kept));
-  for (int64_t i = 0; i < size_; ++i) {
-    const Real* from = gram_.row(column(i));
-    Real* to = matrix_.data() + i * stride_;
-    for (int64_t j = 0; j <= i; ++j) to[j] = from[columns_[Index(j)]];
-    target_[Index(i)] = static_cast<Real>(products[column(i)]);
-  }
-  loss_ = energy;
-  EliminateFixed(products);
-  SweepKept(std::ssize(kept));
-  for (int64_t i = 0; i < size_; ++i) {
-    inside_[Index(i)] = i < std::ssize(kept) ? 1 : 0;
-    diagonal_[Index(i)] = matrix_.data()[i * stride_ + i];
-    SetFloor(i);
-  }
-  Mirror();
-}
-
-// A := H_CC - Y^T Y and target := b_C - Y^T y, with Y and y of the factor.
-template <typename Real>
-void Tableau<Real>::EliminateFixed(const double* products) {
-  const int64_t count = std::ssize(fixed_);
-  if (count == 0) return;
-  const int64_t factor_stride = StrideOf<Real>(count);
-  std::vector<Real> diagonal(fixed_.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const Real* from = gram_.row(fixed_[Index(i)]);
-    Real* to = factor_.data() + i * factor_stride;
-    for (int64_t j = 0; j <= i; ++j) to[j] = from[fixed_[Index(j)]];
-    Real* panel = panel_.data() + i * stride_;
-    for (int64_t j = 0; j < size_; ++j) panel[j] = from[columns_[Index(j)]];
-    diagonal[Index(i)] = to[i];
-    fixed_target_[Index(i)] = static_cast<Real>(products[fixed_[Index(i)]]);
-  }
-  serial::Factorize(factor_.data(), count, factor_stride, diagonal.data(), kPivotFloor<Real>);
-  const serial::Lower<Real> lower = {count, factor_.data(), factor_stride};
-  serial::SolveLeft(lower, size_, panel_.data(), stride_);
-  serial::SolveVector(lower, /*transpose=*/false, fixed_target_.data());
-  serial::AddSquare<Real>({.transpose = true,
-                           .size = size_,
-                           .depth = count,
-                           .alpha = -1,
-                           .a = panel_.data(),
-                           .a_stride = stride_,
-                           .c = matrix_.data(),
-                           .c_stride = stride_});
-  serial::AddProduct<Real>(/*transpose=*/true, count, size_, -1, panel_.data(), stride_,
-                           fixed_target_.data(), target_.data());
-  loss_ -= SquareSum(fixed_target_.data(), count);
-}
-
-// All of the kept columns at once. Z^T = A_OK L^-T; A_OO -= Z^T Z; A_OK := Z^T L^-1;
-// A_KK := -L^-T L^-1, L the factor of A_KK.
-template <typename Real>
-void Tableau<Real>::SweepKept(int64_t kept) {
-  if (kept == 0) return;
-  Real* a = matrix_.data();
-  Real* below = a + kept * stride_;
-  const int64_t outside = size_ - kept;
-  std::vector<Real> diagonal(Index(kept));
-  for (int64_t i = 0; i < kept; ++i) diagonal[Index(i)] = gram_(column(i), column(i));
-  serial::Factorize(a, kept, stride_, diagonal.data(), kPivotFloor<Real>);
-  const serial::Lower<Real> lower = {kept, a, stride_};
-  serial::SolveRight(lower, /*transpose=*/true, outside, below, stride_);
-  serial::AddSquare<Real>({.size = outside,
-                           .depth = kept,
-                           .alpha = -1,
-                           .a = below,
-                           .a_stride = stride_,
-                           .c = below + kept,
-                           .c_stride = stride_});
-  serial::SolveVector(lower, /*transpose=*/false, target_.data());
-  serial::AddProduct<Real>(/*transpose=*/false, outside, kept, -1, below, stride_, target_.data(),
-                           target_.data() + kept);
-  loss_ -= SquareSum(target_.data(), kept);
-  serial::SolveVector(lower, /*transpose=*/true, target_.data());
-  serial::SolveRight(lower, /*transpose=*/false, outside, below, stride_);
-
-  const int64_t inverse_stride = StrideOf<Real>(kept);
-  for (int64_t i = 0; i < kept; ++i) {
-    Real* row = inverse_.data() + i * inverse_stride;
-    std::fill_n(row, kept, Real(0));
-    row[i] = 1;
-  }
-  serial::SolveLeft(lower, kept, inverse_.data(), inverse_stride);
-  serial::AddSquare<Real>({.transpose = true,
-                           .size = kept,
-                           .depth = kept,
-                           .alpha = -1,
-                           .a = inverse_.data(),
-                           .a_stride = inverse_stride,
-                           .beta = 0,
-                           .c = a,
-                           .c_stride = stride_});
-}
-
-// The lower triangle onto the upper, in tiles that fit the cache both ways.
-template <typename Real>
-void Tableau<Real>::Mirror() {
-  constexpr int64_t kTile = 32;
-  Real* a = matrix_.data();
-  for (int64_t first = 0; first < size_; first += kTile) {
-    const int64_t end = std::min(first + kTile, size_);
-    for (int64_t left = 0; left <= first; left += kTile) {
-      for (int64_t i = first; i < end; ++i) {
-        const int64_t stop = std::min(left + kTile, i);
-        for (int64_t j = left; j < stop; ++j) a[j * stride_ + i] = a[i * stride_ + j];
-      }
-    }
-  }
-}
 
 template <typename Real>
 void Tableau<Real>::SetFloor(int64_t position) {
@@ -247,16 +94,15 @@ void Tableau<Real>::Flush() {
     const Real factor = pending_factor_[Index(k)];
     for (int64_t i = 0; i < size_; ++i) to[i] = factor * from[i];
   }
-  serial::Multiply<Real>({.transpose = true,
-                          .rows = size_,
-                          .cols = size_,
-                          .depth = pending_count_,
-                          .a = scaled_.data(),
-                          .a_stride = stride_,
-                          .b = pending_.data(),
-                          .b_stride = stride_,
-                          .c = matrix_.data(),
-                          .c_stride = stride_});
+  AddOuterProducts(OuterProducts<Real>{.begin = 0,
+                                       .end = size_,
+                                       .size = size_,
+                                       .count = pending_count_,
+                                       .stride = stride_,
+                                       .left = scaled_.data(),
+                                       .right = pending_.data(),
+                                       .sum = matrix_.data(),
+                                       .sum_stride = stride_});
   pending_count_ = 0;
 }
 
@@ -264,6 +110,12 @@ template <typename Real>
 void Tableau<Real>::Mark() {
   saved_ = {loss_, target_, diagonal_, floor_, inside_};
   marked_ = true;
+}
+
+template <typename Real>
+void Tableau<Real>::Keep() {
+  replaced_.clear();
+  marked_ = false;
 }
 
 template <typename Real>
@@ -294,21 +146,20 @@ int64_t Tableau<Real>::Border(const double* products, std::span<const int32_t> e
   const int64_t old = size_;
   for (int64_t n = 0; n < count; ++n) columns_[Index(old + n)] = entering[Index(n)];
 
+  Real* panel = panel_.data() + panel_offset_;
   for (int64_t i = 0; i < fixed; ++i) {
     const Real* from = gram_.row(fixed_[Index(i)]);
-    for (int64_t n = 0; n < count; ++n)
-      panel_.data()[i * stride_ + old + n] = from[column(old + n)];
+    for (int64_t n = 0; n < count; ++n) panel[i * panel_stride_ + old + n] = from[column(old + n)];
   }
-  serial::SolveLeft<Real>({fixed, factor_.data(), StrideOf<Real>(fixed)}, count,
-                          panel_.data() + old, stride_);
+  serial::SolveTransposed<Real>(Factor(), count, panel + old, panel_stride_);
   // Row by row: the entering columns are few.
   std::vector<Real> schur(Index(old + count));
   std::vector<Real> inner(Index(old));
   std::vector<Real> left(fixed_.size());
   for (int64_t n = old; n < old + count; ++n) {
     for (int64_t j = 0; j <= n; ++j) schur[Index(j)] = Gram(n, j);
-    for (int64_t i = 0; i < fixed; ++i) left[Index(i)] = panel_.data()[i * stride_ + n];
-    serial::AddProduct<Real>(/*transpose=*/true, fixed, n + 1, -1, panel_.data(), stride_,
+    for (int64_t i = 0; i < fixed; ++i) left[Index(i)] = panel[i * panel_stride_ + n];
+    serial::AddProduct<Real>(/*transpose=*/true, fixed, n + 1, -1, panel, panel_stride_,
                              left.data(), schur.data());
     double target = products[column(n)];
     for (int64_t i = 0; i < fixed; ++i) {
@@ -360,18 +211,18 @@ void Tableau<Real>::Weights(Real* out) const {
   }
   const int64_t fixed = std::ssize(fixed_);
   std::vector<Real> solved = fixed_target_;
-  serial::AddProduct<Real>(/*transpose=*/false, fixed, size_, -1, panel_.data(), stride_,
-                           kept.data(), solved.data());
-  serial::SolveVector<Real>({fixed, factor_.data(), StrideOf<Real>(fixed)}, /*transpose=*/true,
-                            solved.data());
+  serial::AddProduct<Real>(/*transpose=*/false, fixed, size_, -1, panel_.data() + panel_offset_,
+                           panel_stride_, kept.data(), solved.data());
+  serial::SolveVector<Real>(Factor(), solved.data());
   for (int64_t i = 0; i < fixed; ++i) out[fixed_[Index(i)]] = solved[Index(i)];
 }
 
 template <typename Real>
 int64_t TableauBytes(int64_t cols) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
-  const int64_t side = StrideOf<Real>(cols + Tableau<Real>::kRoom + kKernelSlack);
-  return kSize * (4 * side * side + 3 * Tableau<Real>::kPending * side) + 64 * side;
+  const int64_t side =
+      TableauStride<Real>(cols + Tableau<Real>::kPanelUnit + Tableau<Real>::kRoom + kKernelSlack);
+  return kSize * (2 * side * side + 3 * Tableau<Real>::kPending * side) + 64 * side;
 }
 
 template class Tableau<float>;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/src/cpu/joint/joint_kernels.h"
+#include "core/src/linalg/serial_blas.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
@@ -30,6 +31,14 @@ namespace sparsefw::cpu {
 // The smallest pivot that is told from rounding, as a part of its diagonal.
 template <typename Real>
 inline constexpr Real kPivotFloor = sizeof(Real) == sizeof(float) ? Real(1e-5) : Real(1e-11);
+
+// Rows a multiple of 4 KiB apart would share a few sets of the cache.
+template <typename Real>
+int64_t TableauStride(int64_t size) {
+  constexpr int64_t kLine = 64 / sizeof(Real);
+  const int64_t stride = (size + kLine - 1) / kLine * kLine;
+  return stride % (1024 / static_cast<int64_t>(sizeof(Real))) == 0 ? stride + kLine : stride;
+}
 
 // A column's position in the tableau is fixed while it is in it. The rank-one terms of
 // sweeps are kept apart until Flush, which adds them in one product: a sweep costs O(n *
@@ -42,6 +51,7 @@ class Tableau {
  public:
   static constexpr int64_t kPending = 32;  // sweeps between two products
   static constexpr int64_t kRoom = 64;     // columns that Border may add
+  static constexpr int64_t kPanelUnit = 16;
 
   // gram [cols, stride], symmetric: H. Outlives this object. Memory: TableauBytes.
   explicit Tableau(const Matrix<Real>& gram, int64_t cols);
@@ -78,6 +88,8 @@ class Tableau {
   // Undoes all sweeps since Mark; no Flush in between, and nothing pending before.
   void Mark();
   void Restore();
+  // They stand.
+  void Keep();
 
   // Takes up to kRoom more columns, that are outside; nothing is pending.
   // Returns how many fitted.
@@ -91,10 +103,11 @@ class Tableau {
   Real Gram(int64_t i, int64_t j) const { return gram_(columns_[Index(i)], columns_[Index(j)]); }
   void Layout(std::span<const int32_t> fixed, int64_t positions);
   void EliminateFixed(const double* products);
-  void SweepKept(int64_t kept);
+  void SweepBlock(int64_t first, int64_t count);
   void Mirror();
   void SetFloor(int64_t position);
   void CopyToColumn(int64_t position);
+  serial::Upper<Real> Factor() const { return {std::ssize(fixed_), panel_.data(), panel_stride_}; }
 
   struct Saved {
     double loss = 0;
@@ -107,16 +120,17 @@ class Tableau {
   const Matrix<Real>& gram_;
   const int64_t cols_;
   int64_t size_ = 0;    // columns in doubt
-  int64_t stride_ = 0;  // of matrix_, panel_ and pending_
+  int64_t stride_ = 0;  // of matrix_ and pending_
+  int64_t panel_stride_ = 0;
+  int64_t panel_offset_ = 0;  // of its part beside the factor
   std::vector<int32_t> fixed_;
   std::vector<int32_t> columns_;
   std::vector<uint8_t> inside_;
-  Matrix<Real> factor_;               // Cholesky factor of H_FF, [F, F]
-  Matrix<Real> panel_;                // its inverse times H_FC, [F, n]
+  Matrix<Real> panel_;                // R, R^T R = H_FF, [F, F]; beside it R^-T H_FC, [F, n]
   Matrix<Real> matrix_;               // A, [n, n]
   Matrix<Real> pending_;              // [kPending, n]: columns of sweeps
   Matrix<Real> scaled_;               // [kPending, n]: scratch of Flush
-  Matrix<Real> inverse_;              // [kept, kept]: scratch of Build
+  std::vector<Real> block_;           // [kPending, kPending]: scratch of Build
   std::vector<Real> pending_factor_;  // -1 / d of each
   int64_t pending_count_ = 0;
   std::vector<Real> fixed_target_;  // the factor's inverse times b_F

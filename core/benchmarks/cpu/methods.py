@@ -1,0 +1,99 @@
+"""Every method and preset on the same layers: loss against seconds, one line each.
+
+A mask alone keeps the old weights; new weights lose less, so the two are groups of their own. The
+plot (methods_plot.py) shows one large layer, the table of presets the fixture too.
+"""
+from cpu.plans import PATTERNS
+from harness import tables
+from harness.machine import thread_counts
+from harness.places import PEERS
+from harness.process import LineProgram, run_json
+
+PEER_SECONDS = 3600
+PRESETS = ("paper", "fast", "balanced", "best")
+SPARSEFW = {"alpha": 0.5, "iterations": 200, "rule": "line-search"}
+# Name to flags of sparsefw-bench-solve; what has no new weights is a mask on the old ones.
+WAYS = {
+    "magnitude": {"method": "magnitude"},
+    "Wanda": {"method": "wanda"},
+    "RIA": {"method": "ria"},
+    "SparseFW α = 0.5, line search": SPARSEFW,
+    **{f"preset {name}": {"preset": name} for name in PRESETS},
+    "magnitude, reconstructed": {"method": "magnitude", "reconstruct": 1},
+    "Wanda, reconstructed": {"method": "wanda", "reconstruct": 1},
+    "RIA, reconstructed": {"method": "ria", "reconstruct": 1},
+    "Wanda, swaps, reconstructed": {"method": "wanda", "alpha": 0.5, "swaps": 1, "reconstruct": 1},
+    "SparseFW, swaps, reconstructed": {**SPARSEFW, "swaps": 1, "reconstruct": 1},
+    "SparseGPT": {"method": "sparsegpt"},
+    "SparseGPT, reconstructed": {"method": "sparsegpt", "reconstruct": 1},
+    "ALPS": {"method": "alps"},
+    "joint from Wanda": {"method": "wanda", "joint": 1},
+    "joint from SparseFW": {**SPARSEFW, "joint": 1},
+}
+KEPT = ("seconds", "final_loss", "reconstructed_loss", "full_loss", "joint_exchanges")
+
+
+def measure(bin_folder, plan, layer_files, peer_python, log):
+    """One entry a layer: {"layer", "pattern", "threads", "peer", "ways"}."""
+    threads = thread_counts()[-1]
+    paths = [(f"synthetic {rows}x{cols}", layer_files.path(rows, cols))
+             for rows, cols in plan.methods_shapes]
+    paths += [(name, layer_files.fixture(name)) for name in plan.methods_fixtures]
+    results = []
+    for name, path in paths:
+        log(f"methods on {name}")
+        entry = {"layer": name, "pattern": "per_row", "threads": threads, "peer": None, "ways": {}}
+        if peer_python:
+            with LineProgram([peer_python, PEERS / "pytorch_alps.py", "--layer", path, "--threads",
+                              threads], PEER_SECONDS) as peer:
+                entry["peer"] = peer.ask({"pattern": PATTERNS["per_row"]}, PEER_SECONDS)
+        for way, flags in WAYS.items():
+            runs = [run_json(bin_folder, "sparsefw-bench-solve",
+                             {"layer": path, "pattern": PATTERNS["per_row"], "threads": threads,
+                              **flags}) for _ in range(plan.methods_repetitions)]
+            fastest = min(runs, key=lambda run: run["seconds"])
+            entry["ways"][way] = {key: fastest[key] for key in KEPT}
+        results.append(entry)
+    return results
+
+
+def loss_of(way):
+    """(per cent of pruning everything, whether with new weights)"""
+    new = way["reconstructed_loss"] is not None
+    loss = way["reconstructed_loss"] if new else way["final_loss"]
+    return 100 * loss / way["full_loss"], new
+
+
+def points(entry):
+    """[(name, seconds, loss in per cent, new weights)], the peer first."""
+    found = []
+    if entry["peer"]:
+        full = next(iter(entry["ways"].values()))["full_loss"]
+        found.append(("ALPS in PyTorch", entry["peer"]["seconds"],
+                      100 * entry["peer"]["loss"] / full, True))
+    for name, way in entry["ways"].items():
+        loss, new = loss_of(way)
+        found.append((name, way["seconds"], loss, new))
+    return found
+
+
+def table(results):
+    """Of the layer that is drawn: the first."""
+    entry = results["methods"][0]
+    rows = [[name, "new weights" if new else "mask", f"{loss:.2f} %", f"{seconds:.3g}"]
+            for name, seconds, loss, new in sorted(points(entry), key=lambda point: -point[2])]
+    return tables.table(["method", "result", "loss", "seconds"], rows, markdown=True)
+
+
+def preset_table(results):
+    """Loss and seconds of every preset on every layer."""
+    entries = results["methods"]
+    head = ["preset", *(entry["layer"] for entry in entries)]
+    rows = []
+    for name in PRESETS:
+        cells = []
+        for entry in entries:
+            way = entry["ways"][f"preset {name}"]
+            cells.append(f"{loss_of(way)[0]:.2f} %, {way['seconds']:.2g} s")
+        rows.append([f"`{name}`", *cells])
+    return tables.table(head, rows, markdown=True)

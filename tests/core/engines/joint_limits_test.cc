@@ -1,0 +1,148 @@
+// The joint search where something is missing: rank, weights, time; and with any number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "sparsefw/stop_signal.h"
+#include "tests/core/engines/joint_search.h"
+
+namespace sparsefw {
+namespace {
+
+using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::ExpectFits;
+using ::sparsefw::testing::LossOf;
+using ::sparsefw::testing::MakeRandomLayer;
+using ::sparsefw::testing::MakeStartingPoint;
+using ::sparsefw::testing::NameOf;
+using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::Rounding;
+using ::sparsefw::testing::Search;
+using ::sparsefw::testing::Searched;
+using ::sparsefw::testing::StartingPoint;
+
+class JointLimitsTest : public ::testing::TestWithParam<EngineKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Engines, JointLimitsTest, ::testing::ValuesIn(testing::kJointEngines),
+                         [](const auto& test) { return NameOf(test.param); });
+// Dead inputs, fewer tokens than inputs, nothing at all.
+TEST_P(JointLimitsTest, DegenerateGrams) {
+  for (const bool dead_only : {true, false}) {
+    for (const double damping : {0.0, 0.001}) {
+      SCOPED_TRACE(::testing::Message() << dead_only << " " << damping);
+      const RandomLayer layer = MakeRandomLayer(
+          {.rows = 12, .cols = 32, .tokens = dead_only ? 0 : 14, .dead_columns = 4, .seed = 5});
+      for (const Pattern& pattern :
+           {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
+        SPARSEFW_ASSERT_OK_AND_ASSIGN(
+            const StartingPoint start,
+            MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0.25));
+        SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched,
+                                      Search(GetParam(), start, {.options = {.damping = damping}}));
+        ExpectFits(start, searched.result);
+        EXPECT_LE(searched.result.loss, searched.start_loss * (1 + Rounding(GetParam())));
+        for (const float weight : searched.result.weights.span()) {
+          EXPECT_TRUE(std::isfinite(weight));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(JointLimitsTest, ZeroGramAndZeroWeights) {
+  for (const bool zero_gram : {true, false}) {
+    RandomLayer layer = MakeRandomLayer({.rows = 3, .cols = 16, .seed = 6});
+    if (zero_gram) {
+      std::fill_n(layer.gram.data(), layer.gram.size(), 0.0);
+    } else {
+      std::fill_n(layer.weights.data(), layer.weights.size(), 0.0F);
+    }
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const StartingPoint start,
+        MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.5), {}, 0));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched, Search(GetParam(), start));
+    EXPECT_EQ(searched.result.mask, start.warm);
+    EXPECT_EQ(searched.result.loss, 0);
+    EXPECT_EQ(searched.result.exchanges, 0);
+  }
+}
+TEST_P(JointLimitsTest, SameBitsForAnyNumberOfThreads) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 40, .cols = 64, .seed = 8});
+  for (const Pattern& pattern : {Pattern::PerRow(0.6), Pattern::Unstructured(0.6)}) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const StartingPoint start,
+        MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0.25));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched once,
+                                  Search(GetParam(), start, {.options = {}, .threads = 1}));
+    EXPECT_GT(once.result.exchanges, 10);
+    for (const int threads : {2, 4}) {
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched again,
+                                    Search(GetParam(), start, {.options = {}, .threads = threads}));
+      EXPECT_EQ(again.result.mask, once.result.mask);
+      EXPECT_EQ(again.result.loss, once.result.loss);
+      EXPECT_TRUE(std::equal(again.result.weights.span().begin(), again.result.weights.span().end(),
+                             once.result.weights.span().begin()));
+    }
+  }
+}
+
+// The more exchanges there is time for, the less is lost; and at every end mask and weights
+// fit each other.
+TEST_P(JointLimitsTest, OutOfTimeReturnsTheBestSoFar) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 48, .seed = 9});
+  for (const Pattern& pattern :
+       {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const StartingPoint start,
+        MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0));
+    double last = std::numeric_limits<double>::infinity();
+    int ended_early = 0;
+    for (int allowed = 0; allowed < 60; allowed += 3) {
+      int looks = 0;
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const Searched searched,
+          Search(GetParam(), start,
+                 {.options = {}, .out_of_time = [&] { return ++looks > allowed; }, .threads = 1}));
+      ExpectFits(start, searched.result);
+      EXPECT_EQ(searched.result.converged, looks <= allowed);
+      ended_early += searched.result.converged ? 0 : 1;
+      EXPECT_LE(searched.result.loss, searched.start_loss * (1 + Rounding(GetParam())));
+      EXPECT_LE(searched.result.loss, last * (1 + 1e-6));
+      EXPECT_NEAR(searched.result.loss,
+                  LossOf(start, testing::ToDouble(searched.result.weights.view())),
+                  Rounding(GetParam()) * searched.result.loss);
+      last = searched.result.loss;
+    }
+    EXPECT_GT(ended_early, 3);
+  }
+}
+
+TEST_P(JointLimitsTest, AStopReturnsTheStartOrBetter) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 30, .cols = 64, .seed = 10});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const StartingPoint start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
+  StopSignal stop;
+  int looks = 0;
+  const auto searched = Search(GetParam(), start,
+                               {.options = {},
+                                .out_of_time =
+                                    [&] {
+                                      if (++looks == 20) stop.Request();
+                                      return false;
+                                    },
+                                .threads = 1,
+                                .stop = &stop});
+  SPARSEFW_ASSERT_OK(searched.status());
+  ExpectFits(start, searched->result);
+  EXPECT_FALSE(searched->result.converged);
+  const double loss = LossOf(start, testing::ToDouble(searched->result.weights.view()));
+  EXPECT_LE(loss, searched->start_loss * (1 + 1e-9));
+  if (searched->result.exchanges > 0) {
+    EXPECT_GE(searched->result.loss, loss * (1 - 1e-3));
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw
