@@ -93,13 +93,15 @@ def handbook(folder: Path) -> list[str]:
         partial = folder / "debian-handbook.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        subprocess.run(["apt-get", "download", "debian-handbook"], cwd=partial, check=True, capture_output=True)
+        command = ["apt-get", "download", "debian-handbook"]
+        subprocess.run(command, cwd=partial, check=True, capture_output=True)
         (package,) = partial.glob("*.deb")
         subprocess.run(["dpkg", "-x", package.name, "files"], cwd=partial, check=True)
         partial.rename(place)
     paragraphs = []
     for path in sorted(place.glob("files/usr/share/doc/debian-handbook/html/en-US/*.html")):
-        for inner in re.findall(r'<div class="para">(.*?)</div>', path.read_text(encoding="utf-8"), re.DOTALL):
+        page = path.read_text(encoding="utf-8")
+        for inner in re.findall(r'<div class="para">(.*?)</div>', page, re.DOTALL):
             text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", inner))).strip()
             if len(text) >= SHORTEST:
                 paragraphs.append(text)

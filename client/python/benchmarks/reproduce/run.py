@@ -18,6 +18,7 @@ import inputs
 import settings
 import torch
 import transformers
+
 from sparsefw import serve
 from sparsefw.hf import evaluate_perplexity, prune_model
 
@@ -91,7 +92,8 @@ def main():
         found = evaluate(load(model_folder), tokenizer, texts, scale)
         keep(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
                     "evaluate_seconds": time.monotonic() - started})
-    wanted = {name: options for name, options in settings.runs(scale).items() if re.search(arguments.only, name)}
+    runs = settings.runs(scale)
+    wanted = {name: options for name, options in runs.items() if re.search(arguments.only, name)}
     with serve("--workers", "1") as server:
         for number, (name, options) in enumerate(wanted.items(), 1):
             path = file_of(folder, name, scale, options)

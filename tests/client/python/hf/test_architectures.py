@@ -151,6 +151,29 @@ def test_a_block_used_twice_is_pruned_once(client):
         reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", 0.5)
 
 
+def test_a_block_that_needs_others_is_refused(client):
+    """Its calls cannot be known without running those before it."""
+    model = tiny.make("llama")
+    forward = model.model.forward
+    layers = model.model.layers
+
+    def with_memory(*args, **arguments):
+        memory = {}
+        handles = [
+            layers[0].register_forward_hook(lambda _, args, out: memory.update(bias=out.sum())),
+            layers[1].register_forward_pre_hook(
+                lambda _, args, named: (args, {**named, "bias": memory["bias"]}), with_kwargs=True)]
+        try:
+            return forward(*args, **arguments)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    model.model.forward = with_memory
+    with pytest.raises(sparsefw.InvalidArgument, match=r'"bias" of block 1 depends on the blocks before it'):
+        prune(model, client)
+
+
 def test_new_weights_are_written(client):
     dense, model = tiny.make("gpt2"), tiny.make("gpt2")
     report = prune(model, client, method="sparsegpt")

@@ -79,13 +79,17 @@ def test_few_tokens_are_sent_instead_of_their_sum(client, monkeypatch):
     assert set(calls) == {"add_gram"}
 
 
-def test_an_error_names_the_matrix(client):
+def test_an_error_names_the_matrix(start_server):
+    address = start_server().address
     model = tiny.make("llama")
     with torch.no_grad():
         model.model.layers[1].self_attn.o_proj.weight[3, 4] = float("nan")
     with pytest.raises(sparsefw.InvalidArgument, match=r"layers\.1\.self_attn\.o_proj\.weight") as raised:
-        prune(model, client)
+        prune(model, address)
     assert raised.value.reason == "NON_FINITE"
+    with sparsefw.connect(address) as client:  # nobody can come back for it
+        assert client.jobs(["QUEUED", "RUNNING"]) == []
+        assert [tensor.kind for tensor in client.list() if tensor.kind == "gram"] == []
 
 
 def test_sparsity_by_name(client):

@@ -118,7 +118,13 @@ def first_call(model: Any, block: Any, tokens: Any) -> tuple[Any, Call]:
     return seen[0]
 
 
-def capture(model: Any, blocks: Sequence[Any], samples: Sequence[Any], tuple_length: int) -> Captured:
+def capture(
+    model: Any,
+    blocks: Sequence[Any],
+    samples: Sequence[Any],
+    tuple_length: int,
+    run: Callable[[int, Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> Captured:
     """Runs what is before the blocks, and the blocks' own calls with blocks that do nothing.
 
     Keyword arguments are taken for each block: they differ (Gemma-3's rotary embeddings by attention
@@ -126,6 +132,7 @@ def capture(model: Any, blocks: Sequence[Any], samples: Sequence[Any], tuple_len
 
     Args:
         tuple_length: of what a block returns; 0: a tensor.
+        run:          of a block's index and forward function, what runs the block after all.
     """
     calls: list[list[Call]] = [[] for _ in blocks]
     inputs: list[Any] = []
@@ -134,6 +141,8 @@ def capture(model: Any, blocks: Sequence[Any], samples: Sequence[Any], tuple_len
     position = 0  # in the forward pass of one sample
 
     def stand_in(block: Any) -> Callable[..., Any]:
+        own = block.forward
+
         def forward(*args: Any, **arguments: Any) -> Any:
             nonlocal position
             index, position = position, position + 1
@@ -146,6 +155,8 @@ def capture(model: Any, blocks: Sequence[Any], samples: Sequence[Any], tuple_len
             calls[index].append(Call(rest, named, call.keyword))
             if index == len(blocks) - 1:
                 raise _Stop
+            if run:
+                return run(index, own)(*args, **arguments)
             return (hidden, *[None] * (tuple_length - 1)) if tuple_length else hidden
 
         return forward
@@ -159,3 +170,29 @@ def capture(model: Any, blocks: Sequence[Any], samples: Sequence[Any], tuple_len
     if any(len(of_block) != len(samples) for of_block in calls):
         raise invalid(f"{type(model).__name__} does not run each of its blocks once")
     return Captured(inputs, calls)
+
+
+def check_independent(captured: Captured, true: Captured) -> None:
+    """Raises InvalidArgument where a block is called with what blocks before it made, besides the hidden
+    states: then its calls cannot be known without running them.
+
+    Args:
+        captured, true: of the first sample, without and with blocks that run.
+    """
+    for index, (ours, theirs) in enumerate(zip(captured.calls, true.calls, strict=True)):
+        one, other = ours[0], theirs[0]
+        for name in dict.fromkeys([*one.arguments, *other.arguments]):
+            if not _equal(one.arguments.get(name), other.arguments.get(name)):
+                raise invalid(f'the argument "{name}" of block {index} depends on the blocks before it')
+        if not _equal(one.rest, other.rest):
+            raise invalid(f"a positional argument of block {index} depends on the blocks before it")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and bool(torch.equal(one, other))
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    return isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor) and type(one) is type(other)

@@ -55,9 +55,9 @@ def section(report: Report) -> str:
         "## Pruning",
         "",
         f"{len(report.layers)} weight matrices were pruned with SparseFW: {report.sparsity:.2%} of their"
-        f" weights are zero (method {settings['method']}, pattern {settings['pattern']}, {settings['samples']} "
-        f"calibration sequences of up to {settings['sequence_length']} tokens). `{FACTS}` has every layer's "
-        "losses and certificate.",
+        f" weights are zero (method {settings['method']}, pattern {settings['pattern']},"
+        f" {settings['samples']} calibration sequences of up to {settings['sequence_length']} tokens)."
+        f" `{FACTS}` has every layer's losses and certificate.",
         "",
         "| " + " | ".join(table[0]) + " |",
         "|" + "---|" * len(table[0]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 # Of all samples together; above it they go to a file.
 MEMORY_BYTES: Final = 256 << 20
+_WIDEST: Final = 8
 
 
 class HiddenStates:
@@ -28,11 +30,10 @@ class HiddenStates:
         if folder is None or total <= MEMORY_BYTES or samples[0].device.type != "cpu":
             self._memory = list(samples)
             return
-        self._dtype = samples[0].dtype
-        self._size = samples[0].element_size()
+        self._dtypes = [sample.dtype for sample in samples]
         self._offsets = [0]
-        for sample in samples:
-            self._offsets.append(self._offsets[-1] + sample.numel() * self._size)
+        for sample in samples:  # blocks may return another dtype than they get
+            self._offsets.append(self._offsets[-1] + sample.numel() * _WIDEST)
         path = folder / f"hidden-states-{os.getpid()}"
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         path.unlink()  # it ends with the process
@@ -45,17 +46,18 @@ class HiddenStates:
     def __getitem__(self, index: int) -> Any:
         if self._file is None:
             return self._memory[index]
-        start, end = self._offsets[index : index + 2]
-        data = bytearray(end - start)
+        shape, dtype = self._shapes[index], self._dtypes[index]
+        data = bytearray(math.prod(shape) * dtype.itemsize)
         done = 0
         while done < len(data):
-            done += os.preadv(self._file, [memoryview(data)[done:]], start + done)
-        return torch.frombuffer(data, dtype=self._dtype).reshape(self._shapes[index])
+            done += os.preadv(self._file, [memoryview(data)[done:]], self._offsets[index] + done)
+        return torch.frombuffer(data, dtype=dtype).reshape(shape)
 
     def __setitem__(self, index: int, value: Any) -> None:
         if self._file is None:
             self._memory[index] = value
             return
+        self._dtypes[index] = value.dtype
         data = memoryview(value.detach().contiguous().view(torch.uint8).numpy().reshape(-1))
         done = 0
         while done < len(data):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
-from sparsefw.hf.capture import Captured, capture, first_call
+from sparsefw.hf.capture import Captured, capture, check_independent, first_call
 from sparsefw.hf.folder import check_out, write_folder
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
@@ -134,6 +134,7 @@ def prune_model(
     facts = settings.facts(source.digest(), texts.digest(sequences), sequences, len(servers))
     with contextlib.ExitStack() as stack:
         stack.enter_context(evaluating(source.model))
+        lasting = state_dir is not None
         if state_dir is None:
             near = str(place.parent) if place is not None and place.parent.is_dir() else None
             state_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=near))
@@ -141,7 +142,7 @@ def prune_model(
         stack.callback(state.close)
         shown = Progress(sum(len(block.matrices) for block in layout), len(layout), progress)
         stack.callback(shown.close)
-        run = _Run(source, settings, layout, sequences, state, shown)
+        run = _Run(source, settings, layout, sequences, state, shown, lasting)
         report = run.to_the_end(servers)
         report.settings = facts
         report.seconds = time.monotonic() - started
@@ -172,9 +173,10 @@ class _Run:
         samples: Sequence[Any],
         state: State,
         progress: Progress,
+        lasting: bool,
     ) -> None:
         self._source, self._settings, self._layout = source, settings, layout
-        self._state, self._progress = state, progress
+        self._state, self._progress, self._lasting = state, progress, lasting
         self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
         place = next((p.device for p in source.model.parameters() if p.device.type != "meta"), None)
         place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
@@ -197,7 +199,7 @@ class _Run:
         }
         curves: dict[str, Any] | None = None
         if missing:
-            with Pool(servers, self._state.run, self._settings.split_above) as pool:
+            with Pool(servers, self._state.run, self._settings.split_above, self._lasting) as pool:
                 versions["server"] = pool.clients[0].info().version
                 shares, curves = self._allocate(pool, matrices)
                 self._prune_blocks(pool, shares, missing[-1])
@@ -224,7 +226,19 @@ class _Run:
             hidden, call = first_call(self._source.model, self._blocks[0], self._samples[0])
             with self._source.block(0) as block, torch.no_grad():
                 length = _tuple_length(block, hidden, call)
-            return capture(self._source.model, self._blocks, self._samples, length)
+            model, blocks = self._source.model, self._blocks
+            captured = capture(model, blocks, self._samples, length)
+            check_independent(captured, capture(model, blocks, self._samples[:1], length, self._really))
+            return captured
+
+    def _really(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """A block's forward function, with its weights."""
+
+        def run(*args: Any, **arguments: Any) -> Any:
+            with self._source.block(index):
+                return forward(*args, **arguments)
+
+        return run
 
     def _walk(self) -> Iterator[tuple[Block, Any, HiddenStates, Any]]:
         """(layout, block, its inputs, its calls) of every block; whoever iterates advances the states."""

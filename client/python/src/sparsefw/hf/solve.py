@@ -23,6 +23,8 @@ from sparsefw.results import Event, Result, SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
 _JOBS: Final = 4
+# Label of a run's jobs.
+_RUN: Final = "sparsefw.run"
 Outcome = TypeVar("Outcome")
 
 
@@ -75,10 +77,11 @@ class Pool:
     lived on has done, and other work never does.
     """
 
-    def __init__(self, servers: Sequence[str | Client], run: str, split_above: int) -> None:
+    def __init__(self, servers: Sequence[str | Client], run: str, split_above: int, lasting: bool) -> None:
+        """`lasting`: another process may come back for what an interrupted one leaves on the servers."""
         self._stack = contextlib.ExitStack()
         self.clients: list[Client] = []
-        self._run = run
+        self._run, self._lasting = run, lasting
         self._split_above = split_above
         self._grams: dict[str, dict[int, Tensor]] = {}
         self._digests: dict[str, str] = {}
@@ -95,8 +98,18 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self._lasting:
+            self._abandon()
         self._stack.close()
+
+    def _abandon(self) -> None:
+        """Ends the jobs of this run, and removes what they read."""
+        for client in self.clients:
+            with contextlib.suppress(Error):
+                for job in client.jobs(["QUEUED", "RUNNING"], labels={_RUN: self._run}):
+                    job.cancel().wait()
+        self.drop_grams()
 
     @property
     def name(self) -> str:
@@ -184,6 +197,9 @@ class Pool:
         facts.append(self._digests[task.gram])
         return f"{self._run}/{_digest(json.dumps(facts, sort_keys=True, default=str).encode())}"
 
+    def _job_options(self, task: Task) -> dict[str, Any]:
+        return {"labels": {_RUN: self._run, "sparsefw.matrix": task.matrix.name[-60:]}, **task.options}
+
     def _prune(
         self, task: Task, part: tuple[int, int], server: int, on_event: Callable[[Task, Event], None]
     ) -> Result:
@@ -194,7 +210,7 @@ class Pool:
                 task.weight[part[0] : part[1]],
                 self._grams[task.gram][server],
                 request_id=request,
-                **_job_options(task),
+                **self._job_options(task),
             )
             result = job.result(lambda event: on_event(task, event))
             with contextlib.suppress(Error):
@@ -207,7 +223,7 @@ class Pool:
         self, task: Task, part: tuple[int, int], server: int, sparsities: Sequence[float]
     ) -> SweepResult:
         client = self.clients[server]
-        options = {key: value for key, value in _job_options(task).items() if key != "sparsity"}
+        options = {key: value for key, value in self._job_options(task).items() if key != "sparsity"}
 
         def run(request: str) -> SweepResult:
             table = client.sweep(
@@ -222,10 +238,6 @@ class Pool:
             return table
 
         return _named(self._request(task, part, list(sparsities)), run)
-
-
-def _job_options(task: Task) -> dict[str, Any]:
-    return {"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options}
 
 
 def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
