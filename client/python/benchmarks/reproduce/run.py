@@ -14,6 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
+import cloze
 import inputs
 import settings
 import torch
@@ -37,6 +38,13 @@ def evaluate(model, tokenizer, texts, scale):
                 model, tokenizer, texts[name], sequence_length=scale.sequence_length, samples=scale.windows))
         for name in HELD_OUT
     }
+
+
+def choose(model, tokenizer, texts, scale):
+    """Accuracy of the cloze test; nothing where the scale has none."""
+    if not scale.cloze:
+        return {}
+    return {name: cloze.accuracy(model, tokenizer, texts[name], scale.cloze) for name in HELD_OUT}
 
 
 def facts_of(scale, options):
@@ -69,6 +77,7 @@ def one(folder, model_folder, tokenizer, texts, scale, name, options, server):
     shutil.rmtree(state)
     return {
         "name": name, "options": options, "sparsity": report.sparsity, "perplexity": perplexity,
+        "cloze": choose(model, tokenizer, texts, scale),
         "prune_seconds": pruned - started, "evaluate_seconds": time.monotonic() - pruned,
         "threads": torch.get_num_threads(), "load": os.getloadavg()[0], **report.to_dict()}
 
@@ -89,8 +98,10 @@ def main():
     if not path.exists():
         started = time.monotonic()
         counts = {name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
-        found = evaluate(load(model_folder), tokenizer, texts, scale)
+        model = load(model_folder)
+        found = evaluate(model, tokenizer, texts, scale)
         keep(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
+                    "cloze": choose(model, tokenizer, texts, scale),
                     "evaluate_seconds": time.monotonic() - started})
     runs = settings.runs(scale)
     wanted = {name: options for name, options in runs.items() if re.search(arguments.only, name)}

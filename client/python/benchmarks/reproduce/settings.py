@@ -38,6 +38,7 @@ class Scale:
     alphas: tuple[float, ...] = ()
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
+    cloze: int = 0  # items of each text
 
 
 QUICK = Scale(16, 512, 16, 200, ("60 % per-row", "2:4"))
@@ -46,6 +47,7 @@ FULL = Scale(
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(100, 500, 1000, 2000),
     sample_counts=(8, 32, 128),
+    cloze=400,
 )
 
 

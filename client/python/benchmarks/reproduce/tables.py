@@ -43,6 +43,17 @@ def table1(runs):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def table_cloze(runs):
+    """Accuracy of the cloze test, where it was run."""
+    some = {name: run["cloze"] for name, run in runs.items() if run.get("cloze")}
+    if not some:
+        return ""
+    texts = list(next(iter(some.values())))
+    lines = [["cloze, share right", *texts], ["---"] * (1 + len(texts))]
+    lines += [[name, *(f"{values[text]:.1%}" for text in texts)] for name, values in some.items()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def seconds(runs):
     """What a run took, and the mean loss of its layers."""
     head = ["run", "mean loss of a layer", "reduction", "certificate", "seconds of jobs", "seconds in all"]
@@ -103,7 +114,7 @@ def main():
     parts = []
     for (length, windows), runs in read(arguments.folder).items():
         parts.append(f"## Windows of {length} tokens, {windows} of each text\n\n{table1(runs)}\n")
-        parts.append(f"{reductions(runs)}\n\n{seconds(runs)}\n")
+        parts += [f"{table}\n" for table in (table_cloze(runs), reductions(runs), seconds(runs)) if table]
         plot_reductions(runs, arguments.folder)
     path = arguments.folder / "tables.md"
     path.write_text("\n".join(parts))
