@@ -8,6 +8,7 @@ import argparse
 
 import torch
 import transformers
+
 from sparsefw.hf import data, evaluate_perplexity
 from sparsefw.torch import hold_masks
 
@@ -18,7 +19,8 @@ def read(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("model")
     parser.add_argument("text")
     parser.add_argument("out")

@@ -2,6 +2,8 @@
 
 import json
 import math
+import runpy
+from pathlib import Path
 
 import pytest
 import sparsefw
@@ -108,6 +110,25 @@ def test_the_program(shared_server, dense, folder, capsys):
     words[words.index("0.5")] = "0.6"
     assert _cli.main([*words, "-q"]) == 3
     assert "sparsity was 0.5, is 0.6" in capsys.readouterr().err
+
+
+def test_the_example_of_fine_tuning(client, dense, folder, monkeypatch, capsys):
+    prune_model(dense, data=tiny.tokens(), sparsity=0.5, method="wanda", server=client, progress=False)
+    dense.save_pretrained(folder / "dense")
+    example = Path(sparsefw.__file__).parents[2] / "examples/fine_tune.py"
+    text = f"{folder}/data.txt"
+    monkeypatch.setattr("sys.argv", ["fine_tune.py", f"{folder}/dense", text, f"{folder}/tuned", "--held-out", text,
+                                     "--steps", "6", "--sequence-length", "32", "--rate", "0.003"])
+    runpy.run_path(str(example), run_name="__main__")
+    last = capsys.readouterr().out.splitlines()[-1]
+    zeros = sum(int((value == 0).sum()) for name, value in dense.named_parameters() if "_proj" in name)
+    assert last.startswith(f"{zeros} zeros; held-out perplexity ")
+    after, before = (float(word) for word in last.replace(",", "").split()[4::2])
+    assert after < before
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(folder / "tuned")
+    for name, value in dense.named_parameters():
+        if "_proj" in name:
+            assert torch.equal(tuned.get_parameter(name) == 0, value == 0), name
 
 
 @pytest.mark.parametrize(
