@@ -10,7 +10,7 @@ import tiny
 import torch
 from sparsefw.hf import allocate, prune_model
 from sparsefw.hf.layout import Matrix
-from sparsefw.hf.solve import row_parts
+from sparsefw.hf.solve import Pool, Task, row_parts
 from support import reference
 
 
@@ -41,6 +41,28 @@ def test_two_servers_share_the_work(start_server):
         with sparsefw.connect(address) as client:
             assert client.list() == []  # nothing is left behind
             assert client.jobs() == []
+
+
+def test_requests_are_named_by_their_content(client):
+    """After a crash the same work is found, and no other in its place."""
+    def matrix(scale):
+        return torch.eye(8) * scale
+
+    def solve(pool, scale):
+        pool.add_gram("key", matrix(scale), 4)
+        task = Task(Matrix("m", "", "weight", 4, 8), torch.ones(4, 8), "key", {"method": "wanda", "sparsity": 0.5})
+        (solved,) = pool.solve([task], lambda *_: None)
+        return solved.record["losses"]["full"]
+
+    names = []
+    for scale in (2.0, 2.0, 3.0):
+        pool = Pool([client], "run-of-this-test", 0, lasting=True)  # as if its process had been killed
+        assert solve(pool, scale) == 32 * scale
+        names.append(pool._grams["key"][0].name)
+    assert names[0] == names[1] != names[2]
+    pool.drop_grams()
+    # What somebody has removed meanwhile is sent again.
+    assert solve(Pool([client], "run-of-this-test", 0, lasting=True), 3.0) == 96
 
 
 def test_which_rows_are_parts():
