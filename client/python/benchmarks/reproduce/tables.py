@@ -73,7 +73,8 @@ def seconds(runs):
         bound = sum(layer["losses"]["lower_bound"] / layer["losses"]["final"] for layer in layers) / count
         jobs = sum(layer["seconds"] for layer in layers)
         took = f"{run['prune_seconds']:.0f}"
-        lines.append([name, f"{loss:.2%}", f"{reduction:.1%}", f"{bound:.0%}", f"{jobs:.0f}", took])
+        certificate = f"{bound:.0%}" if bound else "-"
+        lines.append([name, f"{loss:.2%}", f"{reduction:.1%}", certificate, f"{jobs:.0f}", took])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -107,10 +108,38 @@ def plot_reductions(runs, folder):
             Report(**{key: run[key] for key in fields}).plot(folder / f"{short}.png")
 
 
+COLUMNS = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound", "reconstructed")
+
+
+def compact(run):
+    """A run with a row a layer, six digits, for the repository."""
+    rows = [
+        [layer["name"], layer["kept"], *(_short(layer["losses"][name]) for name in COLUMNS),
+         _short(layer["seconds"])]
+        for layer in run.get("layers", [])
+    ]
+    kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
+    return {**kept, "columns": ["name", "kept", *COLUMNS, "seconds"], "layers": rows}
+
+
+def _short(value):
+    return value if value is None else float(f"{value:.6g}")
+
+
+def keep(folder, path):
+    """Every run in one file."""
+    runs = [compact(json.loads(file.read_text())) for file in sorted((folder / "runs").glob("*.json"))]
+    lines = (json.dumps(run) for run in runs)
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
     arguments = parser.parse_args()
+    if arguments.keep:
+        keep(arguments.folder, arguments.keep)
     parts = []
     for (length, windows), runs in read(arguments.folder).items():
         parts.append(f"## Windows of {length} tokens, {windows} of each text\n\n{table1(runs)}\n")

@@ -46,7 +46,8 @@ class Report:
         """One dictionary a matrix.
 
         loss: of what was written, as a share of pruning everything. warm_start: likewise. reduction:
-        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best there is.
+        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best there is;
+        0 of methods that have none.
         """
         rows = []
         for layer in self.layers:
@@ -159,7 +160,7 @@ def _means(rows: list[dict[str, Any]]) -> list[str]:
         f"{mean('loss'):.3%}",
         f"{mean('warm_start'):.3%}",
         f"{mean('reduction'):.1%}",
-        f"{mean('certificate'):.1%}",
+        f"{mean('certificate'):.1%}" if mean("certificate") else "-",
         f"{sum(row['seconds'] for row in rows):.1f}",
     ]
 
