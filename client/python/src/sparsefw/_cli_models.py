@@ -47,9 +47,7 @@ def add_prune_model(commands: Any) -> None:
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
-    parser.add_argument(
-        "--method", default="sparsefw", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude"
-    )
+    parser.add_argument("--method", help="sparsefw (the default), sparsegpt, alps, ria, wanda, magnitude")
     parser.add_argument("--warm-start", choices=["wanda", "ria", "magnitude"])
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)

@@ -179,10 +179,10 @@ def test_one_process_at_a_time(folder):
 
 def test_an_interrupt_keeps_finished_blocks(folder, client, monkeypatch):
     """Ctrl-C in the third block: two are there."""
-    from sparsefw.hf import pipeline
+    from sparsefw.hf import run as runs
 
     save(folder / "dense")
-    solve = pipeline._Run._solve
+    solve = runs.Run._solve
 
     def interrupted(self, pool, of_block, *rest):
         if of_block.index == 2:
@@ -190,7 +190,7 @@ def test_an_interrupt_keeps_finished_blocks(folder, client, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return solve(self, pool, of_block, *rest)
 
-    monkeypatch.setattr(pipeline._Run, "_solve", interrupted)
+    monkeypatch.setattr(runs.Run, "_solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(folder, client)
     assert finished(folder) == 2

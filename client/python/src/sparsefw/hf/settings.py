@@ -22,7 +22,7 @@ class Settings:
 
     sparsity: float | None
     pattern: str
-    method: str
+    method: str | None
     ignore: tuple[str, ...]
     routers: bool
     propagate: bool
@@ -51,7 +51,9 @@ class Settings:
 
     def job_options(self, sparsity: float) -> Any:
         """Of a matrix with this sparsity."""
-        options: dict[str, Any] = {**self.options, "method": self.method, "pattern": self.pattern}
+        options: dict[str, Any] = {**self.options, "pattern": self.pattern}
+        if self.method is not None:  # a preset may choose it
+            options["method"] = self.method
         if ":" not in self.pattern:
             options["sparsity"] = sparsity
         elif self.sparsity is not None:
@@ -68,7 +70,7 @@ class Settings:
             "sequence_length": max(int(sample.shape[1]) for sample in samples),
             "sparsity": self.sparsity,
             "pattern": self.pattern,
-            "method": self.method,
+            "method": method_name({**self.options, "method": self.method}),
             "options": dict(self.options),
             "ignore": list(self.ignore),
             "routers": self.routers,
@@ -79,6 +81,12 @@ class Settings:
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }
+
+
+def method_name(options: Mapping[str, Any]) -> str:
+    """For people: the method, or the preset that chooses it."""
+    preset = options.get("preset")
+    return str(options.get("method") or (f"preset {preset}" if preset else "sparsefw"))
 
 
 def servers_of(server: str | Client | Sequence[str | Client]) -> list[str | Client]:

@@ -19,6 +19,7 @@ from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor
 from sparsefw.hf.layout import Matrix
+from sparsefw.hf.settings import method_name
 from sparsefw.results import Event, Result, SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
@@ -284,7 +285,7 @@ def _merged(task: Task, parts: Sequence[Result]) -> Solved:
     record = {
         "name": task.matrix.name,
         "shape": list(shape),
-        "method": task.options.get("method") or "sparsefw",
+        "method": method_name(task.options),
         "pattern": task.options.get("pattern") or "per-row",
         "kept": kept,
         "sparsity": 1 - kept / (shape[0] * shape[1]),

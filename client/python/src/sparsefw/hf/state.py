@@ -107,7 +107,7 @@ class State:
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "STATE_DIFFERS",
                 f"{self.folder}: is of another run: {'; '.join(different[:4])}. Give another state_dir to "
-                "start anew",
+                "start anew; a model in memory that was pruned in part must be loaded anew",
                 difference=different[0],
             )
         text = json.dumps(facts, sort_keys=True).encode()
