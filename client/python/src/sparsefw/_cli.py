@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sparsefw import _files
+from sparsefw import _cli_models, _files
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
 from sparsefw.errors import Error, invalid
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "serve", add_help=False, help="run the server; all flags are sparsefw-server's (--help)"
     )
-    for add in (_add_prune, _add_info):
+    for add in (_add_prune, _cli_models.add_prune_model, _cli_models.add_eval_perplexity, _add_info):
         add(commands)
     return parser
 

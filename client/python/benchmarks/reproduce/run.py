@@ -1,0 +1,119 @@
+"""Prunes SmolLM2-135M in many ways and writes down what becomes of it: script/reproduce runs this.
+
+Every run is one JSON file; a run that is there is not done again, and one that was interrupted goes on at
+its last finished block.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import cloze
+import inputs
+import settings
+import torch
+import transformers
+
+from sparsefw import serve
+from sparsefw.hf import evaluate_perplexity, prune_model
+
+HELD_OUT = ("wikipedia", "handbook")
+
+
+def load(folder):
+    """In float32: bfloat16 is slow on most CPUs, and every value is the same."""
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def evaluate(model, tokenizer, texts, scale):
+    return {
+        name: dataclasses.asdict(
+            evaluate_perplexity(
+                model, tokenizer, texts[name], sequence_length=scale.sequence_length, samples=scale.windows))
+        for name in HELD_OUT
+    }
+
+
+def choose(model, tokenizer, texts, scale):
+    """Accuracy of the cloze test; nothing where the scale has none."""
+    if not scale.cloze:
+        return {}
+    return {name: cloze.accuracy(model, tokenizer, texts[name], scale.cloze) for name in HELD_OUT}
+
+
+def facts_of(scale, options):
+    text = json.dumps([dataclasses.asdict(scale)["samples"], scale.sequence_length, scale.windows, options])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def file_of(folder, name, scale, options):
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return folder / "runs" / f"{short}-{facts_of(scale, options)}.json"
+
+
+def keep(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n")
+    partial.rename(path)
+
+
+def one(folder, model_folder, tokenizer, texts, scale, name, options, server):
+    """Prunes and evaluates; what is kept."""
+    started = time.monotonic()
+    model = load(model_folder)
+    state = folder / "state" / file_of(folder, name, scale, options).stem
+    report = prune_model(
+        model, tokenizer, data=texts["calibration"], server=server.address, state_dir=state, progress=False,
+        **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
+    pruned = time.monotonic()
+    perplexity = evaluate(model, tokenizer, texts, scale)
+    shutil.rmtree(state)
+    return {
+        "name": name, "options": options, "sparsity": report.sparsity, "perplexity": perplexity,
+        "cloze": choose(model, tokenizer, texts, scale),
+        "prune_seconds": pruned - started, "evaluate_seconds": time.monotonic() - pruned,
+        "threads": torch.get_num_threads(), "load": os.getloadavg()[0], **report.to_dict()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="regular expression of run names")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    transformers.utils.logging.disable_progress_bar()
+    folder, scale = arguments.folder, settings.QUICK if arguments.quick else settings.FULL
+    model_folder, texts = inputs.model_folder(folder), inputs.texts(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    path = file_of(folder, "dense", scale, {})
+    if not path.exists():
+        started = time.monotonic()
+        counts = {name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
+        model = load(model_folder)
+        found = evaluate(model, tokenizer, texts, scale)
+        keep(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
+                    "cloze": choose(model, tokenizer, texts, scale),
+                    "evaluate_seconds": time.monotonic() - started})
+    runs = settings.runs(scale)
+    wanted = {name: options for name, options in runs.items() if re.search(arguments.only, name)}
+    with serve("--workers", "1") as server:
+        for number, (name, options) in enumerate(wanted.items(), 1):
+            path = file_of(folder, name, scale, options)
+            if not path.exists():
+                keep(path, one(folder, model_folder, tokenizer, texts, scale, name, options, server))
+            found = json.loads(path.read_text())
+            values = ", ".join(f"{key} {value['value']:.2f}" for key, value in found["perplexity"].items())
+            print(f"{number}/{len(wanted)} {name}: {values}; {found['prune_seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Commands of the program `sparsefw` about whole models; PyTorch is imported when one runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from sparsefw.client import Client, connect
+from sparsefw.errors import invalid
+
+
+def _models() -> Any:
+    try:
+        return importlib.import_module("sparsefw.hf")
+    except ImportError as error:
+        raise invalid(f"{error.name} is not installed: pip install 'sparsefw[hf]'") from None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(f"{path}: cannot be read: {error}") from None
+
+
+def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("model", metavar="MODEL_DIR", help="folder of a transformers model")
+    parser.add_argument("--data", required=True, metavar="FILE.txt", help=f"{what} text, UTF-8")
+    parser.add_argument("--sequence-length", type=int, default=2048, metavar="TOKENS")
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print one object")
+
+
+def add_prune_model(commands: Any) -> None:
+    """`sparsefw prune-model`."""
+    parser = commands.add_parser("prune-model", help="prune a Hugging Face model block by block")
+    _add_data_flags(parser, "calibration")
+    parser.add_argument("--samples", type=int, default=128, help="sequences of calibration text")
+    parser.add_argument("--out", required=True, metavar="OUT", help="folder for the pruned model")
+    parser.add_argument("--state", metavar="DIR", help="finished blocks; the same command goes on from there")
+    parser.add_argument(
+        "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
+    )
+    parser.add_argument("--sparsity", type=float, help="share to remove")
+    parser.add_argument("--method", help="sparsefw (the default), sparsegpt, alps, ria, wanda, magnitude")
+    parser.add_argument("--warm-start", choices=["wanda", "ria", "magnitude"])
+    parser.add_argument("--alpha", type=float)
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--step-rule", choices=["open-loop", "line-search"])
+    parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
+    for name in ("swaps", "reconstruct", "joint"):
+        parser.add_argument(f"--{name}", action="store_true", default=None)
+    parser.add_argument("--allocation", default="uniform", choices=["uniform", "loss-curve"])
+    parser.add_argument(
+        "--ignore", action="append", metavar="REGEX", help="parameters that stay dense; may be repeated"
+    )
+    parser.add_argument(
+        "--no-propagate", action="store_true", help="every block sees the dense model's inputs"
+    )
+    parser.add_argument("--torch-device", metavar="DEVICE", help="of the activations: cpu, cuda, cuda:1")
+    parser.add_argument("--report", metavar="FILE.json", help="also write the report here")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")
+    group = parser.add_argument_group("server")
+    group.add_argument(
+        "--server",
+        action="append",
+        metavar="HOST:PORT",
+        help='may be repeated: layers are divided among them; "auto" (the default) starts one',
+    )
+    group.add_argument("--token-file", metavar="FILE", help="or the token in SPARSEFW_TOKEN")
+    group.add_argument("--tls-ca", metavar="FILE", help="or SPARSEFW_TLS_CA; connects by TLS")
+    group.add_argument("--tls-cert", metavar="FILE")
+    group.add_argument("--tls-key", metavar="FILE")
+    parser.set_defaults(run=_prune_model)
+
+
+def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list[Client]:
+    token = _read(arguments.token_file).strip() if arguments.token_file else None
+    return [
+        stack.enter_context(
+            connect(
+                server,
+                token=token,
+                tls_ca=arguments.tls_ca,
+                tls_cert=arguments.tls_cert,
+                tls_key=arguments.tls_key,
+            )
+        )
+        for server in arguments.server or ["auto"]
+    ]
+
+
+def _prune_model(arguments: argparse.Namespace) -> int:
+    models = _models()
+    keys = ("warm_start", "alpha", "iterations", "step_rule", "preset", "swaps", "reconstruct", "joint")
+    with contextlib.ExitStack() as stack:
+        report = models.prune_model(
+            arguments.model,
+            data=_read(arguments.data),
+            sparsity=arguments.sparsity,
+            pattern=arguments.pattern,
+            method=arguments.method,
+            server=_servers(arguments, stack),
+            ignore=["lm_head", *(arguments.ignore or [])],
+            propagate=not arguments.no_propagate,
+            samples=arguments.samples,
+            sequence_length=arguments.sequence_length,
+            allocation=arguments.allocation,
+            state_dir=arguments.state,
+            out=arguments.out,
+            progress=not arguments.quiet,
+            device=arguments.torch_device,
+            **{key: getattr(arguments, key) for key in keys},
+        )
+    if arguments.report:
+        report.save(arguments.report)
+    if arguments.plot:
+        report.plot(arguments.plot)
+    if arguments.json:
+        print(json.dumps(report.to_dict()))
+    else:
+        print(report)
+        print(
+            f"removed {report.sparsity:.3%} of {len(report.layers)} matrices in {report.seconds:.1f} s: "
+            f"{report.out}"
+        )
+    return 0
+
+
+def add_eval_perplexity(commands: Any) -> None:
+    """`sparsefw eval-perplexity`."""
+    parser = commands.add_parser("eval-perplexity", help="perplexity of a language model over a text")
+    _add_data_flags(parser, "held-out")
+    parser.add_argument("--samples", type=int, help="windows, spread evenly; all unless given")
+    parser.set_defaults(run=_eval_perplexity)
+
+
+def _eval_perplexity(arguments: argparse.Namespace) -> int:
+    models = _models()
+    transformers = importlib.import_module("transformers")
+    text = _read(arguments.data)
+    if not (Path(arguments.model) / "config.json").is_file():
+        raise invalid(f"{arguments.model}: has no config.json; it must be a folder of transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model)
+    found = models.evaluate_perplexity(
+        arguments.model,
+        tokenizer,
+        text,
+        sequence_length=arguments.sequence_length,
+        samples=arguments.samples,
+        progress=not arguments.quiet,
+    )
+    if arguments.json:
+        print(json.dumps(dataclasses.asdict(found)))
+    else:
+        print(
+            f"perplexity {found.value:.4f} over {found.tokens} tokens in {found.windows} windows of "
+            f"{found.length}; {found.seconds:.1f} s"
+        )
+    return 0

@@ -1,0 +1,15 @@
+"""Language models of Hugging Face, pruned block by block.
+
+    from sparsefw.hf import prune_model
+
+    report = prune_model("model/", data=texts, sparsity=0.6, swaps=True, state_dir="run/", out="pruned/")
+    print(report)
+
+Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
+"""
+
+from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
+from sparsefw.hf.pipeline import prune_model
+from sparsefw.hf.report import Report
+
+__all__ = ["Perplexity", "Report", "evaluate_perplexity", "prune_model"]

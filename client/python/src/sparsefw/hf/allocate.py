@@ -1,0 +1,98 @@
+"""How the weights to remove are divided among the matrices."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sparsefw.errors import invalid
+from sparsefw.hf.layout import Matrix
+
+# Of a sweep, around the share that is asked for, in units of the bound.
+STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
+Curve = Sequence[Mapping[str, float]]
+
+
+def by_name(
+    matrices: Sequence[Matrix], rules: Mapping[str, float], otherwise: float | None
+) -> dict[str, float]:
+    """The sparsity of the first rule, a regular expression, that is found in the parameter's name."""
+    compiled = [(re.compile(pattern), float(value)) for pattern, value in rules.items()]
+    chosen: dict[str, float] = {}
+    for matrix in matrices:
+        for pattern, value in compiled:
+            if pattern.search(matrix.name):
+                chosen[matrix.name] = value
+                break
+        else:
+            if otherwise is None:
+                raise invalid(f"no rule of allocation matches {matrix.name}, and no sparsity is given")
+            chosen[matrix.name] = otherwise
+    unused = [
+        pattern.pattern
+        for pattern, _ in compiled
+        if not any(pattern.search(matrix.name) for matrix in matrices)
+    ]
+    if unused:
+        raise invalid(f'the rule "{unused[0]}" of allocation matches no matrix')
+    return chosen
+
+
+def sweep_points(sparsity: float, bound: float) -> list[float]:
+    """The sparsities of a layer's loss curve, within [sparsity - bound, sparsity + bound] and [0, 0.99]."""
+    points = {round(min(max(sparsity + step * bound, 0.0), 0.99), 6) for step in STEPS}
+    return sorted(points)
+
+
+def _hull(curve: Curve) -> list[tuple[float, float]]:
+    """The lower convex hull of (sparsity, loss), which noise does not break."""
+    hull: list[tuple[float, float]] = []
+    for point in sorted((float(p["sparsity"]), float(p["loss"])) for p in curve):
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (point[0] - x0) < (point[1] - y0) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def by_loss(sizes: Mapping[str, int], curves: Mapping[str, Curve], sparsity: float) -> dict[str, float]:
+    """Minimises the sum of the layers' losses, each a share of pruning all of it, with
+    sum(size * sparsity) = sparsity * sum(size).
+
+    The curves are made convex and linear between their points: then taking the cheapest pieces first is
+    optimal. The ends of a curve bound its layer.
+    """
+    hulls = {name: _hull(curves[name]) for name in sizes}
+    chosen = {name: hull[0][0] for name, hull in hulls.items()}
+    left = sum(size * (sparsity - chosen[name]) for name, size in sizes.items())
+    pieces = sorted(
+        ((y1 - y0) / ((x1 - x0) * sizes[name]), name, x1 - x0)
+        for name, hull in hulls.items()
+        for (x0, y0), (x1, y1) in itertools.pairwise(hull)
+    )
+    for _, name, width in pieces:
+        share = min(1.0, left / (width * sizes[name]))
+        if share <= 0:
+            break
+        chosen[name] += share * width
+        left -= share * width * sizes[name]
+    return {name: min(max(value, 0.0), 1.0) for name, value in chosen.items()}
+
+
+def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
+    """Raises InvalidArgument where the arguments contradict each other."""
+    if isinstance(allocation, str) and allocation not in ("uniform", "loss-curve"):
+        raise invalid(f'allocation must be "uniform", "loss-curve" or a dictionary; got "{allocation}"')
+    if ":" in pattern and allocation != "uniform":
+        raise invalid(f'pattern "{pattern}" fixes the sparsity of every layer: allocation must be "uniform"')
+    if isinstance(allocation, str) and ":" not in pattern and sparsity is None:
+        raise invalid(f'pattern "{pattern}" needs sparsity, the share to remove')
+
+
+def describe(allocation: str | Mapping[str, float]) -> Any:
+    """For the manifest."""
+    return allocation if isinstance(allocation, str) else dict(allocation)

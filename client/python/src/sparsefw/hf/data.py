@@ -1,0 +1,79 @@
+"""Calibration and evaluation text as token ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from sparsefw.errors import invalid
+
+
+class _Text(list[int]):
+    """Token ids of one text, which is cut into sequences."""
+
+    def cut(self, length: int) -> list[list[int]]:
+        whole = len(self) // length
+        return [self[index * length : (index + 1) * length] for index in range(whole)] or [self]
+
+
+def _ids_of(tokenizer: Any, data: Any) -> _Text | list[list[int]]:
+    """Of texts: one list; of token ids: one, or one a sequence."""
+    if isinstance(data, torch.Tensor) or hasattr(data, "tolist"):
+        data = data.tolist()
+    if isinstance(data, str):
+        data = [data]
+    items = list(data)
+    if not items:
+        raise invalid("data must hold at least one text or sequence of token ids")
+    if all(isinstance(item, str) for item in items):
+        if tokenizer is None:
+            raise invalid("texts need a tokenizer; without one data must be token ids")
+        ids = tokenizer("\n\n".join(items), verbose=False)["input_ids"]
+        return _Text(int(token) for token in ids)
+    if all(isinstance(item, int) for item in items):
+        return _Text(items)
+    if all(isinstance(item, Iterable) for item in items):
+        return [[int(token) for token in item] for item in items]
+    raise invalid("data must be texts, or token ids; got a mixture")
+
+
+def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list[Any]:
+    """Token ids as tensors [1, tokens].
+
+    Text and one long list of ids are cut into sequences of `length`; of more than `count` of them those
+    are taken that are spread evenly. What is left at the end is used only where there is no whole
+    sequence. Ids that come in sequences stay in them, cut at `length`.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): no data, fewer than two tokens, wrong types.
+    """
+    if length < 2:
+        raise invalid(f"sequence_length must be at least 2; got {length}")
+    if count is not None and count < 1:
+        raise invalid(f"samples must be at least 1; got {count}")
+    ids = _ids_of(tokenizer, data)
+    parts = ids.cut(length) if isinstance(ids, _Text) else [item[:length] for item in ids]
+    if min(len(part) for part in parts) < 2:
+        raise invalid("a sequence must have at least two tokens")
+    if count is not None and len(parts) > count:
+        parts = [parts[index * len(parts) // count] for index in range(count)]
+    return [torch.tensor([part], dtype=torch.long) for part in parts]
+
+
+def digest(samples: Sequence[Any]) -> str:
+    """Of the token ids, and where sequences begin."""
+    state = hashlib.sha256()
+    for sample in samples:
+        state.update(sample.shape[1].to_bytes(8, "little"))
+        state.update(sample.contiguous().numpy().tobytes())
+    return state.hexdigest()
+
+
+def longest(config: Any, asked: int) -> int:
+    """Sequences are no longer than the model's positions."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    return min(asked, int(most)) if most else asked

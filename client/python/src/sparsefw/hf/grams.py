@@ -1,0 +1,188 @@
+"""Gram matrices of a block's inputs: which matrices share one, and how they are summed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from sparsefw.hf.capture import Call
+from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.layout import Block, Matrix
+from sparsefw.torch import GramSum
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Matrices that multiply the same tokens, and so have one Gram matrix.
+
+    Attributes:
+        key:    name of the first of them.
+        module: whose inputs these are.
+        certain: every sample reaches them; experts get what is routed to them.
+    """
+
+    key: str
+    module: str
+    columns: int
+    matrices: tuple[Matrix, ...]
+    certain: bool
+
+    @property
+    def gram_bytes(self) -> int:
+        """Of its sum in float64."""
+        return 8 * self.columns * self.columns
+
+
+def find_groups(block: Any, layout: Block, hidden: Any, call: Call) -> list[Group]:
+    """Runs one sample to see which layers get the very same tensor: q, k and v; gate and up.
+
+    Of fused experts every expert has a group of its own for either side.
+    """
+    plain = {matrix.module: matrix for matrix in layout.matrices if matrix.expert is None}
+    seen: dict[str, tuple[Any, ...]] = {}
+    alive: list[Any] = []  # so that no other tensor gets the same address
+
+    def watch(path: str) -> Callable[..., None]:
+        def hook(_: Any, args: tuple[Any, ...]) -> None:
+            tensor = args[0]
+            alive.append(tensor)
+            where = (tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            seen.setdefault(path, (*where, tensor.dtype, tensor._version))
+
+        return hook
+
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for path in plain:
+            handle = block.get_submodule(path).register_forward_pre_hook(watch(path))
+            stack.callback(handle.remove)
+        call.run(block, hidden)
+    members: dict[tuple[Any, ...], list[Matrix]] = {}
+    for matrix in layout.matrices:
+        # One that this sample did not reach (a ModuleList of experts) has its inputs to itself.
+        key = (matrix.name,) if matrix.expert is not None else seen.get(matrix.module, (matrix.name,))
+        members.setdefault(key, []).append(matrix)
+    return [
+        Group(first.name, first.module, first.columns, tuple(matrices), first.module in seen)
+        for matrices in members.values()
+        for first in matrices[:1]
+    ]
+
+
+def split_passes(groups: Sequence[Group], limit: int) -> list[list[Group]]:
+    """Groups whose sums fit into `limit` bytes together, in their order; each at least one."""
+    passes: list[list[Group]] = []
+    used = 0
+    for group in groups:
+        if not passes or used + group.gram_bytes > limit:
+            passes.append([])
+            used = 0
+        passes[-1].append(group)
+        used += group.gram_bytes
+    return passes
+
+
+def _routed(module: Any, hidden: Any, chosen: Any) -> Iterator[tuple[int, Any]]:
+    """(expert, its tokens) of those that got any."""
+    hidden = hidden.reshape(-1, hidden.shape[-1])
+    chosen = chosen.reshape(len(hidden), -1)
+    for expert in chosen.unique().tolist():
+        if 0 <= expert < module.num_experts:
+            yield expert, hidden[(chosen == expert).any(dim=-1)]
+
+
+def _activated(module: Any, expert: int, tokens: Any) -> Any:
+    """What the second matrix of an expert multiplies."""
+    name = "gate_up_proj" if module.has_gate else "up_proj"
+    weight = getattr(module, name)[expert]
+    out = tokens @ (weight if module.is_transposed else weight.T)
+    if module.has_bias:
+        out = out + getattr(module, f"{name}_bias")[expert]
+    return module._apply_gate(out) if module.has_gate else module.act_fn(out)
+
+
+@contextlib.contextmanager
+def _watched(block: Any, groups: Sequence[Group], take: Callable[[Group, Any], None]) -> Iterator[None]:
+    """`take` gets the inputs of every group while the block runs."""
+    experts: dict[str, dict[tuple[str, int], Group]] = {}
+
+    def plain(group: Group) -> Callable[..., None]:
+        return lambda _, args: take(group, args[0])
+
+    def fused(wanted: Mapping[tuple[str, int], Group]) -> Callable[..., None]:
+        def hook(module: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+            values = [*args, *arguments.values()]
+            for expert, tokens in _routed(module, values[0], values[1]):
+                if group := wanted.get(("in", expert)):
+                    take(group, tokens)
+                if group := wanted.get(("out", expert)):
+                    take(group, _activated(module, expert, tokens))
+
+        return hook
+
+    with contextlib.ExitStack() as stack:
+        for group in groups:
+            first = group.matrices[0]
+            if first.expert is not None:
+                experts.setdefault(group.module, {})[first.side, first.expert] = group
+                continue
+            handle = block.get_submodule(group.module).register_forward_pre_hook(plain(group))
+            stack.callback(handle.remove)
+        for path, wanted in experts.items():
+            module = block.get_submodule(path)
+            handle = module.register_forward_pre_hook(fused(wanted), with_kwargs=True)
+            stack.callback(handle.remove)
+        yield
+
+
+def run_block(
+    block: Any,
+    hidden: HiddenStates,
+    calls: Sequence[Call],
+    groups: Sequence[Group] = (),
+    take: Callable[[Group, Any], None] = lambda group, tokens: None,
+    *,
+    advance: bool,
+) -> None:
+    """Runs the block on every sample.
+
+    Args:
+        advance: its outputs replace the hidden states.
+    """
+    with torch.no_grad(), _watched(block, groups, take):
+        for index, call in enumerate(calls):
+            out = call.run(block, hidden[index])
+            if advance:
+                hidden[index] = out
+
+
+def sum_grams(
+    block: Any, groups: Sequence[Group], hidden: HiddenStates, calls: Sequence[Call], *, advance: bool
+) -> dict[str, GramSum]:
+    """The Gram matrices of the groups by key, in one pass over the samples."""
+    device = hidden[0].device
+    sums = {group.key: GramSum(group.columns, device) for group in groups}
+    run_block(
+        block,
+        hidden,
+        calls,
+        groups,
+        lambda group, tokens: sums[group.key].add(tokens),
+        advance=advance,
+    )
+    return sums
+
+
+def stream_inputs(block: Any, group: Group, hidden: HiddenStates, calls: Sequence[Call]) -> Iterator[Any]:
+    """The inputs of one group, sample by sample, for a server that sums them."""
+    taken: list[Any] = []
+    with torch.no_grad(), _watched(block, [group], lambda _, tokens: taken.append(tokens)):
+        for index, call in enumerate(calls):
+            call.run(block, hidden[index])
+            for tokens in taken:
+                if tokens.numel():
+                    yield tokens.reshape(-1, tokens.shape[-1])
+            taken.clear()

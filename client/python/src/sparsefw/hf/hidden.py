@@ -1,0 +1,71 @@
+"""The hidden states between two blocks, in memory or, where they are many, in a file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+# Of all samples together; above it they go to a file.
+MEMORY_BYTES: Final = 256 << 20
+_WIDEST: Final = 8
+
+
+class HiddenStates:
+    """One tensor a sample. Read and written by sample, so that a file needs no memory.
+
+    A file is read and written in turn, not mapped: its pages are not memory of this process.
+    """
+
+    def __init__(self, samples: Sequence[Any], folder: Path | None) -> None:
+        """Takes the tensors; `folder`: where a file may be, None: nowhere."""
+        self._shapes = [tuple(sample.shape) for sample in samples]
+        self._file: int | None = None
+        self._memory: list[Any] = []
+        total = sum(sample.numel() * sample.element_size() for sample in samples)
+        if folder is None or total <= MEMORY_BYTES or samples[0].device.type != "cpu":
+            self._memory = list(samples)
+            return
+        self._dtypes = [sample.dtype for sample in samples]
+        self._offsets = [0]
+        for sample in samples:  # blocks may return another dtype than they get
+            self._offsets.append(self._offsets[-1] + sample.numel() * _WIDEST)
+        path = folder / f"hidden-states-{os.getpid()}"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        path.unlink()  # it ends with the process
+        for index, sample in enumerate(samples):
+            self[index] = sample
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, index: int) -> Any:
+        if self._file is None:
+            return self._memory[index]
+        shape, dtype = self._shapes[index], self._dtypes[index]
+        data = bytearray(math.prod(shape) * dtype.itemsize)
+        done = 0
+        while done < len(data):
+            done += os.preadv(self._file, [memoryview(data)[done:]], self._offsets[index] + done)
+        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        if self._file is None:
+            self._memory[index] = value
+            return
+        self._dtypes[index] = value.dtype
+        data = memoryview(value.detach().contiguous().view(torch.uint8).numpy().reshape(-1))
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file, data[done:], self._offsets[index] + done)
+
+    def close(self) -> None:
+        """Lets the memory or the file go."""
+        self._memory = []
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,203 @@
+"""Where the weight matrices of a model are: its blocks, and the matrices of one block."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from sparsefw.errors import invalid
+from sparsefw.torch import is_conv1d
+
+# Parameters with two or more dimensions of these multiply no token as a matrix does.
+_NO_MATRICES = (torch.nn.Embedding, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """One weight matrix [rows, columns] = [d_out, d_in] inside a parameter of a block.
+
+    Attributes:
+        name:       of the parameter in the model; experts end in "[3]".
+        module:     of its module, within the block.
+        attribute:  of the parameter, within the module.
+        rows, columns: d_out, d_in.
+        transposed: the parameter holds [d_in, d_out].
+        expert:     index in the first dimension of a fused parameter, else None.
+        side:       of an expert: "in" sees the block's tokens, "out" what its activation made of them.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    rows: int
+    columns: int
+    transposed: bool = False
+    expert: int | None = None
+    side: str = ""
+
+    @property
+    def local(self) -> str:
+        """The parameter's name within the block."""
+        return f"{self.module}.{self.attribute}" if self.module else self.attribute
+
+    @property
+    def parameter(self) -> str:
+        """The parameter's name in the model."""
+        return self.name.partition("[")[0]
+
+    def of(self, block: Any) -> Any:
+        """The parameter."""
+        return block.get_submodule(self.module).get_parameter(self.attribute)
+
+    def view(self, block: Any) -> Any:
+        """[rows, columns], over the memory of the parameter."""
+        weight = self.of(block).detach()
+        if self.expert is not None:
+            weight = weight[self.expert]
+        return weight.T if self.transposed else weight
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One block: its name in the model, its matrices, and those that stay dense on purpose."""
+
+    index: int
+    name: str
+    matrices: tuple[Matrix, ...]
+    dense: tuple[str, ...]
+
+
+def find_blocks(model: Any) -> str:
+    """The name of the ModuleList that holds the model's blocks: of those that are not inside of
+    another, the one with the most weights.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): there is none, or the model is an encoder with a decoder.
+    """
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise invalid("models with both an encoder and a decoder are not supported")
+    lists = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module)
+    }
+    outer = [name for name in lists if not any(name.startswith(f"{other}.") for other in lists)]
+    if not outer:
+        raise invalid(f"{type(model).__name__} has no ModuleList of blocks")
+    sizes = {name: sum(parameter.numel() for parameter in lists[name].parameters()) for name in outer}
+    return str(max(outer, key=lambda name: sizes[name]))
+
+
+def is_experts(module: Any) -> bool:
+    """Fused experts as transformers 5 has them: parameters [experts, ., .] and the facts about them."""
+    return all(
+        hasattr(module, name)
+        for name in ("num_experts", "has_gate", "has_bias", "is_transposed", "down_proj")
+    ) and hasattr(module, "gate_up_proj" if module.has_gate else "up_proj")
+
+
+def _experts(prefix: str, path: str, module: Any) -> Iterable[Matrix]:
+    for attribute, side in (("gate_up_proj" if module.has_gate else "up_proj", "in"), ("down_proj", "out")):
+        count, first, second = module.get_parameter(attribute).shape
+        rows, columns = (second, first) if module.is_transposed else (first, second)
+        for expert in range(count):
+            name = f"{prefix}.{path}.{attribute}[{expert}]"
+            yield Matrix(name, path, attribute, rows, columns, module.is_transposed, expert, side)
+
+
+def _is_router(block: Any, path: str, module: Any) -> bool:
+    """Chooses the experts: beside a module "experts", with a row for each of them."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, torch.nn.Parameter) or weight.dim() != 2:
+        return False
+    parent = block.get_submodule(path.rpartition(".")[0]) if path else None
+    experts = getattr(parent, "experts", None)
+    if experts is None:
+        return False
+    count = len(experts) if isinstance(experts, torch.nn.ModuleList) else getattr(experts, "num_experts", -1)
+    return bool(weight.shape[0] == count)
+
+
+def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> tuple[Block, ...]:
+    """The blocks with their matrices.
+
+    Args:
+        ignore:  regular expressions; a parameter in whose name one is found stays dense.
+        routers: those that choose experts are pruned like other layers; else they stay dense.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): a parameter with two or more dimensions in a block that this
+            does not cover: it would stay dense and nobody would know.
+    """
+    patterns = [_compiled(text) for text in ignore]
+    path = find_blocks(model)
+    blocks = []
+    uncovered: list[str] = []
+    seen: set[int] = set()
+    for index, block in enumerate(model.get_submodule(path)):
+        found = _block(f"{path}.{index}", index, block, patterns, routers)
+        # What several blocks share is pruned once, with the inputs of the first of them.
+        own = [matrix for matrix in found[0].matrices if id(matrix.of(block)) not in seen]
+        seen.update(id(matrix.of(block)) for matrix in own)
+        blocks.append(dataclasses.replace(found[0], matrices=tuple(own)))
+        uncovered += found[1]
+    if uncovered:
+        more = f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else ""
+        raise invalid(
+            f"{type(model).__name__} has weights that the pipeline does not cover: "
+            f"{', '.join(uncovered[:3])}{more}; name them in ignore to leave them dense"
+        )
+    if not any(block.matrices for block in blocks):
+        raise invalid(f"nothing of {type(model).__name__} is left to prune")
+    return tuple(blocks)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise invalid(f'"{pattern}" is no regular expression: {error}') from None
+
+
+def _block(
+    name: str, index: int, block: Any, ignore: Sequence[re.Pattern[str]], routers: bool
+) -> tuple[Block, list[str]]:
+    matrices: list[Matrix] = []
+    dense: list[str] = []
+    for path, module in block.named_modules():
+        if is_experts(module):
+            matrices += _experts(name, path, module)
+        elif _is_router(block, path, module) and not routers:
+            dense.append(f"{name}.{path}.weight")
+        elif isinstance(module, torch.nn.Linear) or is_conv1d(module) or _is_router(block, path, module):
+            rows, columns = module.weight.shape
+            flat = is_conv1d(module)
+            label = f"{name}.{path}.weight" if path else f"{name}.weight"
+            shape = (columns, rows) if flat else (rows, columns)
+            matrices.append(Matrix(label, path, "weight", *shape, transposed=flat))
+    ignored = {m.parameter for m in matrices if any(p.search(m.parameter) for p in ignore)}
+    dense += sorted(ignored)
+    covered = {m.parameter for m in matrices} | set(dense)
+    uncovered = []
+    for local, parameter in block.named_parameters():
+        full = f"{name}.{local}"
+        owner = block.get_submodule(local.rpartition(".")[0])
+        if parameter.dim() < 2 or full in covered or isinstance(owner, _NO_MATRICES):
+            continue
+        if local.endswith("bias"):  # of fused experts, a row each
+            continue
+        if any(pattern.search(full) for pattern in ignore):
+            dense.append(full)
+        else:
+            uncovered.append(f"{full} {list(parameter.shape)}")
+    for matrix in matrices:
+        if matrix.parameter not in ignored:
+            dtype = matrix.of(block).dtype
+            if not dtype.is_floating_point:
+                raise invalid(f"{matrix.parameter} is {dtype}: quantised weights cannot be pruned")
+    kept = tuple(matrix for matrix in matrices if matrix.parameter not in ignored)
+    return Block(index, name, kept, tuple(dense)), uncovered

@@ -1,0 +1,91 @@
+"""Perplexity of a causal language model."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from sparsefw.hf.data import longest, sequences
+
+# Positions whose logits are held at a time: [positions, vocabulary] of float32.
+_POSITIONS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    """exp of the mean negative log-likelihood of the tokens that have a token before them in their window.
+
+    Attributes:
+        value:   the perplexity.
+        loss:    its logarithm, nats a token.
+        tokens:  predicted.
+        windows: sequences without overlap; nothing is known at the start of each.
+        length:  tokens of a window.
+    """
+
+    value: float
+    loss: float
+    tokens: int
+    windows: int
+    length: int
+    seconds: float
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Without dropout; afterwards as before."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def evaluate_perplexity(
+    model: Any,
+    tokenizer: Any,
+    data: Any,
+    *,
+    sequence_length: int = 2048,
+    samples: int | None = None,
+    progress: bool = False,
+) -> Perplexity:
+    """Perplexity over text, in windows of `sequence_length` tokens (fewer where the model has fewer
+    positions).
+
+    Args:
+        model:   a causal language model, or a folder of one, loaded in the dtype that it has.
+        data:    texts, which are joined by blank lines, or token ids.
+        samples: as many windows, spread evenly; None: all.
+    """
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")
+    windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
+    started, total, tokens = time.monotonic(), 0.0, 0
+    shown: Any = windows
+    if progress:
+        from tqdm.auto import tqdm
+
+        shown = tqdm(windows, desc="perplexity", unit="window")
+    with evaluating(model), torch.no_grad():
+        for window in shown:
+            ids = window.to(model.device)
+            logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
+            for start in range(0, len(logits), _POSITIONS):
+                part = logits[start : start + _POSITIONS].float()
+                wanted = ids[0, start + 1 : start + 1 + len(part)]
+                total += float(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
+                tokens += len(part)
+            if progress:
+                shown.set_postfix_str(f"{math.exp(total / tokens):.3f}", refresh=False)
+    loss = total / tokens
+    length = max(int(window.shape[1]) for window in windows)
+    return Perplexity(math.exp(loss), loss, tokens, len(windows), length, time.monotonic() - started)

@@ -1,0 +1,37 @@
+"""One progress bar over all matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from sparsefw.hf.report import layer_type
+from sparsefw.results import Event
+
+
+class Progress:
+    """Counts matrices; shows block, the layer that reported last, and its reduction so far."""
+
+    def __init__(self, total: int, blocks: int, shown: bool) -> None:
+        self._blocks = blocks
+        self._bar: Any = tqdm(total=total, desc="pruning", unit="matrix", disable=not shown)
+
+    def block(self, index: int, what: str) -> None:
+        """A new stage of a block."""
+        self._bar.set_description_str(f"block {index + 1}/{self._blocks}", refresh=False)
+        self._bar.set_postfix_str(what, refresh=True)
+
+    def event(self, name: str, event: Event) -> None:
+        """Of a running job, in any thread."""
+        progress = event.progress
+        if progress is not None and progress.warm_start_loss > 0:
+            self._bar.set_postfix_str(f"{layer_type(name)} -{100 * progress.reduction:.1f} %", refresh=False)
+
+    def done(self, count: int = 1) -> None:
+        """Matrices are finished."""
+        self._bar.update(count)
+
+    def close(self) -> None:
+        """Ends the line."""
+        self._bar.close()

@@ -1,0 +1,177 @@
+"""What was pruned, how well, and how long it took."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass
+class Report:
+    """Of one run of `prune_model`.
+
+    Attributes:
+        settings: the arguments that decide the outcome.
+        versions: of the packages and servers.
+        layers:   one dictionary a matrix: name, shape, method, pattern, kept, sparsity, tokens, losses
+                  (as sparsefw.Losses), iterations, swaps, seconds, device, parts, note.
+        dense:    parameters of blocks that stay dense on purpose (routers, what was ignored).
+        seconds:  of the whole run; one that was resumed counts its last part.
+        out:      the folder that was written, or None.
+        curves:   with allocation="loss-curve": the loss curve of every matrix.
+    """
+
+    settings: dict[str, Any]
+    versions: dict[str, Any]
+    layers: list[dict[str, Any]]
+    dense: list[str]
+    seconds: float
+    out: str | None = None
+    curves: dict[str, Any] | None = None
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the weights of all pruned matrices that is removed."""
+        size: int = sum(row["shape"][0] * row["shape"][1] for row in self.layers)
+        kept: int = sum(row["kept"] for row in self.layers)
+        return 1 - kept / size
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary a matrix.
+
+        loss: of what was written, as a share of pruning everything. warm_start: likewise. reduction:
+        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best there is;
+        0 of methods that have none.
+        """
+        rows = []
+        for layer in self.layers:
+            losses = layer["losses"]
+            full = losses["full"] or 1.0
+            new = losses["reconstructed"]
+            last = losses["final"] if new is None else new
+            rows.append(
+                {
+                    "name": layer["name"],
+                    "type": layer_type(layer["name"]),
+                    "block": block_of(layer["name"]),
+                    "shape": "x".join(map(str, layer["shape"])),
+                    "weights": layer["shape"][0] * layer["shape"][1],
+                    "method": layer["method"],
+                    "pattern": layer["pattern"],
+                    "sparsity": layer["sparsity"],
+                    "kept": layer["kept"],
+                    "tokens": layer["tokens"],
+                    "loss": last / full,
+                    "warm_start": losses["warm_start"] / full,
+                    "reduction": 1 - last / losses["warm_start"] if losses["warm_start"] else 0.0,
+                    "certificate": losses["lower_bound"] / losses["final"] if losses["final"] else 1.0,
+                    "seconds": layer["seconds"],
+                    "note": layer["note"],
+                }
+            )
+        return rows
+
+    def to_pandas(self) -> Any:
+        """`rows` as a pandas.DataFrame; pandas must be installed."""
+        return importlib.import_module("pandas").DataFrame(self.rows())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draws the reduction of the local loss by block and type of matrix; needs matplotlib."""
+        backend = importlib.import_module("matplotlib.backends.backend_agg")
+        figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 4.5), layout="constrained")
+        backend.FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        lines: dict[str, dict[int, list[float]]] = collections.defaultdict(
+            lambda: collections.defaultdict(list)
+        )
+        for row in self.rows():
+            if not row["note"]:
+                lines[row["type"]][row["block"]].append(100 * row["reduction"])
+        for kind, blocks in lines.items():
+            points = sorted((block, sum(values) / len(values)) for block, values in blocks.items())
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, label=kind)
+        axes.set_xlabel("block")
+        axes.set_ylabel("reduction of the local loss against the warm start, %")
+        axes.set_title(
+            f"{self.settings.get('method')}, {self.settings.get('pattern')}, {self.sparsity:.1%} removed"
+        )
+        axes.grid(alpha=0.3)
+        if lines:
+            axes.legend(fontsize="small", ncols=2)
+        figure.savefig(path, dpi=150)
+
+    def summary(self) -> list[list[str]]:
+        """A table: means by type of matrix."""
+        groups: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+        for row in self.rows():
+            groups[row["type"]].append(row)
+        table = [["type", "matrices", "removed", "loss", "warm start", "reduction", "certificate", "seconds"]]
+        for kind, rows in groups.items():
+            table.append([kind, str(len(rows)), *_means(rows)])
+        table.append(
+            ["all", str(len(self.layers)), *_means([row for rows in groups.values() for row in rows])]
+        )
+        return table
+
+    def __str__(self) -> str:
+        table = self.summary()
+        widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+        lines = [
+            "  ".join(
+                text.ljust(width) if column == 0 else text.rjust(width)
+                for column, (text, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in table
+        ]
+        lines.append(
+            "loss, warm start: |WX - W'X|^2 in per cent of pruning everything, means; "
+            "certificate: share of the mask's loss that no mask can avoid"
+        )
+        noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
+        lines += [f"{count} matrices: {note}" for note, count in noted.items()]
+        if self.dense:
+            lines.append(f"dense: {', '.join(self.dense[:3])}{' ...' if len(self.dense) > 3 else ''}")
+        return "\n".join(lines)
+
+
+def _means(rows: list[dict[str, Any]]) -> list[str]:
+    measured = [row for row in rows if not row["note"]] or rows
+
+    def mean(key: str) -> float:
+        return sum(float(row[key]) for row in measured) / len(measured)
+
+    removed = 1 - sum(row["kept"] for row in rows) / sum(row["weights"] for row in rows)
+    return [
+        f"{removed:.2%}",
+        f"{mean('loss'):.3%}",
+        f"{mean('warm_start'):.3%}",
+        f"{mean('reduction'):.1%}",
+        f"{mean('certificate'):.1%}" if mean("certificate") else "-",
+        f"{sum(row['seconds'] for row in rows):.1f}",
+    ]
+
+
+def layer_type(name: str) -> str:
+    """Of "model.layers.3.self_attn.q_proj.weight": "self_attn.q_proj"; experts are of one type."""
+    parts = name.partition("[")[0].removesuffix(".weight").split(".")
+    return ".".join(part for part in parts[-2:] if not part.isdecimal())
+
+
+def block_of(name: str) -> int:
+    """The first number in a name."""
+    match = re.search(r"\.(\d+)\.", name)
+    return int(match[1]) if match else 0

@@ -1,0 +1,280 @@
+"""One run over the blocks of a model: Gram matrices, jobs, outcomes, the way to the next block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+import transformers
+
+import sparsefw
+from sparsefw.client import Client
+from sparsefw.hf import allocate
+from sparsefw.hf.capture import Captured, capture, check_independent, first_call
+from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
+from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.layout import Block, Matrix, find_blocks
+from sparsefw.hf.progress import Progress
+from sparsefw.hf.report import Report
+from sparsefw.hf.settings import Settings
+from sparsefw.hf.solve import Pool, Task
+from sparsefw.hf.source import InMemory, Source, apply, pack
+from sparsefw.hf.state import State
+
+UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
+
+
+class Run:
+    """One run over all blocks."""
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        layout: Sequence[Block],
+        samples: Sequence[Any],
+        state: State,
+        progress: Progress,
+        lasting: bool,
+    ) -> None:
+        self._source, self._settings, self._layout = source, settings, layout
+        self._state, self._progress, self._lasting = state, progress, lasting
+        self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
+        place = next((p.device for p in source.model.parameters() if p.device.type != "meta"), None)
+        place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
+        self._samples = [sample.to(place) for sample in samples]
+        self._tokens = sum(int(sample.shape[1]) for sample in samples)
+
+    def outcomes(self, index: int) -> Mapping[str, Any]:
+        """The tensors of a finished block."""
+        done = self._state.load_block(index)
+        assert done is not None
+        return done.tensors
+
+    def to_the_end(self, servers: Sequence[str | Client]) -> Report:
+        matrices = [matrix for block in self._layout for matrix in block.matrices]
+        missing = [block.index for block in self._layout if self._state.load_block(block.index) is None]
+        versions: dict[str, Any] = {
+            "sparsefw": sparsefw.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+        curves: dict[str, Any] | None = None
+        if missing:
+            with Pool(servers, self._state.run, self._settings.split_above, self._lasting) as pool:
+                versions["server"] = pool.clients[0].info().version
+                shares, curves = self._allocate(pool, matrices)
+                self._prune_blocks(pool, shares, missing[-1])
+        else:
+            self._apply_all()
+        if self._settings.allocation == "loss-curve":
+            curves = self._curves()
+        layers = []
+        for block in self._layout:
+            done = self._state.load_block(block.index)
+            layers += done.records if done else []
+        dense = [name for block in self._layout for name in block.dense]
+        return Report({}, versions, layers, dense, 0.0, curves=curves)
+
+    def _apply_all(self) -> None:
+        if isinstance(self._source, InMemory):
+            for block in self._layout:
+                with self._source.block(block.index) as module:
+                    apply(module, block, self.outcomes(block.index))
+        self._progress.done(sum(len(block.matrices) for block in self._layout))
+
+    def _capture(self) -> Captured:
+        with self._source.prologue():
+            hidden, call = first_call(self._source.model, self._blocks[0], self._samples[0])
+            with self._source.block(0) as block, torch.no_grad():
+                length = _tuple_length(block, hidden, call)
+            model, blocks = self._source.model, self._blocks
+            captured = capture(model, blocks, self._samples, length)
+            check_independent(captured, capture(model, blocks, self._samples[:1], length, self._really))
+            return captured
+
+    def _really(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """A block's forward function, with its weights."""
+
+        def run(*args: Any, **arguments: Any) -> Any:
+            with self._source.block(index):
+                return forward(*args, **arguments)
+
+        return run
+
+    def _walk(self) -> Iterator[tuple[Block, Any, HiddenStates, Any]]:
+        """(layout, block, its inputs, its calls) of every block; whoever iterates advances the states."""
+        captured = self._capture()
+        hidden = HiddenStates(captured.inputs, self._state.folder)
+        captured.inputs.clear()
+        try:
+            for of_block in self._layout:
+                calls = captured.calls[of_block.index]
+                with self._source.block(of_block.index) as block:
+                    yield of_block, block, hidden, calls
+                calls.clear()
+        finally:
+            hidden.close()
+
+    def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
+        for of_block, block, hidden, calls in self._walk():
+            advance = of_block.index < last
+            done = self._state.load_block(of_block.index)
+            if done is not None:
+                self._progress.block(of_block.index, "finished before")
+                self._progress.done(len(of_block.matrices))
+                self._move_on(of_block, block, hidden, calls, done.tensors, advance)
+                continue
+            tensors, records = self._solve(pool, of_block, block, hidden, calls, shares)
+            self._state.save_block(of_block.index, tensors, records)
+            self._move_on(of_block, block, hidden, calls, tensors, advance)
+
+    def _move_on(
+        self, of_block: Block, block: Any, hidden: HiddenStates, calls: Any, tensors: Any, advance: bool
+    ) -> None:
+        """Prunes the block, and takes the hidden states through it, before or after."""
+        if advance and not self._settings.propagate:
+            run_block(block, hidden, calls, advance=True)
+        apply(block, of_block, tensors)
+        if advance and self._settings.propagate:
+            self._progress.block(of_block.index, "forward")
+            run_block(block, hidden, calls, advance=True)
+
+    def _solve(
+        self,
+        pool: Pool,
+        of_block: Block,
+        block: Any,
+        hidden: HiddenStates,
+        calls: Any,
+        shares: Mapping[str, float],
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(tensors by name, records) of a block."""
+        tensors: dict[str, Any] = {}
+        records: dict[str, dict[str, Any]] = {}
+        if not of_block.matrices:
+            return tensors, []
+        for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
+            tasks = [
+                self._task(block, matrix, group, tokens[group.key], shares)
+                for group in groups
+                for matrix in group.matrices
+            ]
+            solved = pool.solve(tasks, lambda task, event: self._progress.event(task.matrix.name, event))
+            for task, outcome in zip(tasks, solved, strict=True):
+                name, tensor = pack(outcome.matrix, outcome.mask, outcome.weight)
+                tensors[name] = tensor
+                records[outcome.matrix.name] = {**outcome.record, "tokens": tokens[task.gram]}
+                self._progress.done()
+        return tensors, [records[matrix.name] for matrix in of_block.matrices]
+
+    def _task(
+        self, block: Any, matrix: Matrix, group: Group, tokens: int, shares: Mapping[str, float]
+    ) -> Task:
+        weight = matrix.view(block).cpu().contiguous()
+        options: dict[str, Any] = self._settings.job_options(shares.get(matrix.name, 0.0))
+        if tokens > 0:
+            return Task(matrix, weight, group.key, options)
+        # An expert that nothing was routed to: with the identity for a Gram matrix, the best mask is
+        # that of the largest weights, and no new weights are better.
+        keep: dict[str, Any] = {
+            key: options[key] for key in ("pattern", "sparsity", "device") if key in options
+        }
+        return Task(matrix, weight, group.key, {**keep, "method": "magnitude"}, UNSEEN)
+
+    def _with_grams(
+        self, pool: Pool, of_block: Block, block: Any, hidden: HiddenStates, calls: Any
+    ) -> Iterator[tuple[list[Group], dict[str, int]]]:
+        """Groups whose Gram matrices are on the servers, and the tokens in them, 0 where there are none.
+
+        As many groups at a time as fit into gram_memory; each time is a pass over the samples.
+        """
+        with torch.no_grad():
+            groups = find_groups(block, of_block, hidden[0], calls[0])
+        here = [group for group in groups if not self._is_streamed(group, hidden)]
+        for group in groups:
+            if group not in here:
+                self._progress.block(of_block.index, "activations")
+                batches = lambda group=group: stream_inputs(block, group, hidden, calls)  # noqa: E731
+                tokens = pool.stream_gram(group.key, batches)
+                yield [group], {group.key: tokens}
+                pool.drop_grams()
+        for some in split_passes(here, self._settings.gram_memory):
+            self._progress.block(of_block.index, "activations")
+            sums = sum_grams(block, some, hidden, calls, advance=False)
+            counts = {}
+            for group in some:
+                gram = sums.pop(group.key)
+                counts[group.key] = 0 if gram.is_zero else gram.tokens
+                matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
+                del gram
+                pool.add_gram(group.key, matrix, counts[group.key])
+            yield some, counts
+            pool.drop_grams()
+
+    def _is_streamed(self, group: Group, hidden: HiddenStates) -> bool:
+        """Activations go to the server, rather than their sum."""
+        if not group.certain or self._settings.gram == "client":
+            return False
+        activations = self._tokens * hidden[0].element_size()
+        return self._settings.gram == "server" or activations < 4 * group.columns
+
+    def _allocate(
+        self, pool: Pool, matrices: Sequence[Matrix]
+    ) -> tuple[dict[str, float], dict[str, Any] | None]:
+        """(sparsity by matrix, loss curves)"""
+        settings = self._settings
+        if ":" in settings.pattern:
+            return {}, None
+        if isinstance(settings.allocation, Mapping):
+            return allocate.by_name(matrices, settings.allocation, settings.sparsity), None
+        assert settings.sparsity is not None
+        if settings.allocation == "uniform":
+            return {matrix.name: settings.sparsity for matrix in matrices}, None
+        self._measure_curves(pool)
+        curves = self._curves()
+        sizes = {matrix.name: matrix.rows * matrix.columns for matrix in matrices}
+        return allocate.by_loss(sizes, curves, settings.sparsity), curves
+
+    def _curves(self) -> dict[str, Any]:
+        return {
+            name: curve
+            for block in self._layout
+            for name, curve in (self._state.load(f"curve-{block.index:04d}") or {}).items()
+        }
+
+    def _measure_curves(self, pool: Pool) -> None:
+        """The loss of every matrix at several sparsities, in the dense model."""
+        settings = self._settings
+        assert settings.sparsity is not None
+        points = allocate.sweep_points(settings.sparsity, settings.allocation_bound)
+        missing = [b.index for b in self._layout if self._state.load(f"curve-{b.index:04d}") is None]
+        if not missing:
+            return
+        for of_block, block, hidden, calls in self._walk():
+            if of_block.index in missing:
+                curves: dict[str, Any] = {}
+                for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
+                    tasks = [
+                        self._task(block, matrix, group, tokens[group.key], {matrix.name: settings.sparsity})
+                        for group in groups
+                        for matrix in group.matrices
+                    ]
+                    for task, curve in pool.sweep(tasks, points):
+                        curves[task.matrix.name] = curve
+                self._state.save(f"curve-{of_block.index:04d}", curves)
+            if of_block.index < missing[-1]:
+                self._progress.block(of_block.index, "dense forward")
+                run_block(block, hidden, calls, advance=True)
+
+
+def _tuple_length(block: Any, hidden: Any, call: Any) -> int:
+    """Of what a block returns; 0: a tensor."""
+    returned: list[Any] = []
+    handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
+    try:
+        call.run(block, hidden)
+    finally:
+        handle.remove()
+    return len(returned[0]) if isinstance(returned[0], tuple) else 0

@@ -1,0 +1,111 @@
+"""The arguments of a run, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sparsefw import spec
+from sparsefw.client import Client
+from sparsefw.errors import invalid
+from sparsefw.hf import allocate
+
+# Of JobOptions, what the pipeline itself sets.
+_OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """See `prune_model`."""
+
+    sparsity: float | None
+    pattern: str
+    method: str | None
+    ignore: tuple[str, ...]
+    routers: bool
+    propagate: bool
+    samples: int
+    sequence_length: int
+    allocation: str | Mapping[str, float]
+    allocation_bound: float
+    gram: str
+    gram_memory: int
+    split_above: int
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.gram not in ("auto", "client", "server"):
+            raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
+        if not 0 < self.allocation_bound <= 1:
+            raise invalid(f"allocation_bound must be in (0, 1]; got {self.allocation_bound}")
+        wrong = [name for name in _OWN if name in self.options]
+        if wrong:
+            raise invalid(f"prune_model sets {wrong[0]} itself")
+        if "warm_start" in self.options and not isinstance(self.options["warm_start"], str):
+            raise invalid("warm_start must be the name of a method: every layer has its own mask")
+        allocate.check(self.allocation, self.pattern, self.sparsity)
+        # Whatever no job would take is refused before anything is read.
+        spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
+
+    def job_options(self, sparsity: float) -> Any:
+        """Of a matrix with this sparsity."""
+        options: dict[str, Any] = {**self.options, "pattern": self.pattern}
+        if self.method is not None:  # a preset may choose it
+            options["method"] = self.method
+        if ":" not in self.pattern:
+            options["sparsity"] = sparsity
+        elif self.sparsity is not None:
+            raise invalid(f'pattern "{self.pattern}" has its own sparsity; got sparsity={self.sparsity}')
+        return options
+
+    def facts(self, model: Any, data: str, samples: Sequence[Any], servers: int) -> dict[str, Any]:
+        """What decides the outcome, for the manifest and the report."""
+        return {
+            "format": 1,
+            "model": model,
+            "data": data,
+            "samples": len(samples),
+            "sequence_length": max(int(sample.shape[1]) for sample in samples),
+            "sparsity": self.sparsity,
+            "pattern": self.pattern,
+            "method": method_name({**self.options, "method": self.method}),
+            "options": dict(self.options),
+            "ignore": list(self.ignore),
+            "routers": self.routers,
+            "propagate": self.propagate,
+            "allocation": allocate.describe(self.allocation),
+            "allocation_bound": self.allocation_bound,
+            "gram": self.gram,
+            # A row split has steps of its own for every part.
+            "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
+        }
+
+
+def method_name(options: Mapping[str, Any]) -> str:
+    """For people: the method, or the preset that chooses it."""
+    preset = options.get("preset")
+    return str(options.get("method") or (f"preset {preset}" if preset else "sparsefw"))
+
+
+def servers_of(server: str | Client | Sequence[str | Client]) -> list[str | Client]:
+    """One or several; "auto" only alone."""
+    servers = [server] if isinstance(server, str | Client) else list(server)
+    if not servers:
+        raise invalid("there must be at least one server")
+    if len(servers) > 1 and "auto" in servers:
+        raise invalid('server="auto" is one server of this process; several must be named')
+    return servers
+
+
+def folder_of(model: Any) -> Path | None:
+    """Where `model` is a folder; None: it is the model."""
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        folder = Path(model)
+        if not folder.is_dir():
+            raise invalid(
+                f"{folder}: is no folder; a model from a hub must be downloaded first, or loaded and passed"
+            )
+        return folder
+    return None

@@ -1,0 +1,301 @@
+"""The layers of a block as jobs on one or several servers."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import torch
+
+from sparsefw import arrays
+from sparsefw.client import Client, connect
+from sparsefw.errors import Error
+from sparsefw.handles import Tensor
+from sparsefw.hf.layout import Matrix
+from sparsefw.hf.settings import method_name
+from sparsefw.results import Event, Result, SweepResult
+
+# Jobs that are waited for at the same time on one server; it runs as many as it has workers.
+_JOBS: Final = 4
+# Label of a run's jobs.
+_RUN: Final = "sparsefw.run"
+Outcome = TypeVar("Outcome")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One matrix to prune.
+
+    Attributes:
+        gram:    key of its Gram matrix in the pool.
+        options: of the job (sparsefw.JobOptions).
+        note:    why these are not the ones that were asked for, or "".
+    """
+
+    matrix: Matrix
+    weight: Any
+    gram: str
+    options: Mapping[str, Any]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Solved:
+    """The outcome of a task.
+
+    Attributes:
+        mask:   bool [rows, columns], True = keep.
+        weight: new weights in the dtype of the old ones, or None.
+        record: facts for the report.
+    """
+
+    matrix: Matrix
+    mask: Any
+    weight: Any
+    record: dict[str, Any]
+
+
+def row_parts(matrix: Matrix, pattern: str, servers: int, split_above: int) -> list[tuple[int, int]]:
+    """Ranges of rows that are jobs of their own: rows are independent but with "unstructured"."""
+    if servers < 2 or pattern == "unstructured" or matrix.rows * matrix.columns <= split_above:
+        return [(0, matrix.rows)]
+    count = min(servers, matrix.rows)
+    bounds = [matrix.rows * index // count for index in range(count + 1)]
+    return list(itertools.pairwise(bounds))
+
+
+class Pool:
+    """Servers, and Gram matrices that are on them. A context manager.
+
+    Requests are named by their content, so that the same work after a crash finds what a server that
+    lived on has done, and other work never does.
+    """
+
+    def __init__(self, servers: Sequence[str | Client], run: str, split_above: int, lasting: bool) -> None:
+        """`lasting`: another process may come back for what an interrupted one leaves on the servers."""
+        self._stack = contextlib.ExitStack()
+        self.clients: list[Client] = []
+        self._run, self._lasting = run, lasting
+        self._split_above = split_above
+        self._grams: dict[str, dict[int, Tensor]] = {}
+        self._digests: dict[str, str] = {}
+        self._load = [0] * len(servers)
+        self._lock = threading.Lock()
+        try:
+            for server in servers:
+                own = server if isinstance(server, Client) else self._stack.enter_context(connect(server))
+                self.clients.append(own)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self._lasting:
+            self._abandon()
+        self._stack.close()
+
+    def _abandon(self) -> None:
+        """Ends the jobs of this run, and removes what they read."""
+        for client in self.clients:
+            with contextlib.suppress(Error):
+                for job in client.jobs(["QUEUED", "RUNNING"], labels={_RUN: self._run}):
+                    job.cancel().wait()
+        self.drop_grams()
+
+    @property
+    def name(self) -> str:
+        """Of the servers, for the report."""
+        return ", ".join(client.address for client in self.clients)
+
+    def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
+        """Sends a Gram matrix, float32 [d_in, d_in], to every server."""
+        data = arrays.as_buffer(matrix, "gram", ("float32",))
+        digest = _digest(data.data)
+        self._digests[key] = digest
+        request = f"{self._run}/{_digest(f'{key} {digest}'.encode())}"
+        self._grams[key] = {
+            index: client.upload(matrix, "gram", tokens=tokens, request_id=request)
+            for index, client in enumerate(self.clients)
+        }
+
+    def stream_gram(self, key: str, batches: Callable[[], Iterable[Any]]) -> int:
+        """As `add_gram`, of activations that every server sums; returns the tokens."""
+        # Without a request id: there is no name for a content that nobody has seen yet.
+        self._grams[key] = {index: client.gram(batches()) for index, client in enumerate(self.clients)}
+        tensor = self._grams[key][0]
+        self._digests[key] = tensor.name
+        return tensor.tokens
+
+    def drop_grams(self) -> None:
+        """Removes those that were added."""
+        for on_servers in self._grams.values():
+            for tensor in on_servers.values():
+                with contextlib.suppress(Error):
+                    tensor.delete()
+        self._grams.clear()
+        self._digests.clear()
+
+    def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
+        """Runs the tasks in parallel; yields them in their order."""
+        for task, results in self._each(
+            tasks, lambda task, part, server: self._prune(task, part, server, on_event)
+        ):
+            yield _merged(task, results)
+
+    def sweep(
+        self, tasks: Sequence[Task], sparsities: Sequence[float]
+    ) -> Iterator[tuple[Task, list[dict[str, float]]]]:
+        """For every task, in their order: (sparsity, loss) of one sweep on its Gram matrix."""
+        for task, results in self._each(
+            tasks, lambda task, part, server: self._curve(task, part, server, sparsities)
+        ):
+            yield task, _merged_curves(results)
+
+    def _each(
+        self, tasks: Sequence[Task], work: Callable[[Task, tuple[int, int], int], Any]
+    ) -> Iterator[tuple[Task, list[Any]]]:
+        executor = concurrent.futures.ThreadPoolExecutor(_JOBS * len(self.clients), "sparsefw-layer")
+        try:
+            futures = [
+                [executor.submit(work, task, part, self._choose(task, part)) for part in self._parts(task)]
+                for task in tasks
+            ]
+            for task, parts in zip(tasks, futures, strict=True):
+                try:
+                    yield task, [future.result() for future in parts]
+                except Error as error:
+                    raise error.with_message(f"{task.matrix.name}: {error.message}") from error
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+        executor.shutdown()
+
+    def _parts(self, task: Task) -> list[tuple[int, int]]:
+        pattern = str(task.options.get("pattern") or "per-row")
+        return row_parts(task.matrix, pattern, len(self.clients), self._split_above)
+
+    def _choose(self, task: Task, part: tuple[int, int]) -> int:
+        """The server with the least work so far."""
+        index = min(range(len(self._load)), key=self._load.__getitem__)
+        # A step costs rows times the square of the columns.
+        self._load[index] += (part[1] - part[0]) * task.matrix.columns**2
+        return index
+
+    def _request(self, task: Task, part: tuple[int, int], extra: Any = None) -> str:
+        dtypes = ("float32", "float16", "bfloat16")
+        weight = arrays.as_buffer(task.weight[part[0] : part[1]], "weight", dtypes)
+        facts = [task.matrix.name, part, dict(task.options), _digest(weight.data), extra]
+        facts.append(self._digests[task.gram])
+        return f"{self._run}/{_digest(json.dumps(facts, sort_keys=True, default=str).encode())}"
+
+    def _job_options(self, task: Task) -> dict[str, Any]:
+        return {"labels": {_RUN: self._run, "sparsefw.matrix": task.matrix.name[-60:]}, **task.options}
+
+    def _prune(
+        self, task: Task, part: tuple[int, int], server: int, on_event: Callable[[Task, Event], None]
+    ) -> Result:
+        client = self.clients[server]
+
+        def run(request: str) -> Result:
+            job = client.submit(
+                task.weight[part[0] : part[1]],
+                self._grams[task.gram][server],
+                request_id=request,
+                **self._job_options(task),
+            )
+            result = job.result(lambda event: on_event(task, event))
+            with contextlib.suppress(Error):
+                job.delete()  # the mask is here
+            return result
+
+        return _named(self._request(task, part), run)
+
+    def _curve(
+        self, task: Task, part: tuple[int, int], server: int, sparsities: Sequence[float]
+    ) -> SweepResult:
+        client = self.clients[server]
+        options = {key: value for key, value in self._job_options(task).items() if key != "sparsity"}
+
+        def run(request: str) -> SweepResult:
+            table = client.sweep(
+                task.weight[part[0] : part[1]],
+                self._grams[task.gram][server],
+                request_id=request,
+                sparsity=list(sparsities),
+                **options,
+            )
+            with contextlib.suppress(Error):
+                client.delete(table.job)
+            return table
+
+        return _named(self._request(task, part, list(sparsities)), run)
+
+
+def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
+    """Runs a request under its name, or under the next one where that is of a job whose inputs an
+    earlier process has already removed.
+    """
+    for attempt in range(1, 4):
+        try:
+            return run(f"{request}/{attempt}")
+        except Error as error:
+            if error.reason != "REQUEST_ID_REUSED" or attempt == 3:
+                raise
+    raise AssertionError  # the loop returns or raises
+
+
+def _digest(data: Any) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:
+    points = []
+    for parts in zip(*tables, strict=True):
+        for point in parts:
+            if point.error is not None:
+                raise point.error
+        results = [point.result for point in parts if point.result is not None]
+        full = sum(result.losses.full for result in results) or 1.0
+        loss = sum(result.loss * result.losses.full for result in results)
+        points.append({"sparsity": float(parts[0].setting["sparsity"]), "loss": loss / full})
+    return points
+
+
+def _merged(task: Task, parts: Sequence[Result]) -> Solved:
+    """Rows are independent: losses and bounds of parts add up."""
+    names = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound")
+    losses: dict[str, float | None] = {
+        name: sum(getattr(part.losses, name) for part in parts) for name in names
+    }
+    new = [part.losses.reconstructed for part in parts]
+    losses["reconstructed"] = sum(value for value in new if value is not None) if None not in new else None
+    weight = torch.cat([part.torch_weight() for part in parts]) if parts[0].has_weight else None
+    kept = sum(part.kept for part in parts)
+    shape = (task.matrix.rows, task.matrix.columns)
+    record = {
+        "name": task.matrix.name,
+        "shape": list(shape),
+        "method": method_name(task.options),
+        "pattern": task.options.get("pattern") or "per-row",
+        "kept": kept,
+        "sparsity": 1 - kept / (shape[0] * shape[1]),
+        "losses": losses,
+        "iterations": max(part.iterations for part in parts),
+        "swaps": sum(part.swaps for part in parts),
+        "stop_reason": parts[0].stop_reason,
+        "device": parts[0].device,
+        "seconds": sum(part.timings.solve for part in parts),
+        "parts": len(parts),
+        "note": task.note,
+    }
+    return Solved(task.matrix, torch.cat([part.torch_mask() for part in parts]), weight, record)

@@ -1,0 +1,173 @@
+"""Where the blocks of a model come from: a model in memory, or a folder that is read block by block."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from sparsefw import arrays
+from sparsefw.errors import invalid
+from sparsefw.hf.checkpoint import Checkpoint, meta_model, unload
+from sparsefw.hf.layout import Block, Matrix, find_blocks
+
+MASK: Final = "|mask"
+WEIGHT: Final = "|weight"
+
+
+def pack(matrix: Matrix, mask: Any, weight: Any) -> tuple[str, Any]:
+    """(name, tensor) of an outcome, as it is kept: a bit a weight, or the new weights."""
+    if weight is not None:
+        return matrix.name + WEIGHT, weight.contiguous()
+    packed = arrays.pack_mask(mask.numpy())
+    data = torch.frombuffer(bytearray(packed.data), dtype=torch.uint8)
+    return matrix.name + MASK, data.reshape(matrix.rows, arrays.row_bytes(matrix.columns))
+
+
+def apply(block: Any, layout: Block, tensors: Mapping[str, Any]) -> None:
+    """Writes outcomes into the block's parameters, in place."""
+    with torch.no_grad():
+        for matrix in layout.matrices:
+            view = matrix.view(block)
+            weight = tensors.get(matrix.name + WEIGHT)
+            if weight is not None:
+                view.copy_(weight)
+                continue
+            packed = tensors[matrix.name + MASK].numpy()
+            mask = torch.from_numpy(arrays.unpack_mask(packed.tobytes(), (matrix.rows, matrix.columns)))
+            view.masked_fill_(~mask.to(view.device), 0)
+
+
+class Source(Protocol):
+    """A model whose blocks are used one after the other."""
+
+    model: Any
+
+    def digest(self) -> Any:
+        """Of all that the model computes with."""
+        ...
+
+    def prologue(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, what is before the blocks can run."""
+        ...
+
+    def block(self, index: int) -> contextlib.AbstractContextManager[Any]:
+        """The block, which can run within it."""
+        ...
+
+    def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
+        """The pruned model as a folder; `outcomes(index)` are the tensors of a block."""
+        ...
+
+
+class InMemory:
+    """A model that is there. It is pruned in place."""
+
+    def __init__(self, model: Any) -> None:
+        if any(parameter.device.type == "meta" for parameter in model.parameters()):
+            raise invalid("the model has parameters on the device meta; give its folder instead")
+        self.model = model
+        self._blocks = model.get_submodule(find_blocks(model))
+
+    def digest(self) -> Any:
+        state = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+            data = tensor.detach().contiguous().cpu().reshape(-1)
+            if data.numel():
+                state.update(data.view(torch.uint8).numpy().data)
+        return state.hexdigest()
+
+    @contextlib.contextmanager
+    def prologue(self) -> Iterator[None]:
+        yield
+
+    @contextlib.contextmanager
+    def block(self, index: int) -> Iterator[Any]:
+        yield self._blocks[index]
+
+    def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
+        self.model.save_pretrained(out)
+
+
+class Streamed:
+    """A folder of transformers. One block is in memory at a time, the rest on the device "meta"."""
+
+    def __init__(self, folder: Path, device: Any = "cpu") -> None:
+        self._device = device
+        self.model = meta_model(folder, device)
+        self._checkpoint = Checkpoint(folder, self.model)
+        self._path = find_blocks(self.model)
+        self._blocks = self.model.get_submodule(self._path)
+        self._check_shared()
+
+    def _check_shared(self) -> None:
+        owners: dict[int, int] = {}
+        for index, block in enumerate(self._blocks):
+            for name, parameter in block.named_parameters():
+                if owners.setdefault(id(parameter), index) != index:
+                    raise invalid(
+                        f"{self._path}.{index}.{name} belongs to block {owners[id(parameter)]} too; load the "
+                        "model and pass it instead of its folder"
+                    )
+
+    def digest(self) -> Any:
+        return self._checkpoint.digest()
+
+    def _names(self, index: int) -> list[str]:
+        prefix = f"{self._path}.{index}."
+        names = [prefix + name for name in self._blocks[index].state_dict()]
+        missing = self._checkpoint.missing(names)
+        if missing:
+            raise invalid(f"{self._checkpoint.folder}: has no tensor for {missing[0]}")
+        return names
+
+    @contextlib.contextmanager
+    def prologue(self) -> Iterator[None]:
+        # The head is not run, and may be as large as the embeddings.
+        head = self.model.get_output_embeddings()
+        embedding = self.model.get_input_embeddings()
+        shared = {id(parameter) for parameter in embedding.parameters()}
+        unused = {
+            id(parameter)
+            for parameter in (head.parameters() if head is not None else ())
+            if id(parameter) not in shared
+        }
+        names = [
+            name
+            for name, value in self.model.state_dict(keep_vars=True).items()
+            if not name.startswith(f"{self._path}.") and id(value) not in unused
+        ]
+        names = [name for name in names if not self._checkpoint.missing([name])]
+        self._checkpoint.load(names, self._device)
+        try:
+            yield
+        finally:
+            unload(self.model, names)
+
+    @contextlib.contextmanager
+    def block(self, index: int) -> Iterator[Any]:
+        names = self._names(index)
+        self._checkpoint.load(names, self._device)
+        try:
+            yield self._blocks[index]
+        finally:
+            unload(self.model, names)
+
+    def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
+        copy = self._checkpoint.copy_to(out)
+        for of_block in layout:
+            if not of_block.matrices:
+                continue
+            with self.block(of_block.index) as block:
+                apply(block, of_block, outcomes(of_block.index))
+                values = {
+                    f"{of_block.name}.{name}": value.detach() for name, value in block.state_dict().items()
+                }
+                wanted = dict.fromkeys(matrix.parameter for matrix in of_block.matrices)
+                for key, value in self._checkpoint.on_disk(values, wanted).items():
+                    copy.write(key, value)

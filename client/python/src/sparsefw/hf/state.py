@@ -1,0 +1,155 @@
+"""What a run has done so far, in a folder: it goes on from there after any end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from safetensors.torch import load_file, save_file
+
+from sparsefw import errors
+from sparsefw.errors import invalid
+
+MANIFEST: Final = "manifest.json"
+
+
+def _differences(there: Any, here: Any, path: str = "") -> list[str]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        found = []
+        for key in dict.fromkeys([*there, *here]):
+            inner = f"{path}.{key}" if path else key
+            found += _differences(there.get(key), here.get(key), inner)
+        return found
+    return [] if there == here else [f"{path} was {json.dumps(there)}, is {json.dumps(here)}"]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """All of it or nothing, also after a power loss."""
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockState:
+    """A finished block: its tensors by name (packed masks, or new weights), its report records."""
+
+    tensors: dict[str, Any]
+    records: list[dict[str, Any]]
+
+
+class State:
+    """The folder of one run. One process at a time.
+
+    A manifest says which run it is: digests of model and data, and every option that decides the outcome.
+    A block counts as finished when its record is there and the digest in it is that of its tensors.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Opens the run, or begins it.
+
+        Raises:
+            FailedPrecondition (STATE_DIFFERS): the folder is of another run; the message names what
+                differs. (STATE_IN_USE): another process is at it.
+            InvalidArgument (CLIENT_ARGUMENT): the folder holds other things.
+        """
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._open(json.loads(json.dumps(facts)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, facts: dict[str, Any]) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.refuse(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "STATE_IN_USE",
+                f"{self.folder}: another process prunes with this state_dir",
+            ) from None
+        path = self.folder / MANIFEST
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if any(entry.name not in (".lock", f".{MANIFEST}.partial") for entry in self.folder.iterdir()):
+                raise invalid(f"{self.folder}: is not empty and has no {MANIFEST}") from None
+            write_atomically(path, json.dumps(facts, indent=1) + "\n")
+            there = facts
+        except ValueError:
+            raise invalid(f"{path}: is damaged") from None
+        different = _differences(there, facts)
+        if different:
+            raise errors.refuse(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "STATE_DIFFERS",
+                f"{self.folder}: is of another run: {'; '.join(different[:4])}. Give another state_dir to "
+                "start anew; a model in memory that was pruned in part must be loaded anew",
+                difference=different[0],
+            )
+        text = json.dumps(facts, sort_keys=True).encode()
+        self.run = hashlib.blake2b(text, digest_size=8).hexdigest()
+
+    def close(self) -> None:
+        """Lets the folder go."""
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+    def save_block(self, index: int, tensors: Mapping[str, Any], records: list[dict[str, Any]]) -> None:
+        """The tensors first, then the record that makes them count."""
+        path = self.folder / f"block-{index:04d}.safetensors"
+        partial = path.with_name(f".{path.name}.partial")
+        save_file(dict(tensors), partial)
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+        partial.rename(path)
+        record = {"digest": file_digest(path), "layers": records}
+        write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
+
+    def load_block(self, index: int) -> BlockState | None:
+        """None where it is not finished, or damaged: it is done again then."""
+        record = self.load(f"block-{index:04d}")
+        path = self.folder / f"block-{index:04d}.safetensors"
+        if record is None or not path.exists() or file_digest(path) != record["digest"]:
+            return None
+        return BlockState(load_file(path), record["layers"])
+
+    def save(self, name: str, value: Any) -> None:
+        """Any other result, as JSON."""
+        write_atomically(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
+
+    def load(self, name: str) -> Any:
+        """None where there is none."""
+        try:
+            return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+def file_digest(path: Path) -> str:
+    """Of the bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,258 @@
+"""Layers of PyTorch models, pruned where they are.
+
+from sparsefw.torch import prune_linear, hold_masks
+
+result = prune_linear(layer, inputs, sparsity=0.6, client=client)    # in place
+with hold_masks(model):                                              # zeros stay zeros
+    train(model)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Unpack
+
+import torch
+
+from sparsefw.client import Client, connect
+from sparsefw.errors import invalid
+from sparsefw.results import Event, Result
+from sparsefw.spec import JobOptions
+
+# Tokens of one product. Fewer lose less to float32, more are faster.
+_TOKENS: Final = 1024
+# Rows of the sum that are made symmetric at a time, so that no second matrix of float64 is needed.
+_PANEL: Final = 512
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Float32 products with float32 operands: no TF32, no bfloat16."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class GramSum:
+    """G = sum of x x^T over tokens x, where the activations are.
+
+    Products of up to 1024 tokens are float32, their sum is float64. The same batches in the same order
+    give the same bits on the same machine with as many threads.
+
+    Attributes:
+        d_in:   width of a token.
+        tokens: how many were summed.
+    """
+
+    def __init__(self, d_in: int, device: Any = None) -> None:
+        self.d_in = d_in
+        self.tokens = 0
+        # Apple's devices have no float64.
+        place = torch.device("cpu" if torch.device(device or "cpu").type == "mps" else device or "cpu")
+        self._sum = torch.zeros(d_in, d_in, dtype=torch.float64, device=place)
+
+    def add(self, inputs: Any) -> None:
+        """Adds tokens: [tokens, d_in] or [..., d_in], of any floating dtype."""
+        if inputs.shape[-1] != self.d_in:
+            raise invalid(f"inputs must have {self.d_in} features; got shape {list(inputs.shape)}")
+        tokens = inputs.detach().reshape(-1, self.d_in)
+        with torch.no_grad(), exact_products():
+            for part in tokens.split(_TOKENS):
+                values = part.to(torch.float32)
+                self._sum += (values.T @ values).to(self._sum.device)
+        self.tokens += len(tokens)
+
+    @property
+    def is_zero(self) -> bool:
+        """No token, or none that says anything."""
+        return not bool(self._sum.diagonal().any())
+
+    def matrix(self) -> Any:
+        """Float32 [d_in, d_in] on the CPU, symmetric to the bit."""
+        half = torch.empty(self.d_in, self.d_in, dtype=torch.float32)
+        for start in range(0, self.d_in, _PANEL):
+            end = min(start + _PANEL, self.d_in)
+            half[start:end] = (self._sum[start:end] + self._sum[:, start:end].T) / 2
+        return half
+
+
+def is_conv1d(module: Any) -> bool:
+    """The Conv1D of Hugging Face's GPT-2: a linear layer whose weight is [d_in, d_out]."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and module.weight.dim() == 2
+
+
+def weight_of(layer: Any) -> Any:
+    """The weight of a linear layer as [d_out, d_in]: the parameter itself or a view of it."""
+    if isinstance(layer, torch.nn.Linear):
+        return layer.weight.detach()
+    if is_conv1d(layer):
+        return layer.weight.detach().T
+    kind = type(layer).__name__
+    raise invalid(f"a layer must be a torch.nn.Linear or a Conv1D of transformers; got {kind}")
+
+
+def prune_linear(
+    layer: Any,
+    inputs: Any,
+    *,
+    client: Client | None = None,
+    server: str = "auto",
+    progress: bool | Callable[[Event], None] = False,
+    request_id: str | None = None,
+    **options: Unpack[JobOptions],
+) -> Result:
+    """Prunes a linear layer in place; its bias, dtype and device stay.
+
+    Args:
+        layer:    torch.nn.Linear, or the Conv1D of transformers' GPT-2.
+        inputs:   what the layer sees: a tensor [..., d_in], an iterable of such tensors, or a GramSum. The
+                  Gram matrix is summed on their device.
+        client:   of `sparsefw.connect`; None: one is made for this call, to `server`.
+        options:  see sparsefw.JobOptions. Where they update weights (sparsegpt, alps, reconstruct, joint)
+                  the layer gets the new ones.
+
+    Returns:
+        The result: `result.losses`, `result.certificate`, `result.torch_mask()`.
+    """
+    weight = weight_of(layer)
+    gram = inputs if isinstance(inputs, GramSum) else _sum_of(inputs, weight.shape[1])
+    if gram.d_in != weight.shape[1]:
+        raise invalid(f"the layer has {weight.shape[1]} inputs; the Gram matrix is of {gram.d_in}")
+    with contextlib.ExitStack() as stack:
+        if client is None:
+            client = stack.enter_context(connect(server))
+        tensor = stack.enter_context(client.upload(gram.matrix(), "gram", tokens=gram.tokens))
+        result = client.prune(weight, tensor, progress=progress, request_id=request_id, **options)
+    apply_result(weight, result)
+    return result
+
+
+def _sum_of(inputs: Any, d_in: int) -> GramSum:
+    batches: Iterable[Any] = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    gram = None
+    for batch in batches:
+        if gram is None:
+            gram = GramSum(d_in, batch.device)
+        gram.add(batch)
+    if gram is None:
+        raise invalid("there must be at least one batch of inputs")
+    return gram
+
+
+def apply_result(weight: Any, result: Result) -> None:
+    """Writes new weights, or zeros where the mask removes, into [d_out, d_in] in place."""
+    with torch.no_grad():
+        if result.has_weight:
+            weight.copy_(result.torch_weight())
+        else:
+            weight.masked_fill_(~result.torch_mask().to(weight.device), 0)
+
+
+class HeldMasks:
+    """Masks that are held; see `hold_masks`. A context manager; `remove` lets go.
+
+    Attributes:
+        names: of the parameters, as in `model.named_parameters()`.
+    """
+
+    def __init__(self, model: Any, removed: Mapping[str, Any]) -> None:
+        """`removed`: by parameter, bool of its shape and device, True where it stays 0."""
+        self.names = tuple(removed)
+        self._handles: list[Any] = []
+        parameters = dict(model.named_parameters())
+        owners: dict[str, dict[str, Any]] = {}
+        for name, zeros in removed.items():
+            parameter = parameters[name]
+            # The optimizer's moments never learn of removed weights.
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_hook(_masked_gradient(zeros)))
+            module, _, attribute = name.rpartition(".")
+            owners.setdefault(module, {})[attribute] = zeros
+        for path, masks in owners.items():
+            module = model.get_submodule(path)
+            # Whatever an optimizer did: before use, and before anything is saved, they are zeros again.
+            clear = _zeroing(masks)
+            self._handles.append(module.register_forward_pre_hook(clear))
+            self._handles.append(module.register_state_dict_pre_hook(clear))
+
+    def remove(self) -> None:
+        """Ends it. Safe to call again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def __enter__(self) -> HeldMasks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+def _masked_gradient(zeros: Any) -> Callable[[Any], Any]:
+    return lambda gradient: gradient.masked_fill(zeros.to(gradient.device), 0)
+
+
+def _zeroing(masks: Mapping[str, Any]) -> Callable[..., None]:
+    def clear(module: Any, *_: Any) -> None:
+        for attribute, zeros in masks.items():
+            parameter = getattr(module, attribute)
+            # Through .data: autograd must not take it for a change, since the values are zeros already
+            # when a backward pass needs them.
+            parameter.data.masked_fill_(zeros.to(parameter.device), 0)
+
+    return clear
+
+
+def hold_masks(
+    model: Any, masks: Mapping[str, Any] | None = None, *, least_sparsity: float = 0.05
+) -> HeldMasks:
+    """Keeps pruned weights at zero while a model is trained, whatever the optimizer.
+
+    Nothing is added to the model's parameters, buffers or state_dict: hooks clear the gradient of removed
+    weights, and the weights themselves before every use and before they are saved. `save_pretrained`
+    writes the same folder as without it.
+
+    Args:
+        model: any torch.nn.Module.
+        masks: by parameter name, bool of the parameter's shape, True = keep. None: what is zero now, in
+               weight matrices (also fused experts) with at least `least_sparsity` zeros, embeddings left
+               out.
+
+    >>> with hold_masks(model):                     # doctest: +SKIP
+    ...     optimizer.step()
+    """
+    parameters = dict(model.named_parameters())
+    removed: dict[str, Any] = {}
+    if masks is not None:
+        for name, mask in masks.items():
+            if name not in parameters or tuple(mask.shape) != tuple(parameters[name].shape):
+                raise invalid(f'there is no parameter "{name}" of shape {list(mask.shape)}')
+            removed[name] = ~mask.to(parameters[name].device, torch.bool)
+        return HeldMasks(model, removed)
+    embeddings = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding)
+        for parameter in module.parameters()
+    }
+    for name, parameter in parameters.items():
+        if parameter.dim() not in (2, 3) or id(parameter) in embeddings:
+            continue
+        zeros = parameter.detach() == 0
+        count = int(zeros.sum())
+        # A matrix of zeros was not pruned: it waits for its first step, as LoRA's do.
+        if least_sparsity * parameter.numel() <= count < parameter.numel() and count:
+            removed[name] = zeros
+    if not removed:
+        raise invalid(f"no weight matrix has at least {least_sparsity:.0%} zeros: there is nothing to hold")
+    return HeldMasks(model, removed)

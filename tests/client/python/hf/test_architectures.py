@@ -1,0 +1,226 @@
+"""Every family: all matrices pruned to their exact counts, with the inputs that the whole model gives them."""
+
+import pytest
+import sparsefw
+import tiny
+import torch
+from sparsefw.hf import prune_model
+from sparsefw.hf.layout import layout_of
+from support import reference
+
+
+def prune(model, client, **options):
+    options = {"sparsity": 0.5, "method": "wanda", "progress": False, **options}
+    return prune_model(model, data=options.pop("data", tiny.tokens()), server=client, **options)
+
+
+def check_losses(dense, pruned, report, ids, propagate=True, tolerance=2e-4):
+    """Every loss is that on the inputs of the whole model, its earlier blocks pruned."""
+    mixed = tiny.make_like(dense)
+    for block in range(2):
+        rows = [row for row in report.layers if f".{block}." in row["name"]]
+        assert rows
+        grams = tiny.reference_grams(mixed, [row["name"] for row in rows], ids)
+        for row in rows:
+            name = row["name"]
+            old, new = tiny.matrix(dense, name), tiny.matrix(pruned, name)
+            full = tiny.loss(old, torch.zeros_like(old), grams[name])
+            assert row["losses"]["full"] == pytest.approx(full, rel=tolerance), name
+            assert row["losses"]["final"] == pytest.approx(
+                tiny.loss(old, new, grams[name]), rel=tolerance), name
+            if propagate:
+                tiny.matrix(mixed, name).copy_(new)
+
+
+@pytest.mark.parametrize("pattern", ["per-row", "2:4"])
+@pytest.mark.parametrize("family", tiny.CONFIGS)
+def test_every_matrix_to_its_exact_count(client, family, pattern):
+    dense, model = tiny.make(family), tiny.make(family)
+    sparsity = 0.6 if pattern == "per-row" else None
+    report = prune(model, client, pattern=pattern, sparsity=sparsity)
+    assert len(report.layers) == 2 * tiny.MATRICES[family]
+    named = {row["name"] for row in report.layers}
+    for row in report.layers:
+        kept = tiny.matrix(model, row["name"]) != 0
+        reference.check_counts(kept.numpy(), pattern, sparsity)
+        assert int(kept.sum()) == row["kept"]
+    # Nothing else has changed.
+    parameters = {tiny.split(name)[0] for name in named}
+    for name, value in dense.named_parameters():
+        if name not in parameters:
+            assert torch.equal(value, model.get_parameter(name)), name
+    kept = torch.cat([(tiny.matrix(model, name) == 0).flatten() for name in named]).double().mean()
+    assert report.sparsity == pytest.approx(float(kept))
+
+
+@pytest.mark.parametrize("family", tiny.CONFIGS)
+def test_inputs_are_those_of_the_whole_model(client, family):
+    dense, model = tiny.make(family), tiny.make(family)
+    report = prune(model, client, sparsity=0.5)
+    check_losses(dense, model, report, tiny.tokens())
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_moe"])
+def test_inputs_of_the_dense_model(client, family):
+    dense, model = tiny.make(family), tiny.make(family)
+    report = prune(model, client, propagate=False, gram_memory=1)
+    check_losses(dense, model, report, tiny.tokens(), propagate=False)
+
+
+def test_layers_with_the_same_input_share_a_gram_matrix():
+    model = tiny.make("llama")
+    layout = layout_of(model)[0]
+    from sparsefw.hf.capture import first_call
+    from sparsefw.hf.grams import find_groups, split_passes
+
+    block = model.model.layers[0]
+    hidden, call = first_call(model, block, tiny.tokens()[:1])
+    groups = find_groups(block, layout, hidden, call)
+    names = [[matrix.module.rpartition(".")[2] for matrix in group.matrices] for group in groups]
+    assert names == [["q_proj", "k_proj", "v_proj"], ["o_proj"], ["gate_proj", "up_proj"], ["down_proj"]]
+    one = 8 * 32 * 32
+    assert [len(some) for some in split_passes(groups, 3 * one)] == [3, 1]
+    assert [len(some) for some in split_passes(groups, 1)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral"])
+def test_several_passes_give_the_same(client, family):
+    once, often = tiny.make(family), tiny.make(family)
+    prune(once, client)
+    prune(often, client, gram_memory=2 * 8 * 32 * 32)
+    for name, value in once.named_parameters():
+        assert torch.equal(value, often.get_parameter(name)), name
+
+
+def test_an_uncovered_matrix_is_refused_by_name(client):
+    model = tiny.make("llama")
+    layer = model.model.layers[1].mlp
+    layer.adapter = torch.nn.Parameter(torch.ones(4, 8))
+    with pytest.raises(sparsefw.InvalidArgument, match=r"model\.layers\.1\.mlp\.adapter \[4, 8\]") as raised:
+        prune(model, client)
+    assert raised.value.reason == "CLIENT_ARGUMENT"
+    report = prune(model, client, ignore=["lm_head", r"\.adapter$"])
+    assert report.dense == ["model.layers.1.mlp.adapter"]
+    assert bool((layer.adapter == 1).all())
+
+
+def test_ignored_matrices_stay_dense(client):
+    dense, model = tiny.make("llama"), tiny.make("llama")
+    report = prune(model, client, ignore=["down_proj", r"layers\.0\.self_attn"])
+    assert len(report.layers) == 14 - 2 - 4
+    for name in report.dense:
+        assert torch.equal(model.get_parameter(name), dense.get_parameter(name))
+    assert len(report.dense) == 6
+    with pytest.raises(sparsefw.InvalidArgument, match="nothing of Llama"):
+        prune(tiny.make("llama"), client, ignore=["proj"])
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_routers_stay_dense_unless_asked(client, family):
+    dense, model = tiny.make(family), tiny.make(family)
+    report = prune(model, client)
+    routers = [name for name, _ in dense.named_parameters() if name.endswith("mlp.gate.weight")]
+    assert report.dense == routers
+    assert len(routers) == 2
+    report = prune(tiny.make(family), client, routers=True)
+    assert report.dense == []
+    assert len(report.layers) == 2 * (tiny.MATRICES[family] + 1)
+
+
+def test_an_expert_that_sees_no_token_is_pruned_by_magnitude(client):
+    model = tiny.make("mixtral")
+    dense = tiny.make_like(model)
+    # The same token everywhere is the same everywhere: two of four experts get it.
+    report = prune(model, client, reconstruct=True, data=torch.full((2, 8), 7))
+    unseen = [row for row in report.layers if row["note"]]
+    assert len(unseen) == 2 * 2 * 2
+    assert all(row["tokens"] == 0 for row in unseen)
+    for row in unseen:
+        old, new = tiny.matrix(dense, row["name"]), tiny.matrix(model, row["name"])
+        keep = old.abs() >= old.abs().sort(dim=1).values[:, old.shape[1] // 2 : old.shape[1] // 2 + 1]
+        assert torch.equal(new, old * keep)
+    assert "by magnitude" in str(report)
+
+
+def test_a_block_used_twice_is_pruned_once(client):
+    model = tiny.make("llama")
+    model.model.layers[1] = model.model.layers[0]
+    report = prune(model, client)
+    assert len(report.layers) == 7
+    for row in report.layers:
+        reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", 0.5)
+
+
+def test_a_block_that_needs_others_is_refused(client):
+    """Its calls cannot be known without running those before it."""
+    model = tiny.make("llama")
+    forward = model.model.forward
+    layers = model.model.layers
+
+    def with_memory(*args, **arguments):
+        memory = {}
+        handles = [
+            layers[0].register_forward_hook(lambda _, args, out: memory.update(bias=out.sum())),
+            layers[1].register_forward_pre_hook(
+                lambda _, args, named: (args, {**named, "bias": memory["bias"]}), with_kwargs=True)]
+        try:
+            return forward(*args, **arguments)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    model.model.forward = with_memory
+    with pytest.raises(sparsefw.InvalidArgument, match=r'"bias" of block 1 depends on the blocks before it'):
+        prune(model, client)
+
+
+def test_new_weights_are_written(client):
+    dense, model = tiny.make("gpt2"), tiny.make("gpt2")
+    report = prune(model, client, method="sparsegpt")
+    for row in report.layers:
+        new = tiny.matrix(model, row["name"])
+        reference.check_counts((new != 0).numpy(), "per-row", 0.5)
+        assert not torch.equal(new, tiny.matrix(dense, row["name"]) * (new != 0))
+
+
+def test_a_preset_chooses_the_method(client):
+    """One with new weights, which sparsefw by itself does not make."""
+    dense, model = tiny.make("llama"), tiny.make("llama")
+    report = prune(model, client, method=None, preset="best")
+    assert report.layers[0]["method"] == "preset best"
+    name = report.layers[0]["name"]
+    new, old = tiny.matrix(model, name), tiny.matrix(dense, name)
+    assert not torch.equal(new, old * (new != 0))
+
+
+def test_an_encoder(client):
+    import transformers
+
+    torch.manual_seed(1)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**tiny.COMMON, intermediate_size=48)).train()
+    report = prune(model, client)
+    assert len(report.layers) == 12
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sparsity": None}, "needs sparsity"),
+        ({"pattern": "2:4"}, "its own sparsity"),
+        ({"gram": "here"}, "gram must be"),
+        ({"steps": 5}, "no option steps"),
+        ({"labels": {"a": "b"}}, "sets labels itself"),
+        ({"ignore": ["("]}, "no regular expression"),
+        ({"data": []}, "at least one text"),
+        ({"data": "words"}, "need a tokenizer"),
+        ({"data": [1]}, "at least two tokens"),
+        ({"sequence_length": 1}, "sequence_length must be"),
+        ({"allocation": "fair"}, "allocation must be"),
+        ({"server": []}, "at least one server"),
+    ],
+)
+def test_wrong_arguments(client, options, words):
+    arguments = {"data": tiny.tokens(), "server": client, "sparsity": 0.5, "progress": False, **options}
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune_model(tiny.make("llama"), **arguments)

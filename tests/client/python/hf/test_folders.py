@@ -1,0 +1,184 @@
+"""A folder in, a folder out, block by block."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sparsefw
+import tiny
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from sparsefw.hf import prune_model
+from support import reference
+
+ROOT = Path(sparsefw.__file__).resolve().parents[1]
+
+
+def save(family, folder, dtype=torch.float32, shards="20KB"):
+    model = tiny.make(family, dtype=dtype)
+    model.save_pretrained(folder, max_shard_size=shards)
+    return model
+
+
+def tensors(folder):
+    return {name: value for path in sorted(folder.glob("*.safetensors")) for name, value in load_file(path).items()}
+
+
+def prune(model, out, server, **options):
+    options = {"sparsity": 0.6, "iterations": 30, "data": tiny.tokens(), "progress": False, **options}
+    return prune_model(model, out=out, server=server, **options)
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+
+
+@pytest.mark.parametrize("family", tiny.CONFIGS)
+def test_streamed_and_in_memory_are_the_same(client, folder, family):
+    save(family, folder / "dense")
+    streamed = prune(folder / "dense", folder / "streamed", client)
+    model = load(folder / "dense")
+    whole = prune(model, folder / "whole", client)
+    assert [r["name"] for r in streamed.layers] == [r["name"] for r in whole.layers]
+    assert [r["losses"] for r in streamed.layers] == [r["losses"] for r in whole.layers]
+    loaded = load(folder / "streamed")
+    assert type(loaded) is type(model)
+    for name, value in load(folder / "whole").named_parameters():
+        assert torch.equal(value, model.get_parameter(name)), name
+        assert torch.equal(value, loaded.get_parameter(name)), name
+    for row in streamed.layers:
+        kept = (tiny.matrix(loaded, row["name"]) != 0).numpy()
+        reference.check_counts(kept, "per-row", 0.6)
+        assert kept.sum() == row["kept"]
+
+
+def test_the_folder_is_the_same_but_for_what_was_pruned(client, folder):
+    save("mixtral", folder / "dense", torch.bfloat16)
+    (folder / "dense/tokenizer.json").write_text("{}")
+    (folder / "dense/pytorch_model.bin").write_text("the same weights, dense")
+    (folder / "dense/README.md").write_text("---\nlicense: mit\n---\n# A model\n")
+    report = prune(folder / "dense", folder / "out", client, method="wanda")
+    before, after = tensors(folder / "dense"), tensors(folder / "out")
+    assert list(before) == list(after)
+    parameters = {tiny.split(row["name"])[0].rpartition(".")[2] for row in report.layers}
+    assert parameters == {"weight", "gate_up_proj", "down_proj"}
+    for name, value in before.items():
+        assert value.dtype == after[name].dtype == torch.bfloat16
+        pruned = ("experts" in name or "_proj" in name)
+        assert torch.equal(value, after[name]) != pruned, name
+        assert torch.equal(after[name], value * (after[name] != 0)), name
+    names = {path.name for path in (folder / "out").iterdir()}
+    expected = {path.name for path in (folder / "dense").iterdir()} - {"pytorch_model.bin"}
+    assert names == expected | {"sparsefw.json"}
+    facts = json.loads((folder / "out/sparsefw.json").read_text())
+    assert facts["layers"] == report.layers
+    assert facts["settings"]["pattern"] == "per-row"
+    assert facts["versions"]["server"]
+    card = (folder / "out/README.md").read_text()
+    assert card.startswith("---\nlicense: mit\n---\n# A model\n")
+    assert card.count("## Pruning") == 1
+    # Again, over what it wrote before: the card has one section.
+    prune(folder / "out", folder / "out2", client, method="wanda", pattern="2:4", sparsity=None)
+    assert (folder / "out2/README.md").read_text().count("## Pruning") == 1
+
+
+def test_names_as_old_checkpoints_have_them(client, folder):
+    """GPT-2 on the hub: without the prefix of the base model, and with buffers nobody needs."""
+    model = save("gpt2", folder / "dense", shards="1GB")
+    old = {
+        name.removeprefix("transformer."): value
+        for name, value in tensors(folder / "dense").items() if name != "lm_head.weight"}
+    old["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
+    save_file(old, folder / "dense/model.safetensors", {"format": "pt"})
+    prune(folder / "dense", folder / "out", client)
+    assert set(tensors(folder / "out")) == set(old)
+    prune(model, None, client)
+    loaded = load(folder / "out")
+    for name, value in model.named_parameters():
+        assert torch.equal(value, loaded.get_parameter(name)), name
+
+
+def test_new_weights_in_a_folder(client, folder):
+    save("llama", folder / "dense", torch.bfloat16)
+    prune(folder / "dense", folder / "streamed", client, method="wanda", reconstruct=True)
+    model = load(folder / "dense")
+    prune(model, None, client, method="wanda", reconstruct=True)
+    loaded = load(folder / "streamed")
+    for name, value in model.named_parameters():
+        assert torch.equal(value, loaded.get_parameter(name)), name
+
+
+def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
+    save("llama", folder / "dense")
+    (folder / "out").mkdir()
+    (folder / "out/diary.txt").write_text("mine")
+    with pytest.raises(sparsefw.InvalidArgument, match="is not overwritten"):
+        prune(folder / "dense", folder / "out", client)
+    assert (folder / "out/diary.txt").read_text() == "mine"
+    with pytest.raises(sparsefw.InvalidArgument, match="is no folder"):
+        prune(folder / "nothing", folder / "new", client)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"no config\.json"):
+        prune(folder / "out", folder / "new", client)
+
+
+def test_quantised_weights_are_refused(client, folder):
+    save("llama", folder / "dense")
+    path = folder / "dense/config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    path.write_text(json.dumps(config))
+    with pytest.raises(sparsefw.InvalidArgument, match="quantised"):
+        prune(folder / "dense", folder / "out", client)
+
+
+def test_hidden_states_in_a_file_are_the_same(client, folder, monkeypatch):
+    from sparsefw.hf import hidden
+
+    save("llama", folder / "dense", torch.bfloat16)
+    prune(folder / "dense", folder / "memory", client)
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    prune(folder / "dense", folder / "file", client, state_dir=folder / "state")
+    for path in (folder / "memory").glob("*.safetensors"):
+        assert path.read_bytes() == (folder / "file" / path.name).read_bytes()
+    assert not list((folder / "state").glob("hidden*"))
+
+
+MEASURED = """
+import re, sys
+import torch
+from sparsefw.hf import prune_model
+torch.set_num_threads(1)
+import transformers.models.llama.modeling_llama
+def memory(what):
+    return int(re.search(what + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+before = memory("VmRSS")
+prune_model(sys.argv[1], data=torch.arange(64).reshape(2, 32), pattern="2:4", method="magnitude",
+            server=sys.argv[3], out=sys.argv[2], gram="client", ignore=["[qkv]_proj", "mlp"],
+            progress=False)
+print(memory("VmHWM") - before)
+"""
+
+
+def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder):
+    """24 blocks of 16 MiB: two blocks, Gram matrices, and room for the allocator."""
+    width, inner, count = 512, 1024, 24
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=width, intermediate_size=2 * inner, num_hidden_layers=count,
+        num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=64)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    block = sum(value.numel() * 4 for value in model.model.layers[0].parameters())
+    model.save_pretrained(folder / "dense", max_shard_size="1GB")
+    del model
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, folder / "dense", folder / "out", shared_server.address],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    grams = 8 * width**2
+    used = int(done.stdout)
+    print(f"block {block >> 20} MiB, all {count * block >> 20} MiB, used {used >> 20} MiB")
+    assert used < 2 * block + 2 * grams + (64 << 20)
+    assert used < count * block / 2

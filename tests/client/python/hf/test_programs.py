@@ -1,0 +1,164 @@
+"""Perplexity, reports, and the program `sparsefw` on whole models."""
+
+import json
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+import sparsefw
+import tiny
+import tokenizers
+import torch
+import transformers
+from sparsefw import _cli
+from sparsefw.hf import data, evaluate_perplexity, prune_model
+
+TEXT = "\n\n".join(" ".join(f"w{(i * i + 7 * i * j) % 97}" for i in range(60)) for j in range(30))
+
+
+def tokenizer():
+    words = {f"w{i}": i for i in range(128)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="w0")
+
+
+def independent(model, ids, length):
+    """With transformers' own loss, window by window."""
+    windows = [ids[start : start + length] for start in range(0, len(ids) - length + 1, length)]
+    losses = []
+    for window in windows:
+        tensor = torch.tensor([window])
+        with torch.no_grad():
+            losses.append(float(model(input_ids=tensor, labels=tensor).loss))
+    return math.exp(sum(losses) / len(losses))
+
+
+@pytest.fixture
+def dense(folder):
+    model = tiny.make("llama")
+    model.save_pretrained(folder / "dense")
+    tokenizer().save_pretrained(folder / "dense")
+    (folder / "data.txt").write_text(TEXT)
+    return model
+
+
+def test_perplexity_is_that_of_an_independent_evaluation(dense):
+    ids = tokenizer()(TEXT)["input_ids"]
+    found = evaluate_perplexity(dense.train(), tokenizer(), TEXT, sequence_length=32)
+    assert dense.training
+    assert found.value == pytest.approx(independent(dense.eval(), ids, 32), rel=1e-5)
+    assert found.windows == len(ids) // 32
+    assert found.tokens == found.windows * 31
+    few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
+    assert few.windows == 3
+    assert evaluate_perplexity(dense, None, ids, sequence_length=9999).length == 64  # its positions
+
+
+def test_sequences():
+    def lists(*args):
+        return [sample[0].tolist() for sample in data.sequences(*args)]
+
+    ids = list(range(10))
+    assert lists(None, ids, 3, None) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert lists(None, ids, 3, 2) == [[0, 1, 2], [3, 4, 5]]
+    assert lists(None, ids, 2, 2) == [[0, 1], [4, 5]]  # spread evenly
+    assert lists(None, ids, 16, 4) == [ids]  # not one whole sequence
+    assert lists(None, [[1, 2, 3], [4, 5]], 2, None) == [[1, 2], [4, 5]]
+    assert lists(None, torch.tensor([[1, 2], [3, 4]]), 8, 1) == [[1, 2]]
+    one, other = (data.sequences(None, value, 2, None) for value in ([1, 2, 3, 4], [[1, 2], [3, 4]]))
+    assert data.digest(one) == data.digest(other)
+    assert data.digest(one) != data.digest(data.sequences(None, [1, 2, 3, 4], 4, None))
+
+
+def test_report(client, dense, folder):
+    report = prune_model(dense, data=tiny.tokens(), sparsity=0.5, iterations=50, server=client, progress=True)
+    rows = report.rows()
+    assert {row["type"] for row in rows} == {
+        *(f"self_attn.{name}_proj" for name in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down"))}
+    assert [row["block"] for row in rows] == [0] * 7 + [1] * 7
+    for row in rows:
+        assert 0 < row["loss"] <= row["warm_start"] < 1
+        assert row["reduction"] == pytest.approx(1 - row["loss"] / row["warm_start"])
+        assert 0 < row["certificate"] <= 1
+    text = str(report)
+    assert "self_attn.q_proj" in text
+    assert "50.00%" in text.splitlines()[-2]
+    report.save(folder / "report.json")
+    assert json.loads((folder / "report.json").read_text())["layers"] == report.layers
+    pytest.importorskip("matplotlib")
+    report.plot(folder / "report.png")
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_program(shared_server, dense, folder, capsys):
+    words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--samples", "8",
+             "--sequence-length", "32", "--iterations", "30", "--swaps", "--out", f"{folder}/out",
+             "--state", f"{folder}/state", "--report", f"{folder}/report.json", "--server", shared_server.address]
+    assert _cli.main([*words, "-q"]) == 0
+    assert "removed 50.000% of 14 matrices" in capsys.readouterr().out
+    assert json.loads((folder / "report.json").read_text())["settings"]["samples"] == 8
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder / "out")
+    assert float((loaded.model.layers[0].mlp.up_proj.weight == 0).double().mean()) == 0.5
+    assert _cli.main(["eval-perplexity", f"{folder}/out", "--data", f"{folder}/data.txt", "--sequence-length", "32",
+                      "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    ids = tokenizer()(TEXT)["input_ids"]
+    assert found["value"] == pytest.approx(independent(loaded, ids, 32), rel=1e-5)
+    # Another call on the same state.
+    words[words.index("0.5")] = "0.6"
+    assert _cli.main([*words, "-q"]) == 3
+    assert "sparsity was 0.5, is 0.6" in capsys.readouterr().err
+
+
+def test_the_example_of_fine_tuning(client, dense, folder, monkeypatch, capsys):
+    prune_model(dense, data=tiny.tokens(), sparsity=0.5, method="wanda", server=client, progress=False)
+    dense.save_pretrained(folder / "dense")
+    example = Path(sparsefw.__file__).parents[2] / "examples/fine_tune.py"
+    text = f"{folder}/data.txt"
+    monkeypatch.setattr("sys.argv", ["fine_tune.py", f"{folder}/dense", text, f"{folder}/tuned", "--held-out", text,
+                                     "--steps", "6", "--sequence-length", "32", "--rate", "0.003"])
+    runpy.run_path(str(example), run_name="__main__")
+    last = capsys.readouterr().out.splitlines()[-1]
+    zeros = sum(int((value == 0).sum()) for name, value in dense.named_parameters() if "_proj" in name)
+    assert last.startswith(f"{zeros} zeros; held-out perplexity ")
+    after, before = (float(word) for word in last.replace(",", "").split()[4::2])
+    assert after < before
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(folder / "tuned")
+    for name, value in dense.named_parameters():
+        if "_proj" in name:
+            assert torch.equal(tuned.get_parameter(name) == 0, value == 0), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["eval-perplexity", "{0}/none", "--data", "{0}/data.txt"], "no config.json"),
+        (["eval-perplexity", "{0}/dense", "--data", "{0}/none.txt"], "cannot be read"),
+        (["prune-model", "{0}/none", "--data", "{0}/data.txt", "--out", "{0}/o", "--sparsity", "0.5"], "no folder"),
+        (["prune-model", "{0}/dense", "--data", "{0}/data.txt", "--out", "{0}/o"], "needs sparsity"),
+    ],
+)
+def test_wrong_commands(shared_server, dense, folder, capsys, words, message):
+    words = [word.format(folder) for word in words]
+    if words[0] == "prune-model":
+        words += ["--server", shared_server.address]
+    assert _cli.main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_torch_the_commands_say_so(monkeypatch, capsys):
+    from sparsefw import _cli_models
+
+    def missing(name):
+        raise ImportError("gone", name="torch")
+
+    monkeypatch.setattr(_cli_models.importlib, "import_module", missing)
+    assert _cli.main(["eval-perplexity", ".", "--data", "x"]) == 2
+    assert "torch is not installed: pip install 'sparsefw[hf]'" in capsys.readouterr().err
+
+
+def test_texts_need_their_tokenizer(client, dense):
+    with pytest.raises(sparsefw.InvalidArgument, match="a mixture"):
+        prune_model(dense, data=["text", 4], sparsity=0.5, server=client)

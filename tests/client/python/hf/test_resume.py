@@ -1,0 +1,197 @@
+"""A run that ends in the middle goes on with the same call, and the outcome is the same."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import sparsefw
+import tiny
+import torch
+from sparsefw.hf import prune_model
+from support.processes import wait_until
+
+ROOT = Path(sparsefw.__file__).resolve().parents[1]
+OPTIONS = {"sparsity": 0.5, "iterations": 200, "swaps": True, "progress": False}
+BLOCKS = 4
+
+
+def save(folder):
+    model = tiny.make("llama", num_hidden_layers=BLOCKS)
+    model.save_pretrained(folder)
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def expected(client, folder):
+    """What a run without an interruption writes."""
+    save(folder / "dense")
+    prune_model(folder / "dense", data=tiny.tokens(), server=client, out=folder / "expected", **OPTIONS)
+    return weights(folder / "expected")
+
+
+RUN = """
+import sys, json
+sys.path.insert(0, sys.argv[1])
+import tiny, torch
+from sparsefw.hf import prune_model
+torch.set_num_threads(1)
+prune_model(sys.argv[2], data=tiny.tokens(), server=sys.argv[3], state_dir=sys.argv[4], out=sys.argv[5],
+            **json.loads(sys.argv[6]))
+"""
+
+
+def start(folder, server, **options):
+    words = [Path(tiny.__file__).parent, folder / "dense", server, folder / "state", folder / "out",
+             json.dumps({**OPTIONS, **options})]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1"}
+    if "SPARSEFW_SERVER_PROGRAM" not in environment:
+        environment["SPARSEFW_SERVER_PROGRAM"] = str(Path(os.environ["SPARSEFW_BIN_DIR"]) / "sparsefw-server")
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, *map(str, words)], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finished(folder):
+    return len(list((folder / "state").glob("block-*.json")))
+
+
+@pytest.mark.parametrize("server", ["auto", "lasting"])
+def test_kill_of_the_pipeline(expected, folder, shared_server, server):
+    address = "auto" if server == "auto" else shared_server.address
+    process = start(folder, address)
+    try:
+        wait_until(lambda: finished(folder) or process.poll() is not None, 60, "a finished block")
+        assert process.poll() is None, process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+    done = finished(folder)
+    assert 1 <= done < BLOCKS, "killed too late"
+    assert not (folder / "out").exists()
+    process = start(folder, address)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert weights(folder / "out") == expected
+
+
+def test_kill_of_the_server(expected, folder, restartable):
+    server = restartable()
+    process = start(folder, server.address)
+    try:
+        wait_until(lambda: finished(folder) or process.poll() is not None, 60, "a finished block")
+        server.kill()
+        assert finished(folder) < BLOCKS, "killed too late"
+        server.again()
+        _, errors = process.communicate(timeout=100)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, errors
+    assert weights(folder / "out") == expected
+
+
+def run(folder, client, **options):
+    arguments = {"data": tiny.tokens(), "state_dir": folder / "state", "out": folder / "out", **OPTIONS, **options}
+    model = arguments.pop("model", folder / "dense")
+    return prune_model(model, server=client, **arguments)
+
+
+def test_only_what_is_missing_is_done_again(expected, folder, client):
+    report = run(folder, client)
+    assert weights(folder / "out") == expected
+    (folder / "state/block-0002.json").unlink()
+    data = folder / "state/block-0003.safetensors"
+    data.write_bytes(data.read_bytes()[:-1] + b"\xff")  # damaged: not used
+    stamps = {path.name: path.stat().st_mtime_ns for path in (folder / "state").glob("block-*.safetensors")}
+    again = run(folder, client)
+    assert weights(folder / "out") == expected
+    for path in (folder / "state").glob("block-*.safetensors"):
+        assert (path.stat().st_mtime_ns == stamps[path.name]) == (path.name[6:10] in ("0000", "0001"))
+    assert [row["losses"] for row in again.layers] == [row["losses"] for row in report.layers]
+    # Nothing is missing: no server is asked.
+    shutil.rmtree(folder / "out")
+    run(folder, "127.0.0.1:9")
+    assert weights(folder / "out") == expected
+
+
+def test_a_model_in_memory(folder, client):
+    whole = tiny.make("gpt2")
+    prune_model(whole, data=tiny.tokens(), server=client, **OPTIONS)
+    run(folder, client, model=tiny.make("gpt2"), out=None)
+    (folder / "state/block-0001.json").unlink()
+    again = tiny.make("gpt2")
+    run(folder, client, model=again, out=None)
+    complete = tiny.make("gpt2")
+    run(folder, client, model=complete, out=None)
+    for name, value in whole.named_parameters():
+        assert torch.equal(value, again.get_parameter(name)), name
+        assert torch.equal(value, complete.get_parameter(name)), name
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sparsity": 0.6}, r"sparsity was 0\.5, is 0\.6"),
+        ({"iterations": 201}, r"options\.iterations was 200, is 201"),
+        ({"swaps": None}, r"options\.swaps was true, is null"),
+        ({"data": tiny.tokens(seed=6)}, "data was"),
+        ({"data": tiny.tokens(count=5)}, "samples was 6, is 5"),
+        ({"propagate": False}, "propagate was true, is false"),
+        ({"ignore": ["lm_head", "q_proj"]}, "ignore was"),
+    ],
+)
+def test_another_call_is_refused(folder, client, change, words):
+    model = tiny.make("llama")
+    run(folder, client, model=model, out=None)
+    with pytest.raises(sparsefw.FailedPrecondition, match=words) as raised:
+        run(folder, client, model=tiny.make("llama"), out=None, **change)
+    assert raised.value.reason == "STATE_DIFFERS"
+    # And so is the model that was pruned meanwhile.
+    with pytest.raises(sparsefw.FailedPrecondition, match="model was"):
+        run(folder, client, model=model, out=None)
+
+
+def test_a_folder_that_is_no_state(folder, client):
+    (folder / "state").mkdir()
+    (folder / "state/notes.txt").write_text("mine")
+    with pytest.raises(sparsefw.InvalidArgument, match=r"has no manifest\.json"):
+        run(folder, client, model=tiny.make("llama"), out=None)
+
+
+def test_one_process_at_a_time(folder):
+    from sparsefw.hf.state import State
+
+    state = State(folder / "state", {"a": 1})
+    with pytest.raises(sparsefw.FailedPrecondition, match="another process") as raised:
+        State(folder / "state", {"a": 1})
+    assert raised.value.reason == "STATE_IN_USE"
+    state.close()
+    State(folder / "state", {"a": 1}).close()
+
+
+def test_an_interrupt_keeps_finished_blocks(folder, client, monkeypatch):
+    """Ctrl-C in the third block: two are there."""
+    from sparsefw.hf import run as runs
+
+    save(folder / "dense")
+    solve = runs.Run._solve
+
+    def interrupted(self, pool, of_block, *rest):
+        if of_block.index == 2:
+            threading.main_thread()
+            signal.raise_signal(signal.SIGINT)
+        return solve(self, pool, of_block, *rest)
+
+    monkeypatch.setattr(runs.Run, "_solve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, client)
+    assert finished(folder) == 2
+    assert not (folder / "out").exists()

@@ -1,0 +1,182 @@
+"""Several servers, Gram matrices summed by a server, divided budgets."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import sparsefw
+import tiny
+import torch
+from sparsefw.hf import allocate, prune_model
+from sparsefw.hf.layout import Matrix
+from sparsefw.hf.solve import Pool, Task, row_parts
+from support import reference
+
+
+def prune(model, server, **options):
+    options = {"sparsity": 0.5, "method": "wanda", "data": tiny.tokens(), "progress": False, **options}
+    return prune_model(model, server=server, **options)
+
+
+def same(one, other):
+    return all(torch.equal(value, other.get_parameter(name)) for name, value in one.named_parameters())
+
+
+def test_two_servers_share_the_work(start_server):
+    servers = [start_server().address for _ in range(2)]
+    alone, together, split = (tiny.make("llama") for _ in range(3))
+    first = prune(alone, servers[0])
+    prune(together, servers)
+    third = prune(split, servers, split_above=0)
+    assert same(alone, together)
+    assert same(alone, split)  # Wanda's rows know nothing of each other
+    assert {row["parts"] for row in first.layers} == {1}
+    assert {row["parts"] for row in third.layers} == {2}
+    for one, two in zip(first.layers, third.layers, strict=True):
+        assert one["kept"] == two["kept"]
+        for name in ("full", "final", "lower_bound"):
+            assert one["losses"][name] == pytest.approx(two["losses"][name], rel=1e-9)
+    for address in servers:
+        with sparsefw.connect(address) as client:
+            assert client.list() == []  # nothing is left behind
+            assert client.jobs() == []
+
+
+def test_requests_are_named_by_their_content(client):
+    """After a crash the same work is found, and no other in its place."""
+    def matrix(scale):
+        return torch.eye(8) * scale
+
+    def solve(pool, scale):
+        pool.add_gram("key", matrix(scale), 4)
+        task = Task(Matrix("m", "", "weight", 4, 8), torch.ones(4, 8), "key", {"method": "wanda", "sparsity": 0.5})
+        (solved,) = pool.solve([task], lambda *_: None)
+        return solved.record["losses"]["full"]
+
+    names = []
+    for scale in (2.0, 2.0, 3.0):
+        pool = Pool([client], "run-of-this-test", 0, lasting=True)  # as if its process had been killed
+        assert solve(pool, scale) == 32 * scale
+        names.append(pool._grams["key"][0].name)
+    assert names[0] == names[1] != names[2]
+    pool.drop_grams()
+    # What somebody has removed meanwhile is sent again.
+    assert solve(Pool([client], "run-of-this-test", 0, lasting=True), 3.0) == 96
+
+
+def test_which_rows_are_parts():
+    matrix = Matrix("m", "", "weight", 10, 8)
+    assert row_parts(matrix, "per-row", 3, 79) == [(0, 3), (3, 6), (6, 10)]
+    assert row_parts(matrix, "2:4", 2, 79) == [(0, 5), (5, 10)]
+    assert row_parts(matrix, "per-row", 3, 80) == [(0, 10)]
+    assert row_parts(matrix, "unstructured", 3, 0) == [(0, 10)]
+    assert row_parts(matrix, "per-row", 1, 0) == [(0, 10)]
+    assert row_parts(Matrix("m", "", "weight", 2, 8), "per-row", 3, 0) == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mixtral"])
+def test_gram_matrices_of_the_server(client, family):
+    here, there = tiny.make(family), tiny.make(family)
+    first = prune(here, client, gram="client")
+    second = prune(there, client, gram="server")
+    for one, two in zip(first.layers, second.layers, strict=True):
+        assert one["tokens"] == two["tokens"]
+        assert one["losses"]["full"] == pytest.approx(two["losses"]["full"], rel=1e-4)
+
+
+def test_few_tokens_are_sent_instead_of_their_sum(client, monkeypatch):
+    from sparsefw.hf import solve
+
+    calls = []
+    for name in ("add_gram", "stream_gram"):
+        original = getattr(solve.Pool, name)
+        monkeypatch.setattr(
+            solve.Pool, name,
+            lambda *args, name=name, original=original: calls.append(name) or original(*args))
+    prune(tiny.make("llama"), client, data=tiny.tokens(1, 8))
+    assert set(calls) == {"stream_gram"}
+    calls.clear()
+    prune(tiny.make("llama"), client, data=tiny.tokens(6, 24))
+    assert set(calls) == {"add_gram"}
+
+
+def test_an_error_names_the_matrix(start_server):
+    address = start_server().address
+    model = tiny.make("llama")
+    with torch.no_grad():
+        model.model.layers[1].self_attn.o_proj.weight[3, 4] = float("nan")
+    with pytest.raises(sparsefw.InvalidArgument, match=r"layers\.1\.self_attn\.o_proj\.weight") as raised:
+        prune(model, address)
+    assert raised.value.reason == "NON_FINITE"
+    with sparsefw.connect(address) as client:  # nobody can come back for it
+        assert client.jobs(["QUEUED", "RUNNING"]) == []
+        assert [tensor.kind for tensor in client.list() if tensor.kind == "gram"] == []
+
+
+def test_sparsity_by_name(client):
+    model = tiny.make("llama")
+    report = prune(model, client, sparsity=0.5, allocation={r"down_proj": 0.25, r"layers\.1\.mlp": 0.75})
+    for row in report.layers:
+        wanted = 0.25 if "down_proj" in row["name"] else 0.75 if "layers.1.mlp" in row["name"] else 0.5
+        reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", wanted)
+    with pytest.raises(sparsefw.InvalidArgument, match="matches no matrix"):
+        prune(tiny.make("llama"), client, allocation={"w_proj": 0.5})
+    with pytest.raises(sparsefw.InvalidArgument, match="no sparsity is given"):
+        prune(tiny.make("llama"), client, sparsity=None, allocation={"down_proj": 0.5})
+    with pytest.raises(sparsefw.InvalidArgument, match="fixes the sparsity"):
+        prune(tiny.make("llama"), client, sparsity=None, pattern="2:4", allocation="loss-curve")
+
+
+def test_the_split_of_the_budget_is_the_best_one():
+    """Against every split on a grid; the curves are convex."""
+    generator = random.Random(4)
+    points = [0.3, 0.4, 0.5, 0.6, 0.7]
+    for _ in range(20):
+        sizes = {name: generator.choice([100, 200, 400]) for name in "abc"}
+        curves = {}
+        for name in sizes:
+            steps = sorted(generator.random() for _ in points)
+            curves[name] = [{"sparsity": p, "loss": sum(steps[: i + 1])} for i, p in enumerate(points)]
+        chosen = allocate.by_loss(sizes, curves, 0.5)
+        total = sum(sizes.values())
+        assert sum(sizes[n] * chosen[n] for n in sizes) == pytest.approx(0.5 * total)
+
+        def cost(split, curves=curves):
+            return sum(
+                np.interp(split[n], points, [point["loss"] for point in curves[n]]) for n in curves)
+
+        best = min(
+            (cost(dict(zip(sizes, values, strict=True)))
+             for values in itertools.product(np.linspace(0.3, 0.7, 41), repeat=3)
+             if abs(sum(s * v for s, v in zip(sizes.values(), values, strict=True)) - 0.5 * total) < 1e-6),
+            default=np.inf)
+        assert cost(chosen) <= best + 1e-9
+
+
+def test_noise_does_not_break_the_split():
+    curve = [{"sparsity": s, "loss": v} for s, v in [(0.4, 0.1), (0.5, 0.3), (0.6, 0.2), (0.7, 0.6)]]
+    chosen = allocate.by_loss({"a": 10, "b": 10}, {"a": curve, "b": curve}, 0.55)
+    assert sum(chosen.values()) == pytest.approx(1.1)
+
+
+def test_allocation_by_loss_curves(client, folder):
+    model = tiny.make("llama")
+    with torch.no_grad():  # of this one nothing matters but a few columns
+        model.model.layers[0].mlp.up_proj.weight[:, 8:] *= 1e-3
+    again = tiny.make_like(model)
+    options = {"allocation": "loss-curve", "allocation_bound": 0.2, "state_dir": folder / "state"}
+    report = prune(model, client, **options)
+    shares = {row["name"]: row["sparsity"] for row in report.layers}
+    assert report.sparsity == pytest.approx(0.5, abs=0.02)  # rows are cut to whole weights
+    assert min(shares.values()) >= 0.3 - 0.02
+    assert max(shares.values()) <= 0.7 + 0.02
+    assert shares["model.layers.0.mlp.up_proj.weight"] > 0.65
+    curve = report.curves["model.layers.0.mlp.up_proj.weight"]
+    assert [point["sparsity"] for point in curve] == [0.3, 0.38, 0.44, 0.5, 0.56, 0.62, 0.7]
+    assert all(one["loss"] <= two["loss"] for one, two in itertools.pairwise(curve))
+    (folder / "state/block-0001.json").unlink()
+    (folder / "state/curve-0001.json").unlink()
+    second = prune(again, client, **options)
+    assert second.curves == report.curves
+    assert same(model, again)

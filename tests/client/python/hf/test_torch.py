@@ -1,0 +1,178 @@
+"""sparsefw.torch: one layer, and masks that are held."""
+
+import numpy as np
+import pytest
+import sparsefw
+import tiny
+import torch
+from sparsefw.torch import GramSum, hold_masks, prune_linear
+from support import reference
+from transformers.pytorch_utils import Conv1D
+
+
+def inputs(count=3, tokens=700, width=32, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(11)
+    mixing = torch.randn(width, width, generator=generator) / width**0.5 + torch.eye(width)
+    return [(torch.randn(2, tokens, width, generator=generator) @ mixing).to(dtype) for _ in range(count)]
+
+
+def gram_of(batches):
+    x = torch.cat([batch.reshape(-1, batch.shape[-1]) for batch in batches]).double()
+    return x.T @ x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gram_sum(dtype):
+    gram = GramSum(32)
+    batches = inputs(dtype=dtype)
+    for batch in batches:
+        gram.add(batch)
+    made = gram.matrix()
+    assert gram.tokens == 4200
+    assert not gram.is_zero
+    assert made.dtype == torch.float32
+    assert torch.equal(made, made.T)
+    expected = gram_of(batches)
+    assert (made.double() - expected).abs().max() <= 2e-6 * expected.abs().max()
+
+
+def test_gram_sum_keeps_small_tokens_beside_large_ones():
+    """A float32 sum would lose them: 1e8 + 1 = 1e8."""
+    gram = GramSum(1)
+    gram.add(torch.full((1, 1), 1e4))
+    for _ in range(1000):
+        gram.add(torch.ones(1, 1))
+    assert gram.matrix().item() == pytest.approx(1e8 + 1000, rel=1e-7)
+
+
+def test_gram_sum_refuses_another_width():
+    with pytest.raises(sparsefw.InvalidArgument, match="32 features"):
+        GramSum(32).add(torch.ones(4, 31))
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv1d"])
+def test_prune_linear_in_place(client, kind):
+    layer = torch.nn.Linear(32, 24) if kind == "linear" else Conv1D(24, 32)
+    parameter, before, bias = layer.weight, layer.weight.detach().clone(), layer.bias.detach().clone()
+    batches = inputs()
+    result = prune_linear(layer, batches, client=client, sparsity=0.6, iterations=50)
+    assert layer.weight is parameter
+    assert torch.equal(layer.bias, bias)
+    old, new = (w if kind == "linear" else w.T for w in (before, layer.weight.detach()))
+    reference.check_counts(result.mask, "per-row", 0.6)
+    assert torch.equal(new, old * result.torch_mask())
+    assert result.losses.final == pytest.approx(tiny.loss(old, new, gram_of(batches)), rel=1e-4)
+
+
+def test_prune_linear_writes_new_weights(client):
+    layer = torch.nn.Linear(32, 24, dtype=torch.bfloat16)
+    batches = inputs(dtype=torch.bfloat16)
+    before = layer.weight.detach().clone()
+    result = prune_linear(layer, iter(batches), client=client, method="wanda", pattern="2:4", reconstruct=True)
+    assert layer.weight.dtype == torch.bfloat16
+    assert not bool(layer.weight[~result.torch_mask()].any())
+    made = tiny.loss(before, layer.weight.detach(), gram_of(batches))
+    assert made == pytest.approx(result.losses.reconstructed, rel=1e-3)
+    assert made < result.losses.final
+
+
+def test_prune_linear_refuses_what_is_no_layer(client):
+    with pytest.raises(sparsefw.InvalidArgument, match="Embedding"):
+        prune_linear(torch.nn.Embedding(4, 4), torch.ones(4, 4), client=client, sparsity=0.5)
+    with pytest.raises(sparsefw.InvalidArgument, match="at least one batch"):
+        prune_linear(torch.nn.Linear(4, 4), [], client=client, sparsity=0.5)
+
+
+def magnitude(model, share=0.5):
+    """Removes the smaller half of every matrix of the blocks; returns where."""
+    removed = {}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layers." in name and parameter.dim() >= 2:
+                limit = parameter.abs().flatten().kthvalue(int(share * parameter.numel())).values
+                removed[name] = parameter.abs() <= limit
+                parameter.masked_fill_(removed[name], 0)
+    return removed
+
+
+def train(model, optimizer, steps=3):
+    ids = tiny.tokens()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral"])
+@pytest.mark.parametrize("kind", ["adamw", "dirty"])
+def test_held_masks_survive_training(family, kind):
+    model = tiny.make(family).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    train(model, optimizer, 1)  # moments of weights that are removed afterwards
+    removed = magnitude(model)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    with hold_masks(model) as held:
+        assert set(held.names) == set(removed)
+        if kind == "dirty":  # any optimizer may do this
+            optimizer.register_step_post_hook(
+                lambda *_: [p.data.add_(1e-3) for p in model.parameters()])
+        train(model, optimizer)
+        model(input_ids=tiny.tokens())  # computes without them
+        assert not any(bool(model.get_parameter(name)[where].any()) for name, where in removed.items())
+        train(model, optimizer, 1)
+        saved = model.state_dict()  # saves without them
+        for name, where in removed.items():
+            assert not bool(saved[name][where].any()), name
+            assert not torch.equal(saved[name], before[name]), name
+    train(model, optimizer, 1)
+    assert any(bool(model.get_parameter(name)[where].any()) for name, where in removed.items())
+
+
+def test_held_masks_are_not_saved(folder):
+    model = tiny.make("llama")
+    magnitude(model)
+    model.save_pretrained(folder / "plain")
+    with hold_masks(model):
+        model.save_pretrained(folder / "held")
+    for name in ("model.safetensors", "config.json"):
+        assert (folder / "plain" / name).read_bytes() == (folder / "held" / name).read_bytes()
+
+
+def test_held_masks_work_with_recomputed_activations():
+    model = tiny.make("llama").train()
+    model.gradient_checkpointing_enable()
+    removed = magnitude(model)
+    with hold_masks(model):
+        train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+        model.state_dict()
+    for name, where in removed.items():
+        assert not bool(model.get_parameter(name)[where].any()), name
+
+
+def test_what_hold_masks_takes_for_pruned():
+    model = torch.nn.ModuleDict({
+        "pruned": torch.nn.Linear(8, 8), "dense": torch.nn.Linear(8, 8), "lora_b": torch.nn.Linear(8, 8),
+        "words": torch.nn.Embedding(8, 8)})
+    with torch.no_grad():
+        model["pruned"].weight[:, ::2] = 0
+        model["lora_b"].weight.zero_()
+        model["words"].weight[:4] = 0
+    with hold_masks(model) as held:
+        assert held.names == ("pruned.weight",)
+    keep = torch.ones(8, 8, dtype=torch.bool)
+    assert hold_masks(model, {"dense.weight": keep}).names == ("dense.weight",)
+    with pytest.raises(sparsefw.InvalidArgument, match="nothing to hold"):
+        hold_masks(torch.nn.Linear(8, 8))
+    with pytest.raises(sparsefw.InvalidArgument, match='no parameter "other"'):
+        hold_masks(model, {"other": keep})
+
+
+def test_numpy_is_enough_without_torch():
+    """The low level does not import torch."""
+    import subprocess
+    import sys
+
+    source = "import sys, sparsefw; assert 'torch' not in sys.modules"
+    path = str(np.asarray(sparsefw.__file__)).rpartition("/sparsefw/")[0]
+    done = subprocess.run([sys.executable, "-c", source], env={"PYTHONPATH": path}, check=False)
+    assert done.returncode == 0
