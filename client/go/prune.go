@@ -37,7 +37,7 @@ func (r *Result) Losses() *v1.Losses { return r.Job.GetResult().GetLosses() }
 // Prune uploads a layer, runs one job on it and reads the result. Options are checked before anything is
 // sent. What was uploaded for it is deleted afterwards. `observer` may be nil.
 //
-// With WithRequestID it can be called again after a crash and goes on where it was. When the context ends,
+// With WithRequestID it can be called again after a crash, until it has given a result, and goes on where it was. When the context ends,
 // the job is cancelled, unless it has a request id. A job that fails is a *JobError.
 func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, observer func(*v1.JobEvent),
 	opts ...CallOption) (*Result, error) {
