@@ -99,6 +99,15 @@ def test_one_measurement_alone(bin_folder, tmp_path):
     assert any(goal["note"] == "not measured" for goal in results["goals"])
 
 
+def test_one_layer_of_one_measurement(bin_folder, tmp_path):
+    out = tmp_path / "late.json"
+    done = suite(bin_folder, "--only", "late", "--shape", "16x24", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert {(cell["rows"], cell["cols"]) for cell in json.loads(out.read_text())["late"]} == {(16, 24)}
+    refused = suite(bin_folder, "--shape", "16x24")
+    assert refused.returncode == 2 and "--only" in refused.stderr
+
+
 def test_marks_limits_and_toggles_of_the_iteration_program(bin_folder, tmp_path):
     layer = tmp_path / "layer.safetensors"
     write_layer(layer, 32, 40)

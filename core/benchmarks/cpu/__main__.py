@@ -1,6 +1,6 @@
 """Runs the benchmarks of core and holds them against the goals.
 
-Usage: script/bench [--quick] [--only NAME] [--out FILE] [--no-peer] [--no-install]
+Usage: script/bench [--quick] [--only NAME [--shape ROWSxCOLS]] [--out FILE] [--no-peer] [--no-install]
                     [--against FILE]
        script/bench --compare OLD NEW
 
@@ -13,6 +13,7 @@ the run with an older results file, cell by cell; --compare two files that are t
 Both end with status 1 when a cell is slower by more than noise.
 """
 import argparse
+import dataclasses
 import datetime
 import sys
 import time
@@ -34,6 +35,20 @@ def log(message):
     print(f"script/bench: {message}", file=sys.stderr, flush=True)
 
 
+def shape(text):
+    rows, cols = map(int, text.split("x"))
+    return rows, cols
+
+
+def plan_of(options):
+    plan = PLANS[options.plan or "full"]
+    if options.shape is None:
+        return plan
+    only = (options.shape,)
+    return dataclasses.replace(plan, shapes=only, goal_shapes=only, joint_shapes=only,
+                               methods_shapes=only, loss_shape=options.shape)
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,6 +56,8 @@ def parse(arguments):
                         help="small layers, under two minutes")
     parser.add_argument("--plan", choices=sorted(PLANS), default="full", help=argparse.SUPPRESS)
     parser.add_argument("--only", choices=SECTIONS, help="this measurement alone")
+    parser.add_argument("--shape", type=shape, metavar="ROWSxCOLS",
+                        help="this layer alone; with --only")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with this older run")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"),
@@ -49,7 +66,10 @@ def parse(arguments):
     parser.add_argument("--no-install", action="store_true",
                         help="use PyTorch and Matplotlib only where they are installed")
     parser.add_argument("--bin", type=Path, default=ROOT / "build/bin", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.shape is not None and options.only is None:
+        parser.error("--shape must come with --only: a full run has all layers")
+    return options
 
 
 def read_results(path):
@@ -173,7 +193,7 @@ def main(arguments=None):
         print(words)
         return 1 if slower else 0
     older = read_results(options.against) if options.against else None  # before the long run
-    plan = PLANS[options.plan or "full"]
+    plan = plan_of(options)
     results = measure_all(options, plan)
     keep(options, plan, results)
     if older is None:
