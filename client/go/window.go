@@ -29,27 +29,34 @@ func (w *window) end() int64 { return w.base + int64(len(w.data)) }
 // from is what the window has from `offset` on, which lies in it.
 func (w *window) from(offset int64) []byte { return w.data[offset-w.base:] }
 
-// moveTo lets go of what is before `offset` and reads on. Errors: those of the source; UPLOAD_LOST
+// moveTo lets go of what is before `offset` and reads on. Errors: those of the source; CLIENT_ARGUMENT
 // where the server asks for bytes that are gone and the source is no io.Seeker.
 func (w *window) moveTo(offset int64) error {
-	if offset < w.base {
-		seeker, ok := w.source.(io.Seeker)
-		if !ok {
-			return argument("the server has lost an upload, and its source cannot be read again from "+
-				"byte %d: give an io.ReadSeeker or the bytes themselves", offset)
-		}
-		if _, err := seeker.Seek(offset, io.SeekStart); err != nil {
-			return err
-		}
-		w.base, w.data, w.ended = offset, w.data[:0], false
-	}
-	if w.source == nil || (offset < w.end() && !w.ended && offset == w.base) {
+	if w.source == nil {
 		return nil
 	}
-	if w.source != nil && offset > w.base {
+	if offset < w.base {
+		return w.rewind(offset)
+	}
+	if offset > w.base {
 		kept := copy(w.data, w.data[offset-w.base:])
 		w.data, w.base = w.data[:kept], offset
 	}
+	return w.fill()
+}
+
+// rewind: a server that has lost an upload asks for its beginning again.
+func (w *window) rewind(offset int64) error {
+	seeker, ok := w.source.(io.Seeker)
+	if !ok {
+		return argument("the server has lost an upload, and its source cannot be read again from "+
+			"byte %d: give an io.ReadSeeker or the bytes themselves", offset)
+	}
+	// From where it stands: it may have begun in the middle of a file.
+	if _, err := seeker.Seek(offset-w.end(), io.SeekCurrent); err != nil {
+		return err
+	}
+	w.base, w.data, w.ended = offset, w.data[:0], false
 	return w.fill()
 }
 
@@ -75,7 +82,7 @@ func (w *window) fill() error {
 }
 
 // bytesOf is the memory of a slice of numbers, without a copy. The wire is little-endian, as every
-// machine that Go's gRPC is used on; checked once by littleEndian.
+// machine that Go's gRPC is used on; init checks it.
 func bytesOf(slice interface{}, element int) []byte {
 	value := reflect.ValueOf(slice)
 	if value.Len() == 0 {
