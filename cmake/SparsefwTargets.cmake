@@ -13,7 +13,7 @@
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
 #   Google Benchmark program in <build>/bin
 # A folder whose sources include gRPC sets SPARSEFW_GRPC_SOURCES: it changes what is precompiled.
-# Tests of a folder that sets SPARSEFW_PLAIN_TESTS are not optimised.
+# Tests of a folder that sets SPARSEFW_PLAIN_TESTS are not optimised, and compiled as one source.
 
 function(sparsefw_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;PRIVATE_LIBRARIES")
@@ -72,6 +72,7 @@ function(sparsefw_test name)
   set(kind test)
   if(SPARSEFW_PLAIN_TESTS)
     set(kind plain_test)
+    sparsefw_unity(${name})
   endif()
   target_link_libraries(${name} PRIVATE sparsefw::options sparsefw::${kind}_options
                         ${arg_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)

@@ -12,10 +12,16 @@ function(cuda_engine_test name)
   set_tests_properties(${name}_gpu PROPERTIES
     LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
     FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
-  # Hundreds of iterations take a minute there: a part of the combinations, and none with a sanitizer.
+  # Hundreds of iterations take a minute there: a part of the combinations, and fewer with a
+  # sanitizer. Devices run all of them.
   string(JOIN ":" _left_out
-    *PathTest*F16 *ShapeTest*64x96*F16 *ShapeTest*64x96*BF16 *RefreshTest*float32*line_search
-    *RefreshTest*float64*open_loop *ResumeTest*alpha_5 *DeterminismTest*float32*alpha_0)
+    *PathTest*F16 *PathTest*float64_per_row*F32
+    *ShapeTest*64x96*F16 *ShapeTest*64x96*BF16 *ShapeTest*float64*64x96*per_row*
+    *ShapeTest*float32*F16 *ShapeTest*float64*BF16
+    *RefreshTest*float32*line_search *RefreshTest*float64*open_loop *RefreshTest*float32_per_row*
+    *DenseShareTest*float64*always *DenseShareTest*float64*sometimes
+    *ResumeTest*alpha_5 *ResumeTest*float64*alpha_0
+    *DeterminismTest*float32*alpha_0)
   if(SPARSEFW_SANITIZER)
     set(_left_out
         *PathTest*:*ProductPrecisionTest*:*RefreshTest*:*ShapeTest*F16:*DenseShareTest*per_row*)

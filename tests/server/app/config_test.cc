@@ -11,7 +11,7 @@
 namespace sparsefw::server {
 namespace {
 
-class ConfigTest : public testing::Test {
+class ConfigTest : public ::testing::Test {
  protected:
   ~ConfigTest() override { std::filesystem::remove(file_); }
   Arguments Parse(const std::vector<std::string>& arguments) {

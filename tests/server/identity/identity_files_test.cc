@@ -14,7 +14,7 @@ using testing::IsOk;
 using testing::StatusIs;
 using testing::WriteFile;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kInvalidFile = absl::StatusCode::kInvalidArgument;
 constexpr char kLine[] =
     "alice:d7ecdf25eaf3deba0f2628771dbdd22d4138ab6cf38f91ed02a2ca0dec7c8ab7\n";  // open-sesame
 
@@ -80,13 +80,13 @@ TEST_F(IdentityFilesTest, ABrokenFileKeepsTheOldOneAndIsReportedOnce) {
   WriteFile(tokens_, std::string(kLine) + "nonsense\n");
   std::vector<Reload> reloads = AfterTwoLooks();
   ASSERT_EQ(reloads.size(), 1U);
-  EXPECT_THAT(reloads[0].status, StatusIs(kInvalid, "CONFIGURATION_INVALID", tokens_ + ":2: "));
+  EXPECT_THAT(reloads[0].status, StatusIs(kInvalidFile, "CONFIGURATION_INVALID", tokens_ + ":2: "));
   EXPECT_TRUE(Knows("open-sesame"));
   EXPECT_TRUE(files_->Poll().empty());
   std::filesystem::remove(tenants_);
   reloads = AfterTwoLooks();
   ASSERT_EQ(reloads.size(), 1U);
-  EXPECT_THAT(reloads[0].status, StatusIs(kInvalid, "CONFIGURATION_INVALID", tenants_));
+  EXPECT_THAT(reloads[0].status, StatusIs(kInvalidFile, "CONFIGURATION_INVALID", tenants_));
   EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 1);
   EXPECT_TRUE(files_->Poll().empty());
   // Mended.
@@ -104,7 +104,7 @@ TEST_F(IdentityFilesTest, OnDemandEverythingIsReadAtOnce) {
 
 TEST_F(IdentityFilesTest, FilesThatCannotBeReadAtTheStart) {
   const auto invalid = [](const std::string& words) {
-    return StatusIs(kInvalid, "CONFIGURATION_INVALID", words);
+    return StatusIs(kInvalidFile, "CONFIGURATION_INVALID", words);
   };
   const std::string none = folder_.File("none");
   EXPECT_THAT(IdentityFiles::Open(none, "", &authenticator_), invalid(none));

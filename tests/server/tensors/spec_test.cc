@@ -15,7 +15,7 @@ namespace {
 using testing::IsOk;
 using testing::StatusIs;
 
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(TensorSpec, KindDecidesTheDType) {
@@ -59,13 +59,13 @@ TEST(TensorSpec, NumbersAreChecked) {
   EXPECT_THAT(weight(1, 1, 5),
               StatusIs(kInvalid, "SPEC_INVALID", "token_count", "got 5 for a WEIGHT"));
   SPARSEFW_EXPECT_OK(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF32, 4, 4, 5}));
-  EXPECT_THAT(weight(kMax, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
-  EXPECT_THAT(weight(1, kMax, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+  EXPECT_THAT(weight(kMaxBytes, kMaxBytes, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+  EXPECT_THAT(weight(1, kMaxBytes, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
   // 2^32 * 2^32 elements are 0 in 64 bits.
   EXPECT_THAT(weight(int64_t{1} << 32, int64_t{1} << 32, 0), StatusIs(kInvalid, "SPEC_INVALID"));
   EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF32, 4, 5, 0}),
               StatusIs(kInvalid, "SPEC_INVALID", "square; got dims [4, 5]"));
-  EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kMask, TensorDType::kU1, kMax, 9, 0}),
+  EXPECT_THAT(ValidateSpec(TensorSpec{TensorKind::kMask, TensorDType::kU1, kMaxBytes, 9, 0}),
               StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
 }
 
@@ -79,7 +79,7 @@ TEST(TensorSpec, ByteSizeIs64Bits) {
   EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 8), 3);
   EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 9), 6) << "rows begin on a byte";
   EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 3, 1), 3);
-  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 1, kMax), kMax / 8 + 1);
+  EXPECT_EQ(size(TensorKind::kMask, TensorDType::kU1, 1, kMaxBytes), kMaxBytes / 8 + 1);
 }
 
 TEST(GramSpec, IsChecked) {
@@ -97,7 +97,7 @@ TEST(GramSpec, IsChecked) {
               StatusIs(kInvalid, "SPEC_INVALID", "gram_dtype must be F32 or F64; got F16"));
   EXPECT_THAT(check(int64_t{1} << 31, TensorDType::kF32, TensorDType::kF32),
               StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes; got d_in=2147483648"));
-  EXPECT_THAT(check(kMax, TensorDType::kF32, TensorDType::kF32),
+  EXPECT_THAT(check(kMaxBytes, TensorDType::kF32, TensorDType::kF32),
               StatusIs(kInvalid, "SPEC_INVALID"));
 }
 

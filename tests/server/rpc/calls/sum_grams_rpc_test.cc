@@ -8,12 +8,12 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr int64_t kDim = 70;  // more than one block of rows
+constexpr int64_t kPartDim = 70;  // more than one block of rows
 
 class SumGramsTest : public testing::Test {
  protected:
   std::string Upload(const std::vector<float>& values, int64_t tokens) {
-    v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kDim, kDim);
+    v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kPartDim, kPartDim);
     spec.set_token_count(tokens);
     return server_.Upload(spec, BytesOf(values));
   }
@@ -34,8 +34,8 @@ class SumGramsTest : public testing::Test {
     return values;
   }
 
-  const std::vector<float> a_ = RandomGram(kDim, 1);
-  const std::vector<float> b_ = RandomGram(kDim, 2);
+  const std::vector<float> a_ = RandomGram(kPartDim, 1);
+  const std::vector<float> b_ = RandomGram(kPartDim, 2);
   TestServer server_;
 };
 
@@ -81,7 +81,7 @@ TEST_F(SumGramsTest, TheSameRequestGivesTheSameTensor) {
 
 TEST_F(SumGramsTest, ASumBeyondItsDtypeIsRefusedAndLeavesNothing) {
   std::vector<float> large = a_;
-  large[static_cast<size_t>(65 * kDim + 3)] = std::numeric_limits<float>::max();
+  large[static_cast<size_t>(65 * kPartDim + 3)] = std::numeric_limits<float>::max();
   const std::string a = Upload(large, 1);
   const std::string b = Upload(large, 1);
   v1::Tensor sum;
