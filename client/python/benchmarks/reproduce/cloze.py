@@ -25,6 +25,17 @@ def items_of(ids, count, context, answer):
     return found
 
 
+def scores(model, start, answers):
+    """Log-likelihood of each answer after the context, which goes through the model once."""
+    chosen = torch.tensor(answers)
+    first = model(input_ids=torch.tensor([start]), use_cache=True, logits_to_keep=1)
+    cache = first.past_key_values
+    cache.batch_repeat_interleave(len(answers))
+    rest = model(input_ids=chosen[:, :-1], past_key_values=cache, use_cache=True).logits
+    logits = torch.cat([first.logits.expand(len(answers), 1, -1), rest], dim=1).float()
+    return logits.log_softmax(-1).gather(2, chosen[..., None]).sum((1, 2))
+
+
 def accuracy(model, tokenizer, text, count, context=64, answer=16):
     """Share of the items whose right answer is chosen."""
     ids = tokenizer(text, verbose=False)["input_ids"]
@@ -32,9 +43,5 @@ def accuracy(model, tokenizer, text, count, context=64, answer=16):
     model.eval()
     with torch.no_grad():
         for start, answers, right in items_of(ids, count, context, answer):
-            batch = torch.tensor([start + choice for choice in answers])
-            logits = model(input_ids=batch, use_cache=False, logits_to_keep=answer + 1).logits[:, :-1].float()
-            chosen = torch.tensor(answers)
-            scores = logits.log_softmax(-1).gather(2, chosen[..., None]).sum((1, 2))
-            correct += int(scores.argmax()) == right
+            correct += int(scores(model, start, answers).argmax()) == right
     return correct / count

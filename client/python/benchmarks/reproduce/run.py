@@ -85,13 +85,15 @@ def one(folder, model_folder, tokenizer, texts, scale, name, options, server):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true")
+    scales = parser.add_mutually_exclusive_group()
+    for name in ("quick", "small"):
+        scales.add_argument(f"--{name}", dest="scale", action="store_const", const=name, default="full")
     parser.add_argument("--only", default="", help="regular expression of run names")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.disable_progress_bar()
-    folder, scale = arguments.folder, settings.QUICK if arguments.quick else settings.FULL
+    folder, scale = arguments.folder, settings.SCALES[arguments.scale]
     model_folder, texts = inputs.model_folder(folder), inputs.texts(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     path = file_of(folder, "dense", scale, {})

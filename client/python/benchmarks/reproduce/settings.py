@@ -26,46 +26,97 @@ PATTERNS = {
 }
 
 
+# The label that every sweep changes one setting of.
+BASE = ("60 % per-row", "SparseFW (Wanda)")
+BASE_ALPHA = 0.9
+
+
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much of it: calibration sequences, windows of held-out text, iterations, patterns."""
+    """How much of it: calibration sequences, windows of held-out text, iterations, patterns, methods."""
 
     samples: int
     sequence_length: int
     windows: int
     iterations: int
     patterns: tuple[str, ...]
+    labels: tuple[str, ...] = tuple(TABLE1)
     alphas: tuple[float, ...] = ()
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
+    trace: bool = False  # losses along the iterations
     cloze: int = 0  # items of each text
 
 
-QUICK = Scale(16, 512, 16, 200, ("60 % per-row", "2:4"))
+SMALL = Scale(
+    16, 512, 16, 200, tuple(PATTERNS),
+    alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
+    iteration_counts=(20, 50, 200, 1000),
+    sample_counts=(4, 16, 64),
+    trace=True,
+    cloze=100,
+)
+# A part of the small ones.
+QUICK = dataclasses.replace(
+    SMALL, patterns=("60 % per-row",), labels=("Wanda", "SparseGPT", "SparseFW (Wanda)"),
+    alphas=(), iteration_counts=(), sample_counts=(), trace=False)
 FULL = Scale(
     128, 2048, 64, 2000, tuple(PATTERNS),
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(100, 500, 1000, 2000),
     sample_counts=(8, 32, 128),
+    trace=True,
     cloze=400,
 )
+SCALES = {"quick": QUICK, "small": SMALL, "full": FULL}
+
+
+def sweeps(scale):
+    """{what changes: {its value: (name of the run, its options)}}; the base's value is the run of Table 1."""
+    pattern, label = BASE
+    base = {**PATTERNS[pattern], **TABLE1[label]}
+    name = f"{pattern}, {label}"
+
+    def along(values, usual, of_value, option):
+        return {
+            value: (name, base) if value == usual else (f"{pattern}, {of_value(value)}", {**base, option: value})
+            for value in values
+        }
+
+    found = {
+        "alpha": along(scale.alphas, BASE_ALPHA, lambda value: f"alpha {value}", "alpha"),
+        "iterations": along(
+            scale.iteration_counts, scale.iterations, lambda value: f"{value} iterations", "iterations"),
+        "samples": along(scale.sample_counts, scale.samples, lambda value: f"{value} samples, {label}", "samples"),
+        "samples of Wanda": {
+            value: (f"{pattern}, Wanda", {**PATTERNS[pattern], **TABLE1["Wanda"]})
+            if value == scale.samples
+            else (
+                f"{pattern}, {value} samples, Wanda",
+                {**PATTERNS[pattern], **TABLE1["Wanda"], "samples": value})
+            for value in scale.sample_counts
+        },
+    }
+    return {what: runs for what, runs in found.items() if runs}
+
+
+TRACED = "60 % unstructured, losses along the iterations"
 
 
 def runs(scale):
     """(name, options of prune_model) in the order of their use."""
     found = {}
     for pattern in scale.patterns:
-        for label, options in TABLE1.items():
-            found[f"{pattern}, {label}"] = {**PATTERNS[pattern], **options}
-    base = {**PATTERNS["60 % per-row"], **FRANK_WOLFE, "warm_start": "wanda"}
-    for alpha in scale.alphas:
-        found[f"60 % per-row, alpha {alpha}"] = {**base, "alpha": alpha}
-    for count in scale.iteration_counts:
-        found[f"60 % per-row, {count} iterations"] = {**base, "iterations": count}
-    for count in scale.sample_counts:
-        for label in ("Wanda", "SparseFW (Wanda)"):
-            options = {**PATTERNS["60 % per-row"], **TABLE1[label], "samples": count}
-            found[f"60 % per-row, {count} samples, {label}"] = options
+        for label in scale.labels:
+            found[f"{pattern}, {label}"] = {**PATTERNS[pattern], **TABLE1[label]}
+    for of_value in sweeps(scale).values():
+        for name, options in of_value.values():
+            found.setdefault(name, dict(options))
+    if scale.trace:
+        # As the paper's figure: Algorithm 2 with its own step size.
+        found[TRACED] = {
+            **PATTERNS["60 % unstructured"], "method": "sparsefw", "warm_start": "wanda",
+            "step_rule": "open-loop", "report_every": max(1, scale.iterations // 40), "trace": True}
     for options in found.values():
         if options["method"] == "sparsefw":
             options.setdefault("iterations", scale.iterations)

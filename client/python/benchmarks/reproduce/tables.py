@@ -54,6 +54,113 @@ def table_cloze(runs):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def scale_of(length, windows):
+    """The larger of the scales that such runs are of."""
+    return next(
+        scale for scale in (settings.FULL, settings.SMALL)
+        if (scale.sequence_length, scale.windows) == (length, windows))
+
+
+def mean_loss(run):
+    """Of the layers, relative to pruning everything, with new weights where there are any."""
+    shares = [
+        (losses["final"] if losses["reconstructed"] is None else losses["reconstructed"]) / losses["full"]
+        for losses in (layer["losses"] for layer in run["layers"])
+    ]
+    return sum(shares) / len(shares)
+
+
+def sweep_table(runs, what, points):
+    """Mean loss of a layer and perplexity along one setting: Table 3, Figure 3."""
+    there = [(setting, runs[name]) for setting, (name, _) in points.items() if name in runs]
+    if len(there) < 2:
+        return ""
+    texts = list(runs["dense"]["perplexity"])
+    lines = [[what, "mean loss of a layer", *texts], ["---"] * (2 + len(texts))]
+    lines += [
+        [str(setting), f"{mean_loss(run):.2%}", *(value(run, text) for text in texts)] for setting, run in there]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plot_sweeps(runs, sweeps, path):
+    """Figure 3: loss and perplexity against iterations and samples."""
+    import matplotlib.pyplot as pyplot
+
+    drawn = [what for what in ("iterations", "samples") if what in sweeps]
+    figure, axes = pyplot.subplots(1, max(1, len(drawn)), figsize=(5 * max(1, len(drawn)), 3.5), squeeze=False)
+    for axis, what in zip(axes[0], drawn, strict=False):
+        other = axis.twinx()
+        for line, name in enumerate(key for key in sweeps if key.startswith(what)):
+            there = [(at, runs[run]) for at, (run, _) in sweeps[name].items() if run in runs]
+            style = {"marker": "o", "linestyle": "-" if line == 0 else "--"}
+            label = "Wanda" if name.endswith("Wanda") else "SparseFW"
+            text = next(iter(runs["dense"]["perplexity"]))
+            axis.plot([at for at, _ in there], [run["perplexity"][text]["value"] for _, run in there],
+                      color="tab:blue", label=f"perplexity, {label}", **style)
+            other.plot([at for at, _ in there], [100 * mean_loss(run) for _, run in there],
+                       color="tab:orange", label=f"loss, {label}", **style)
+        axis.set(xscale="log", xlabel=what, ylabel="perplexity")
+        other.set_ylabel("mean loss of a layer, %")
+        lines = [*axis.get_lines(), *other.get_lines()]
+        axis.legend(lines, [line.get_label() for line in lines], fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def along_iterations(run):
+    """{column: (iterations, [values of every layer])}; losses as reductions against the warm start."""
+    found = {}
+    for column in ("relaxed_loss", "rounded_loss", "threshold_residual"):
+        by_iteration = collections.defaultdict(list)
+        for layer in run["layers"]:
+            start = layer["losses"]["warm_start"]
+            for point in layer.get("trace", []):
+                shown = point[column] if column == "threshold_residual" else 1 - point[column] / start
+                by_iteration[point["iteration"]].append(shown)
+        found[column] = sorted(by_iteration.items())
+    return found
+
+
+def plot_traces(run, path):
+    """Figure 4: reduction of the relaxed and the rounded mask, and the threshold residual."""
+    import matplotlib.pyplot as pyplot
+
+    traces = along_iterations(run)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.5))
+    panels = (
+        (left, "relaxed_loss", "relaxed", "tab:blue"), (left, "rounded_loss", "rounded", "tab:orange"),
+        (right, "threshold_residual", "threshold residual", "tab:green"))
+    for axis, column, label, color in panels:
+        points = [(at, sorted(values)) for at, values in traces[column]]
+        xs = [at for at, _ in points]
+        axis.plot(xs, [values[len(values) // 2] for _, values in points], color=color, label=label)
+        axis.fill_between(xs, [values[len(values) // 10] for _, values in points],
+                          [values[len(values) * 9 // 10] for _, values in points], color=color, alpha=0.2)
+        axis.set_xlabel("iterations")
+        axis.legend()
+    left.set_ylabel("reduction against the warm start")
+    right.set_ylabel("residual / weights kept")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def trace_table(run):
+    """Medians of Figure 4 at some iterations."""
+    traces = along_iterations(run)
+    rows = traces["relaxed_loss"]
+    chosen = sorted({0, len(rows) // 16, len(rows) // 8, len(rows) // 4, len(rows) // 2, len(rows) - 1})
+    lines = [["iteration", "layers", "relaxed", "rounded", "threshold residual"], ["---"] * 5]
+    for index in chosen:
+        middle = {
+            column: sorted(traces[column][index][1])[len(rows[index][1]) // 2] for column in traces}
+        lines.append([
+            str(rows[index][0]), str(len(rows[index][1])), f"{middle['relaxed_loss']:.1%}",
+            f"{middle['rounded_loss']:.1%}", f"{middle['threshold_residual']:.4f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def seconds(runs):
     """What a run took, and the mean loss of its layers."""
     head = ["run", "mean loss of a layer", "reduction", "certificate", "seconds of jobs", "seconds in all"]
@@ -68,7 +175,7 @@ def seconds(runs):
             for losses in (layer["losses"] for layer in layers)
         ]
         pairs = list(zip(layers, last, strict=True))
-        loss = sum(value / layer["losses"]["full"] for layer, value in pairs) / count
+        loss = mean_loss(run)
         reduction = sum(1 - value / layer["losses"]["warm_start"] for layer, value in pairs) / count
         bound = sum(layer["losses"]["lower_bound"] / layer["losses"]["final"] for layer in layers) / count
         jobs = sum(layer["seconds"] for layer in layers)
@@ -118,8 +225,17 @@ def compact(run):
          _short(layer["seconds"])]
         for layer in run.get("layers", [])
     ]
+    if any("trace" in layer for layer in run.get("layers", [])):
+        run = {**run, "along_iterations": _medians(run)}
     kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
     return {**kept, "columns": ["name", "kept", *COLUMNS, "seconds"], "layers": rows}
+
+
+def _medians(run):
+    return {
+        column: [[at, len(values), _short(sorted(values)[len(values) // 2])] for at, values in points]
+        for column, points in along_iterations(run).items()
+    }
 
 
 def _short(value):
@@ -143,7 +259,15 @@ def main():
     parts = []
     for (length, windows), runs in read(arguments.folder).items():
         parts.append(f"## Windows of {length} tokens, {windows} of each text\n\n{table1(runs)}\n")
-        parts += [f"{table}\n" for table in (table_cloze(runs), reductions(runs), seconds(runs)) if table]
+        sweeps = settings.sweeps(scale_of(length, windows))
+        tables = [sweep_table(runs, what, points) for what, points in sweeps.items()]
+        if settings.TRACED in runs:
+            tables.append(trace_table(runs[settings.TRACED]))
+            plot_traces(runs[settings.TRACED], arguments.folder / f"iterations-{length}.png")
+        if any(tables[:-1]):
+            plot_sweeps(runs, sweeps, arguments.folder / f"sweeps-{length}.png")
+        tables += [table_cloze(runs), reductions(runs), seconds(runs)]
+        parts += [f"{table}\n" for table in tables if table]
         plot_reductions(runs, arguments.folder)
     path = arguments.folder / "tables.md"
     path.write_text("\n".join(parts))

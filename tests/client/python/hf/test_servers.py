@@ -65,6 +65,23 @@ def test_requests_are_named_by_their_content(client):
     assert solve(Pool([client], "run-of-this-test", 0, lasting=True), 3.0) == 96
 
 
+def test_losses_along_the_iterations(start_server):
+    """The last point is what the job ended with; ranges of rows on two servers have none."""
+    options = {"method": "sparsefw", "iterations": 40, "report_every": 10, "trace": True}
+    first = start_server().address
+    report = prune(tiny.make("llama"), first, **options)
+    for layer in report.layers:
+        at = [point["iteration"] for point in layer["trace"]]
+        assert at == sorted(set(at)) and at[-1] == 40 and at[0] >= 1
+        last = layer["trace"][-1]
+        assert last["relaxed_loss"] == pytest.approx(layer["losses"]["relaxed"], rel=1e-3)
+        assert last["rounded_loss"] == pytest.approx(layer["losses"]["rounded"], rel=1e-3)
+        assert last["threshold_residual"] >= 0
+    split = prune(tiny.make("llama"), [first, start_server().address], split_above=0, **options)
+    assert all("trace" not in layer for layer in split.layers)
+    assert all("trace" not in layer for layer in prune(tiny.make("llama"), first, method="sparsefw").layers)
+
+
 def test_which_rows_are_parts():
     matrix = Matrix("m", "", "weight", 10, 8)
     assert row_parts(matrix, "per-row", 3, 79) == [(0, 3), (3, 6), (6, 10)]

@@ -52,6 +52,7 @@ def prune_model(
     gram_memory: int = GRAM_MEMORY,
     split_above: int = SPLIT_ABOVE,
     device: Any = None,
+    trace: bool = False,
     **options: Any,
 ) -> Report:
     """Prunes the linear layers in the blocks of a Hugging Face model.
@@ -85,6 +86,8 @@ def prune_model(
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
         split_above: weights of a matrix above which its rows are divided among several servers.
         device:    of torch, for a folder; None: CUDA where there is one.
+        trace:     the report's layers also have "trace": relaxed and rounded loss, gap and threshold residual at
+                   every report (options: report_every) that arrived; a slow reader gets the latest.
 
     Returns:
         A report: `print(report)`, `report.rows()`, `report.save(path)`, `report.plot(path)`.
@@ -137,7 +140,7 @@ def prune_model(
         stack.callback(state.close)
         shown = Progress(sum(len(block.matrices) for block in layout), len(layout), progress)
         stack.callback(shown.close)
-        run = Run(source, settings, layout, sequences, state, shown, lasting)
+        run = Run(source, settings, layout, sequences, state, shown, lasting, trace)
         report = run.to_the_end(servers)
         report.settings = facts
         report.seconds = time.monotonic() - started

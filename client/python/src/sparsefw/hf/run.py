@@ -37,9 +37,10 @@ class Run:
         state: State,
         progress: Progress,
         lasting: bool,
+        trace: bool = False,
     ) -> None:
         self._source, self._settings, self._layout = source, settings, layout
-        self._state, self._progress, self._lasting = state, progress, lasting
+        self._state, self._progress, self._lasting, self._trace = state, progress, lasting, trace
         self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
         place = next((p.device for p in source.model.parameters() if p.device.type != "meta"), None)
         place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
@@ -62,7 +63,8 @@ class Run:
         }
         curves: dict[str, Any] | None = None
         if missing:
-            with Pool(servers, self._state.run, self._settings.split_above, self._lasting) as pool:
+            lasting, trace = self._lasting, self._trace
+            with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
                 versions["server"] = pool.clients[0].info().version
                 shares, curves = self._allocate(pool, matrices)
                 self._prune_blocks(pool, shares, missing[-1])

@@ -20,12 +20,14 @@ from sparsefw.errors import Error
 from sparsefw.handles import Tensor
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.settings import method_name
-from sparsefw.results import Event, Result, SweepResult
+from sparsefw.results import Event, Progress, Result, SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
 _JOBS: Final = 4
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
+# Of a report, what a trace keeps.
+TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 Outcome = TypeVar("Outcome")
 
 
@@ -78,12 +80,17 @@ class Pool:
     lived on has done, and other work never does.
     """
 
-    def __init__(self, servers: Sequence[str | Client], run: str, split_above: int, lasting: bool) -> None:
-        """`lasting`: another process may come back for what an interrupted one leaves on the servers."""
+    def __init__(
+        self, servers: Sequence[str | Client], run: str, split_above: int, lasting: bool, trace: bool = False
+    ) -> None:
+        """`lasting`: another process may come back for what an interrupted one leaves on the servers.
+        `trace`: records keep the losses of their report points.
+        """
         self._stack = contextlib.ExitStack()
         self.clients: list[Client] = []
         self._run, self._lasting = run, lasting
         self._split_above = split_above
+        self._trace = trace
         self._grams: dict[str, dict[int, Tensor]] = {}
         self._digests: dict[str, str] = {}
         self._load = [0] * len(servers)
@@ -147,10 +154,21 @@ class Pool:
 
     def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
         """Runs the tasks in parallel; yields them in their order."""
+        traces: dict[str, list[dict[str, float]]] = {}
+
+        def seen(task: Task, event: Event) -> None:
+            on_event(task, event)
+            if event.progress is not None:
+                _keep_point(traces.setdefault(task.matrix.name, []), event.progress)
+
         for task, results in self._each(
-            tasks, lambda task, part, server: self._prune(task, part, server, on_event)
+            tasks, lambda task, part, server: self._prune(task, part, server, seen)
         ):
-            yield _merged(task, results)
+            solved = _merged(task, results)
+            # Of row ranges on several servers no report has the losses of the whole matrix.
+            if self._trace and len(results) == 1:
+                solved.record["trace"] = traces.get(task.matrix.name, [])
+            yield solved
 
     def sweep(
         self, tasks: Sequence[Task], sparsities: Sequence[float]
@@ -256,6 +274,12 @@ def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
 
 def _digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _keep_point(trace: list[dict[str, float]], progress: Progress) -> None:
+    """Adds a report to a trace, unless it is there (a watch that went on repeats the last one)."""
+    if progress.iteration > 0 and (not trace or trace[-1]["iteration"] < progress.iteration):
+        trace.append({name: getattr(progress, name) for name in TRACED})
 
 
 def _merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:
