@@ -46,17 +46,11 @@ if(_sanitize)
   target_link_options(sparsefw_options INTERFACE ${_sanitize})
 endif()
 
-# Test code is compiled once and run once: a third less to compile. The libraries that it tests
-# keep the options of the build type. Tests of server and client do no arithmetic of their own:
-# with sparsefw::plain_test_options not optimised at all, another third.
+# Test code is compiled once and run once: not optimised, half of its compilation. The libraries that
+# it tests keep the options of the build type.
 add_library(sparsefw_test_options INTERFACE)
 add_library(sparsefw::test_options ALIAS sparsefw_test_options)
 target_compile_options(sparsefw_test_options INTERFACE
-  # At -O1 g++ 12 sees overflows in std::string that are not there.
-  $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1;-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>)
-add_library(sparsefw_plain_test_options INTERFACE)
-add_library(sparsefw::plain_test_options ALIAS sparsefw_plain_test_options)
-target_compile_options(sparsefw_plain_test_options INTERFACE
   $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>)
 
 find_program(SPARSEFW_MOLD mold)

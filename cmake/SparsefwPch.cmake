@@ -3,11 +3,11 @@
 # project are in none of them, so that an edit rebuilds no more than without. The presets dev, asan
 # and tsan build without, which shows where an include is missing. Generated code gains nothing.
 #
-#   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test, plain_test or plain_test_grpc
+#   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test or test_grpc
 #
 # g++ takes a precompiled header only where the code generation options are the same: std and grpc
-# are for the static libraries (-fPIC), program for programs, test for those with
-# sparsefw::test_options and the other two for those with sparsefw::plain_test_options.
+# are for the static libraries (-fPIC), program for programs, test and test_grpc for those with
+# sparsefw::test_options.
 option(SPARSEFW_PCH "Precompile the headers of the libraries used" OFF)
 
 # Server, client and their tests spend most of their compilation on headers and templates of gRPC,
@@ -43,8 +43,7 @@ function(_sparsefw_pch_target kind)
   endif()
   if(kind MATCHES "test")
     list(APPEND headers ${_sparsefw_pch_test})
-    string(REGEX MATCH "^(plain_)?test" options ${kind})
-    target_link_libraries(${target} PRIVATE sparsefw::${options}_options GTest::gtest GTest::gmock)
+    target_link_libraries(${target} PRIVATE sparsefw::test_options GTest::gtest GTest::gmock)
   elseif(kind STREQUAL "program")
     list(APPEND headers ${_sparsefw_pch_program})
     target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json)

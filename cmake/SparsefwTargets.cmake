@@ -13,7 +13,6 @@
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
 #   Google Benchmark program in <build>/bin
 # A folder whose sources include gRPC sets SPARSEFW_GRPC_SOURCES: it changes what is precompiled.
-# Tests of a folder that sets SPARSEFW_PLAIN_TESTS are not optimised, and compiled as one source.
 
 function(sparsefw_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;PRIVATE_LIBRARIES")
@@ -69,12 +68,9 @@ function(sparsefw_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  sparsefw_unity(${name})
   set(kind test)
-  if(SPARSEFW_PLAIN_TESTS)
-    set(kind plain_test)
-    sparsefw_unity(${name})
-  endif()
-  target_link_libraries(${name} PRIVATE sparsefw::options sparsefw::${kind}_options
+  target_link_libraries(${name} PRIVATE sparsefw::options sparsefw::test_options
                         ${arg_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
   if(SPARSEFW_GRPC_SOURCES)
     string(APPEND kind _grpc)

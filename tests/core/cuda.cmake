@@ -53,7 +53,8 @@ if(TARGET sparsefw_bench_support)
   set_target_properties(sparsefw-bench-smoke-on-host PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(sparsefw-bench-smoke-on-host PRIVATE
-    sparsefw::options sparsefw_bench_support sparsefw::cuda_engine_on_host sparsefw::core)
+    sparsefw::options sparsefw::test_options sparsefw_bench_support sparsefw::cuda_engine_on_host
+    sparsefw::core)
 endif()
 
 # Linked with the engine and the emulation: it asks the latter how much is allocated.
