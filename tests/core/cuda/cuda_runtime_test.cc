@@ -143,9 +143,8 @@ TEST(CudaStatusTest, ALaunchThatFailsNamesTheCallAndTheReason) {
   const absl::Status status = ToStatus(LaunchTakeVertexLoss(nullptr, nullptr));
   cuda_on_host::SetFault(cudaSuccess);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
-  EXPECT_EQ(status.message(),
-            absl::StrFormat("cudaLaunchKernelEx: %s (cudaErrorIllegalAddress)",
-                            cudaGetErrorString(cudaErrorIllegalAddress)));
+  EXPECT_EQ(status.message(), absl::StrFormat("cudaLaunchKernelEx: %s (cudaErrorIllegalAddress)",
+                                              cudaGetErrorString(cudaErrorIllegalAddress)));
   // Above 48 KiB the kernel is asked for first.
   cuda_on_host::SetFault(cudaErrorInvalidValue);
   const absl::Status refused = ToStatus(AllowShared(nullptr, size_t{1} << 16));
