@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 #include "gtest/gtest.h"
 
 namespace cuda_on_host {
 
 inline void MustSucceed(cudaError_t error) {
   ASSERT_EQ(error, cudaSuccess) << cudaGetErrorName(error);
+}
+inline void MustSucceed(const sparsefw::cuda::CudaError& error) {
+  ASSERT_EQ(error.code, cudaSuccess) << error.call << ": " << cudaGetErrorName(error.code);
 }
 inline void MustSucceed(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }
 

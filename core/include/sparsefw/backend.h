@@ -21,6 +21,7 @@
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/stop_signal.h"
+#include "sparsefw/swap_tolerance.h"
 
 namespace sparsefw {
 
@@ -111,22 +112,6 @@ struct KnownLoss {
   const Mask& mask;
   double loss = 0;
 };
-
-// An exchange of one kept weight p and one pruned weight q of the same group
-// changes the loss by
-//
-//   2 w_p E_p + w_p^2 G_pp - 2 w_q E_q + w_q^2 G_qq - 2 w_p w_q G_pq,  E = D(M) G
-//
-// the last term only where p and q are in one row. An exchange counts as one
-// that lowers the loss when it lowers it by more than the tolerances of the
-// rows that it touches; that of row i is
-//
-//   kSwapTolerance * L_i(start) + kSwapNoise * sum_j w_ij^2 G_jj
-//
-// L_i the row's part of the loss. The second term keeps rounding errors from
-// being taken for improvements in rows whose loss is all but 0.
-inline constexpr double kSwapTolerance = 1e-7;
-inline constexpr double kSwapNoise = 1e-11;
 
 struct RefineRequest {
   bool keep_fixed = true;  // weights of EngineProblem::fixed are not swapped out

@@ -7,14 +7,9 @@
 #include <optional>
 #include <string_view>
 
+#include "sparsefw/element_type.h"
+
 namespace sparsefw {
-
-// kBool is one byte an element (safetensors' BOOL); packed one-bit masks are
-// not a dtype of a matrix view but a type of their own, Mask.
-enum class DType { kF32, kF16, kBF16, kF64, kBool };
-
-// Bytes of one element.
-size_t SizeOf(DType dtype);
 
 // "F32", "F16", "BF16", "F64", "BOOL": the names that safetensors uses.
 std::string_view DTypeName(DType dtype);

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "sparsefw/groups.h"
 
 namespace sparsefw {
 
@@ -41,16 +42,7 @@ std::string ToString(const Pattern& pattern);
 //         [1, group]; cols not divisible by group; rows or cols below 1.
 absl::Status ValidatePattern(const Pattern& pattern, int64_t rows, int64_t cols);
 
-// The shape of the partition for a valid pattern and a [rows, cols] matrix.
-// Group g of row r covers columns [g*group_cols, (g+1)*group_cols); for
-// kUnstructured there is one group over everything.
-struct Groups {
-  bool whole_matrix = false;
-  int64_t group_cols = 0;      // columns of a group; cols when whole_matrix
-  int64_t groups_per_row = 0;  // 1 for per_row and unstructured
-  int64_t capacity = 0;        // kept weights of one group
-  int64_t total_kept = 0;      // kept weights of the matrix
-};
+// Of a valid pattern and a [rows, cols] matrix.
 Groups GroupsOf(const Pattern& pattern, int64_t rows, int64_t cols);
 
 }  // namespace sparsefw

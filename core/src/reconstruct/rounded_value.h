@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/src/base/host_device.h"
-#include "sparsefw/dtype.h"
+#include "sparsefw/element_type.h"
 
 namespace sparsefw {
 

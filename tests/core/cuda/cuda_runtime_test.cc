@@ -1,9 +1,13 @@
 // The runtime under the CUDA engine: memory, streams, handles, captures,
 // waiting. On the emulated device.
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "core/src/cuda/iteration/frank_wolfe_kernels.h"
+#include "core/src/cuda/runtime/allow_shared.h"
 #include "core/src/cuda/runtime/cuda_backend.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
@@ -131,6 +135,21 @@ TEST(CudaStatusTest, ErrorsAfterWhichNothingIsKnownOfTheDeviceMeanThatItIsLost) 
     EXPECT_THAT(ToStatus(error, "call()"), StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
   }
   EXPECT_FALSE(IsSticky(cudaErrorInvalidValue));
+}
+
+TEST(CudaStatusTest, ALaunchThatFailsNamesTheCallAndTheReason) {
+  EXPECT_THAT(ToStatus(CudaError{}), IsOk());
+  cuda_on_host::SetFault(cudaErrorIllegalAddress);
+  const absl::Status status = ToStatus(LaunchTakeVertexLoss(nullptr, nullptr));
+  cuda_on_host::SetFault(cudaSuccess);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
+  EXPECT_EQ(status.message(), absl::StrFormat("cudaLaunchKernelEx: %s (cudaErrorIllegalAddress)",
+                                              cudaGetErrorString(cudaErrorIllegalAddress)));
+  // Above 48 KiB the kernel is asked for first.
+  cuda_on_host::SetFault(cudaErrorInvalidValue);
+  const absl::Status refused = ToStatus(AllowShared(nullptr, size_t{1} << 16));
+  cuda_on_host::SetFault(cudaSuccess);
+  EXPECT_THAT(std::string(refused.message()), ::testing::StartsWith("cudaGetDevice: "));
 }
 
 class EngineTest : public ::testing::Test {

@@ -20,9 +20,13 @@
 
 #include "absl/status/status.h"
 #include "core/benchmarks/programs/bench_program.h"
+#include "core/src/cuda/runtime/cuda_error.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 
 namespace sparsefw::bench {
+
+inline void OrDie(const cuda::CudaError& error) { OrDie(cuda::ToStatus(error)); }
 
 // How far a result is off, and how far it may be.
 struct Verdict {

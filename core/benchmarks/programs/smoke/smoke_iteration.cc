@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/programs/smoke/smoke_iterate.h"
 #include "core/src/cuda/runtime/stream.h"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::bench {
 namespace {
@@ -64,7 +63,8 @@ class Kernels {
 
   void Start() {
     Run(
-        "begin", [this](auto stream) { return cuda::LaunchBeginIteration(it(), stream); },
+        "begin",
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchBeginIteration(it(), stream)); },
         [this] {
           double off = 0;
           const std::vector<Real> entries = at_.d_entries_.Get();
@@ -77,31 +77,37 @@ class Kernels {
     Run(
         "pruned",
         [this](auto stream) {
-          return cuda::LaunchPruned(it(), cuda::Point::kVertex, 0, it().rows, at_.d_out_.data(),
-                                    stream);
+          return cuda::ToStatus(cuda::LaunchPruned(it(), cuda::Point::kVertex, 0, it().rows,
+                                                   at_.d_out_.data(), stream));
         },
         [this] { return Compare(AsDoubles(at_.d_out_.Get()), at_.Pruned(at_.previous_), 0); });
     Run(
-        "vertex loss", [this](auto stream) { return cuda::LaunchVertexLoss(it(), stream); },
+        "vertex loss",
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchVertexLoss(it(), stream)); },
         [this] { return Loss(at_.previous_, at_.vertex_product_, 1e-10); });
     Run(
-        "count toggles", [this](auto stream) { return cuda::LaunchCountToggles(it(), stream); },
+        "count toggles",
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchCountToggles(it(), stream)); },
         [this] { return Exactly(Toggled() - static_cast<int64_t>(at_.d_state_.Front().pending)); });
   }
 
   void Update() {
     Run(
-        "update by rows", [this](auto stream) { return cuda::LaunchVertexUpdate(it(), stream); },
+        "update by rows",
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchVertexUpdate(it(), stream)); },
         [this] { return Updated(); });
     Run(
         "update by tiles",
-        [this](auto stream) { return cuda::LaunchTiledUpdate(it(), slots_, stream); },
+        [this](auto stream) {
+          return cuda::ToStatus(cuda::LaunchTiledUpdate(it(), slots_, stream));
+        },
         [this] { return Updated(); });
     Run(
-        "toggle", [this](auto stream) { return cuda::LaunchToggle(it(), stream); },
+        "toggle", [this](auto stream) { return cuda::ToStatus(cuda::LaunchToggle(it(), stream)); },
         [this] { return TookVertex(); });
     Run(
-        "take step", [this](auto stream) { return cuda::LaunchTakeStep(it(), stream); },
+        "take step",
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchTakeStep(it(), stream)); },
         [this] {
           StepState expected = at_.start_;
           const double eta = cuda::ChooseStep<Real>(expected);
@@ -114,13 +120,13 @@ class Kernels {
                          1e-14);
         });
     Run(
-        "move", [this](auto stream) { return cuda::LaunchMove(it(), stream); },
+        "move", [this](auto stream) { return cuda::ToStatus(cuda::LaunchMove(it(), stream)); },
         [this] { return Moved(); });
   }
 
   void Select() {
     const auto select = [this](auto stream) {
-      return cuda::LaunchSelect(it(), cuda::Motion::kMove, stream);
+      return cuda::ToStatus(cuda::LaunchSelect(it(), cuda::Motion::kMove, stream));
     };
     Run("select", select, [this] { return Worst({Moved(), Selected()}); });
     // Where the window knows the threshold of a selection just before it.
@@ -138,7 +144,7 @@ class Kernels {
           at_.Reset();
           OrDie(cuda::LaunchSelect(it(), cuda::Motion::kStay, nullptr));
         },
-        [this](auto stream) { return cuda::LaunchFinishStep(it(), stream); },
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchFinishStep(it(), stream)); },
         [this] {
           const std::vector<double> pruned = at_.Pruned(at_.d_vertex_.Get());
           return Compare({at_.d_state_.Front().recurrence.vertex_inner},
@@ -151,7 +157,8 @@ class Kernels {
           OrDie(cuda::LaunchBeginIteration(it(), nullptr));
         },
         [this](auto stream) {
-          return cuda::LaunchRound(it(), at_.d_saliency_.data(), at_.d_mask_.data(), stream);
+          return cuda::ToStatus(
+              cuda::LaunchRound(it(), at_.d_saliency_.data(), at_.d_mask_.data(), stream));
         },
         [this] { return Rounded(); });
   }
@@ -165,9 +172,9 @@ class Kernels {
                                    nullptr));
         },
         [this](auto stream) -> absl::Status {
-          SPARSEFW_RETURN_IF_ERROR(cuda::LaunchCompare(it(), 0, it().rows, at_.d_out_.data(),
-                                                       at_.d_vertex_product_.data(), true, stream));
-          return cuda::LaunchFinishCompare(it(), true, stream);
+          SPARSEFW_CUDA_RETURN_IF_ERROR(cuda::LaunchCompare(
+              it(), 0, it().rows, at_.d_out_.data(), at_.d_vertex_product_.data(), true, stream));
+          return cuda::ToStatus(cuda::LaunchFinishCompare(it(), true, stream));
         },
         [this] {
           return Compare({at_.d_state_.Front().recurrence.relaxed_loss},
@@ -194,7 +201,7 @@ class Kernels {
     }
     smoke_.Kernel(
         name_ + "batch of rows", begin,
-        [this](auto stream) { return cuda::LaunchRowBatch(it(), kBatch, stream); },
+        [this](auto stream) { return cuda::ToStatus(cuda::LaunchRowBatch(it(), kBatch, stream)); },
         [&] {
           const StepState actual = at_.d_state_.Front();
           return Worst(
@@ -236,9 +243,9 @@ class Kernels {
   }
 
   absl::Status Iteration(cudaStream_t stream) {
-    SPARSEFW_RETURN_IF_ERROR(cuda::LaunchVertexUpdate(it(), stream));
-    SPARSEFW_RETURN_IF_ERROR(cuda::LaunchSelect(it(), cuda::Motion::kMove, stream));
-    return cuda::LaunchFinishStep(it(), stream);
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cuda::LaunchVertexUpdate(it(), stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cuda::LaunchSelect(it(), cuda::Motion::kMove, stream));
+    return cuda::ToStatus(cuda::LaunchFinishStep(it(), stream));
   }
 
   int64_t Toggled() const { return Different(at_.previous_, at_.vertex_); }

@@ -101,7 +101,7 @@ void ConvertOf(Smoke& smoke, const std::string& name, int64_t rows, int64_t cols
   smoke.Kernel(
       "convert " + name, nullptr,
       [&](cudaStream_t stream) {
-        return cuda::LaunchConvert<float>(matrix, 2.0, out.data(), stride, stream);
+        return cuda::ToStatus(cuda::LaunchConvert<float>(matrix, 2.0, out.data(), stride, stream));
       },
       [&] {
         const std::vector<double> rounded = Rounded<T>(values);
@@ -115,7 +115,9 @@ void ConvertOf(Smoke& smoke, const std::string& name, int64_t rows, int64_t cols
   DeviceValues<double> partial(cuda::MaxAbsBlocks(matrix));
   smoke.Kernel(
       "largest value " + name, nullptr,
-      [&](cudaStream_t stream) { return cuda::LaunchMaxAbs(matrix, partial.data(), stream); },
+      [&](cudaStream_t stream) {
+        return cuda::ToStatus(cuda::LaunchMaxAbs(matrix, partial.data(), stream));
+      },
       [&] {
         const std::vector<double> found = partial.Get();
         double largest = 0;
@@ -145,13 +147,13 @@ void RawRowsOf(Smoke& smoke, int64_t rows, int64_t cols) {
   smoke.Kernel(
       "raw columns", nullptr,
       [&](cudaStream_t stream) {
-        return cuda::LaunchRawColumns(raw, 0, cols, cols, out.data(), stream);
+        return cuda::ToStatus(cuda::LaunchRawColumns(raw, 0, cols, cols, out.data(), stream));
       },
       [&] { return Compare(out.Get(), pruned, 0); });
   smoke.Kernel(
       "row products", [&] { sums.Set(std::vector<double>(static_cast<size_t>(rows))); },
       [&](cudaStream_t stream) {
-        return cuda::LaunchAddRowDots(raw, product.data(), sums.data(), stream);
+        return cuda::ToStatus(cuda::LaunchAddRowDots(raw, product.data(), sums.data(), stream));
       },
       [&] {
         const std::vector<double> other = product.Get();
@@ -215,8 +217,8 @@ void SmokeLayerKernels(Smoke& smoke, int64_t rows, int64_t cols) {
   smoke.Kernel(
       "symmetrise", nullptr,
       [&](cudaStream_t stream) {
-        return cuda::LaunchSymmetrise<double>({given.data(), DType::kF64, cols, cols}, 0.5,
-                                              out.data(), stride, stream);
+        return cuda::ToStatus(cuda::LaunchSymmetrise<double>(
+            {given.data(), DType::kF64, cols, cols}, 0.5, out.data(), stride, stream));
       },
       [&] {
         std::vector<double> expected(static_cast<size_t>(cols * stride));
@@ -234,7 +236,7 @@ void SmokeLayerKernels(Smoke& smoke, int64_t rows, int64_t cols) {
   smoke.Kernel(
       "widen", nullptr,
       [&](cudaStream_t stream) {
-        return cuda::LaunchWiden(narrow.data(), cols * cols, given.data(), stream);
+        return cuda::ToStatus(cuda::LaunchWiden(narrow.data(), cols * cols, given.data(), stream));
       },
       [&] { return Compare(given.Get(), gram, 0); });
 }
@@ -258,7 +260,8 @@ void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols) {
   smoke.Kernel(
       "add product", reset,
       [&](cudaStream_t stream) {
-        return cuda::LaunchAddProduct(given.data(), 0, cols, cols, sum.data(), stream);
+        return cuda::ToStatus(
+            cuda::LaunchAddProduct(given.data(), 0, cols, cols, sum.data(), stream));
       },
       [&] {
         std::vector<double> expected = before;
@@ -269,7 +272,7 @@ void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols) {
   smoke.Kernel(
       "add mean", reset,
       [&](cudaStream_t stream) {
-        return cuda::LaunchAddMean(matrix, matrix, 0, cols, sum.data(), stream);
+        return cuda::ToStatus(cuda::LaunchAddMean(matrix, matrix, 0, cols, sum.data(), stream));
       },
       [&] {
         std::vector<double> expected = before;
@@ -285,7 +288,9 @@ void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols) {
       });
   smoke.Kernel(
       "mirror", reset,
-      [&](cudaStream_t stream) { return cuda::LaunchMirror(cols, sum.data(), stream); },
+      [&](cudaStream_t stream) {
+        return cuda::ToStatus(cuda::LaunchMirror(cols, sum.data(), stream));
+      },
       [&] {
         std::vector<double> expected = before;
         for (int64_t i = 0; i < cols; ++i) {

@@ -47,15 +47,15 @@ FrankWolfe<Real>::~FrankWolfe() {
 template <typename Real>
 absl::Status FrankWolfe<Real>::Initialise() {
   const cudaStream_t stream = context_.stream();
-  SPARSEFW_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
   SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
                                                 static_cast<size_t>(layer_.size()) * sizeof(Real),
                                                 cudaMemcpyDeviceToDevice, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchTakeVertexLoss(it_.state, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeVertexLoss(it_.state, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
   StepState state;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
@@ -71,14 +71,14 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   if (unfinished_) return absl::CancelledError("the engine was stopped in the middle of a step");
   SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
   unfinished_ = true;
-  SPARSEFW_RETURN_IF_ERROR(LaunchBeginStep(
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginStep(
       it_.state, {.line_search = request.rule == StepRule::kLineSearch, .rel_gap = request.rel_gap},
       context_.stream()));
   SPARSEFW_RETURN_IF_ERROR(it_.free_total == 0 ? SkipSteps(request) : RunSteps(request));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, ReadStats());
   if (request.measure_drift) {
     // Begins anew without a gap to stop at, which would stop the comparison.
-    SPARSEFW_RETURN_IF_ERROR(LaunchBeginStep(it_.state, {}, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginStep(it_.state, {}, context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(CompareWithDense(false));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats compared, ReadStats());
     stats.drift = compared.drift;
@@ -101,7 +101,7 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
       form = FormIn(epoch);
     }
     const int64_t batch = form == UpdateForm::kRows ? BatchAt(t, end, request) : 0;
-    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? LaunchRowBatch(it_, batch, context_.stream())
+    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? ToStatus(LaunchRowBatch(it_, batch, context_.stream()))
                                        : EnqueueStep(t, form));
     t += std::max<int64_t>(batch, 1);
     if (toggles_.BeginsEpoch(t)) {
@@ -172,24 +172,24 @@ absl::Status FrankWolfe<Real>::EnqueuePlainStep(UpdateForm form, bool replace_pr
   const cudaStream_t stream = context_.stream();
   switch (form) {
     case UpdateForm::kRows:
-      SPARSEFW_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
       break;
     case UpdateForm::kTiles:
-      SPARSEFW_RETURN_IF_ERROR(LaunchTiledUpdate(it_, slots_, stream));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTiledUpdate(it_, slots_, stream));
       break;
     case UpdateForm::kDense:
-      SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it_, stream));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchToggle(it_, stream));
       SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
-      SPARSEFW_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
       break;
   }
   if (replace_product) {
-    SPARSEFW_RETURN_IF_ERROR(LaunchMove(it_, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMove(it_, stream));
     SPARSEFW_RETURN_IF_ERROR(CompareWithDense(true));
   }
-  SPARSEFW_RETURN_IF_ERROR(
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchSelect(it_, replace_product ? Motion::kStay : Motion::kMove, stream));
-  return LaunchFinishStep(it_, stream);
+  return ToStatus(LaunchFinishStep(it_, stream));
 }
 
 template <typename Real>
@@ -217,12 +217,12 @@ absl::Status FrankWolfe<Real>::MultiplyPanel(int64_t rows, Real* out) {
 template <typename Real>
 absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
   const absl::Status formed = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchPruned(it_, Point::kVertex, first, count, panel_.data(), context_.stream()));
     return MultiplyPanel(count, it_.vertex_product + first * layer_.stride);
   });
   SPARSEFW_RETURN_IF_ERROR(formed);
-  return LaunchVertexLoss(it_, context_.stream());
+  return ToStatus(LaunchVertexLoss(it_, context_.stream()));
 }
 
 // E and the loss of the recurrence against D(M) G and its loss; `replace`:
@@ -232,14 +232,14 @@ absl::Status FrankWolfe<Real>::CompareWithDense(bool replace) {
   SPARSEFW_ASSIGN_OR_RETURN(auto dense,
                             DeviceBuffer<Real>::Create(panel_.size(), context_.stream()));
   const absl::Status compared = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchPruned(it_, Point::kRelaxed, first, count, panel_.data(), context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(MultiplyPanel(count, dense.data()));
-    return LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace,
-                         context_.stream());
+    return ToStatus(
+        LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace, context_.stream()));
   });
   SPARSEFW_RETURN_IF_ERROR(compared);
-  return LaunchFinishCompare(it_, replace, context_.stream());
+  return ToStatus(LaunchFinishCompare(it_, replace, context_.stream()));
 }
 
 template <typename Real>
@@ -294,7 +294,7 @@ absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
   }
   SPARSEFW_ASSIGN_OR_RETURN(auto bits,
                             DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchRound(it_, buffers_.saliency.data(), bits.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRound(it_, buffers_.saliency.data(), bits.data(), stream));
   std::vector<double> partial(static_cast<size_t>(RoundingBlocks(it_)));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(partial.data(), it_.partial,
                                                 partial.size() * sizeof(double),

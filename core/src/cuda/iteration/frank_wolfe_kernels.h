@@ -19,14 +19,14 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "core/src/base/host_device.h"
 #include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/iteration/toggle_slots.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/select/score_window.h"
 #include "core/src/cuda/select/selection_keys.h"
-#include "sparsefw/pattern.h"
+#include "sparsefw/groups.h"
 
 namespace sparsefw::cuda {
 
@@ -91,17 +91,17 @@ struct IterateView {
 // they are where they should be (the start, after a refresh).
 enum class Motion { kMove, kStay };
 template <typename Real>
-absl::Status LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream);
 // The same with tiles of G in shared memory (vertex_tiles.cu): for layers of
 // kLeastTiledRows rows and more, in float32; otherwise LaunchVertexUpdate.
 inline constexpr int64_t kLeastTiledRows = 64;
 template <typename Real>
-absl::Status LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
-                               cudaStream_t stream);
+CudaError LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
+                            cudaStream_t stream);
 template <typename Real>
-absl::Status LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream);
+CudaError LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream);
 template <typename Real>
-absl::Status LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream);
 
 // `count` open-loop iterations, up to kMostBatch, where groups lie within rows that
 // fit shared memory: row_batch.cu. The gap is not looked at in between. However
@@ -109,57 +109,56 @@ absl::Status LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream);
 template <typename Real>
 bool CanBatchRows(const IterateView<Real>& it);
 template <typename Real>
-absl::Status LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream);
+CudaError LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream);
 
 // The parts of step 1 for a U that is computed as a dense product instead:
 // LaunchToggle, then U, then LaunchVertexLoss, then LaunchTakeStep.
 template <typename Real>
-absl::Status LaunchToggle(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchToggle(const IterateView<Real>& it, cudaStream_t stream);
 // StepState::pending: how many coordinates the next step toggles.
 template <typename Real>
-absl::Status LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream);
 // b = <D(previous), U>.
 template <typename Real>
-absl::Status LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream);
 template <typename Real>
-absl::Status LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream);
 // E and M, as part of LaunchSelect with kMove.
 template <typename Real>
-absl::Status LaunchMove(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchMove(const IterateView<Real>& it, cudaStream_t stream);
 
 // D(previous) or D(M) of rows [first, first + count), [count, stride].
 enum class Point { kVertex, kRelaxed };
 template <typename Real>
-absl::Status LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
-                          Real* out, cudaStream_t stream);
+CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
+                       Real* out, cudaStream_t stream);
 // Compares E of those rows with `dense`, D(M) G, over the free coordinates;
 // `pruned` is D(M). `replace`: E becomes it.
 template <typename Real>
-absl::Status LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
-                           const Real* pruned, const Real* dense, bool replace,
-                           cudaStream_t stream);
+CudaError LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
+                        const Real* pruned, const Real* dense, bool replace, cudaStream_t stream);
 // Adds up what LaunchCompare found in all rows: the drift and, with `replace`, L.
 template <typename Real>
-absl::Status LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream);
+CudaError LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream);
 
 // Options of LaunchBeginStep.
 struct StepOptions {
   bool line_search = false;
   double rel_gap = 0;
 };
-absl::Status LaunchBeginStep(StepState* state, const StepOptions& options, cudaStream_t stream);
+CudaError LaunchBeginStep(StepState* state, const StepOptions& options, cudaStream_t stream);
 // The start: the state of iteration 0 but for the losses, and M_0 = `previous`.
 template <typename Real>
-absl::Status LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream);
 // L = b, as it is where M is a vertex.
-absl::Status LaunchTakeVertexLoss(StepState* state, cudaStream_t stream);
+CudaError LaunchTakeVertexLoss(StepState* state, cudaStream_t stream);
 
 // round(M_t) with the fixed set into `mask`, ties by `saliency` [rows, stride];
 // it.partial begins with ||M_t - round(M_t)||_1 of every block that
 // RoundingBlocks counts.
 template <typename Real>
-absl::Status LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
-                         cudaStream_t stream);
+CudaError LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
+                      cudaStream_t stream);
 template <typename Real>
 int64_t RoundingBlocks(const IterateView<Real>& it) {
   return it.groups.whole_matrix ? MarkBlocks(it.rows * it.stride) : it.rows;

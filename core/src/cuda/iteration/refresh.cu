@@ -3,7 +3,6 @@
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -110,49 +109,48 @@ int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBl
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
-                          Real* out, cudaStream_t stream) {
+CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
+                       Real* out, cudaStream_t stream) {
   return Launch(PrunedKernel<Real>, {.blocks_x = count, .blocks_y = ColumnBlocks(it.stride)},
                 stream, it, point, first, out);
 }
 
 template <typename Real>
-absl::Status LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
-                           const Real* pruned, const Real* dense, bool replace,
-                           cudaStream_t stream) {
+CudaError LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
+                        const Real* pruned, const Real* dense, bool replace, cudaStream_t stream) {
   return Launch(CompareKernel<Real>, {.blocks_x = count}, stream, it, first, pruned, dense,
                 replace);
 }
 
 template <typename Real>
-absl::Status LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream) {
+CudaError LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream) {
   return Launch(FinishCompareKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
                 it.rows, replace);
 }
 
-absl::Status LaunchBeginStep(StepState* state, const StepOptions& options, cudaStream_t stream) {
+CudaError LaunchBeginStep(StepState* state, const StepOptions& options, cudaStream_t stream) {
   return Launch(BeginStepKernel, {.threads = 1}, stream, state, options);
 }
 
 template <typename Real>
-absl::Status LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream) {
-  SPARSEFW_RETURN_IF_ERROR(
+CudaError LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream) {
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(InitialStateKernel, {.threads = 1}, stream, it.state, it.scratch.window));
   return Launch(InitialEntriesKernel<Real>,
                 {.blocks_x = it.rows, .blocks_y = ColumnBlocks(it.stride)}, stream, it);
 }
 
-absl::Status LaunchTakeVertexLoss(StepState* state, cudaStream_t stream) {
+CudaError LaunchTakeVertexLoss(StepState* state, cudaStream_t stream) {
   return Launch(TakeVertexLossKernel, {.threads = 1}, stream, state);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                               \
-  template absl::Status LaunchPruned<Real>(const IterateView<Real>&, Point, int64_t, int64_t,    \
-                                           Real*, cudaStream_t);                                 \
-  template absl::Status LaunchCompare<Real>(const IterateView<Real>&, int64_t, int64_t,          \
-                                            const Real*, const Real*, bool, cudaStream_t);       \
-  template absl::Status LaunchFinishCompare<Real>(const IterateView<Real>&, bool, cudaStream_t); \
-  template absl::Status LaunchBeginIteration<Real>(const IterateView<Real>&, cudaStream_t)
+#define SPARSEFW_INSTANTIATE(Real)                                                                \
+  template CudaError LaunchPruned<Real>(const IterateView<Real>&, Point, int64_t, int64_t, Real*, \
+                                        cudaStream_t);                                            \
+  template CudaError LaunchCompare<Real>(const IterateView<Real>&, int64_t, int64_t, const Real*, \
+                                         const Real*, bool, cudaStream_t);                        \
+  template CudaError LaunchFinishCompare<Real>(const IterateView<Real>&, bool, cudaStream_t);     \
+  template CudaError LaunchBeginIteration<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

@@ -8,7 +8,6 @@
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/cuda/select/select_groups.cuh"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -257,24 +256,24 @@ bool CanBatchRows(const IterateView<Real>& it) {
 }
 
 template <typename Real>
-absl::Status LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream) {
+CudaError LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream) {
   const auto steps = static_cast<int>(count);
   double* totals = it.row_sums + (2 * kMostBatch + 1) * it.rows;
   const GroupArgs args = GroupArgsOf(it);
   const LaunchShape shape = {
       .blocks_x = it.rows, .shared_bytes = static_cast<size_t>(SharedRow<Real>::Bytes(it.stride))};
-  SPARSEFW_RETURN_IF_ERROR(
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(RowBatchKernel<Real>, shape, stream, it, args, steps, it.row_sums));
-  SPARSEFW_RETURN_IF_ERROR(Launch(BatchTotalKernel, {.blocks_x = 2 * count + 1}, stream,
-                                  static_cast<const StepState*>(it.state),
-                                  static_cast<const double*>(it.row_sums), it.rows, totals));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(BatchTotalKernel, {.blocks_x = 2 * count + 1}, stream,
+                                       static_cast<const StepState*>(it.state),
+                                       static_cast<const double*>(it.row_sums), it.rows, totals));
   return Launch(FinishBatchKernel<Real>, {.threads = 1}, stream, it.state,
                 static_cast<const double*>(totals), steps);
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                            \
   template bool CanBatchRows<Real>(const IterateView<Real>&); \
-  template absl::Status LaunchRowBatch<Real>(const IterateView<Real>&, int64_t, cudaStream_t)
+  template CudaError LaunchRowBatch<Real>(const IterateView<Real>&, int64_t, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

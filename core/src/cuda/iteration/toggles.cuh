@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_
 
-#include "absl/status/statusor.h"
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 
@@ -15,10 +14,10 @@ __device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
   return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
 }
 
-// Enqueues U_t and the changes of b_t by block into it.partial; returns how many
-// blocks. The bits stay: LaunchToggle follows.
-absl::StatusOr<int64_t> LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots,
-                                    cudaStream_t stream);
+// Enqueues U_t and the changes of b_t by block into it.partial, `blocks` of them.
+// The bits stay: LaunchToggle follows.
+CudaError LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots, int64_t* blocks,
+                      cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

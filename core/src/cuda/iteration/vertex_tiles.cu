@@ -12,7 +12,6 @@
 #include "core/src/cuda/iteration/toggles.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -237,18 +236,18 @@ int64_t RoundUp(int64_t count, int64_t unit) { return (count + unit - 1) / unit;
 
 }  // namespace
 
-absl::StatusOr<int64_t> LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots,
-                                    cudaStream_t stream) {
+CudaError LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots, int64_t* blocks,
+                      cudaStream_t stream) {
   const int64_t groups = RowGroups(it.rows);
   const int64_t warps = groups * slots.slots;
-  SPARSEFW_RETURN_IF_ERROR(Launch(ListKernel, {.blocks_x = RoundUp(warps, kBlockThreads / 32)},
-                                  stream, it, slots, groups));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(ListKernel, {.blocks_x = RoundUp(warps, kBlockThreads / 32)},
+                                       stream, it, slots, groups));
   const LaunchShape shape = {.blocks_x = RoundUp(it.rows, kTileRows),
                              .blocks_y = RoundUp(it.stride, kTileCols),
                              .threads = kTileThreads,
                              .shared_bytes = sizeof(Tiles)};
-  SPARSEFW_RETURN_IF_ERROR(Launch(TileKernel, shape, stream, it, slots));
-  return shape.blocks_x * shape.blocks_y;
+  *blocks = shape.blocks_x * shape.blocks_y;
+  return Launch(TileKernel, shape, stream, it, slots);
 }
 
 }  // namespace sparsefw::cuda

@@ -8,7 +8,6 @@
 #include "core/src/cuda/iteration/toggles.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -177,8 +176,8 @@ __global__ void __launch_bounds__(kBlockThreads) RowLossKernel(IterateView<Real>
 }
 
 template <typename Real>
-absl::Status LaunchStep(const IterateView<Real>& it, int64_t count, VertexLoss loss,
-                        cudaStream_t stream) {
+CudaError LaunchStep(const IterateView<Real>& it, int64_t count, VertexLoss loss,
+                     cudaStream_t stream) {
   return Launch(TakeStepKernel, {}, stream, it.state, static_cast<const double*>(it.partial), count,
                 loss, sizeof(Real) == sizeof(double));
 }
@@ -186,30 +185,31 @@ absl::Status LaunchStep(const IterateView<Real>& it, int64_t count, VertexLoss l
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchToggle(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchToggle(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(CountTogglesKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream) {
   const int64_t chunks = ColumnChunks(it.stride);
-  SPARSEFW_RETURN_IF_ERROR(
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(VertexUpdateKernel<Real>, {.blocks_x = it.rows, .blocks_y = chunks}, stream, it));
-  SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchToggle(it, stream));
   return LaunchStep(it, it.rows * chunks, VertexLoss::kChanged, stream);
 }
 
 template <typename Real>
-absl::Status LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
-                               cudaStream_t stream) {
+CudaError LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
+                            cudaStream_t stream) {
   if constexpr (sizeof(Real) == sizeof(float)) {
-    SPARSEFW_ASSIGN_OR_RETURN(const int64_t blocks, LaunchTiles(it, slots, stream));
-    SPARSEFW_RETURN_IF_ERROR(LaunchToggle(it, stream));
+    int64_t blocks = 0;
+    SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchTiles(it, slots, &blocks, stream));
+    SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchToggle(it, stream));
     return LaunchStep(it, blocks, VertexLoss::kChanged, stream);
   } else {
     static_cast<void>(slots);
@@ -218,25 +218,25 @@ absl::Status LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& s
 }
 
 template <typename Real>
-absl::Status LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream) {
-  SPARSEFW_RETURN_IF_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
+CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream) {
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
   return Launch(VertexLossKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
                 it.rows);
 }
 
 template <typename Real>
-absl::Status LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream) {
   return LaunchStep(it, 0, VertexLoss::kKnown, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                            \
-  template absl::Status LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);           \
-  template absl::Status LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t);     \
-  template absl::Status LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t);     \
-  template absl::Status LaunchTiledUpdate<Real>(const IterateView<Real>&, const ToggleSlots&, \
-                                                cudaStream_t);                                \
-  template absl::Status LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);       \
-  template absl::Status LaunchTakeStep<Real>(const IterateView<Real>&, cudaStream_t)
+#define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template CudaError LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);           \
+  template CudaError LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template CudaError LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template CudaError LaunchTiledUpdate<Real>(const IterateView<Real>&, const ToggleSlots&, \
+                                             cudaStream_t);                                \
+  template CudaError LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);       \
+  template CudaError LaunchTakeStep<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

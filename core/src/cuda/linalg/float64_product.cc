@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "sparsefw/status_macros.h"
 
@@ -29,7 +31,7 @@ absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillCo
     const Real* gram = layer.gram.data() + first * layer.stride;
     const void* stripe = gram;
     if constexpr (kConverts) {
-      SPARSEFW_RETURN_IF_ERROR(
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchWiden(gram, count * layer.stride, right.data(), context.stream()));
       stripe = right.data();
     }

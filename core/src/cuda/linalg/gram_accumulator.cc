@@ -150,8 +150,8 @@ absl::Status CudaGramAccumulator::AddBlock() {
                                                            .c = block_product_.data(),
                                                            .c_stride = d_in_ - first,
                                                            .input = CudaType(block_dtype_)}));
-    SPARSEFW_RETURN_IF_ERROR(LaunchAddProduct(block_product_.data(), first, rows, d_in_,
-                                              sum_.data(), context_->stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchAddProduct(block_product_.data(), first, rows, d_in_,
+                                                   sum_.data(), context_->stream()));
   }
   waiting_ = 0;
   mirrored_ = false;
@@ -181,7 +181,7 @@ absl::Status CudaGramAccumulator::AddSymmetrised(ConstMatrixView gram, double* u
     SPARSEFW_ASSIGN_OR_RETURN(
         const RawMatrix lower,
         UploadColumns(gram.Rows(first, rest), first, rows, lower_data, context_->stream()));
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchAddMean(upper, lower, first, d_in_, sum_.data(), context_->stream()));
   }
   mirrored_ = false;
@@ -195,7 +195,9 @@ absl::Status CudaGramAccumulator::CopyRows(int64_t first, int64_t count, double*
 
 absl::Status CudaGramAccumulator::Download(int64_t first, int64_t count, double* rows) {
   if (waiting_ > 0) SPARSEFW_RETURN_IF_ERROR(AddBlock());
-  if (!mirrored_) SPARSEFW_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), context_->stream()));
+  if (!mirrored_) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), context_->stream()));
+  }
   mirrored_ = true;
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(rows, sum_.data() + first * d_in_,
                                                 static_cast<size_t>(count * d_in_) * sizeof(double),
@@ -209,9 +211,9 @@ absl::StatusOr<std::vector<std::byte>> CudaGramAccumulator::DownloadTokens() {
   const size_t pitch = static_cast<size_t>(StrideOf(d_in_)) * SizeOf(block_dtype_);
   std::vector<std::byte> tokens(static_cast<size_t>(waiting_) * row_bytes);
   if (tokens.empty()) return tokens;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy2DAsync(tokens.data(), row_bytes, block_.data(), pitch, row_bytes,
-                        static_cast<size_t>(waiting_), cudaMemcpyDeviceToHost, context_->stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(tokens.data(), row_bytes, block_.data(), pitch,
+                                                  row_bytes, static_cast<size_t>(waiting_),
+                                                  cudaMemcpyDeviceToHost, context_->stream()));
   SPARSEFW_RETURN_IF_ERROR(context_->Await());
   return tokens;
 }
@@ -222,9 +224,10 @@ absl::Status CudaGramAccumulator::SaveState(GramStateSink sink) {
   std::vector<double> rows(static_cast<size_t>(std::min(kMeanRows, d_in_) * d_in_));
   for (int64_t first = 0; first < d_in_; first += kMeanRows) {
     const int64_t count = std::min(kMeanRows, d_in_ - first);
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-        rows.data(), sum_.data() + first * d_in_, static_cast<size_t>(count * d_in_) * sizeof(double),
-        cudaMemcpyDeviceToHost, context_->stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(rows.data(), sum_.data() + first * d_in_,
+                        static_cast<size_t>(count * d_in_) * sizeof(double), cudaMemcpyDeviceToHost,
+                        context_->stream()));
     SPARSEFW_RETURN_IF_ERROR(Remember(context_->Await()));
     SPARSEFW_RETURN_IF_ERROR(WriteUpperRows(rows.data(), first, count, d_in_, sink));
   }

@@ -36,17 +36,17 @@ __global__ void MirrorKernel(int64_t d_in, double* sum) {
 
 }  // namespace
 
-absl::Status LaunchAddProduct(const float* product, int64_t first, int64_t rows, int64_t d_in,
-                              double* sum, cudaStream_t stream) {
+CudaError LaunchAddProduct(const float* product, int64_t first, int64_t rows, int64_t d_in,
+                           double* sum, cudaStream_t stream) {
   return Launch(AddProductKernel, {.blocks_x = rows}, stream, product, first, d_in, sum);
 }
 
-absl::Status LaunchAddMean(const RawMatrix& upper, const RawMatrix& lower, int64_t first,
-                           int64_t d_in, double* sum, cudaStream_t stream) {
+CudaError LaunchAddMean(const RawMatrix& upper, const RawMatrix& lower, int64_t first, int64_t d_in,
+                        double* sum, cudaStream_t stream) {
   return Launch(AddMeanKernel, {.blocks_x = upper.rows}, stream, upper, lower, first, d_in, sum);
 }
 
-absl::Status LaunchMirror(int64_t d_in, double* sum, cudaStream_t stream) {
+CudaError LaunchMirror(int64_t d_in, double* sum, cudaStream_t stream) {
   return Launch(MirrorKernel, {.blocks_x = d_in}, stream, d_in, sum);
 }
 

@@ -7,23 +7,23 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 
 namespace sparsefw::cuda {
 
 // sum(first + i, first + j) += product(i, j), j >= i; product [rows, d_in - first].
-absl::Status LaunchAddProduct(const float* product, int64_t first, int64_t rows, int64_t d_in,
-                              double* sum, cudaStream_t stream);
+CudaError LaunchAddProduct(const float* product, int64_t first, int64_t rows, int64_t d_in,
+                           double* sum, cudaStream_t stream);
 
 // sum(first + i, first + j) += (upper(i, j) + lower(j, i)) / 2, j >= i. Of a
 // given G, upper is rows [first, first + rows), columns from `first` on, and
 // lower is rows from `first` on, columns [first, first + rows).
-absl::Status LaunchAddMean(const RawMatrix& upper, const RawMatrix& lower, int64_t first,
-                           int64_t d_in, double* sum, cudaStream_t stream);
+CudaError LaunchAddMean(const RawMatrix& upper, const RawMatrix& lower, int64_t first, int64_t d_in,
+                        double* sum, cudaStream_t stream);
 
 // sum(j, i) = sum(i, j), j > i.
-absl::Status LaunchMirror(int64_t d_in, double* sum, cudaStream_t stream);
+CudaError LaunchMirror(int64_t d_in, double* sum, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -55,36 +55,34 @@ int64_t MaxAbsBlocks(const RawMatrix& matrix) {
   return blocks < kMost ? blocks : kMost;
 }
 
-absl::Status LaunchMaxAbs(const RawMatrix& matrix, double* partial, cudaStream_t stream) {
+CudaError LaunchMaxAbs(const RawMatrix& matrix, double* partial, cudaStream_t stream) {
   return Launch(MaxAbsKernel, {.blocks_x = MaxAbsBlocks(matrix)}, stream, matrix, partial);
 }
 
 template <typename Real>
-absl::Status LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64_t stride,
-                           cudaStream_t stream) {
+CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64_t stride,
+                        cudaStream_t stream) {
   return Launch(ConvertKernel<Real>,
                 {.blocks_x = matrix.rows, .blocks_y = ColumnBlocks(matrix.cols)}, stream, matrix,
                 factor, out, stride);
 }
 
 template <typename Real>
-absl::Status LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
-                              cudaStream_t stream) {
+CudaError LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
+                           cudaStream_t stream) {
   return Launch(SymmetriseKernel<Real>,
                 {.blocks_x = gram.rows, .blocks_y = ColumnBlocks(gram.cols)}, stream, gram, factor,
                 out, stride);
 }
 
-absl::Status LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream) {
+CudaError LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream) {
   return Launch(WidenKernel, {.blocks_x = ColumnBlocks(count)}, stream, from, count, to);
 }
 
-template absl::Status LaunchConvert<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);
-template absl::Status LaunchConvert<double>(const RawMatrix&, double, double*, int64_t,
+template CudaError LaunchConvert<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);
+template CudaError LaunchConvert<double>(const RawMatrix&, double, double*, int64_t, cudaStream_t);
+template CudaError LaunchSymmetrise<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);
+template CudaError LaunchSymmetrise<double>(const RawMatrix&, double, double*, int64_t,
                                             cudaStream_t);
-template absl::Status LaunchSymmetrise<float>(const RawMatrix&, double, float*, int64_t,
-                                              cudaStream_t);
-template absl::Status LaunchSymmetrise<double>(const RawMatrix&, double, double*, int64_t,
-                                               cudaStream_t);
 
 }  // namespace sparsefw::cuda

@@ -6,6 +6,7 @@
 
 #include "core/src/cuda/linalg/layer_kernels.h"
 #include "core/src/cuda/linalg/raw_rows.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_layer.h"
 #include "core/src/cuda/runtime/staged_upload.h"
@@ -117,11 +118,11 @@ class LossSum {
     const size_t before = static_cast<size_t>(first * cols) * SizeOf(gram_.dtype);
     const RawMatrix stripe = {static_cast<const unsigned char*>(gram_.data) + before, gram_.dtype,
                               count, cols};
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchConvert(stripe, scale_.gram_factor(), gram_stripe_.data(), cols, context_.stream()));
     for (int64_t row = 0; row < part.weights.rows; row += panel_rows_) {
       const RawRows panel = part.Rows(row, std::min(panel_rows_, part.weights.rows - row));
-      SPARSEFW_RETURN_IF_ERROR(
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchRawColumns(panel, first, count, stripe_, columns_.data(), context_.stream()));
       SPARSEFW_RETURN_IF_ERROR(context_.product().Multiply({.rows = panel.weights.rows,
                                                             .cols = cols,
@@ -135,7 +136,7 @@ class LossSum {
                                                             .input = CUDA_R_64F,
                                                             .output = CUDA_R_64F,
                                                             .compute = CUBLAS_COMPUTE_64F}));
-      SPARSEFW_RETURN_IF_ERROR(
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchAddRowDots(panel, product_.data(), sums + row, context_.stream()));
     }
     return context_.Await();

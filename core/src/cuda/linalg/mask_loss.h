@@ -8,7 +8,7 @@
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_MASK_LOSS_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/mask.h"

@@ -50,14 +50,14 @@ RawRows RawRows::Rows(int64_t first, int64_t count) const {
   return part;
 }
 
-absl::Status LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
-                              double* out, cudaStream_t stream) {
+CudaError LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
+                           double* out, cudaStream_t stream) {
   return Launch(RawColumnsKernel, {.blocks_x = rows.weights.rows}, stream, rows, first, count,
                 depth, out);
 }
 
-absl::Status LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
-                              cudaStream_t stream) {
+CudaError LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
+                           cudaStream_t stream) {
   return Launch(AddRowDotsKernel, {.blocks_x = rows.weights.rows}, stream, rows, product, sums);
 }
 

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/linalg/layer_kernels.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 
 namespace sparsefw::cuda {
 
@@ -25,12 +25,12 @@ struct RawRows {
 };
 
 // out [rows, depth] = columns [first, first + count) of D.
-absl::Status LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
-                              double* out, cudaStream_t stream);
+CudaError LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
+                           double* out, cudaStream_t stream);
 
 // sums[row] += <D, product> of the row, product [rows, cols].
-absl::Status LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
-                              cudaStream_t stream);
+CudaError LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
+                           cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

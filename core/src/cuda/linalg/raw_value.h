@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/src/base/host_device.h"
-#include "sparsefw/dtype.h"
+#include "sparsefw/element_type.h"
 
 namespace sparsefw::cuda {
 

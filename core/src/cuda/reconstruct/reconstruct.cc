@@ -7,6 +7,7 @@
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/row_conjugate_gradients.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "sparsefw/status_macros.h"
 
@@ -32,7 +33,7 @@ class Reconstruction {
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     for (int64_t first = 0; first < layer_.rows; first += panel_rows_) {
       const ReconstructedRows<Real> panel = Panel(first);
-      SPARSEFW_RETURN_IF_ERROR(LaunchTakeMasked(panel, context_.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeMasked(panel, context_.stream()));
       if (!out_of_time || !out_of_time()) {
         SPARSEFW_RETURN_IF_ERROR(SolvePanel(panel, out_of_time));
       }
@@ -72,18 +73,20 @@ class Reconstruction {
     SPARSEFW_RETURN_IF_ERROR(RowLosses(panel, masked_losses_.data()));
     SPARSEFW_RETURN_IF_ERROR(gradients_->Solve(panel.kept, panel.rows, product_.data(),
                                                masked_losses_.data(), out_of_time));
-    SPARSEFW_RETURN_IF_ERROR(LaunchTakeSolution(panel, gradients_->solution(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchTakeSolution(panel, gradients_->solution(), context_.stream()));
     SPARSEFW_RETURN_IF_ERROR(RowLosses(panel, losses_.data()));
-    return LaunchKeepBetter(panel, masked_losses_.data(), losses_.data(), context_.stream());
+    return ToStatus(
+        LaunchKeepBetter(panel, masked_losses_.data(), losses_.data(), context_.stream()));
   }
 
   // Losses of the panel's weights in each row; product_ = (W - weights) G.
   absl::Status RowLosses(const ReconstructedRows<Real>& panel, double* losses) {
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return LaunchMissingColumns(panel, first, count, depth, out, context_.stream());
+      return ToStatus(LaunchMissingColumns(panel, first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, panel.rows, fill, product_.data(), context_));
-    return LaunchRowLosses(panel, product_.data(), losses, context_.stream());
+    return ToStatus(LaunchRowLosses(panel, product_.data(), losses, context_.stream()));
   }
 
   absl::Status Download(int64_t first, int64_t rows) {

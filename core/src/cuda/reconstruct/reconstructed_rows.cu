@@ -79,46 +79,46 @@ __global__ void RowLossesKernel(ReconstructedRows<Real> panel, const double* pro
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream) {
+CudaError LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream) {
   return Launch(TakeMaskedKernel<Real>, {.blocks_x = panel.rows}, stream, panel);
 }
 
 template <typename Real>
-absl::Status LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
-                              const double* losses, cudaStream_t stream) {
+CudaError LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
+                           const double* losses, cudaStream_t stream) {
   return Launch(KeepBetterKernel<Real>, {.blocks_x = panel.rows}, stream, panel, masked_losses,
                 losses);
 }
 
 template <typename Real>
-absl::Status LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
-                                cudaStream_t stream) {
+CudaError LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
+                             cudaStream_t stream) {
   return Launch(TakeSolutionKernel<Real>, {.blocks_x = panel.rows}, stream, panel, solution);
 }
 
 template <typename Real>
-absl::Status LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first,
-                                  int64_t count, int64_t depth, double* out, cudaStream_t stream) {
+CudaError LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first, int64_t count,
+                               int64_t depth, double* out, cudaStream_t stream) {
   return Launch(MissingColumnsKernel<Real>, {.blocks_x = panel.rows}, stream, panel, first, count,
                 depth, out);
 }
 
 template <typename Real>
-absl::Status LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
-                             double* losses, cudaStream_t stream) {
+CudaError LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
+                          double* losses, cudaStream_t stream) {
   return Launch(RowLossesKernel<Real>, {.blocks_x = panel.rows}, stream, panel, product, losses);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                              \
-  template absl::Status LaunchTakeMasked(const ReconstructedRows<Real>&, cudaStream_t);         \
-  template absl::Status LaunchKeepBetter(const ReconstructedRows<Real>&, const double*,         \
-                                         const double*, cudaStream_t);                          \
-  template absl::Status LaunchTakeSolution(const ReconstructedRows<Real>&, const Real*,         \
-                                           cudaStream_t);                                       \
-  template absl::Status LaunchMissingColumns(const ReconstructedRows<Real>&, int64_t, int64_t,  \
-                                             int64_t, double*, cudaStream_t);                   \
-  template absl::Status LaunchRowLosses(const ReconstructedRows<Real>&, const double*, double*, \
-                                        cudaStream_t);
+#define SPARSEFW_INSTANTIATE(Real)                                                           \
+  template CudaError LaunchTakeMasked(const ReconstructedRows<Real>&, cudaStream_t);         \
+  template CudaError LaunchKeepBetter(const ReconstructedRows<Real>&, const double*,         \
+                                      const double*, cudaStream_t);                          \
+  template CudaError LaunchTakeSolution(const ReconstructedRows<Real>&, const Real*,         \
+                                        cudaStream_t);                                       \
+  template CudaError LaunchMissingColumns(const ReconstructedRows<Real>&, int64_t, int64_t,  \
+                                          int64_t, double*, cudaStream_t);                   \
+  template CudaError LaunchRowLosses(const ReconstructedRows<Real>&, const double*, double*, \
+                                     cudaStream_t);
 SPARSEFW_INSTANTIATE(float)
 SPARSEFW_INSTANTIATE(double)
 #undef SPARSEFW_INSTANTIATE

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/runtime/device_layer.h"
-#include "sparsefw/dtype.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/runtime/cuda_error.h"
+#include "sparsefw/element_type.h"
 
 namespace sparsefw::cuda {
 
@@ -30,25 +30,25 @@ struct ReconstructedRows {
 // kRowGuard than the masked weights do. NaN, where a weight left the range of
 // its dtype, is not less.
 template <typename Real>
-absl::Status LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream);
+CudaError LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream);
 template <typename Real>
-absl::Status LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
-                              const double* losses, cudaStream_t stream);
+CudaError LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
+                           const double* losses, cudaStream_t stream);
 
 // result = W + d on the mask, rounded.
 template <typename Real>
-absl::Status LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
-                                cudaStream_t stream);
+CudaError LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
+                             cudaStream_t stream);
 
 // out [rows, depth] = W - result, scaled: columns [first, first + count) of it.
 template <typename Real>
-absl::Status LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first,
-                                  int64_t count, int64_t depth, double* out, cudaStream_t stream);
+CudaError LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first, int64_t count,
+                               int64_t depth, double* out, cudaStream_t stream);
 
 // losses[row] = <W - result, product> of the row, product [rows, stride].
 template <typename Real>
-absl::Status LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
-                             double* losses, cudaStream_t stream);
+CudaError LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
+                          double* losses, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/status_macros.h"
 
@@ -34,7 +35,8 @@ absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
   SPARSEFW_ASSIGN_OR_RETURN(result.active_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.from_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.unfinished_, DeviceBuffer<int>::Create(1, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchPreconditioner(layer, result.preconditioner_.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchPreconditioner(layer.view(), result.preconditioner_.data(), stream));
   return result;
 }
 
@@ -61,8 +63,8 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
   SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(LaunchBeginGradients(Panel(kept), rows, residual, losses,
-                                                unfinished_.data(), context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginGradients(Panel(kept), rows, residual, losses,
+                                                     unfinished_.data(), context_.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(int64_t unfinished, CountUnfinished());
   for (int64_t iteration = 0; iteration < kReconstructIterations && unfinished > 0; ++iteration) {
     if (out_of_time && out_of_time()) break;
@@ -74,7 +76,7 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
         count, layer_.cols, layer_.stride, direction_.data(), layer_.gram.data(), product_.data()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchGradientStep(Panel(kept), count, iteration, unfinished_.data(), context_.stream()));
     SPARSEFW_ASSIGN_OR_RETURN(unfinished, CountUnfinished());
   }
@@ -111,8 +113,8 @@ absl::Status RowConjugateGradients<Real>::LeaveOutDone(int64_t rows) {
   positions_ = std::move(stay);
   SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
   SPARSEFW_RETURN_IF_ERROR(Upload(from, from_.data(), context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(LaunchGather(direction_.data(), from_.data(), std::ssize(from),
-                                        layer_.stride, product_.data(), context_.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchGather(direction_.data(), from_.data(), std::ssize(from),
+                                             layer_.stride, product_.data(), context_.stream()));
   std::swap(direction_, product_);
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));  // `from` goes
   return absl::OkStatus();

@@ -89,41 +89,40 @@ __global__ void GatherKernel(const Real* direction, const int* from, int64_t str
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchPreconditioner(const DeviceLayer<Real>& layer, Real* preconditioner,
-                                  cudaStream_t stream) {
+CudaError LaunchPreconditioner(const LayerView<Real>& layer, Real* preconditioner,
+                               cudaStream_t stream) {
   const int64_t blocks = (layer.stride + kBlockThreads - 1) / kBlockThreads;
-  return Launch(PreconditionerKernel<Real>, {.blocks_x = blocks}, stream, layer.gram.data(),
-                layer.cols, layer.stride, preconditioner);
+  return Launch(PreconditionerKernel<Real>, {.blocks_x = blocks}, stream, layer.gram, layer.cols,
+                layer.stride, preconditioner);
 }
 
 template <typename Real>
-absl::Status LaunchBeginGradients(const GradientPanel<Real>& panel, int64_t count,
-                                  const double* residual, const double* losses, int* unfinished,
-                                  cudaStream_t stream) {
+CudaError LaunchBeginGradients(const GradientPanel<Real>& panel, int64_t count,
+                               const double* residual, const double* losses, int* unfinished,
+                               cudaStream_t stream) {
   return Launch(BeginKernel<Real>, {.blocks_x = count}, stream, panel, residual, losses,
                 unfinished);
 }
 
 template <typename Real>
-absl::Status LaunchGradientStep(const GradientPanel<Real>& panel, int64_t count, int64_t iteration,
-                                int* unfinished, cudaStream_t stream) {
+CudaError LaunchGradientStep(const GradientPanel<Real>& panel, int64_t count, int64_t iteration,
+                             int* unfinished, cudaStream_t stream) {
   return Launch(StepKernel<Real>, {.blocks_x = count}, stream, panel, iteration, unfinished);
 }
 
 template <typename Real>
-absl::Status LaunchGather(const Real* direction, const int* from, int64_t count, int64_t stride,
-                          Real* to, cudaStream_t stream) {
+CudaError LaunchGather(const Real* direction, const int* from, int64_t count, int64_t stride,
+                       Real* to, cudaStream_t stream) {
   return Launch(GatherKernel<Real>, {.blocks_x = count}, stream, direction, from, stride, to);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                               \
-  template absl::Status LaunchPreconditioner(const DeviceLayer<Real>&, Real*, cudaStream_t);     \
-  template absl::Status LaunchBeginGradients(const GradientPanel<Real>&, int64_t, const double*, \
-                                             const double*, int*, cudaStream_t);                 \
-  template absl::Status LaunchGradientStep(const GradientPanel<Real>&, int64_t, int64_t, int*,   \
-                                           cudaStream_t);                                        \
-  template absl::Status LaunchGather(const Real*, const int*, int64_t, int64_t, Real*,           \
-                                     cudaStream_t);
+#define SPARSEFW_INSTANTIATE(Real)                                                            \
+  template CudaError LaunchPreconditioner(const LayerView<Real>&, Real*, cudaStream_t);       \
+  template CudaError LaunchBeginGradients(const GradientPanel<Real>&, int64_t, const double*, \
+                                          const double*, int*, cudaStream_t);                 \
+  template CudaError LaunchGradientStep(const GradientPanel<Real>&, int64_t, int64_t, int*,   \
+                                        cudaStream_t);                                        \
+  template CudaError LaunchGather(const Real*, const int*, int64_t, int64_t, Real*, cudaStream_t);
 SPARSEFW_INSTANTIATE(float)
 SPARSEFW_INSTANTIATE(double)
 #undef SPARSEFW_INSTANTIATE

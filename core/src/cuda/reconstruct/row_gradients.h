@@ -7,9 +7,10 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "core/src/cuda/linalg/layer_view.h"
+#include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/reconstruct/gradient_row.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 
 namespace sparsefw::cuda {
 
@@ -30,25 +31,25 @@ struct GradientPanel {
 };
 
 template <typename Real>
-absl::Status LaunchPreconditioner(const DeviceLayer<Real>& layer, Real* preconditioner,
-                                  cudaStream_t stream);
+CudaError LaunchPreconditioner(const LayerView<Real>& layer, Real* preconditioner,
+                               cudaStream_t stream);
 
 // d = 0, r = `residual` [count, stride] on the mask, p = z of rows 0 .. count - 1,
 // which are positions 0 .. count - 1. *unfinished: added to, the rows not done.
 template <typename Real>
-absl::Status LaunchBeginGradients(const GradientPanel<Real>& panel, int64_t count,
-                                  const double* residual, const double* losses, int* unfinished,
-                                  cudaStream_t stream);
+CudaError LaunchBeginGradients(const GradientPanel<Real>& panel, int64_t count,
+                               const double* residual, const double* losses, int* unfinished,
+                               cudaStream_t stream);
 
 // A step of the rows at positions 0 .. count - 1 that are not done.
 template <typename Real>
-absl::Status LaunchGradientStep(const GradientPanel<Real>& panel, int64_t count, int64_t iteration,
-                                int* unfinished, cudaStream_t stream);
+CudaError LaunchGradientStep(const GradientPanel<Real>& panel, int64_t count, int64_t iteration,
+                             int* unfinished, cudaStream_t stream);
 
 // to[i] = direction[from[i]], i = 0 .. count - 1: rows of `stride` elements.
 template <typename Real>
-absl::Status LaunchGather(const Real* direction, const int* from, int64_t count, int64_t stride,
-                          Real* to, cudaStream_t stream);
+CudaError LaunchGather(const Real* direction, const int* from, int64_t count, int64_t stride,
+                       Real* to, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -88,6 +88,8 @@ absl::Status ToStatus(cudaError_t error, std::string_view call) {
   return absl::InternalError(message);
 }
 
+absl::Status ToStatus(const CudaError& error) { return ToStatus(error.code, error.call); }
+
 absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   const std::string message = absl::StrFormat("%s: %s (cublasStatus_t %d)", NameOf(call),

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 
 namespace sparsefw::cuda {
 
@@ -23,12 +24,16 @@ namespace sparsefw::cuda {
 absl::Status ToStatus(cudaError_t error, std::string_view call);
 absl::Status ToStatus(cublasStatus_t status, std::string_view call);
 
+// Of a launch, which names the call that failed itself; the second form is for the macro.
+absl::Status ToStatus(const CudaError& error);
+inline absl::Status ToStatus(const CudaError& error, std::string_view) { return ToStatus(error); }
+
 // Whether nothing more can be done on the device in this process.
 bool IsSticky(cudaError_t error);
 
 }  // namespace sparsefw::cuda
 
-// Evaluates a CUDA or cuBLAS call; returns from the function unless it succeeded.
+// Evaluates a launch, a CUDA or a cuBLAS call; returns from the function unless it succeeded.
 #define SPARSEFW_CUDA_RETURN_IF_ERROR(expression)                                      \
   do {                                                                                 \
     absl::Status cuda_status_ = ::sparsefw::cuda::ToStatus((expression), #expression); \

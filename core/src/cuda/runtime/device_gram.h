@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "sparsefw/backend.h"

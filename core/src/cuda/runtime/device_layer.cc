@@ -31,7 +31,7 @@ absl::StatusOr<Uploaded> Upload(ConstMatrixView matrix, cudaStream_t stream) {
 absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
   const int64_t blocks = MaxAbsBlocks(matrix);
   SPARSEFW_ASSIGN_OR_RETURN(auto partial, DeviceBuffer<double>::Create(blocks, stream));
-  SPARSEFW_RETURN_IF_ERROR(LaunchMaxAbs(matrix, partial.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMaxAbs(matrix, partial.data(), stream));
   std::vector<double> largest(static_cast<size_t>(blocks));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(largest.data(), partial.data(),
                                                 largest.size() * sizeof(double),
@@ -58,10 +58,10 @@ absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMa
                             DeviceBuffer<Real>::Zeroed(layer.cols * layer.stride, stream));
   {
     SPARSEFW_ASSIGN_OR_RETURN(const Uploaded raw, Upload(weights, stream));
-    SPARSEFW_RETURN_IF_ERROR(LaunchConvert(raw.matrix, scale.weights_factor(), layer.weights.data(),
-                                           layer.stride, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert(raw.matrix, scale.weights_factor(),
+                                                layer.weights.data(), layer.stride, stream));
   }
-  SPARSEFW_RETURN_IF_ERROR(
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchSymmetrise(gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return layer;

@@ -7,25 +7,15 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/linalg/layer_view.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cuda {
-
-// Rows of device matrices begin at multiples of this many elements; the padding
-// is zero, in masks too.
-inline constexpr int64_t kRowAlignment = 64;
-
-inline int64_t StrideOf(int64_t cols) {
-  return (cols + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-}
-
-// Sets of columns are rows of 32-bit words, the least significant bit the
-// lowest column: the bytes of Mask, padded to `stride / 32` words a row.
-using BitWord = uint32_t;
 
 // Real, float or double, is what the iteration is computed in.
 template <typename Real>
@@ -38,6 +28,7 @@ struct DeviceLayer {
 
   int64_t words() const { return stride / 32; }
   int64_t size() const { return rows * stride; }
+  LayerView<Real> view() const { return {rows, cols, stride, weights.data(), gram.data()}; }
 };
 
 template <typename Real>

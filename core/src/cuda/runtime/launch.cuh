@@ -8,10 +8,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/shared_limit.h"
-#include "sparsefw/status_macros.h"
+#include "core/src/cuda/runtime/allow_shared.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 
 namespace sparsefw::cuda {
 
@@ -24,11 +22,11 @@ struct LaunchShape {
 
 // Enqueues kernel(args...). An empty grid is no error and does nothing.
 template <typename... Parameters, typename... Arguments>
-absl::Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
-                    Arguments&&... arguments) {
-  if (shape.blocks_x == 0 || shape.blocks_y == 0) return absl::OkStatus();
+CudaError Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+                 Arguments&&... arguments) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0) return {};
   if (shape.shared_bytes > 0) {
-    SPARSEFW_RETURN_IF_ERROR(
+    SPARSEFW_RETURN_IF_CUDA_ERROR(
         AllowShared(reinterpret_cast<const void*>(kernel), shape.shared_bytes));
   }
   cudaLaunchConfig_t config = {};
@@ -37,9 +35,9 @@ absl::Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cud
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
       cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
-  return absl::OkStatus();
+  return {};
 }
 
 // The shared memory that LaunchShape::shared_bytes asked for.

@@ -1,20 +1,12 @@
-// How much dynamic shared memory a kernel may be launched with.
+// How much dynamic shared memory a block may have. allow_shared.h lets a kernel have it.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_SHARED_LIMIT_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_SHARED_LIMIT_H_
 
-#include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace sparsefw::cuda {
-
-// Above 48 KiB, static arrays included, a kernel has to be told that it may.
-// The limit belongs to the kernel on a device, not to a launch: the limit
-// is only ever raised, for all threads, or one engine's small launch would
-// forbid another's large one. For the current device. Thread-safe.
-absl::Status AllowShared(const void* kernel, size_t bytes);
 
 // The most that a block may have on the current device, static arrays included.
 absl::StatusOr<int64_t> MostSharedBytes();

@@ -30,22 +30,22 @@ __global__ void __launch_bounds__(kBlockThreads) MoveKernel(IterateView<Real> it
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream) {
+CudaError LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream) {
   const ScoreSource<Real> source = {it, motion == Motion::kMove};
   if (!it.groups.whole_matrix) return SelectInGroups(source, it, nullptr, it.vertex, stream);
-  SPARSEFW_RETURN_IF_ERROR(LaunchWindow(source, it.free_total, stream));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchWindow(source, it.free_total, stream));
   return SelectWhole(source, it, it.free_total, true, nullptr, it.vertex, stream);
 }
 
 template <typename Real>
-absl::Status LaunchMove(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchMove(const IterateView<Real>& it, cudaStream_t stream) {
   const int64_t entries = it.rows * it.stride;
   return Launch(MoveKernel<Real>, {.blocks_x = (entries + kBlockThreads - 1) / kBlockThreads},
                 stream, it);
 }
 
 template <typename Real>
-absl::Status LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream) {
+CudaError LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(FinishStepKernel<Real>, {}, stream, it.state,
                 static_cast<const double*>(it.partial), RoundingBlocks(it),
                 it.groups.whole_matrix ? it.scratch.window : nullptr,
@@ -53,20 +53,20 @@ absl::Status LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream) 
 }
 
 template <typename Real>
-absl::Status LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
-                         cudaStream_t stream) {
+CudaError LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
+                      cudaStream_t stream) {
   const RoundSource<Real> source = {it, saliency};
   return it.groups.whole_matrix
              ? SelectWhole(source, it, it.free_total, false, it.fixed, mask, stream)
              : SelectInGroups(source, it, it.fixed, mask, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                          \
-  template absl::Status LaunchSelect<Real>(const IterateView<Real>&, Motion, cudaStream_t); \
-  template absl::Status LaunchMove<Real>(const IterateView<Real>&, cudaStream_t);           \
-  template absl::Status LaunchFinishStep<Real>(const IterateView<Real>&, cudaStream_t);     \
-  template absl::Status LaunchRound<Real>(const IterateView<Real>&, const float*, BitWord*, \
-                                          cudaStream_t)
+#define SPARSEFW_INSTANTIATE(Real)                                                       \
+  template CudaError LaunchSelect<Real>(const IterateView<Real>&, Motion, cudaStream_t); \
+  template CudaError LaunchMove<Real>(const IterateView<Real>&, cudaStream_t);           \
+  template CudaError LaunchFinishStep<Real>(const IterateView<Real>&, cudaStream_t);     \
+  template CudaError LaunchRound<Real>(const IterateView<Real>&, const float*, BitWord*, \
+                                       cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

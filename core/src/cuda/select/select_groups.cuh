@@ -212,8 +212,8 @@ GroupArgs GroupArgsOf(const IterateView<Real>& it) {
 }
 
 template <typename Source, typename Real>
-absl::Status SelectInGroups(const Source& source, const IterateView<Real>& it, const BitWord* also,
-                            BitWord* bits, cudaStream_t stream) {
+CudaError SelectInGroups(const Source& source, const IterateView<Real>& it, const BitWord* also,
+                         BitWord* bits, cudaStream_t stream) {
   GroupArgs args = GroupArgsOf(it);
   args.also = also;
   args.bits = bits;

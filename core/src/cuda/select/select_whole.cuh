@@ -8,7 +8,6 @@
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 
@@ -194,8 +193,8 @@ inline int64_t DigitBlocks(int64_t entries) {
 // Selects `wanted` keys (fewer where fewer are not 0). `windowed`: a window's
 // pass has come before.
 template <typename Source, typename Real>
-absl::Status SelectWhole(const Source& source, const IterateView<Real>& it, int64_t wanted,
-                         bool windowed, const BitWord* also, BitWord* bits, cudaStream_t stream) {
+CudaError SelectWhole(const Source& source, const IterateView<Real>& it, int64_t wanted,
+                      bool windowed, const BitWord* also, BitWord* bits, cudaStream_t stream) {
   const int64_t entries = it.rows * it.stride;
   const LaunchShape shape = {.blocks_x = DigitBlocks(entries)};
   DigitArgs args = {
@@ -207,7 +206,7 @@ absl::Status SelectWhole(const Source& source, const IterateView<Real>& it, int6
     args.index_digit = digit >= key_digits;
     args.place = args.index_digit ? PlaceOf(digit - key_digits, index_bits, kDigitWidth)
                                   : PlaceOf(digit, Source::kKeyBits, kDigitWidth);
-    SPARSEFW_RETURN_IF_ERROR(Launch(DigitKernel<Source>, shape, stream, source, args));
+    SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(DigitKernel<Source>, shape, stream, source, args));
   }
   const MarkArgs mark = {.words = entries / 32,
                          .windowed = windowed,

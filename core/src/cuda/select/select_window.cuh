@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename Real>
-absl::Status LaunchWindow(const ScoreSource<Real>& source, int64_t wanted, cudaStream_t stream) {
+CudaError LaunchWindow(const ScoreSource<Real>& source, int64_t wanted, cudaStream_t stream) {
   const int64_t entries = source.it.rows * source.it.stride;
   return Launch(WindowKernel<Real>, {.blocks_x = MarkBlocks(entries)}, stream, source, wanted);
 }

@@ -12,16 +12,9 @@
 #include <span>
 #include <vector>
 
-namespace sparsefw::cuda {
+#include "core/src/cuda/swaps/row_terms.h"
 
-// The best of a row: what it costs to prune one kept weight, what it brings to
-// restore one pruned weight. Infinite, and col -1, where there is none.
-struct RowTerms {
-  double out;
-  double in;
-  int64_t out_col;
-  int64_t in_col;
-};
+namespace sparsefw::cuda {
 
 struct RowMatch {
   int64_t p_row = 0;

@@ -64,21 +64,21 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream) {
+CudaError LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream) {
   return Launch(RowTermsKernel<Real>, {.blocks_x = state.rows}, stream, state, terms);
 }
 
 template <typename Real>
-absl::Status LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
-                            RowTerms* terms, cudaStream_t stream) {
+CudaError LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
+                         RowTerms* terms, cudaStream_t stream) {
   return Launch(RowMovesKernel<Real>, {.blocks_x = count}, stream, state, moves, terms);
 }
 
-template absl::Status LaunchRowTerms(const SwapState<float>&, RowTerms*, cudaStream_t);
-template absl::Status LaunchRowTerms(const SwapState<double>&, RowTerms*, cudaStream_t);
-template absl::Status LaunchRowMoves(const SwapState<float>&, const RowMove*, int64_t, RowTerms*,
-                                     cudaStream_t);
-template absl::Status LaunchRowMoves(const SwapState<double>&, const RowMove*, int64_t, RowTerms*,
-                                     cudaStream_t);
+template CudaError LaunchRowTerms(const SwapState<float>&, RowTerms*, cudaStream_t);
+template CudaError LaunchRowTerms(const SwapState<double>&, RowTerms*, cudaStream_t);
+template CudaError LaunchRowMoves(const SwapState<float>&, const RowMove*, int64_t, RowTerms*,
+                                  cudaStream_t);
+template CudaError LaunchRowMoves(const SwapState<double>&, const RowMove*, int64_t, RowTerms*,
+                                  cudaStream_t);
 
 }  // namespace sparsefw::cuda

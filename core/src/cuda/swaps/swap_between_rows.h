@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/swaps/row_matching.h"
+#include "core/src/cuda/runtime/cuda_error.h"
+#include "core/src/cuda/swaps/row_terms.h"
 #include "core/src/cuda/swaps/swap_state.h"
 
 namespace sparsefw::cuda {
@@ -24,15 +24,15 @@ struct RowMove {
 // Ties: of equal terms p with the lowest and q with the highest index
 // Cost: one pass over W and E
 template <typename Real>
-absl::Status LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream);
+CudaError LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream);
 
 // Makes the moves and takes the terms of their rows anew, which have to be
 // refined again. moves [count], on the device; no row twice.
 //
 // Cost: one block a move; reads a row of G, reads and writes one of E
 template <typename Real>
-absl::Status LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
-                            RowTerms* terms, cudaStream_t stream);
+CudaError LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
+                         RowTerms* terms, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchSwapGroups(const SwapState<Real>& state, int steps, int* active,
-                              cudaStream_t stream) {
+CudaError LaunchSwapGroups(const SwapState<Real>& state, int steps, int* active,
+                           cudaStream_t stream) {
   const LaunchShape shape = {.blocks_x = state.rows, .shared_bytes = state.shared_bytes};
   return Launch(SwapGroupsKernel<Real>, shape, stream, state, steps, active);
 }
 
-template absl::Status LaunchSwapGroups(const SwapState<float>&, int, int*, cudaStream_t);
-template absl::Status LaunchSwapGroups(const SwapState<double>&, int, int*, cudaStream_t);
+template CudaError LaunchSwapGroups(const SwapState<float>&, int, int*, cudaStream_t);
+template CudaError LaunchSwapGroups(const SwapState<double>&, int, int*, cudaStream_t);
 
 }  // namespace sparsefw::cuda

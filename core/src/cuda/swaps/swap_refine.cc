@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/swaps/row_matching.h"
@@ -47,13 +48,14 @@ class SwapRefinement {
     }
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     SPARSEFW_RETURN_IF_ERROR(ChooseSharedBytes());
-    SPARSEFW_RETURN_IF_ERROR(
-        LaunchDiagonal(layer_, diagonal_.data(), reach_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchDiagonal(layer_.view(), diagonal_.data(), reach_.data(), context_.stream()));
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return LaunchPrunedColumns(layer_, kept_.data(), first, count, depth, out, context_.stream());
+      return ToStatus(LaunchPrunedColumns(layer_.view(), kept_.data(), first, count, depth, out,
+                                          context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
-    SPARSEFW_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
     host_tolerance_.resize(static_cast<size_t>(layer_.rows));
     return Download(tolerance_.data(), host_tolerance_);
   }
@@ -140,7 +142,7 @@ class SwapRefinement {
       const int steps = StepsOf(launches_++, active[0], entries);
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           cudaMemsetAsync(active_.data(), 0, sizeof(int), context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
           narrow ? LaunchSwapGroups(State(), steps, active_.data(), context_.stream())
                  : LaunchSweepRows(State(), steps, active_.data(), context_.stream()));
       SPARSEFW_RETURN_IF_ERROR(Download(active_.data(), active));
@@ -152,7 +154,7 @@ class SwapRefinement {
   // whether there were any.
   absl::StatusOr<bool> ExchangeBetweenRows() {
     const int64_t before = swaps_;
-    SPARSEFW_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), context_.stream()));
     std::vector<RowTerms> terms(static_cast<size_t>(layer_.rows));
     std::vector<RowMove> moves;
     while (!Spent()) {
@@ -170,9 +172,9 @@ class SwapRefinement {
       SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(moves_.data(), moves.data(),
                                                     moves.size() * sizeof(RowMove),
                                                     cudaMemcpyHostToDevice, context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
-                                              static_cast<int64_t>(moves.size()), terms_.data(),
-                                              context_.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
+                                                   static_cast<int64_t>(moves.size()),
+                                                   terms_.data(), context_.stream()));
       SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
     }
     return swaps_ > before;

@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/swaps/swap_state.h"
 
 namespace sparsefw::cuda {
@@ -34,13 +34,13 @@ inline constexpr int64_t kNarrowGroup = 64;
 // Cost: one block a row; a step reads one row of G, an exchange two more.
 //       E of a row is in shared memory where it fits.
 template <typename Real>
-absl::Status LaunchSweepRows(const SwapState<Real>& state, int steps, int* active,
-                             cudaStream_t stream);
+CudaError LaunchSweepRows(const SwapState<Real>& state, int steps, int* active,
+                          cudaStream_t stream);
 
 // Cost: one block a row; a step reads group_cols entries of G for every column.
 template <typename Real>
-absl::Status LaunchSwapGroups(const SwapState<Real>& state, int steps, int* active,
-                              cudaStream_t stream);
+CudaError LaunchSwapGroups(const SwapState<Real>& state, int steps, int* active,
+                           cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

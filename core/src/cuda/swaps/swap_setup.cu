@@ -3,8 +3,7 @@
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/cuda/swaps/swap_setup.h"
-#include "sparsefw/backend.h"
-#include "sparsefw/status_macros.h"
+#include "sparsefw/swap_tolerance.h"
 
 namespace sparsefw::cuda {
 namespace {
@@ -66,34 +65,34 @@ __global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchDiagonal(const DeviceLayer<Real>& layer, double* diagonal, double* reach,
-                            cudaStream_t stream) {
+CudaError LaunchDiagonal(const LayerView<Real>& layer, double* diagonal, double* reach,
+                         cudaStream_t stream) {
   const int64_t blocks = (layer.stride + kBlockThreads - 1) / kBlockThreads;
-  SPARSEFW_RETURN_IF_ERROR(Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream,
-                                  layer.gram.data(), layer.cols, layer.stride, diagonal));
-  return Launch(ReachKernel<Real>, {.blocks_x = layer.cols}, stream, layer.gram.data(), layer.cols,
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream,
+                                       layer.gram, layer.cols, layer.stride, diagonal));
+  return Launch(ReachKernel<Real>, {.blocks_x = layer.cols}, stream, layer.gram, layer.cols,
                 layer.stride, diagonal, reach);
 }
 
 template <typename Real>
-absl::Status LaunchPrunedColumns(const DeviceLayer<Real>& layer, const BitWord* kept, int64_t first,
-                                 int64_t count, int64_t depth, double* out, cudaStream_t stream) {
-  return Launch(PrunedColumnsKernel<Real>, {.blocks_x = layer.rows}, stream, layer.weights.data(),
+CudaError LaunchPrunedColumns(const LayerView<Real>& layer, const BitWord* kept, int64_t first,
+                              int64_t count, int64_t depth, double* out, cudaStream_t stream) {
+  return Launch(PrunedColumnsKernel<Real>, {.blocks_x = layer.rows}, stream, layer.weights,
                 layer.stride, kept, first, count, depth, out);
 }
 
 template <typename Real>
-absl::Status LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream) {
+CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream) {
   return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state, tolerance);
 }
 
-template absl::Status LaunchDiagonal(const DeviceLayer<float>&, double*, double*, cudaStream_t);
-template absl::Status LaunchDiagonal(const DeviceLayer<double>&, double*, double*, cudaStream_t);
-template absl::Status LaunchPrunedColumns(const DeviceLayer<float>&, const BitWord*, int64_t,
-                                          int64_t, int64_t, double*, cudaStream_t);
-template absl::Status LaunchPrunedColumns(const DeviceLayer<double>&, const BitWord*, int64_t,
-                                          int64_t, int64_t, double*, cudaStream_t);
-template absl::Status LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
-template absl::Status LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
+template CudaError LaunchDiagonal(const LayerView<float>&, double*, double*, cudaStream_t);
+template CudaError LaunchDiagonal(const LayerView<double>&, double*, double*, cudaStream_t);
+template CudaError LaunchPrunedColumns(const LayerView<float>&, const BitWord*, int64_t, int64_t,
+                                       int64_t, double*, cudaStream_t);
+template CudaError LaunchPrunedColumns(const LayerView<double>&, const BitWord*, int64_t, int64_t,
+                                       int64_t, double*, cudaStream_t);
+template CudaError LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
+template CudaError LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
 
 }  // namespace sparsefw::cuda

@@ -6,8 +6,9 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/linalg/layer_view.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/swaps/swap_state.h"
 
 namespace sparsefw::cuda {
@@ -16,17 +17,17 @@ namespace sparsefw::cuda {
 // infinite where a zero divides: it bounds what a partner of p can gain by
 // being in the same row, G positive semi-definite or not. [stride] each.
 template <typename Real>
-absl::Status LaunchDiagonal(const DeviceLayer<Real>& layer, double* diagonal, double* reach,
-                            cudaStream_t stream);
+CudaError LaunchDiagonal(const LayerView<Real>& layer, double* diagonal, double* reach,
+                         cudaStream_t stream);
 
 // out [rows, depth] = W.(1 - M), columns [first, first + count) of it.
 template <typename Real>
-absl::Status LaunchPrunedColumns(const DeviceLayer<Real>& layer, const BitWord* kept, int64_t first,
-                                 int64_t count, int64_t depth, double* out, cudaStream_t stream);
+CudaError LaunchPrunedColumns(const LayerView<Real>& layer, const BitWord* kept, int64_t first,
+                              int64_t count, int64_t depth, double* out, cudaStream_t stream);
 
-// tolerance[row] from E of the start: backend.h.
+// tolerance[row] from E of the start: sparsefw/swap_tolerance.h.
 template <typename Real>
-absl::Status LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream);
+CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

@@ -161,13 +161,13 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 template <typename Real>
-absl::Status LaunchSweepRows(const SwapState<Real>& state, int steps, int* active,
-                             cudaStream_t stream) {
+CudaError LaunchSweepRows(const SwapState<Real>& state, int steps, int* active,
+                          cudaStream_t stream) {
   const LaunchShape shape = {.blocks_x = state.rows, .shared_bytes = state.shared_bytes};
   return Launch(SweepRowsKernel<Real>, shape, stream, state, steps, active);
 }
 
-template absl::Status LaunchSweepRows(const SwapState<float>&, int, int*, cudaStream_t);
-template absl::Status LaunchSweepRows(const SwapState<double>&, int, int*, cudaStream_t);
+template CudaError LaunchSweepRows(const SwapState<float>&, int, int*, cudaStream_t);
+template CudaError LaunchSweepRows(const SwapState<double>&, int, int*, cudaStream_t);
 
 }  // namespace sparsefw::cuda
