@@ -20,7 +20,7 @@ import pytest
 SOURCE_DIR = Path(__file__).resolve().parents[2]
 IMAGE = os.environ.get("SPARSEFW_IMAGE", "localhost/sparsefw:latest")
 SOURCES = ("CMakeLists.txt", "cmake", "client/cpp", "core", "deploy/container", "deploy/debian",
-           "deploy/systemd", "proto", "server", "script/bootstrap")
+           "deploy/grafana", "deploy/prometheus", "deploy/systemd", "proto", "server", "script/bootstrap")
 LAYER = "encoder.layer.5.attention.output.dense"
 # These work where there is no systemd, too, and inside another container.
 PODMAN = ["podman", "--cgroup-manager", "cgroupfs",
