@@ -20,7 +20,8 @@ from conftest import SOURCE_DIR
 from support import layers
 from support.identity import TOKENS, write_tokens
 from support.processes import BIN_DIR, FAKE_CUDA, Server, wait_until
-from support.rpc import Client, job_pb2, prune_service_pb2
+from support.rpc import (DTYPES, KINDS, Client, chunks, job_pb2, prune_service_pb2, tensor_pb2,
+                         tensor_service_pb2)
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
 TENANTS = "[alice]\nmax-queued-jobs = 2\npriority-max = 10\n[bob]\nweight = 2\nmax-uploads = 4\n"
@@ -55,13 +56,22 @@ class Tenant(threading.Thread):
     def call(self, stub, request):
         return stub(request, timeout=60, metadata=self.metadata)
 
-    def upload(self, array, kind):
-        from sparsefw.v1 import tensor_pb2, tensor_service_pb2
-        from support.rpc import DTYPES, KINDS, chunks
+    def create_upload(self, array, kind):
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str], dims=array.shape)
-        upload = self.call(self.client.tensors.CreateUpload,
-                           tensor_service_pb2.CreateUploadRequest(tensor=spec)).upload.name
+        return self.call(self.client.tensors.CreateUpload,
+                         tensor_service_pb2.CreateUploadRequest(tensor=spec)).upload.name
+
+    def upload(self, array, kind):
+        upload = self.create_upload(array, kind)
         return self.call(self.client.tensors.WriteTensor, chunks(upload, array.tobytes())).tensor.name
+
+    def upload_badly(self, array):
+        """A chunk with a wrong checksum."""
+        upload = self.create_upload(array, "weight")
+        [request, *_] = chunks(upload, array.tobytes())
+        request.chunk.crc32c ^= 1
+        self.fails(self.call, self.client.tensors.WriteTensor, iter([request]))
+        self.call(self.client.tensors.DeleteUpload, tensor_service_pb2.DeleteUploadRequest(name=upload))
 
     def submit(self, inputs, number, **fields):
         device, method = METHODS[number % len(METHODS)]
@@ -87,7 +97,6 @@ class Tenant(threading.Thread):
                 self.error = error
 
     def work(self):
-        from sparsefw.v1 import tensor_service_pb2
         inputs = self.upload(self.layer.weight, "weight"), self.upload(self.layer.gram, "gram")
         number = 0
         while not self.stop.is_set():
@@ -103,6 +112,7 @@ class Tenant(threading.Thread):
             self.fails(self.client.jobs.ListJobs, prune_service_pb2.ListJobsRequest(), timeout=30)
             self.fails(self.call, self.client.jobs.GetJob, prune_service_pb2.GetJobRequest(name="jobs/none"))
             self.upload(self.layer.weight, "weight")
+            self.upload_badly(self.layer.weight)
             for job in jobs:
                 watch = self.client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=job),
                                                   metadata=self.metadata, timeout=120)
