@@ -29,11 +29,27 @@ def legend(pattern, labels):
     return re.sub(r"{{(\w+)}}", lambda match: labels.get(match[1], ""), pattern)
 
 
+def draw_heatmap(axes, panel, stack, begin, end):
+    found = stack.range(concrete(panel["targets"][0]["expr"]), begin, end, 1)
+    found.sort(key=lambda series: float(series["metric"]["le"]))
+    counts = [[float(value) for _, value in series["values"]] for series in found]
+    bands = [[max(0, b - a) for a, b in zip(low, high)] for low, high in zip([[0] * len(counts[0])] + counts, counts)]
+    assert bands, f"{panel['title']}: no data"
+    axes.imshow(bands, aspect="auto", origin="lower", cmap="Blues", extent=(0, end - begin, 0, len(bands)))
+    axes.set_yticks(range(1, len(bands) + 1), [f"≤ {series['metric']['le']}" for series in found])
+    axes.set_title(panel["title"], fontsize=8, loc="left")
+    axes.tick_params(labelsize=5)
+
+
 def draw(axes, panel, stack, begin, end):
     unit = panel["fieldConfig"]["defaults"]["unit"]
     lines = 0
     for target in panel["targets"]:
-        for series in stack.range(concrete(target["expr"]), begin, end, 1):
+        # Only the second server has cards that NVML knows, and nothing else to show.
+        server = "cards" if "sparsefw_gpu" in target["expr"] else "busy"
+        if panel["type"] == "stat":
+            server = ".+"
+        for series in stack.range(concrete(target["expr"].replace("$server", server)), begin, end, 1):
             values = [(float(t) - begin, float(v) * SCALE.get(unit, 1)) for t, v in series["values"]]
             values = [(t, v) for t, v in values if math.isfinite(v)]
             if values:
@@ -56,11 +72,11 @@ def main():
         begin = time.time()
         stack.run_for(seconds)
         end = time.time()
-        panels = [panel for panel in board["panels"] if panel["type"] not in ("row", "heatmap")]
+        panels = [panel for panel in board["panels"] if panel["type"] != "row"]
         rows = -(-len(panels) // COLUMNS)
         figure, axes = plt.subplots(rows, COLUMNS, figsize=(13, 1.75 * rows), constrained_layout=True)
         for place, panel in zip(axes.flat, panels):
-            draw(place, panel, stack, begin + 5, end)
+            (draw_heatmap if panel["type"] == "heatmap" else draw)(place, panel, stack, begin + 5, end)
         for place in list(axes.flat)[len(panels):]:
             place.axis("off")
         jobs = sum(tenant.ended for tenant in stack.tenants)
