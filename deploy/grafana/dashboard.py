@@ -93,9 +93,10 @@ ROWS = {
         ("Open calls", "short", "",
          [(f"sum by (server) ({of('sparsefw_rpc_in_flight')})", "{{server}} calls"),
           (of("sparsefw_watchers"), "{{server}} watches")]),
-        ("File descriptors", "percentunit", "Open, of the limit; connections refused per second.",
-         [(f"{of('sparsefw_open_descriptors')} / {of('sparsefw_max_descriptors')}", "{{server}} open"),
-          (rate("sparsefw_connections_refused_total", "server"), "{{server}} refused")]),
+        ("File descriptors", "percentunit", "Open, of the limit.",
+         [(f"{of('sparsefw_open_descriptors')} / {of('sparsefw_max_descriptors')}", "{{server}} open")]),
+        ("Connections refused", "ops", "No descriptors, or beyond --max-connections.",
+         [(rate("sparsefw_connections_refused_total", "server"), "{{server}}")]),
     ],
     "GPUs": [
         ("Memory for jobs", "bytes", "Reserved by running jobs, of --device-memory.",
