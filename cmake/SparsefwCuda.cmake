@@ -42,6 +42,10 @@ if(SPARSEFW_CUDA_MODULE)
   # Only after enable_language, whose trial compilation does not know the two options.
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # Debian 12's module wants to mark this target as deprecated, which CUDA 13 no longer has.
+  if(CMAKE_VERSION VERSION_LESS 3.25.2 AND NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
   find_package(CUDAToolkit 13 REQUIRED)
   set(SPARSEFW_CUDA_REASON "${SPARSEFW_NVCC}, code for ${CMAKE_CUDA_ARCHITECTURES}")
 endif()

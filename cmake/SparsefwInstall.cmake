@@ -62,6 +62,14 @@ if(SPARSEFW_BUILD_SERVER)
             RENAME ${_program} COMPONENT runtime
             DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
   endforeach()
+  install(FILES ${PROJECT_SOURCE_DIR}/deploy/prometheus/prometheus.yml
+                ${PROJECT_SOURCE_DIR}/deploy/prometheus/blackbox.yml
+                ${PROJECT_SOURCE_DIR}/deploy/prometheus/rules.yml
+                ${PROJECT_SOURCE_DIR}/deploy/prometheus/alerts.yml
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/prometheus COMPONENT runtime)
+  install(FILES ${PROJECT_SOURCE_DIR}/deploy/grafana/sparsefw.json
+                ${PROJECT_SOURCE_DIR}/deploy/grafana/provisioning.yaml
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/grafana COMPONENT runtime)
   # The unit holds paths, which depend on the prefix of `cmake --install --prefix`.
   install(CODE "set(SPARSEFW_DEPLOY_DIR \"${PROJECT_SOURCE_DIR}/deploy\")
 set(SPARSEFW_BINDIR \"${CMAKE_INSTALL_BINDIR}\")" COMPONENT runtime)

@@ -315,6 +315,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
+    metrics_->RpcRefused(record.status);
     LogRpc(record, &logger_);
   };
   ServerFacts& facts = context_.facts;
@@ -343,6 +344,9 @@ Gauges ServerImpl::ComputeGauges() {
   Gauges gauges;
   gauges.jobs_queued = jobs_->queued();
   gauges.jobs_running = jobs_->running();
+  const TenantCounts tenants = jobs_->tenants();
+  gauges.tenants_waiting = tenants.waiting;
+  gauges.tenants_running = tenants.running;
   gauges.jobs_ended = job_counts_->Ended();
   gauges.store_count_failures = job_counts_->failures();
   gauges.memory_budget_bytes = usage.budget_bytes;

@@ -22,6 +22,7 @@
 #include "server/jobs/job_listener.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
 
@@ -133,6 +134,7 @@ class JobManager {
   virtual void CollectGarbage() = 0;
   virtual int64_t queued() const = 0;
   virtual int64_t running() const = 0;
+  virtual TenantCounts tenants() const = 0;
   // Reserved by jobs that run, of working_memory_bytes.
   virtual int64_t working_bytes() const = 0;
   virtual std::vector<DeviceUsage> devices() const = 0;

@@ -47,6 +47,7 @@ class JobManagerImpl final : public JobManager {
   void CollectGarbage() override;
   int64_t queued() const override { return scheduler_.queued(); }
   int64_t running() const override { return table_.running(); }
+  TenantCounts tenants() const override { return scheduler_.tenants(); }
   int64_t working_bytes() const override { return scheduler_.working_bytes(); }
   std::vector<DeviceUsage> devices() const override { return scheduler_.devices(); }
 

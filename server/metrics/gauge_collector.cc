@@ -42,6 +42,18 @@ prometheus::MetricFamily JobsByState(const Gauges& gauges) {
   return family;
 }
 
+prometheus::MetricFamily TenantsByState(const Gauges& gauges) {
+  prometheus::MetricFamily family{
+      "sparsefw_tenants", "Tenants with jobs of a state.", prometheus::MetricType::Gauge, {}};
+  for (const auto& [state, count] : {std::pair(JobState::kQueued, gauges.tenants_waiting),
+                                     std::pair(JobState::kRunning, gauges.tenants_running)}) {
+    prometheus::ClientMetric metric = Value(count);
+    metric.label.push_back({"state", std::string(NameOf(state))});
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
 prometheus::MetricFamily ByDevice(const char* name, const char* help, const Gauges& gauges,
                                   int64_t (*value)(const DeviceUsage&)) {
   prometheus::MetricFamily family{name, help, prometheus::MetricType::Gauge, {}};
@@ -107,6 +119,7 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
   const Gauges now = compute();
   std::vector<prometheus::MetricFamily> families = {
       JobsByState(now),
+      TenantsByState(now),
       Gauge("sparsefw_job_queue_depth", "Jobs that wait for a worker.", now.jobs_queued),
       Counter("sparsefw_job_count_failures_total",
               "Scrapes at which the job store could not be read.", now.store_count_failures),

@@ -24,19 +24,13 @@ prometheus::MetricFamily Gauge(const char* name, const char* help,
   return family;
 }
 
-prometheus::MetricFamily Memory(const std::vector<GpuSample>& samples) {
-  prometheus::MetricFamily family{"sparsefw_gpu_memory_bytes",
-                                  "Memory of the GPU: in use by whomever, and all there is.",
-                                  prometheus::MetricType::Gauge,
-                                  {}};
+prometheus::MetricFamily Memory(const char* name, const char* help,
+                                const std::vector<GpuSample>& samples,
+                                int64_t GpuSample::Memory::*bytes) {
+  prometheus::MetricFamily family{name, help, prometheus::MetricType::Gauge, {}};
   for (const GpuSample& sample : samples) {
     if (!sample.memory) continue;
-    for (const auto& [kind, bytes] : {std::pair("used", sample.memory->used_bytes),
-                                      std::pair("total", sample.memory->total_bytes)}) {
-      prometheus::ClientMetric metric = Value(sample, static_cast<double>(bytes));
-      metric.label.push_back({"kind", kind});
-      family.metric.push_back(std::move(metric));
-    }
+    family.metric.push_back(Value(sample, static_cast<double>((*sample.memory).*bytes)));
   }
   return family;
 }
@@ -57,7 +51,10 @@ std::vector<prometheus::MetricFamily> GpuCollector::Collect() const {
   if (!latest) return {};
   const std::vector<GpuSample> samples = latest();
   std::vector<prometheus::MetricFamily> families = {
-      Memory(samples),
+      Memory("sparsefw_gpu_memory_used_bytes", "Memory of the GPU in use by whomever.", samples,
+             &GpuSample::Memory::used_bytes),
+      Memory("sparsefw_gpu_memory_capacity_bytes", "Memory of the GPU.", samples,
+             &GpuSample::Memory::total_bytes),
       Gauge("sparsefw_gpu_utilization_ratio", "Share of the time in which a kernel ran.", samples,
             &GpuSample::utilization),
       Gauge("sparsefw_gpu_memory_utilization_ratio",

@@ -14,14 +14,20 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
   return static_cast<size_t>(found - values.begin());
 }
 
-// The stable reasons with which a chunk can be refused or a job can fail.
-constexpr std::array<std::string_view, 39> kReasons = {
+// The stable reasons with which a call or a chunk can be refused or a job can fail
+// (docs/api.md), as far as they are worth a series.
+constexpr std::array<std::string_view, 59> kReasons = {
+    "ATTEMPTS_EXHAUSTED",
     "CHECKSUM_MISMATCH",
     "CHUNK_TOO_LARGE",
+    "CREDENTIALS_EXPIRED",
+    "CREDENTIALS_INVALID",
+    "CREDENTIALS_MISSING",
     "DEADLINE_EXCEEDED",
     "DEVICE_LOST",
     "DEVICE_MEMORY",
     "DEVICE_UNAVAILABLE",
+    "DISK_BUDGET",
     "DRAINING",
     "DTYPE_UNSUPPORTED",
     "ENUM_UNKNOWN",
@@ -30,6 +36,9 @@ constexpr std::array<std::string_view, 39> kReasons = {
     "GRAM_NOT_POSITIVE_DEFINITE",
     "HOST_MEMORY",
     "INCOMPLETE",
+    "JOB_NOT_FINISHED",
+    "JOB_NOT_FOUND",
+    "LABELS_INVALID",
     "MASK_PADDING",
     "NON_FINITE",
     "OFFSET_GAP",
@@ -39,17 +48,29 @@ constexpr std::array<std::string_view, 39> kReasons = {
     "OUT_OF_MEMORY",
     "PARTIAL_TOKEN",
     "PATTERN_INVALID",
+    "PRIORITY_NOT_ALLOWED",
+    "QUEUE_FULL",
+    "QUOTA_QUEUED_JOBS",
     "QUOTA_TENSOR_BYTES",
     "QUOTA_UPLOADS",
+    "REQUEST_ID_REUSED",
     "SHAPE_MISMATCH",
     "SPEC_INVALID",
     "SPOOL_FAILED",
     "SPOOL_FULL",
+    "STORE_FAILED",
+    "STORE_FULL",
     "STREAM_INCOMPLETE",
+    "STREAM_LOST",
     "STREAM_ORDER",
     "TARGET_INVALID",
+    "TENANT_MISMATCH",
+    "TENANT_NOT_ALLOWED",
+    "TENSOR_CORRUPT",
+    "TENSOR_IN_USE",
     "TENSOR_NOT_FOUND",
     "TENSOR_TOO_LARGE",
+    "TOO_MANY_TENSORS",
     "UPLOAD_NOT_FOUND",
     "WARM_MASK_COUNT",
     "WRONG_TENSOR_KIND",
@@ -79,14 +100,18 @@ std::string_view DeviceLabel(std::string_view device) {
   return kDevices[IndexOrLast(kDevices, kind)];
 }
 
+std::string_view ErrorLabel(const absl::Status& error) {
+  const size_t reason = IndexOrLast(kReasons, ReasonOf(error));
+  if (reason + 1 < kReasons.size()) return kReasons[reason];
+  return CodeName(error.code());
+}
+
 std::string_view EndReasonLabel(const Job& job) {
   if (job.state == JobState::kCancelled) return "CANCELLED";
   if (job.state == JobState::kSucceeded) {
     return job.result ? NameOf(job.result->solve.stop_cause) : kOther;
   }
-  const size_t reason = IndexOrLast(kReasons, ReasonOf(job.error));
-  if (reason + 1 < kReasons.size()) return kReasons[reason];
-  return CodeName(job.error.code());
+  return ErrorLabel(job.error);
 }
 
 }  // namespace sparsefw::server

@@ -69,6 +69,8 @@ std::string_view ChunkReasonLabel(std::string_view reason);
 
 // "cpu", "cuda", ...: without the number of the device.
 std::string_view DeviceLabel(std::string_view device);
+// Its reason where that is one of docs/api.md that is worth a series, else its code.
+std::string_view ErrorLabel(const absl::Status& error);
 // Why an ended job ended: how its solve stopped ("ITERATIONS"), "CANCELLED",
 // or of a failure the reason, and where that has none or a new one, the code.
 std::string_view EndReasonLabel(const Job& job);

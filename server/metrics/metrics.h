@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
@@ -25,6 +26,8 @@ struct EndedJobs {
 struct Gauges {
   int64_t jobs_queued = 0;
   int64_t jobs_running = 0;
+  int64_t tenants_waiting = 0;               // with queued jobs
+  int64_t tenants_running = 0;               // with running jobs
   std::optional<EndedJobs> jobs_ended = {};  // nothing: the store has not been read yet
   int64_t store_count_failures = 0;          // since the start
   int64_t memory_budget_bytes = 0;
@@ -57,8 +60,10 @@ class Metrics {
                         absl::Duration duration) = 0;
   virtual void BytesReceived(std::string_view method, int64_t bytes) = 0;
   virtual void BytesSent(std::string_view method, int64_t bytes) = 0;
+  // A call that ended with an error, the client's giving up excepted.
+  virtual void RpcRefused(const absl::Status& error) = 0;
   virtual void ChunkRejected(std::string_view reason) = 0;
-  // For want of file descriptors.
+  // For want of file descriptors, or beyond the limit of connections.
   virtual void ConnectionRefused() = 0;
   virtual void JobAccepted(const Job& job) = 0;
   // Of an earlier process, whatever becomes of it.

@@ -30,6 +30,7 @@ Buckets DurationBuckets() {
 }
 Buckets IterationBuckets() { return {1, 10, 30, 100, 200, 500, 1000, 2000, 5000, 10000}; }
 Buckets ReductionBuckets() { return {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}; }
+Buckets GapBuckets() { return {0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7}; }
 Buckets ShareBuckets() { return {0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5}; }
 
 std::map<std::string, std::string> Label(const char* name, std::string_view value) {
@@ -70,6 +71,10 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   void ChunkRejected(std::string_view reason) override {
     chunks_rejected_.Add(Label("reason", ChunkReasonLabel(reason))).Increment();
   }
+  void RpcRefused(const absl::Status& error) override {
+    if (error.ok() || absl::IsCancelled(error)) return;
+    rpc_refused_.Add(Label("reason", ErrorLabel(error))).Increment();
+  }
   void ConnectionRefused() override { connections_refused_.Increment(); }
   void JobAccepted(const Job& job) override;
   void JobRecovered() override { jobs_recovered_.Increment(); }
@@ -106,11 +111,13 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
 
   Family<Histogram>& rpc_duration_ =
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
+  Family<Counter>& rpc_refused_ = CounterFamily(
+      "sparsefw_rpc_refused_total", "RPCs that ended with an error, by reason, else by code.");
   Family<Counter>& chunks_rejected_ = CounterFamily(
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
   Counter& connections_refused_ =
       CounterFamily("sparsefw_connections_refused_total",
-                    "Connections closed at once for want of file descriptors.")
+                    "Connections closed at once: no file descriptors, or beyond the limit.")
           .Add({});
   Family<Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
@@ -135,12 +142,14 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       CounterFamily("sparsefw_screening_epochs_total",
                     "Times that jobs chose the columns of screened iterations.")
           .Add({});
-  Family<Histogram>& job_active_share_ = HistogramFamily(
-      "sparsefw_job_active_share",
+  Family<Histogram>& job_active_ratio_ = HistogramFamily(
+      "sparsefw_job_active_ratio",
       "Share of the weights that screened iterations looked at, of jobs with some.");
-  Family<Histogram>& job_relative_reduction_ =
-      HistogramFamily("sparsefw_job_relative_reduction",
-                      "1 - final loss / warm-start loss, of jobs with a result.");
+  Family<Histogram>& job_reduction_ratio_ = HistogramFamily(
+      "sparsefw_job_reduction_ratio", "1 - final loss / warm-start loss, of jobs with a result.");
+  Family<Histogram>& job_gap_ratio_ =
+      HistogramFamily("sparsefw_job_gap_ratio",
+                      "1 - certified lower bound / final loss, of jobs with a certificate.");
   std::array<RpcMetrics, kRpcMethods.size()> rpcs_;
 };
 
@@ -219,11 +228,16 @@ void PrometheusMetricsImpl::JobEnded(const Job& job) {
   if (solve.screening.iterations > 0) {
     screened_iterations_.Increment(static_cast<double>(solve.screening.iterations));
     screening_epochs_.Increment(static_cast<double>(solve.screening.epochs));
-    job_active_share_.Add(Label("method", method), ShareBuckets())
+    job_active_ratio_.Add(Label("method", method), ShareBuckets())
         .Observe(solve.screening.active_share);
   }
-  job_relative_reduction_.Add(Label("method", method), ReductionBuckets())
+  job_reduction_ratio_.Add(Label("method", method), ReductionBuckets())
       .Observe(solve.relative_reduction);
+  // A bound of 0 says nothing.
+  if (solve.lower_bound > 0 && solve.final_loss > 0) {
+    job_gap_ratio_.Add(Label("method", method), GapBuckets())
+        .Observe(std::max(0.0, 1 - solve.lower_bound / solve.final_loss));
+  }
 }
 
 }  // namespace

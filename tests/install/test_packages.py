@@ -77,6 +77,9 @@ def test_files(packages, root):
     assert files >= {"usr/bin/sparsefw-server", "usr/bin/sparsefw-cli",
                      "usr/lib/systemd/system/sparsefw-server.service", "etc/sparsefw/server.conf",
                      "usr/share/bash-completion/completions/sparsefw-cli",
+                     "usr/share/sparsefw/prometheus/prometheus.yml",
+                     "usr/share/sparsefw/prometheus/alerts.yml",
+                     "usr/share/sparsefw/grafana/sparsefw.json",
                      "usr/share/doc/sparsefw/copyright", "usr/share/doc/sparsefw/changelog.gz"}
     assert ("usr/lib/sparsefw/libsparsefw_cuda.so" in files) == \
         (BUILD_DIR / "bin/libsparsefw_cuda.so").exists()

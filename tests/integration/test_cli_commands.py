@@ -1,12 +1,15 @@
 """Every command of sparsefw-cli against a running server: output, files, exit codes."""
 import re
+import signal
 
+import grpc
 import numpy as np
 import pytest
 
 from support import reference, safetensors
 from support.layers import ENDLESS
 from support.processes import Cli, finish, wait_until
+from support.rpc import Client
 
 JSON_KEYS = {"job", "state", "method", "pattern", "shape", "kept", "losses", "relative_reduction",
              "iterations", "stop_reason", "candidate", "device", "timings"}
@@ -258,6 +261,35 @@ def test_info(cli):
         assert word in done.out, done.out
     info = cli.run("info", "--json").expect(0).json()
     assert info["version"] and info["workers"] == 2
+
+
+def test_health_is_asked_over_a_new_connection(start_server):
+    server = start_server("--max-connections", "1")
+    cli = Cli(server.address)
+    assert cli.run("health").expect(0).out == "SERVING\n"
+    assert cli.run("health", "--json").expect(0).json() == {"status": "SERVING"}
+    # No token is sent, nor asked for.
+    assert cli.run("health", env={"SPARSEFW_TOKEN": "in plain text"}).expect(0).out == "SERVING\n"
+    with Client(server.address).channel as channel:
+        grpc.channel_ready_future(channel).result(30)
+        cli.run("health", "--timeout", "1s").refused(3, "no server could be reached")
+    wait_until(lambda: cli.run("health", "--timeout", "1s").code == 0, 30, "the connection is free")
+    server.signal(signal.SIGSTOP)
+    cli.run("health", "--timeout", "1s").refused(3, server.address)
+    server.signal(signal.SIGCONT)
+    assert server.stop() == 0
+
+
+def test_a_server_that_drains_is_not_serving(start_server, big_layer):
+    server = start_server("--drain-grace", "1h")
+    cli = Cli(server.address)
+    job = detach(cli, big_layer, *ENDLESS)
+    wait_until(lambda: job in [one["job"] for one in jobs(cli) if one["state"] == "RUNNING"], 20, "runs")
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: "not serving" in cli.run("health", "--timeout", "1s").err, 20, "it drains")
+    cli.run("health").refused(3, "not serving")
+    cli.run("cancel", job).expect(0)
+    assert server.wait() == 0
 
 
 def test_a_gram_is_uploaded_once_for_many_layers(cli, layer):

@@ -8,7 +8,8 @@ import pytest
 from support.processes import BIN_DIR, clean_environment
 
 FILES = Path(__file__).resolve().parents[2] / "client/cpp/cli/completion"
-COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "info"]
+COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "info",
+            "health"]
 FILE_FLAGS = {"--weights", "--gram", "--activations", "--warm-mask", "--saliency", "--out",
               "--out-weights", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"}
 

@@ -34,8 +34,8 @@ def expected(device, card):
     """Of the fake library's card, all there is."""
     label = f'{{device="{device}"}}'
     return {
-        f'memory_bytes{{device="{device}",kind="used"}}': (card + 1) * GIB,
-        f'memory_bytes{{device="{device}",kind="total"}}': 80 * GIB,
+        f"memory_used_bytes{label}": (card + 1) * GIB,
+        f"memory_capacity_bytes{label}": 80 * GIB,
         f"utilization_ratio{label}": (card + 1) / 10,
         f"memory_utilization_ratio{label}": (card + 1) / 20,
         f"temperature_celsius{label}": 40 + card,
@@ -52,7 +52,7 @@ def test_devices_have_the_numbers_of_cuda_whatever_those_of_nvml(start_server):
     assert measured(server) == pytest.approx({**expected("cuda:0", 2), **expected("cuda:1", 0)})
     assert not warnings(server)
     text = scrape(server)
-    for name in ("memory_bytes", "utilization_ratio", "memory_utilization_ratio",
+    for name in ("memory_used_bytes", "memory_capacity_bytes", "utilization_ratio", "memory_utilization_ratio",
                  "temperature_celsius", "power_watts"):
         assert f"# TYPE sparsefw_gpu_{name} gauge" in text
     assert server.stop() == 0
@@ -62,8 +62,8 @@ def test_what_a_device_does_not_support_is_absent(start_server):
     script = "power@2=error:3,utilization=error:3,temperature@0=value:91,memory@0=error:15"
     server = start_server(env={**FAKE, "SPARSEFW_FAKE_NVML": script})
     assert measured(server) == {
-        'memory_bytes{device="cuda:0",kind="used"}': 3 * GIB,
-        'memory_bytes{device="cuda:0",kind="total"}': 80 * GIB,
+        'memory_used_bytes{device="cuda:0"}': 3 * GIB,
+        'memory_capacity_bytes{device="cuda:0"}': 80 * GIB,
         'temperature_celsius{device="cuda:0"}': 42,
         'temperature_celsius{device="cuda:1"}': 91,
         'power_watts{device="cuda:1"}': 100.5,

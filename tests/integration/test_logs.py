@@ -12,7 +12,7 @@ from support.rpc import Client, job_pb2, prune_service_pb2, tensor_service_pb2
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
-LONG = ("--method", "sparsefw", "--iterations", "60000", "--report-every", "500")
+LONG = ("--method", "sparsefw", "--iterations", "1000000000", "--report-every", "500")
 
 
 def json_lines(server):

@@ -1,10 +1,13 @@
 // The commands about jobs and servers; submit and gram have files of their own.
 #include "client/cpp/cli/commands.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/inputs.h"
@@ -16,6 +19,7 @@
 #include "client/cpp/cli/session.h"
 #include "client/cpp/cli/trace.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/health.h"
 #include "sparsefw/client/job_state.h"
 #include "sparsefw/status_macros.h"
 
@@ -268,6 +272,16 @@ absl::Status Run(const InfoOptions& options, const Console& console) {
   } else {
     PrintInfo(info, client->address(), console.out);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const HealthOptions& options, const Console& console) {
+  client::ClientOptions connection;
+  SPARSEFW_RETURN_IF_ERROR(AddCredentials(options.common, &connection));
+  connection.traceparent = options.common.traceparent;
+  connection.connect_timeout = options.common.timeout;
+  SPARSEFW_RETURN_IF_ERROR(client::CheckHealth(options.common.server, std::move(connection)));
+  console.out << (options.common.json ? Json{{"status", "SERVING"}}.dump() : "SERVING") << "\n";
   return absl::OkStatus();
 }
 

@@ -48,6 +48,7 @@ class Rpc {
 
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
+  const std::shared_ptr<grpc::Channel>& control_channel() const { return control_channel_; }
   v1::PruneService::Stub& jobs() const { return *jobs_; }
   // On the control channel: calls that carry no tensor bytes.
   v1::TensorService::Stub& tensors() const { return *tensors_; }

@@ -70,6 +70,12 @@ int64_t FairShare::running(std::string_view tenant) const {
   return account == accounts_.end() ? 0 : account->second.running;
 }
 
+TenantCounts FairShare::tenants() const {
+  TenantCounts counts{.waiting = static_cast<int64_t>(waiting_.size())};
+  for (const auto& [tenant, account] : accounts_) counts.running += account.running > 0;
+  return counts;
+}
+
 bool FairShare::MayRun(const std::string& tenant) const {
   const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_running_jobs;
   return !most.has_value() || running(tenant) < *most;

@@ -13,6 +13,7 @@
 #include "server/identity/tenants.h"
 #include "server/jobs/lifecycle/active_job.h"
 #include "server/jobs/scheduling/run_times.h"
+#include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
 
@@ -45,6 +46,7 @@ class FairShare {
   // The accounts of the tenants with queued jobs, with their names: the next comes first.
   const std::set<std::pair<double, std::string>>& waiting() const { return waiting_; }
   int64_t running(std::string_view tenant) const;
+  TenantCounts tenants() const;  // costs O(tenants)
   // Whether the tenant's limits let one more of its jobs run.
   bool MayRun(const std::string& tenant) const;
 

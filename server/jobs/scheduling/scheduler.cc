@@ -262,6 +262,11 @@ int64_t Scheduler::queued() const {
   return static_cast<int64_t>(queue_.size());
 }
 
+TenantCounts Scheduler::tenants() const {
+  MutexLock lock(mutex_);
+  return share_.tenants();
+}
+
 int64_t Scheduler::queued_of(std::string_view tenant) const {
   MutexLock lock(mutex_);
   return queue_.size_of(tenant);

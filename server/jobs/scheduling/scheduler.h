@@ -97,6 +97,7 @@ class Scheduler {
   std::vector<JobPtr> Queued() const;
   int64_t queued() const;
   int64_t queued_of(std::string_view tenant) const;
+  TenantCounts tenants() const;
   // Jobs of its tenant ahead; 0 where it is not queued.
   int Position(std::string_view name) const;
   std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;

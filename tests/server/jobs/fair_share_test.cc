@@ -238,5 +238,25 @@ TEST_F(FairShareTest, NobodyWaitsForAClaimOfJobsThatAreGone) {
   scheduler_->Release(running);
 }
 
+TEST_F(FairShareTest, TenantsAreCountedByWhatTheirJobsDo) {
+  MakeScheduler(2);
+  const auto counts = [this] {
+    const TenantCounts now = scheduler_->tenants();
+    return std::vector<int64_t>{now.waiting, now.running};
+  };
+  EXPECT_THAT(counts(), ElementsAre(0, 0));
+  Queue("alice", 3);
+  Queue("bob", 1);
+  EXPECT_THAT(counts(), ElementsAre(2, 0));
+  Scheduler::Lease first = scheduler_->NextJob();
+  Scheduler::Lease second = scheduler_->NextJob();
+  EXPECT_THAT(counts(), ElementsAre(1, 2)) << "bob's only job runs";
+  scheduler_->Release(first);
+  scheduler_->Release(second);
+  EXPECT_THAT(counts(), ElementsAre(1, 0));
+  Run(2);
+  EXPECT_THAT(counts(), ElementsAre(0, 0));
+}
+
 }  // namespace
 }  // namespace sparsefw::server

@@ -36,8 +36,8 @@ TEST(GpuCollectorTest, ExportsWhatIsKnown) {
   GpuCollector collector;
   collector.Set([&] { return std::vector<GpuSample>{full, cold}; });
   EXPECT_EQ(Lines(collector.Collect()),
-            "sparsefw_gpu_memory_bytes{device=\"cuda:0\",kind=\"used\"} 2000000\n"
-            "sparsefw_gpu_memory_bytes{device=\"cuda:0\",kind=\"total\"} 8000000\n"
+            "sparsefw_gpu_memory_used_bytes{device=\"cuda:0\"} 2000000\n"
+            "sparsefw_gpu_memory_capacity_bytes{device=\"cuda:0\"} 8000000\n"
             "sparsefw_gpu_utilization_ratio{device=\"cuda:0\"} 0.25\n"
             "sparsefw_gpu_memory_utilization_ratio{device=\"cuda:0\"} 0.5\n"
             "sparsefw_gpu_temperature_celsius{device=\"cuda:0\"} 61\n"

@@ -124,6 +124,8 @@ Job ExampleJob() {
   job.result->device = "cuda:1";
   job.result->solve.iterations = 150;
   job.result->solve.relative_reduction = 0.25;
+  job.result->solve.final_loss = 8;
+  job.result->solve.lower_bound = 6;
   job.result->solve.screening = {.epochs = 3, .iterations = 90, .active_share = 0.04};
   job.result->solve.solve_time = absl::Milliseconds(1500);
   return job;
@@ -143,10 +145,32 @@ TEST_F(PrometheusMetricsTest, FollowsAJobFromAcceptanceToItsResult) {
   EXPECT_EQ(Value("sparsefw_job_iterations_sum{method=\"sparsefw\"}"), "150");
   EXPECT_EQ(Value("sparsefw_screened_iterations_total"), "90");
   EXPECT_EQ(Value("sparsefw_screening_epochs_total"), "3");
-  EXPECT_EQ(Value("sparsefw_job_active_share_sum{method=\"sparsefw\"}"), "0.04");
-  EXPECT_EQ(Value("sparsefw_job_relative_reduction_sum{method=\"sparsefw\"}"), "0.25");
-  EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.2\"}"), "0");
-  EXPECT_EQ(Value("sparsefw_job_relative_reduction_bucket{method=\"sparsefw\",le=\"0.3\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_job_active_ratio_sum{method=\"sparsefw\"}"), "0.04");
+  EXPECT_EQ(Value("sparsefw_job_reduction_ratio_sum{method=\"sparsefw\"}"), "0.25");
+  EXPECT_EQ(Value("sparsefw_job_reduction_ratio_bucket{method=\"sparsefw\",le=\"0.2\"}"), "0");
+  EXPECT_EQ(Value("sparsefw_job_reduction_ratio_bucket{method=\"sparsefw\",le=\"0.3\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_job_gap_ratio_sum{method=\"sparsefw\"}"), "0.25");
+}
+
+// A bound of 0 always holds: it is no certificate.
+TEST_F(PrometheusMetricsTest, JobsWithoutACertificateHaveNoGap) {
+  Job job = ExampleJob();
+  job.result->solve.lower_bound = 0;
+  metrics_->JobEnded(job);
+  EXPECT_EQ(Value("sparsefw_job_reduction_ratio_count{method=\"sparsefw\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_job_gap_ratio_count{method=\"sparsefw\"}"), "");
+}
+
+TEST_F(PrometheusMetricsTest, CountsRefusalsByReasonElseByCode) {
+  metrics_->RpcRefused(WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
+  metrics_->RpcRefused(WithReason(absl::ResourceExhaustedError("full"), "MADE_UP"));
+  metrics_->RpcRefused(absl::UnauthenticatedError("who?"));
+  metrics_->RpcRefused(absl::CancelledError("the client gave up"));
+  metrics_->RpcRefused(absl::OkStatus());
+  EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"QUEUE_FULL\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"RESOURCE_EXHAUSTED\"}"), "1");
+  EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"UNAUTHENTICATED\"}"), "1");
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_rpc_refused_total{reason=\"CANCELLED")));
 }
 
 TEST_F(PrometheusMetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
@@ -174,6 +198,8 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   metrics_->SetGauges([&gauges] { return gauges; });
   gauges = {.jobs_queued = 1,
             .jobs_running = 2,
+            .tenants_waiting = 23,
+            .tenants_running = 24,
             .jobs_ended = EndedJobs{3, 4, 5},
             .store_count_failures = 22,
             .memory_budget_bytes = int64_t{1} << 40,
@@ -193,6 +219,8 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   gauges.devices[1].gram_reuses = 21;
   EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"running\"}"), "2");
+  EXPECT_EQ(Value("sparsefw_tenants{state=\"queued\"}"), "23");
+  EXPECT_EQ(Value("sparsefw_tenants{state=\"running\"}"), "24");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "4");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"cancelled\"}"), "5");

@@ -16,7 +16,7 @@ _sparsefw_cli_flags() {
     fetch) echo "$common $outputs" ;;
     list) echo "$common --state --label --limit" ;;
     gram) echo "$common --activations --out --dtype --keep-tensors --quiet" ;;
-    status | cancel | delete | info) echo "$common" ;;
+    status | cancel | delete | info | health) echo "$common" ;;
     *) echo "--help --version" ;;
   esac
 }
@@ -124,7 +124,7 @@ _sparsefw_cli() {
   elif [[ $text == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_flags "$command")" -- "$text")
   elif [[ -z $command ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram info" \
+    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram info health" \
       -- "$text")
   fi
 }

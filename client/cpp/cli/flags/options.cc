@@ -166,6 +166,8 @@ void AddCommands(CLI::App& app, Flags& flags) {
   AddGram(app, flags);
   AddCommonFlags(AddCommand(app, "info", "print the version, devices and limits of a server"),
                  flags);
+  AddCommonFlags(AddCommand(app, "health", "ask a server over a new connection if it takes work"),
+                 flags);
 }
 
 std::string Environment(const char* name) {
@@ -249,6 +251,7 @@ absl::StatusOr<Command> Finish(const std::string& command, Flags& flags) {
   if (command == "list") return FinishList(flags);
   if (command == "gram") return FinishGram(flags);
   if (command == "info") return InfoOptions{flags.common};
+  if (command == "health") return HealthOptions{flags.common};
   if (command == "status") return OfJob<StatusOptions>(flags);
   if (command == "watch") return OfJob<WatchOptions>(flags);
   if (command == "cancel") return OfJob<CancelOptions>(flags);

@@ -79,6 +79,10 @@ struct InfoOptions {
   CommonOptions common;
 };
 
+struct HealthOptions {
+  CommonOptions common;
+};
+
 // --help or --version: print and end well.
 struct PrintText {
   std::string text;
@@ -86,7 +90,7 @@ struct PrintText {
 
 using Command =
     std::variant<SubmitOptions, StatusOptions, WatchOptions, FetchOptions, CancelOptions,
-                 DeleteOptions, ListOptions, GramOptions, InfoOptions, PrintText>;
+                 DeleteOptions, ListOptions, GramOptions, InfoOptions, HealthOptions, PrintText>;
 
 // Errors: exit code 2; the message names the flag.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -1,0 +1,128 @@
+"""Commands of docs/operations.md, as they stand there."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import machine
+from conftest import SOURCE_DIR
+from support.layers import Layer
+from support.processes import BIN_DIR, Cli, Server, wait_until
+
+DOCUMENT = (SOURCE_DIR / "docs/operations.md").read_text()
+
+
+def commands(name):
+    block = re.search(rf"<!-- {name}:begin -->\n```\n(.*?)```\n<!-- {name}:end -->", DOCUMENT, re.S)[1]
+    return [line for line in block.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("package")
+    done = subprocess.run(["cpack", "--config", BIN_DIR.parent / "CPackConfig.cmake", "-B", folder,
+                           "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip"],
+                          capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(folder.glob("sparsefw_*.deb"))
+
+
+# After the ten: what they were for. Prometheus scrapes every 15 s.
+CHECKS = r"""
+sparsefw-cli health --server localhost:50051 --tls-ca /etc/sparsefw/tls/server.pem
+ask() { promtool query instant http://localhost:9090 "$1" | grep -q "=> $2 @"; }
+for i in $(seq 60); do
+  ask 'up{job="sparsefw"}' 1 && ask 'probe_success{job="sparsefw-grpc"}' 1 && scraped=yes && break
+  sleep 0.5
+done
+[ "${scraped:-}" = yes ] || { cat /mnt/*.log; exit 1; }
+SPARSEFW_TOKEN= sparsefw-cli list --server localhost:50051 --tls-ca /etc/sparsefw/tls/server.pem && exit 1
+test -s mask.safetensors -a -s /var/lib/grafana/dashboards/sparsefw.json
+python3 -m json.tool /var/lib/grafana/dashboards/sparsefw.json >/dev/null
+[ "$(stat -c '%u %a' /var/lib/sparsefw-server)" = "61234 700" ]
+echo THE FIRST DAY IS OVER
+"""
+
+
+@pytest.mark.skipif(bool(machine.why_not()), reason=machine.why_not())
+@pytest.mark.skipif(shutil.which("prometheus-blackbox-exporter") is None,
+                    reason="prometheus-blackbox-exporter is not installed")
+def test_the_first_day(package, tmp_path):
+    lines = commands("first-day")
+    assert len(lines) == 10
+    (tmp_path / "dist").mkdir()
+    shutil.copy(package, tmp_path / "dist")
+    (tmp_path / "tests").symlink_to(SOURCE_DIR / "tests")
+    script = tmp_path / "script"
+    script.write_text("set -euo pipefail\n" + "".join(f"{{ {line}; }} || exit 1\n" for line in lines) + CHECKS)
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
+    done = subprocess.run([sys.executable, machine.__file__, script], cwd=tmp_path, timeout=120,
+                          capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "THE FIRST DAY IS OVER" in done.stdout, done.stdout + done.stderr
+    assert not Path("/etc/sparsefw/tokens").exists(), "it was this machine's /etc"
+
+
+class Submitter(threading.Thread):
+    """Submits jobs until it is told to stop, and remembers those that were acknowledged."""
+
+    def __init__(self, address, layer):
+        super().__init__(daemon=True)
+        self.cli, self.layer, self.stop, self.jobs = Cli(address), layer, threading.Event(), []
+
+    def run(self):
+        while not self.stop.is_set():
+            done = self.cli.run(*self.layer.submit("--method", "wanda", "--json", "--keep-tensors", "-q"))
+            if done.code != 0:
+                return
+            self.jobs.append((done.json()["job"], self.layer.mask_file.read_bytes()))
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+def test_a_backup_of_a_live_server_is_restored(tmp_path):
+    """Under load; what was acknowledged before the backup began is there after it was restored."""
+    layer = Layer(tmp_path, 64, 96, seed=9)
+    server = Server(tmp_path, "--workers", "2")
+    submitter = Submitter(server.address, layer)
+    try:
+        cli = Cli(server.address)
+        slow = cli.run(*layer.submit("--method", "sparsefw", "--iterations", "100000000", "--detach",
+                                     "--json", out=False)).expect(0).json()["job"]
+        submitter.start()
+        wait_until(lambda: len(submitter.jobs) > 3, 30, "jobs")
+        acknowledged = list(submitter.jobs)
+        backup = tmp_path / "backup"
+        for line in commands("backup"):
+            subprocess.run(["bash", "-euc", line], check=True,
+                           env={**os.environ, "STATE": str(server.state_dir), "BACKUP": str(backup)})
+        more = len(submitter.jobs)
+        wait_until(lambda: len(submitter.jobs) > more, 30, "jobs after the backup")
+    finally:
+        submitter.stop.set()
+        server.signal(signal.SIGKILL)
+        server.close()
+    shutil.rmtree(server.state_dir)
+    (tmp_path / "restored").mkdir()
+    for line in commands("restore"):
+        subprocess.run(["bash", "-euc", line], check=True,
+                       env={**os.environ, "STATE": str(tmp_path / "restored/state"), "BACKUP": str(backup)})
+    restored = Server(tmp_path / "restored")
+    try:
+        cli = Cli(restored.address)
+        for job, mask in acknowledged:
+            out = tmp_path / "again.safetensors"
+            cli.run("fetch", job, "--out", out, "--keep-tensors", "--json").expect(0)
+            assert out.read_bytes() == mask, job
+        wait_until(lambda: cli.run("status", slow, "--json").json()["state"] == "RUNNING", 30, "the job")
+        cli.run("cancel", slow).expect(0)
+        assert "missing_file" not in restored.log() and "corrupt" not in restored.log(), restored.log()
+        cli.run(*layer.submit("--method", "wanda")).expect(0)
+        assert restored.stop() == 0
+    finally:
+        restored.close()
