@@ -44,6 +44,12 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 		c.options.traceparent = newTraceparent()
 	}
 	endpoints := strings.Split(address, ",")
+	for _, endpoint := range endpoints {
+		if endpoint == "" {
+			return nil, argument("an address must be HOST:PORT, or several with commas between them; got %q",
+				address)
+		}
+	}
 	if err := c.checkToken(endpoints); err != nil {
 		return nil, err
 	}

@@ -116,6 +116,11 @@ func TestBadArgumentsNeedNoServer(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	for _, address := range []string{"", "127.0.0.1:1,", ",127.0.0.1:1"} {
+		if _, err := sparsefw.Dial(ctx, address); sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" {
+			t.Errorf("an empty address in %q: %v", address, err)
+		}
+	}
 	start := time.Now()
 	_, err := sparsefw.Dial(ctx, "127.0.0.1:1", sparsefw.WithConnectTimeout(200*time.Millisecond))
 	if sparsefw.ReasonOf(err) != "UNREACHABLE" || time.Since(start) > 10*time.Second {

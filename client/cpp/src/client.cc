@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& addre
   SPARSEFW_RETURN_IF_ERROR(CheckOptions(options));
   if (options.traceparent.empty()) options.traceparent = NewTraceparent();
   auto rpc = std::make_unique<internal::Rpc>(address, std::move(options));
-  SPARSEFW_RETURN_IF_ERROR(rpc->CheckToken());
+  SPARSEFW_RETURN_IF_ERROR(rpc->CheckArguments());
   SPARSEFW_RETURN_IF_ERROR(rpc->WaitUntilConnected());
   return std::unique_ptr<Client>(new Client(std::move(rpc)));
 }

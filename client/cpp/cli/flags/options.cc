@@ -67,7 +67,8 @@ void AddCommonFlags(CLI::App& command, Flags& flags) {
   // Not CLI11's envname: it would also be read by the commands that were not given.
   command
       .add_option("--server", flags.common.server,
-                  "address of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
+                  "address of the server, or several with commas between them, of which the first "
+                  "that can be reached is used (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
       ->type_name("HOST:PORT");
   command
       .add_option("--tls-ca", flags.common.tls_ca,

@@ -92,7 +92,10 @@ using JobCallback = std::function<void(const v1::JobEvent&)>;
 //   Internal          answers that break the protocol (PROTOCOL)
 class Client {
  public:
-  // `address`: "host:port", or any name gRPC understands ("unix:/path").
+  // `address`: "host:port", or any name gRPC understands ("unix:/path"); or several of them with
+  // commas between, of which the first that can be reached is used. Once its connection is lost,
+  // it is that one again or else the first that can be reached. Uploads begin anew on a server
+  // that does not know them; jobs and tensors are known to the server that has them.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& address,
                                                          ClientOptions options = {});
   ~Client();
