@@ -48,7 +48,7 @@ def main():
     os.environ["SPARSEFW_CONFORMANCE_DRIVER"] = command(build, client)
     os.environ.setdefault("SPARSEFW_BIN_DIR", str(build / "bin"))
     os.chdir(HERE)
-    python = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    python = [sys.executable, "-m", "pytest", "-q", "-rfs", "-p", "no:cacheprovider"]
     os.execv(sys.executable, [*python, *(sys.argv[3:] or ["."])])
 
 

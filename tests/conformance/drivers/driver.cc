@@ -59,8 +59,8 @@ json Describe(const v1::Tensor& tensor) {
 }
 
 json Describe(const v1::Job& job) {
-  json result = {{"name", job.name()},         {"state", v1::JobState_Name(job.state())},
-                 {"revision", job.revision()}, {"attempts", job.attempts()},
+  json result = {{"name", job.name()},          {"state", v1::JobState_Name(job.state())},
+                 {"revision", job.revision()},  {"attempts", job.attempts()},
                  {"mask", job.result().mask()}, {"kept", job.result().kept_count()}};
   const absl::Status error = StatusFromProto(job.error());
   if (!error.ok()) result["error"] = ErrorOf(error);
@@ -165,16 +165,14 @@ class Driver {
     if (op == "info") return Done(client.GetServerInfo().status());
     if (op == "upload") {
       const int64_t rows = request["shape"][0], cols = request["shape"][1];
-      const v1::TensorSpec spec = request["kind"] == "gram"
-                                      ? GramTensorSpec(DType::kF32, cols)
-                                      : WeightSpec(DType::kF32, rows, cols);
-      return Described(
-          client.UploadTensor(spec, ReadFile(request["file"]), {}, {}, request_id));
+      const v1::TensorSpec spec = request["kind"] == "gram" ? GramTensorSpec(DType::kF32, cols)
+                                                            : WeightSpec(DType::kF32, rows, cols);
+      return Described(client.UploadTensor(spec, ReadFile(request["file"]), {}, {}, request_id));
     }
     if (op == "gram") {
       const v1::GramSpec spec = ActivationSpec(DType::kF32, request["d_in"].get<int64_t>());
-      return Described(client.UploadGramFromActivations(spec, ReadFile(request["file"]), {}, {},
-                                                        request_id));
+      return Described(
+          client.UploadGramFromActivations(spec, ReadFile(request["file"]), {}, {}, request_id));
     }
     if (op == "read") {
       SPARSEFW_ASSIGN_OR_RETURN(const TensorData data, client.ReadTensor(name));
@@ -192,8 +190,8 @@ class Driver {
     return RunJob(client, op, name, request);
   }
 
-  static absl::StatusOr<json> RunJob(Client& client, const std::string& op,
-                                     const std::string& name, const json& request) {
+  static absl::StatusOr<json> RunJob(Client& client, const std::string& op, const std::string& name,
+                                     const json& request) {
     if (op == "create_job") {
       return Described(client.CreateJob(SpecOf(request), request.value("request_id", "")));
     }
