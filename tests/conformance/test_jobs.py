@@ -1,5 +1,6 @@
 """Jobs: their events, cancelling, deadlines, a full queue, restarts."""
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_cancelling_in_every_state(driver, start_server, layer, folder):
 def test_deadlines_of_jobs(driver, start_server, layer):
     server = start_server("--workers", "1")
     client = driver.connect(server.address)
-    running = client.job(layer, **ENDLESS, deadline=2.0)
+    running = client.job(layer, **ENDLESS, deadline=1.2)
     client.wait_for(running, "RUNNING")
     waiting = client.job(layer, **ENDLESS, deadline=0.3)
     end = client.call("watch", name=waiting)
@@ -129,11 +130,18 @@ def test_deadlines_of_jobs(driver, start_server, layer):
     client.close()
 
 
+def stopped(process):
+    """All of its threads: the signal takes a while to get to each."""
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def test_a_server_that_does_not_answer(driver, start_server, layer):
     server = start_server()
     client = driver.connect(server.address, call_timeout=0.4)
     client.call("info")
     server.signal(19)  # SIGSTOP
+    wait_until(lambda: stopped(server.process), 10, "it stops")
     error, seconds = timed(lambda: client.refuses("info"))
     assert error.kind == ("DEADLINE_EXCEEDED", "") and "no answer" in error.message
     assert 1.1 < seconds < 10 * TIME_SCALE, "three attempts"
@@ -187,7 +195,7 @@ def test_a_request_id_makes_one_job(client, driver, shared_server, make_proxy, l
 def test_a_restart_under_jobs_and_watches(driver, restartable, layer, how):
     server = restartable("--drain-grace", "1s", "--fetch-grace", "0s", "--workers", "1")
     client = driver.connect(server.address)
-    job = client.job(layer, **ENDLESS, deadline=3.0)
+    job = client.job(layer, **ENDLESS, deadline=2.5)
     watch = client.start("watch", name=job)
     wait_until(lambda: "RUNNING" in [event["state"] for event in watch.events], 20, "it runs")
     weight, gram = client.upload(layer.weight), client.upload(layer.gram)
