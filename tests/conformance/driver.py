@@ -28,6 +28,7 @@ import time
 
 from support.processes import TIME_SCALE, clean_environment, wait_until
 
+
 class ClientError(Exception):
     def __init__(self, error):
         super().__init__(f"{error['code']} {error['reason']}: {error['message']}")

@@ -66,7 +66,10 @@ absl::Status LayerRunner::Check() const {
     *request.mutable_spec() = spec_;
     *request.mutable_weight() = WeightSpecOf(layer);
     *request.mutable_gram() = GramSpecOf(model_.grams[layer.gram]);
-    SPARSEFW_RETURN_IF_ERROR(NameInput(layer, client_.CheckJobOptions(request)));
+    const absl::Status status = client_.CheckJobOptions(request);
+    // An older server does not know the call: CreateJob will tell.
+    if (absl::IsUnimplemented(status) && ReasonOf(status).empty()) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(NameInput(layer, status));
   }
   return absl::OkStatus();
 }

@@ -20,13 +20,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Links are followed: model hubs keep files in a store and link to them.
+// Links to files are followed: model hubs keep files in a store and link to them.
 absl::Status CopyTree(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to, error);
   if (error) return PathError(to, "made", error.value());
   for (const auto& entry : fs::directory_iterator(from, error)) {
     const fs::path target = to / entry.path().filename();
+    if (entry.is_directory(error) && entry.is_symlink(error)) {
+      fs::copy_symlink(entry.path(), target, error);  // it may lead back
+      continue;
+    }
     if (entry.is_directory(error)) {
       SPARSEFW_RETURN_IF_ERROR(CopyTree(entry.path(), target));
       continue;

@@ -76,7 +76,7 @@ struct ListJobsOptions {
 
 using JobCallback = std::function<void(const v1::JobEvent&)>;
 
-// Holds two connections, one for bulk data and one for control: on a shared
+// Holds two connections to an address, one for bulk data and one for control: on a shared
 // one, small calls wait behind uploads. Thread-safe. Calls block; one that
 // another thread should be able to end takes a stop token.
 //
