@@ -116,6 +116,11 @@ func TestBadArgumentsNeedNoServer(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	for _, address := range []string{"", "127.0.0.1:1,", ",127.0.0.1:1"} {
+		if _, err := sparsefw.Dial(ctx, address); sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" {
+			t.Errorf("an empty address in %q: %v", address, err)
+		}
+	}
 	start := time.Now()
 	_, err := sparsefw.Dial(ctx, "127.0.0.1:1", sparsefw.WithConnectTimeout(200*time.Millisecond))
 	if sparsefw.ReasonOf(err) != "UNREACHABLE" || time.Since(start) > 10*time.Second {
@@ -361,3 +366,34 @@ func TestOneOfTwoAddressesIsEnough(t *testing.T) {
 type onlyReader struct{ from *bytes.Reader }
 
 func (r onlyReader) Read(data []byte) (int, error) { return r.from.Read(data) }
+
+func TestANamedUploadCanBeComeBackTo(t *testing.T) {
+	client := startServer(t).dial(sparsefw.WithChunkBytes(64 << 10))
+	weight := sparsefw.Float32(512, 512, make([]float32, 512*512))
+	var first int64
+	upload := func(ctx context.Context, then func(int64)) error {
+		first = 0
+		_, err := client.Upload(ctx, v1.TensorKind_WEIGHT, weight, sparsefw.WithRequestID("mine"),
+			sparsefw.WithProgress(func(sent int64) {
+				if first == 0 {
+					first = sent
+				}
+				then(sent)
+			}))
+		return err
+	}
+	limited, cancel := context.WithCancel(ctx)
+	err := upload(limited, func(sent int64) {
+		if sent > 512<<10 {
+			time.Sleep(50 * time.Millisecond) // the server takes what came
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	must(t, upload(ctx, func(int64) {}))
+	if first <= 64<<10 {
+		t.Errorf("it began anew: the first message ended at byte %d", first)
+	}
+}

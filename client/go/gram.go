@@ -56,11 +56,11 @@ func (c *Client) SumGrams(ctx context.Context, grams []string, dtype v1.DType, o
 	*v1.Tensor, error) {
 	o := collect(opts)
 	request := &v1.SumGramsRequest{
-		Grams: grams, GramDtype: dtype, RequestId: o.requestID, Owner: c.options.owner,
+		Grams: grams, GramDtype: dtype, RequestId: o.id(), Owner: c.options.owner,
 	}
 	var sum *v1.Tensor
 	err := c.call(ctx, "SumGrams", func(ctx context.Context) (err error) {
-		sum, err = c.tensors.SumGrams(ctx, request)
+		sum, err = c.tensors().SumGrams(ctx, request)
 		return err
 	})
 	return sum, err
@@ -115,7 +115,7 @@ func (g *gramContent) send(ctx context.Context, c *Client, upload string, commit
 	*v1.Tensor, int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.tensors.AccumulateGram(ctx)
+	stream, err := c.tensors().AccumulateGram(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -10,17 +10,17 @@ import (
 // a call that is repeated inside of this one never makes two.
 func (c *Client) CreateJob(ctx context.Context, spec *v1.JobSpec, opts ...CallOption) (*v1.Job, error) {
 	request := &v1.CreateJobRequest{
-		Spec: spec, RequestId: collect(opts).requestID, Owner: c.options.owner,
+		Spec: spec, RequestId: collect(opts).id(), Owner: c.options.owner,
 	}
 	return c.job(ctx, "CreateJob", func(ctx context.Context) (*v1.Job, error) {
-		return c.jobs.CreateJob(ctx, request)
+		return c.jobs().CreateJob(ctx, request)
 	})
 }
 
 // CheckJob says whether CreateJob would accept the spec, whose tensors must be on the server.
 func (c *Client) CheckJob(ctx context.Context, spec *v1.JobSpec) error {
 	_, err := c.job(ctx, "CreateJob", func(ctx context.Context) (*v1.Job, error) {
-		return c.jobs.CreateJob(ctx, &v1.CreateJobRequest{Spec: spec, ValidateOnly: true})
+		return c.jobs().CreateJob(ctx, &v1.CreateJobRequest{Spec: spec, ValidateOnly: true})
 	})
 	return err
 }
@@ -29,7 +29,7 @@ func (c *Client) CheckJob(ctx context.Context, spec *v1.JobSpec) error {
 // them.
 func (c *Client) CheckJobOptions(ctx context.Context, request *v1.CheckJobOptionsRequest) error {
 	return c.call(ctx, "CheckJobOptions", func(ctx context.Context) error {
-		_, err := c.jobs.CheckJobOptions(ctx, request)
+		_, err := c.jobs().CheckJobOptions(ctx, request)
 		return err
 	})
 }
@@ -37,7 +37,7 @@ func (c *Client) CheckJobOptions(ctx context.Context, request *v1.CheckJobOption
 // GetJob is the job as it is now.
 func (c *Client) GetJob(ctx context.Context, name string) (*v1.Job, error) {
 	return c.job(ctx, "GetJob", func(ctx context.Context) (*v1.Job, error) {
-		return c.jobs.GetJob(ctx, &v1.GetJobRequest{Name: name})
+		return c.jobs().GetJob(ctx, &v1.GetJobRequest{Name: name})
 	})
 }
 
@@ -45,14 +45,14 @@ func (c *Client) GetJob(ctx context.Context, name string) (*v1.Job, error) {
 // changes nothing.
 func (c *Client) CancelJob(ctx context.Context, name string) (*v1.Job, error) {
 	return c.job(ctx, "CancelJob", func(ctx context.Context) (*v1.Job, error) {
-		return c.jobs.CancelJob(ctx, &v1.CancelJobRequest{Name: name})
+		return c.jobs().CancelJob(ctx, &v1.CancelJobRequest{Name: name})
 	})
 }
 
 // DeleteJob removes a job that has ended, with its mask and pruned weight.
 func (c *Client) DeleteJob(ctx context.Context, name string) error {
 	return c.call(ctx, "DeleteJob", func(ctx context.Context) error {
-		_, err := c.jobs.DeleteJob(ctx, &v1.DeleteJobRequest{Name: name})
+		_, err := c.jobs().DeleteJob(ctx, &v1.DeleteJobRequest{Name: name})
 		return err
 	})
 }
@@ -72,7 +72,7 @@ func (c *Client) ListJobs(ctx context.Context, filter JobFilter) ([]*v1.Job, err
 		request.PageSize = pageSize(filter.Limit, len(jobs))
 		var page *v1.ListJobsResponse
 		err := c.call(ctx, "ListJobs", func(ctx context.Context) (err error) {
-			page, err = c.jobs.ListJobs(ctx, request)
+			page, err = c.jobs().ListJobs(ctx, request)
 			return err
 		})
 		if err != nil {
@@ -90,7 +90,7 @@ func (c *Client) ListJobs(ctx context.Context, filter JobFilter) ([]*v1.Job, err
 func (c *Client) ServerInfo(ctx context.Context) (*v1.ServerInfo, error) {
 	var info *v1.ServerInfo
 	err := c.call(ctx, "GetServerInfo", func(ctx context.Context) (err error) {
-		info, err = c.jobs.GetServerInfo(ctx, &v1.GetServerInfoRequest{})
+		info, err = c.jobs().GetServerInfo(ctx, &v1.GetServerInfoRequest{})
 		return err
 	})
 	return info, err

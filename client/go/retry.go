@@ -12,6 +12,9 @@ import (
 // Attempts of a call that is not answered in time.
 const attemptsInSilence = 3
 
+// For a look at all addresses after a connection is lost.
+const reconnect = time.Second
+
 // RetryPolicy says how long and how often what failed for the moment is tried again.
 type RetryPolicy struct {
 	// The n-th wait in a row is drawn from [d/2, d], d = min(Max, Initial * Multiplier^n).
@@ -90,8 +93,14 @@ func (c *Client) wait(ctx context.Context, err *Error, b *backoff) error {
 	case <-ctx.Done():
 		return asError(ctx, ctx.Err())
 	case <-timer.C:
-		return nil
 	}
+	if err.Code == codes.Unavailable && err.Reason == "" && len(c.endpoints.all) > 1 {
+		// The connection was lost. The next attempt looks again.
+		limited, cancel := context.WithTimeout(ctx, reconnect)
+		defer cancel()
+		c.endpoints.connect(limited)
+	}
+	return nil
 }
 
 // call makes a call that is safe to repeat, until it succeeds, fails for good, or trying again took

@@ -16,7 +16,7 @@ import (
 func (c *Client) GetTensor(ctx context.Context, name string) (*v1.Tensor, error) {
 	var tensor *v1.Tensor
 	err := c.call(ctx, "GetTensor", func(ctx context.Context) (err error) {
-		tensor, err = c.tensors.GetTensor(ctx, &v1.GetTensorRequest{Name: name})
+		tensor, err = c.tensors().GetTensor(ctx, &v1.GetTensorRequest{Name: name})
 		return err
 	})
 	return tensor, err
@@ -30,7 +30,7 @@ func (c *Client) ListTensors(ctx context.Context, limit int) ([]*v1.Tensor, erro
 		request.PageSize = pageSize(limit, len(tensors))
 		var page *v1.ListTensorsResponse
 		err := c.call(ctx, "ListTensors", func(ctx context.Context) (err error) {
-			page, err = c.tensors.ListTensors(ctx, request)
+			page, err = c.tensors().ListTensors(ctx, request)
 			return err
 		})
 		if err != nil {
@@ -56,7 +56,7 @@ func pageSize(limit, there int) int32 {
 // DeleteTensor is FAILED_PRECONDITION (TENSOR_IN_USE) while a job reads it.
 func (c *Client) DeleteTensor(ctx context.Context, name string) error {
 	return c.call(ctx, "DeleteTensor", func(ctx context.Context) error {
-		_, err := c.tensors.DeleteTensor(ctx, &v1.DeleteTensorRequest{Name: name})
+		_, err := c.tensors().DeleteTensor(ctx, &v1.DeleteTensorRequest{Name: name})
 		return err
 	})
 }
@@ -143,7 +143,7 @@ func (r *reading) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	name := r.tensor.GetName()
-	stream, err := r.c.tensors.ReadTensor(ctx, &v1.ReadTensorRequest{Name: name, Offset: r.done})
+	stream, err := r.c.tensors().ReadTensor(ctx, &v1.ReadTensorRequest{Name: name, Offset: r.done})
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,15 @@ func WithProgress(observer func(bytes int64)) CallOption {
 	return func(o *callOptions) { o.progress = observer }
 }
 
+func (o callOptions) id() string {
+	if o.requestID == "" {
+		return NewRequestID()
+	}
+	return o.requestID
+}
+
 func collect(opts []CallOption) callOptions {
-	o := callOptions{requestID: NewRequestID()}
+	var o callOptions
 	for _, option := range opts {
 		option(&o)
 	}
@@ -88,10 +95,12 @@ func (c *Client) UploadMask(ctx context.Context, mask *Mask, opts ...CallOption)
 }
 
 func (c *Client) upload(ctx context.Context, content content, o callOptions) (*v1.Tensor, error) {
-	run := uploadRun{c: c, content: content, id: o.requestID}
+	run := uploadRun{c: c, content: content, id: o.id()}
 	tensor, err := run.toTheEnd(ctx)
 	if err != nil {
-		run.abandon()
+		if o.requestID == "" { // whoever named the request may come back to it
+			run.abandon()
+		}
 		return nil, err
 	}
 	return tensor, nil
@@ -160,7 +169,7 @@ func (r *uploadRun) open(ctx context.Context) error {
 	request.RequestId, request.Owner = r.id, r.c.options.owner
 	var response *v1.CreateUploadResponse
 	err := r.c.call(ctx, "CreateUpload", func(ctx context.Context) (err error) {
-		response, err = r.c.tensors.CreateUpload(ctx, request)
+		response, err = r.c.tensors().CreateUpload(ctx, request)
 		return err
 	})
 	if err != nil {
@@ -201,14 +210,14 @@ func (r *uploadRun) abandon() {
 	}
 	ctx, cancel := context.WithTimeout(r.c.outgoing(context.Background()), time.Second)
 	defer cancel()
-	_, _ = r.c.tensors.DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: r.name})
+	_, _ = r.c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: r.name})
 }
 
 // GetUpload is NOT_FOUND once the upload is finished, deleted or expired.
 func (c *Client) GetUpload(ctx context.Context, name string) (*v1.Upload, error) {
 	var upload *v1.Upload
 	err := c.call(ctx, "GetUpload", func(ctx context.Context) (err error) {
-		upload, err = c.tensors.GetUpload(ctx, &v1.GetUploadRequest{Name: name})
+		upload, err = c.tensors().GetUpload(ctx, &v1.GetUploadRequest{Name: name})
 		return err
 	})
 	return upload, err
@@ -256,7 +265,7 @@ func (t *tensorContent) send(ctx context.Context, c *Client, upload string, comm
 	*v1.Tensor, int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.tensors.WriteTensor(ctx)
+	stream, err := c.tensors().WriteTensor(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -131,7 +131,7 @@ func (w *Watch) open() *watchStream {
 		atomic.StoreInt32(&s.silent, 1)
 		cancel()
 	})
-	s.client, s.failed = w.c.jobs.WatchJob(ctx, w.request)
+	s.client, s.failed = w.c.jobs().WatchJob(ctx, w.request)
 	return s
 }
 

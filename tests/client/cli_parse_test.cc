@@ -373,5 +373,43 @@ TEST(ParseTest, JointAndPresets) {
   EXPECT_TRUE(sweep.spec.sweep().points(1).joint());
 }
 
+std::vector<std::string> PruneModel(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {"prune-model", "model",   "--grams",   "grams",
+                                   "--out",       "pruned/", "--pattern", "2:4"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST_F(CliParseTest, PruneModelTakesTheFlagsOfAJob) {
+  const auto command =
+      ParseArgs(PruneModel({"--method", "alps", "--joint", "--in-flight", "9", "--priority", "3"}));
+  ASSERT_TRUE(command.ok()) << command.status();
+  const auto& model = std::get<PruneModelOptions>(*command);
+  EXPECT_EQ(model.model, "model");
+  EXPECT_EQ(model.grams, "grams");
+  EXPECT_EQ(model.out, "pruned");
+  EXPECT_EQ(model.state, "pruned.state") << "beside it, not in it";
+  EXPECT_EQ(model.in_flight, 9);
+  EXPECT_EQ(model.spec.method(), v1::ALPS);
+  EXPECT_TRUE(model.spec.refine().joint());
+  EXPECT_EQ(model.spec.pattern().nm().group(), 4);
+  EXPECT_EQ(model.spec.priority(), 3);
+}
+
+TEST_F(CliParseTest, PruneModelRefuses) {
+  for (const auto& [more, words] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--in-flight", "0"}, "--in-flight"},
+           {{"--alpha", "2"}, "--alpha"},
+           {{"--detach"}, "--detach"},
+           {{"--sweep", "alpha=0,1"}, "--sweep"}}) {
+    EXPECT_THAT(ParseArgs(PruneModel(more)),
+                StatusIs(absl::StatusCode::kInvalidArgument, "", words));
+  }
+  EXPECT_THAT(ParseArgs({"prune-model", "model", "--out", "o", "--pattern", "2:4"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "--grams"));
+  EXPECT_THAT(ParseArgs({"prune-model", "model", "--grams", "g", "--out", "o"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "--pattern"));
+}
+
 }  // namespace
 }  // namespace sparsefw::cli

@@ -105,6 +105,13 @@ TEST_F(JobsTest, ListFollowsThePages) {
   EXPECT_EQ(some->size(), 3u);
 }
 
+TEST_F(JobsTest, WaitBeginsAtARevisionThatWasSeen) {
+  server_.jobs.watches = {
+      {{Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 9)}, grpc::Status::OK}};
+  SPARSEFW_ASSERT_OK(client_->WaitJob("jobs/7", {}, {}, 5));
+  EXPECT_THAT(server_.jobs.watched_after, ElementsAre(5));
+}
+
 TEST_F(JobsTest, WaitFollowsAJobToItsEnd) {
   server_.jobs.watches = {{{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 1),
                             Event(v1::JobEvent::STATE_CHANGE, v1::RUNNING, 2),

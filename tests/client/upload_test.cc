@@ -125,6 +125,25 @@ TEST_F(UploadTest, DistinctUploadsHaveDistinctRequestIds) {
   EXPECT_NE(server_.tensors.create_request_ids[0], server_.tensors.create_request_ids[1]);
 }
 
+TEST_F(UploadTest, ANamedUploadCanBeComeBackTo) {
+  const auto named = [this] { return client_->UploadTensor(spec_, View(bytes_), {}, {}, "mine"); };
+  const grpc::Status refused(grpc::INVALID_ARGUMENT, "no");
+  server_.tensors.stream_faults.push_back({5000, refused});
+  EXPECT_THAT(named(), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(server_.tensors.deleted.empty());
+  const auto tensor = named();
+  SPARSEFW_ASSERT_OK(tensor);
+  EXPECT_THAT(server_.tensors.first_offsets, ElementsAre(0, 5000));
+  const auto again = named();
+  SPARSEFW_ASSERT_OK(again);
+  EXPECT_EQ(again->name(), tensor->name());
+  EXPECT_THAT(server_.tensors.create_request_ids, Each("mine"));
+  // One without a name gives its room back.
+  server_.tensors.stream_faults.push_back({5000, refused});
+  EXPECT_THAT(Upload(), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(server_.tensors.deleted.size(), 1u);
+}
+
 TEST_F(UploadTest, WhatCannotHealIsNotRetried) {
   server_.tensors.create_faults = {Error(grpc::RESOURCE_EXHAUSTED, "too big", "TENSOR_TOO_LARGE")};
   EXPECT_THAT(Upload(),

@@ -1,6 +1,7 @@
 """Every command of sparsefw-cli against a running server: output, files, exit codes."""
 import re
 import signal
+import socket
 
 import grpc
 import numpy as np
@@ -335,3 +336,12 @@ def test_help():
                  "--warm-start", "--alpha", "--iterations", "--step-rule", "--rel-gap", "--swaps",
                  "--report-every", "--deadline", "--detach", "--out", "--out-weights", "--json"):
         assert flag in done.out, flag
+
+
+def test_of_several_addresses_one_that_answers_is_used(shared_server, layer):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        dead = "127.0.0.1:%d" % silent.getsockname()[1]
+        cli = Cli(f"127.0.0.1:1,{dead},{shared_server.address}")
+        assert cli.run(*layer.submit("--json", "--method", "wanda")).expect(0).json()["kept"]
+        Cli(f"127.0.0.1:1,{dead}").run("info", "--timeout", "1s").refused(3, f"127.0.0.1:1,{dead}")
+        Cli("127.0.0.1:1,").run("info").refused(2, "127.0.0.1:1,", "HOST:PORT")

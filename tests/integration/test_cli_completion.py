@@ -8,10 +8,12 @@ import pytest
 from support.processes import BIN_DIR, clean_environment
 
 FILES = Path(__file__).resolve().parents[2] / "client/cpp/cli/completion"
-COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "info",
-            "health"]
+COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "prune-model",
+            "info", "health"]
 FILE_FLAGS = {"--weights", "--gram", "--activations", "--warm-mask", "--saliency", "--out",
-              "--out-weights", "--tls-ca", "--tls-cert", "--tls-key", "--token-file"}
+              "--out-weights", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--grams",
+              "--state-dir"}
+PATHS = ("FILE", "FOLDER", "PATH")
 
 
 def complete(program, *words, folder=None):
@@ -49,7 +51,7 @@ def test_flags_are_those_of_the_help(command):
 
 def test_commands_are_those_of_the_help():
     text = help_of("sparsefw-cli")
-    listed = re.findall(r"(?m)^  ([a-z]+) ", text[text.index("Subcommands:"):])
+    listed = re.findall(r"(?m)^  ([a-z-]+) ", text[text.index("Subcommands:"):])
     assert sorted(listed) == sorted(COMMANDS)
     assert sorted(complete("sparsefw-cli", "")) == sorted(COMMANDS)
     assert complete("sparsefw-cli", "su") == ["submit"]
@@ -84,8 +86,8 @@ def test_every_flag_with_a_value_is_known(folder):
             offered = complete("sparsefw-cli", command, flag, "-", folder=folder)
             assert bool(offered) == (not value), (command, flag, value, offered)
             files = complete("sparsefw-cli", command, flag, "w.sa", folder=folder)
-            assert (files == ["w.safetensors"]) == value.startswith("FILE"), (command, flag)
-            assert (flag in FILE_FLAGS) == value.startswith("FILE")
+            assert (files == ["w.safetensors"]) == value.startswith(PATHS), (command, flag)
+            assert (flag in FILE_FLAGS) == value.startswith(PATHS)
 
 
 @pytest.mark.parametrize("words, expected", [

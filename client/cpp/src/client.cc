@@ -11,6 +11,8 @@
 namespace sparsefw::client {
 namespace {
 
+constexpr int64_t kPage = 1000;
+
 absl::Status CheckOptions(const ClientOptions& options) {
   if (options.chunk_bytes < 1 || options.chunk_bytes > ClientOptions::kMaxChunkBytes) {
     return Invalid("CLIENT_ARGUMENT", "chunk_bytes must be in [1, %d]; got chunk_bytes=%d",
@@ -38,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& addre
   SPARSEFW_RETURN_IF_ERROR(CheckOptions(options));
   if (options.traceparent.empty()) options.traceparent = NewTraceparent();
   auto rpc = std::make_unique<internal::Rpc>(address, std::move(options));
-  SPARSEFW_RETURN_IF_ERROR(rpc->CheckToken());
+  SPARSEFW_RETURN_IF_ERROR(rpc->CheckArguments());
   SPARSEFW_RETURN_IF_ERROR(rpc->WaitUntilConnected());
   return std::unique_ptr<Client>(new Client(std::move(rpc)));
 }
@@ -53,6 +55,23 @@ absl::StatusOr<v1::Tensor> Client::GetTensor(const std::string& name, const Call
     return rpc_->tensors().GetTensor(context, request, &tensor);
   }));
   return tensor;
+}
+
+absl::StatusOr<std::vector<v1::Tensor>> Client::ListTensors(int64_t limit,
+                                                            const CallOptions& call) {
+  std::vector<v1::Tensor> tensors;
+  v1::ListTensorsRequest request;
+  do {
+    const int64_t left = limit == 0 ? kPage : limit - std::ssize(tensors);
+    request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPage)));
+    v1::ListTensorsResponse page;
+    SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListTensors", call, [&](grpc::ClientContext* context) {
+      return rpc_->tensors().ListTensors(context, request, &page);
+    }));
+    for (v1::Tensor& tensor : *page.mutable_tensors()) tensors.push_back(std::move(tensor));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty() && (limit == 0 || std::ssize(tensors) < limit));
+  return tensors;
 }
 
 absl::StatusOr<v1::Tensor> Client::SumGrams(std::span<const std::string> grams,
@@ -123,7 +142,6 @@ absl::StatusOr<v1::Job> Client::GetJob(const std::string& name, const CallOption
 
 absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const ListJobsOptions& options,
                                                       const CallOptions& call) {
-  constexpr int64_t kPage = 1000;
   v1::ListJobsRequest request;
   for (const v1::JobState state : options.states) request.add_states(state);
   request.mutable_labels()->insert(options.labels.begin(), options.labels.end());

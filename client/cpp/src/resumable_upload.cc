@@ -75,11 +75,12 @@ bool IsResumable(const absl::Status& error) {
 // One upload, followed from its first byte to the finished tensor.
 class Run {
  public:
-  Run(const Rpc& rpc, UploadContent& content, const CallOptions& call)
+  Run(const Rpc& rpc, UploadContent& content, const CallOptions& call,
+      const std::string& request_id)
       : rpc_(rpc),
         content_(content),
         call_(call),
-        request_id_(NewRequestId()),
+        request_id_(request_id.empty() ? NewRequestId() : request_id),
         backoff_(rpc.NewBackoff()) {}
 
   absl::StatusOr<v1::Tensor> ToTheEnd() {
@@ -107,6 +108,7 @@ class Run {
   void Abandon() const {
     if (position_.upload.empty()) return;
     grpc::ClientContext context;
+    rpc_.AddMetadata(&context);
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
     v1::DeleteUploadRequest request;
     request.set_name(position_.upload);
@@ -126,10 +128,11 @@ class Run {
 }  // namespace
 
 absl::StatusOr<v1::Tensor> RunUpload(const Rpc& rpc, UploadContent& content,
-                                     const CallOptions& call) {
-  Run run(rpc, content, call);
+                                     const CallOptions& call, const std::string& request_id) {
+  Run run(rpc, content, call, request_id);
   auto tensor = run.ToTheEnd();
-  if (!tensor.ok()) run.Abandon();
+  // Whoever named the request may come back to it.
+  if (!tensor.ok() && request_id.empty()) run.Abandon();
   return tensor;
 }
 

@@ -29,9 +29,9 @@ class UploadContent {
 
 // Creates the upload and sends the content, again from the committed position
 // whenever that can help, until it is complete or there was no progress for
-// too long.
+// too long. `request_id`: see Client::UploadTensor.
 absl::StatusOr<v1::Tensor> RunUpload(const Rpc& rpc, UploadContent& content,
-                                     const CallOptions& call);
+                                     const CallOptions& call, const std::string& request_id);
 
 }  // namespace sparsefw::client::internal
 

@@ -1,10 +1,5 @@
 #include "client/cpp/src/rpc.h"
 
-#include <arpa/inet.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -12,7 +7,6 @@
 #include <utility>
 
 #include "absl/random/random.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "sparsefw/client/error.h"
@@ -23,35 +17,6 @@ namespace {
 
 // Attempts of a call that the server does not answer in time.
 constexpr int kAttemptsInSilence = 3;
-
-// A socket of this machine, whatever names resolve to: "127.evil.example:1" is none.
-bool IsLoopback(const std::string& address) {
-  if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) {
-    return true;
-  }
-  const std::string host = address.substr(0, address.rfind(':'));
-  in_addr ipv4 = {};
-  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return (ntohl(ipv4.s_addr) >> 24) == 127;
-  return host == "localhost" || host == "[::1]";
-}
-
-grpc::ChannelArguments Arguments(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  // Its own connection: a small call on a shared one waits behind uploads.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Retries are ours: gRPC's would buffer streams and cannot resume them.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  // A peer that vanished without closing its connection is noticed within a
-  // minute, also while a watch is silent.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // A proxy configured for the web has no way to this machine's loopback.
-  if (IsLoopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return arguments;
-}
 
 std::chrono::system_clock::time_point DeadlineIn(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
@@ -69,14 +34,6 @@ void SleepUntil(absl::Time end, const CallOptions& call) {
 // Of a channel that is lost, between two looks at the stop token.
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
 
-// gRPC connects only while somebody polls; a thread that sleeps does not, and the
-// library's own look comes every 5 s.
-void PollUntil(grpc::Channel& channel, absl::Time end) {
-  const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
-  if (state == GRPC_CHANNEL_READY) return;
-  channel.WaitForStateChange(state, absl::ToChronoTime(end));
-}
-
 }  // namespace
 
 absl::Status Stopped() {
@@ -84,34 +41,34 @@ absl::Status Stopped() {
 }
 
 Rpc::Rpc(std::string address, ClientOptions options)
-    : address_(std::move(address)), options_(std::move(options)) {
-  const auto credentials =
-      options_.credentials ? options_.credentials : grpc::InsecureChannelCredentials();
-  control_channel_ = grpc::CreateCustomChannel(address_, credentials, Arguments(address_));
-  data_channel_ = grpc::CreateCustomChannel(address_, credentials, Arguments(address_));
-  jobs_ = v1::PruneService::NewStub(control_channel_);
-  tensors_ = v1::TensorService::NewStub(control_channel_);
-  data_ = v1::TensorService::NewStub(data_channel_);
-  data_jobs_ = v1::PruneService::NewStub(data_channel_);
-}
+    : address_(std::move(address)), options_(std::move(options)), endpoints_(address_, options_) {}
 
-absl::Status Rpc::WaitUntilConnected() const {
-  if (control_channel_->WaitForConnected(DeadlineIn(options_.connect_timeout))) {
-    return absl::OkStatus();
+absl::Status Rpc::WaitUntilConnected() {
+  const absl::Time begin = absl::Now();
+  const absl::Time end = begin + options_.connect_timeout;
+  while (absl::Now() < end) {
+    if (endpoints_.TryConnect(begin)) return absl::OkStatus();
+    endpoints_.Poll(begin, end);
   }
   // Only a call tells why.
   grpc::ClientContext context;
   AddMetadata(&context);
   context.set_deadline(DeadlineIn(absl::Seconds(1)));
   v1::ServerInfo info;
-  const grpc::Status why = jobs_->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+  const grpc::Status why = jobs().GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
   if (why.ok()) return absl::OkStatus();
   return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
                 "no server could be reached at %s within %s: %s", address_,
                 absl::FormatDuration(options_.connect_timeout), why.error_message());
 }
 
-absl::Status Rpc::CheckToken() const {
+absl::Status Rpc::CheckArguments() const {
+  for (const auto& endpoint : endpoints_.all()) {
+    if (!endpoint->address.empty()) continue;
+    return Invalid("CLIENT_ARGUMENT",
+                   "an address must be HOST:PORT, or several with commas between them; got \"%s\"",
+                   address_);
+  }
   const std::string& token = options_.token;
   if (token.empty()) return absl::OkStatus();
   // The characters that the header may hold. The message does not show the token.
@@ -121,11 +78,15 @@ absl::Status Rpc::CheckToken() const {
                    "bytes with another character",
                    token.size());
   }
-  if (options_.credentials != nullptr || IsLoopback(address_)) return absl::OkStatus();
-  return Invalid("CLIENT_ARGUMENT",
-                 "a token is only sent over TLS or to this machine: the connection to %s would be "
-                 "plain text",
-                 address_);
+  if (options_.credentials != nullptr) return absl::OkStatus();
+  for (const auto& endpoint : endpoints_.all()) {
+    if (IsLoopback(endpoint->address)) continue;
+    return Invalid("CLIENT_ARGUMENT",
+                   "a token is only sent over TLS or to this machine: the connection to %s would "
+                   "be plain text",
+                   endpoint->address);
+  }
+  return absl::OkStatus();
 }
 
 void Rpc::AddMetadata(grpc::ClientContext* context) const {
@@ -159,7 +120,12 @@ void Rpc::WaitFor(absl::Duration delay, const absl::Status& error, const CallOpt
   while (!call.stop.stop_requested()) {
     const absl::Time now = absl::Now();
     if (now >= end) return;
-    const auto channels = {control_channel_.get(), data_channel_.get()};
+    if (lost && !endpoints_.TryConnect(begin)) {
+      endpoints_.Poll(begin, std::min(now + kPollPeriod, end));
+      continue;
+    }
+    const Endpoint& endpoint = endpoints_.current();
+    const auto channels = {endpoint.control_channel.get(), endpoint.data_channel.get()};
     const auto waiting = std::find_if(channels.begin(), channels.end(), [](grpc::Channel* channel) {
       return channel->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY;
     });

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_CLIENT_SRC_RPC_H_
 #define SPARSEFW_CLIENT_SRC_RPC_H_
 
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
 #include <functional>
@@ -12,10 +11,9 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "client/cpp/src/endpoints.h"
 #include "sparsefw/client/backoff.h"
 #include "sparsefw/client/options.h"
-#include "sparsefw/v1/prune_service.grpc.pb.h"
-#include "sparsefw/v1/tensor_service.grpc.pb.h"
 
 namespace sparsefw::client::internal {
 
@@ -38,23 +36,26 @@ class Rpc {
   Rpc(std::string address, ClientOptions options);
 
   // Errors: Unavailable (UNREACHABLE) after connect_timeout.
-  absl::Status WaitUntilConnected() const;
+  absl::Status WaitUntilConnected();
 
-  // Errors: InvalidArgument (CLIENT_ARGUMENT): a token that is none, or that would
-  // travel in plain text.
-  absl::Status CheckToken() const;
+  // Errors: InvalidArgument (CLIENT_ARGUMENT): an address that is empty; a token that is none, or
+  // that would travel in plain text.
+  absl::Status CheckArguments() const;
   // Token and trace; to be called with the context of every RPC.
   void AddMetadata(grpc::ClientContext* context) const;
 
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
-  const std::shared_ptr<grpc::Channel>& control_channel() const { return control_channel_; }
-  v1::PruneService::Stub& jobs() const { return *jobs_; }
+  // Of the address in use; another one may be by the next call.
+  const std::shared_ptr<grpc::Channel>& control_channel() const {
+    return endpoints_.current().control_channel;
+  }
+  v1::PruneService::Stub& jobs() const { return *endpoints_.current().jobs; }
   // On the control channel: calls that carry no tensor bytes.
-  v1::TensorService::Stub& tensors() const { return *tensors_; }
+  v1::TensorService::Stub& tensors() const { return *endpoints_.current().tensors; }
   // On the data channel.
-  v1::TensorService::Stub& data() const { return *data_; }
-  v1::PruneService::Stub& data_jobs() const { return *data_jobs_; }
+  v1::TensorService::Stub& data() const { return *endpoints_.current().data; }
+  v1::PruneService::Stub& data_jobs() const { return *endpoints_.current().data_jobs; }
 
   // Runs a call that is safe to repeat until it succeeds, fails for good, or
   // retrying has taken too long. One that is not answered in time is made three
@@ -73,17 +74,13 @@ class Rpc {
 
  private:
   // The wait before another attempt after `error`. Shorter once a lost connection
-  // is back, or when stop is requested.
+  // is back, or one to another address is there, or when stop is requested.
   void WaitFor(absl::Duration delay, const absl::Status& error, const CallOptions& call) const;
 
   const std::string address_;
   const ClientOptions options_;
-  std::shared_ptr<grpc::Channel> control_channel_;
-  std::shared_ptr<grpc::Channel> data_channel_;
-  std::unique_ptr<v1::PruneService::Stub> jobs_;
-  std::unique_ptr<v1::TensorService::Stub> tensors_;
-  std::unique_ptr<v1::TensorService::Stub> data_;
-  std::unique_ptr<v1::PruneService::Stub> data_jobs_;
+  // Which of them is in use changes nothing that a caller of a const method sees.
+  mutable Endpoints endpoints_;
 };
 
 // A random UUID (version 4).

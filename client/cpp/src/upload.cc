@@ -156,19 +156,21 @@ class ActivationContent final : public internal::UploadContent {
 absl::StatusOr<v1::Tensor> Client::UploadTensor(const v1::TensorSpec& spec,
                                                 std::span<const std::byte> bytes,
                                                 const TransferCallback& progress,
-                                                const CallOptions& call) {
+                                                const CallOptions& call,
+                                                const std::string& request_id) {
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t size, ByteSize(spec));
   if (size != static_cast<int64_t>(bytes.size())) {
     return Mismatch(absl::StrFormat("dims and dtype ask for %d bytes; got %d", size, bytes.size()));
   }
   TensorContent content(*rpc_, spec, bytes, progress, call);
-  return internal::RunUpload(*rpc_, content, call);
+  return internal::RunUpload(*rpc_, content, call, request_id);
 }
 
 absl::StatusOr<v1::Tensor> Client::UploadGramFromActivations(const v1::GramSpec& spec,
                                                              std::span<const std::byte> activations,
                                                              const TransferCallback& progress,
-                                                             const CallOptions& call) {
+                                                             const CallOptions& call,
+                                                             const std::string& request_id) {
   const auto dtype = FromProto(spec.activation_dtype());
   if (!dtype || spec.d_in() < 1)
     return Mismatch("activations need a dtype and a d_in of at least 1");
@@ -183,7 +185,7 @@ absl::StatusOr<v1::Tensor> Client::UploadGramFromActivations(const v1::GramSpec&
                                     row_bytes, activations.size()));
   }
   ActivationContent content(*rpc_, spec, activations, row_bytes, progress, call);
-  return internal::RunUpload(*rpc_, content, call);
+  return internal::RunUpload(*rpc_, content, call, request_id);
 }
 
 }  // namespace sparsefw::client

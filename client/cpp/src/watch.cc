@@ -21,9 +21,10 @@ namespace {
 class Watch {
  public:
   Watch(const internal::Rpc& rpc, const std::string& name, const JobCallback& on_event,
-        const CallOptions& call)
+        const CallOptions& call, int64_t after_revision)
       : rpc_(rpc), on_event_(on_event), call_(call) {
     request_.set_name(name);
+    request_.set_after_revision(after_revision);
     // The server takes a day for "never".
     const absl::Duration interval = std::min(rpc.options().watch_silence / 3, absl::Hours(24));
     const int64_t seconds = absl::ToInt64Seconds(interval);
@@ -85,8 +86,8 @@ class Watch {
 }  // namespace
 
 absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallback& on_event,
-                                        const CallOptions& call) {
-  Watch watch(*rpc_, name, on_event, call);
+                                        const CallOptions& call, int64_t after_revision) {
+  Watch watch(*rpc_, name, on_event, call, after_revision);
   Backoff backoff = rpc_->NewBackoff();
   for (;;) {
     absl::Status status = watch.Follow();

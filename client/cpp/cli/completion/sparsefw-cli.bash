@@ -5,13 +5,14 @@ _sparsefw_cli_flags() {
   local common="--help --json --server --tls-ca --tls-cert --tls-key --token-file --timeout \
     --retry-for"
   local outputs="--out --out-weights --keep-tensors --quiet"
+  local spec="--method --pattern --sparsity --preset --ria-exponent --damping --block-size --iterations \
+    --step-rule --alpha --rel-gap --report-every --warm-start --swaps --no-keep-fixed --reconstruct \
+    --joint --joint-damping --joint-excluded --deadline --device --precision --priority --label"
   case $1 in
     submit)
-      echo "$common $outputs --weights --gram --activations --method --pattern --sparsity" \
-        "--preset --ria-exponent --damping --block-size --iterations --step-rule --alpha --rel-gap" \
-        "--report-every --warm-start --warm-mask --saliency --swaps --no-keep-fixed" \
-        "--reconstruct --joint --joint-damping --joint-excluded --sweep --keep-all --deadline --device --precision --priority --label" \
-        "--detach --mask-only" ;;
+      echo "$common $outputs $spec --weights --gram --activations --warm-mask --saliency --sweep" \
+        "--keep-all --detach --mask-only" ;;
+    prune-model) echo "$common $spec --grams --out --state-dir --in-flight --quiet" ;;
     watch) echo "$common --quiet" ;;
     fetch) echo "$common $outputs" ;;
     list) echo "$common --state --label --limit" ;;
@@ -42,7 +43,7 @@ _sparsefw_cli_takes_text() {
   case $1 in
     --server | --timeout | --retry-for | --sparsity | --ria-exponent | --damping | --block-size | \
       --joint-damping | --joint-excluded | --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
-      --limit) return 0 ;;
+      --limit | --in-flight) return 0 ;;
   esac
   return 1
 }
@@ -108,7 +109,7 @@ _sparsefw_cli() {
   fi
   case $flag in
     --weights | --gram | --activations | --warm-mask | --saliency | --out | --out-weights | \
-      --tls-ca | --tls-cert | --tls-key | --token-file)
+      --tls-ca | --tls-cert | --tls-key | --token-file | --grams | --state-dir)
       _sparsefw_cli_files "$text"
       return ;;
     --sweep)
@@ -123,8 +124,11 @@ _sparsefw_cli() {
     return
   elif [[ $text == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_flags "$command")" -- "$text")
+  elif [[ $command == prune-model ]] && ((i == 2)); then
+    _sparsefw_cli_files "$text"
   elif [[ -z $command ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram info health" \
+    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram \
+      prune-model info health" \
       -- "$text")
   fi
 }

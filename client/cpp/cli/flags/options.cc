@@ -31,6 +31,7 @@ struct Flags {
   std::string job;
   OutputOptions output;
   GramOptions gram;
+  PruneModelOptions model;
   std::string gram_dtype = "F32";
   std::vector<std::string> states;
   std::vector<std::string> labels;
@@ -41,6 +42,18 @@ constexpr char kExitCodes[] = R"(
 Errors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the
 server refused or is unreachable, 4 the job failed, 5 cancelled or past its
 deadline without a mask, 6 the server does not accept the credentials.)";
+
+constexpr char kModelExamples[] = R"(
+Example:
+  Prune what has a Gram matrix in grams/ to 2:4, and go on after an interruption
+  with the same command:
+    sparsefw-cli prune-model model --grams grams --pattern 2:4 \
+        --preset balanced --out pruned
+
+The Gram matrix of model.layers.0.mlp.up_proj.weight is the tensor of that name
+(".weight" may be left out) in a file of the folder, or the only tensor, "gram",
+of a file of that name. In a JSON file: {"grams": {"NAME": "FILE[:TENSOR]", "NAME":
+{"file": "FILE", "tensor": "TENSOR", "index": 3}}}.)";
 
 constexpr char kSubmitExamples[] = R"(
 Examples:
@@ -67,7 +80,8 @@ void AddCommonFlags(CLI::App& command, Flags& flags) {
   // Not CLI11's envname: it would also be read by the commands that were not given.
   command
       .add_option("--server", flags.common.server,
-                  "address of the server (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
+                  "address of the server, or several with commas between them, of which the first "
+                  "that can be reached is used (or SPARSEFW_SERVER; default 127.0.0.1:50051)")
       ->type_name("HOST:PORT");
   command
       .add_option("--tls-ca", flags.common.tls_ca,
@@ -155,6 +169,32 @@ void AddGram(CLI::App& app, Flags& flags) {
   AddCommonFlags(gram, flags);
 }
 
+void AddPruneModel(CLI::App& app, Flags& flags) {
+  CLI::App& model = AddCommand(app, "prune-model", "prune the matrices of a checkpoint");
+  model
+      .add_option("DIR", flags.model.model,
+                  "folder with model.safetensors, or several and an index")
+      ->required();
+  model.add_option("--grams", flags.model.grams, "Gram matrices: a folder or a JSON file")
+      ->type_name("PATH")
+      ->required();
+  model.add_option("--out", flags.model.out, "folder for the pruned model")
+      ->type_name("FOLDER")
+      ->required();
+  model
+      .add_option("--state-dir", flags.model.state,
+                  "what is done is kept here; the same command goes on with it (default: that of "
+                  "--out and .state)")
+      ->type_name("FOLDER");
+  model.add_option("--in-flight", flags.model.in_flight, "layers at a time (default 4)")
+      ->type_name("N");
+  AddQuietFlag(model, flags);
+  GroupFlags(model, "Model");
+  AddSpecFlags(model, flags.submit_text);
+  AddCommonFlags(model, flags);
+  model.footer(std::string(kModelExamples) + "\n" + kExitCodes);
+}
+
 void AddCommands(CLI::App& app, Flags& flags) {
   CLI::App& submit = AddCommand(app, "submit", "prune a layer");
   AddSubmitFlags(submit, flags.submit_text, flags.submit);
@@ -164,6 +204,7 @@ void AddCommands(CLI::App& app, Flags& flags) {
   AddJobCommands(app, flags);
   AddList(app, flags);
   AddGram(app, flags);
+  AddPruneModel(app, flags);
   AddCommonFlags(AddCommand(app, "info", "print the version, devices and limits of a server"),
                  flags);
   AddCommonFlags(AddCommand(app, "health", "ask a server over a new connection if it takes work"),
@@ -237,6 +278,18 @@ absl::StatusOr<Command> FinishGram(Flags& flags) {
   return std::move(flags.gram);
 }
 
+absl::StatusOr<Command> FinishModel(Flags& flags) {
+  PruneModelOptions& model = flags.model;
+  model.common = flags.common;
+  if (model.in_flight < 1 || model.in_flight > 256) {
+    return UsageError(absl::StrFormat("--in-flight must be in [1, 256]; got %d", model.in_flight));
+  }
+  SPARSEFW_RETURN_IF_ERROR(ApplySpecFlags(flags.submit_text, model.spec));
+  while (model.out.size() > 1 && model.out.back() == '/') model.out.pop_back();
+  if (model.state.empty()) model.state = model.out + ".state";
+  return std::move(model);
+}
+
 template <typename Options>
 Options OfJob(const Flags& flags) {
   Options options;
@@ -250,6 +303,7 @@ absl::StatusOr<Command> Finish(const std::string& command, Flags& flags) {
   if (command == "submit") return FinishSubmit(flags);
   if (command == "list") return FinishList(flags);
   if (command == "gram") return FinishGram(flags);
+  if (command == "prune-model") return FinishModel(flags);
   if (command == "info") return InfoOptions{flags.common};
   if (command == "health") return HealthOptions{flags.common};
   if (command == "status") return OfJob<StatusOptions>(flags);

@@ -155,7 +155,7 @@ void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
   GroupFlags(app, "Method");
 }
 
-void AddSolverFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
+void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
   AddOption(app, "--iterations", flags.iterations, "N", "iterations (default 2000)");
   AddOption(app, "--step-rule", flags.step_rule, StepRuleNames(), "default open-loop");
   AddOption(app, "--alpha", flags.alpha, "SHARE",
@@ -166,11 +166,13 @@ void AddSolverFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
             "iterations between reports (default 100)");
   AddOption(app, "--warm-start", flags.warm_start, SaliencyNames(),
             "method of the mask to start from (default wanda)");
+}
+
+void AddStartFlags(CLI::App& app, SubmitOptions& options) {
   AddOption(app, "--warm-mask", options.warm_mask, "FILE[:TENSOR]",
             "start from this mask (BOOL) instead");
   AddOption(app, "--saliency", options.saliency, "FILE[:TENSOR]",
             "start from the highest of these scores (F32) instead");
-  GroupFlags(app, "Frank-Wolfe (--method sparsefw)");
 }
 
 void AddRefinementFlags(CLI::App& app, SubmitFlags& flags) {
@@ -202,7 +204,7 @@ void AddSweepFlags(CLI::App& app, SubmitFlags& flags) {
   GroupFlags(app, "Sweep");
 }
 
-void AddJobFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
+void AddJobFlags(CLI::App& app, SubmitFlags& flags) {
   AddOption(app, "--deadline", flags.deadline, "SPAN",
             "time from acceptance, such as 60s; then the best mask so far is the result");
   AddOption(app, "--device", flags.device, "DEVICE",
@@ -212,21 +214,39 @@ void AddJobFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   AddOption(app, "--priority", flags.priority, "N", "[-100, 100], higher runs first (default 0)");
   AddOption(app, "--label", flags.labels, "KEY=VALUE", "kept with the job; may be repeated")
       ->allow_extra_args(false);
+}
+
+void AddDetachFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   app.add_flag("--detach", options.detach, "return as soon as the job is accepted");
   app.add_flag("--mask-only", flags.mask_only,
                "with --detach: make no pruned weight for a later fetch");
-  GroupFlags(app, "Job");
 }
+
+constexpr char kSolverGroup[] = "Frank-Wolfe (--method sparsefw)";
+constexpr char kJobGroup[] = "Job";
 
 }  // namespace
 
 void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   AddInputFlags(app, options);
   AddMethodFlags(app, flags);
-  AddSolverFlags(app, flags, options);
+  AddSolverFlags(app, flags);
+  AddStartFlags(app, options);
+  GroupFlags(app, kSolverGroup);
   AddRefinementFlags(app, flags);
   AddSweepFlags(app, flags);
-  AddJobFlags(app, flags, options);
+  AddJobFlags(app, flags);
+  AddDetachFlags(app, flags, options);
+  GroupFlags(app, kJobGroup);
+}
+
+void AddSpecFlags(CLI::App& app, SubmitFlags& flags) {
+  AddMethodFlags(app, flags);
+  AddSolverFlags(app, flags);
+  GroupFlags(app, kSolverGroup);
+  AddRefinementFlags(app, flags);
+  AddJobFlags(app, flags);
+  GroupFlags(app, kJobGroup);
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
@@ -242,10 +262,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
   return result;
 }
 
-absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
-  SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
+absl::Status ApplySpecFlags(const SubmitFlags& flags, v1::JobSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(flags));
-  v1::JobSpec& spec = options.spec;
   if (!flags.preset.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const v1::Preset preset, ParsePreset("--preset", flags.preset));
     spec.set_preset(preset);
@@ -273,9 +291,15 @@ absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) 
   }
   SPARSEFW_ASSIGN_OR_RETURN(const auto labels, ParseLabels(flags.labels));
   spec.mutable_labels()->insert(labels.begin(), labels.end());
+  return absl::OkStatus();
+}
+
+absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
+  SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
+  SPARSEFW_RETURN_IF_ERROR(ApplySpecFlags(flags, options.spec));
   // A detached job is fetched later, perhaps with --out-weights.
-  spec.set_return_pruned_weight((options.detach && !flags.mask_only) ||
-                                !options.output.out_weights.empty());
+  options.spec.set_return_pruned_weight((options.detach && !flags.mask_only) ||
+                                        !options.output.out_weights.empty());
   return absl::OkStatus();
 }
 

@@ -50,6 +50,10 @@ struct SubmitFlags {
 
 void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options);
 
+// Those that say how to prune, and nothing of inputs, outputs and sweeps.
+void AddSpecFlags(CLI::App& app, SubmitFlags& flags);
+absl::Status ApplySpecFlags(const SubmitFlags& flags, v1::JobSpec& spec);
+
 // Checks the flags against each other and fills options.spec.
 absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options);
 

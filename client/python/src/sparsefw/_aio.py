@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, Generic, TypeVar, cast
 
@@ -12,6 +13,7 @@ import grpc.aio
 
 from sparsefw import errors
 from sparsefw._credentials import Credentials, channel_arguments
+from sparsefw._endpoints import Endpoints, HeadStarts
 from sparsefw._sync import Handoff, closed_error, make_channel, serialize, silent_error
 from sparsefw._wire import Method
 
@@ -65,28 +67,63 @@ class AioWriter(Generic[Response]):
         self._handoff.drop()
 
 
+class _Endpoint:
+    """Connections to one address, made at the first call."""
+
+    def __init__(self, address: str, credentials: Credentials, connect_timeout: float | None) -> None:
+        self.control = _channel(address, credentials, connect_timeout)
+        self.data = _channel(address, credentials, connect_timeout)
+        self.writes = make_channel(address, credentials, connect_timeout)
+
+    def failed(self) -> bool:
+        """The last attempt to connect."""
+        return self.control.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    async def close(self) -> None:
+        await self.control.close()
+        await self.data.close()
+        self.writes.close()
+
+
 class AioTransport:
     """See Transport. Belongs to the event loop in which it was made."""
 
-    def __init__(self, address: str, credentials: Credentials) -> None:
+    _LOOK = 0.02  # seconds
+
+    def __init__(self, address: str, credentials: Credentials, connect_timeout: float) -> None:
         self._metadata = credentials.metadata
-        self._control = _channel(address, credentials)
-        self._data = _channel(address, credentials)
-        self._writes = make_channel(address, credentials)
+        limit = connect_timeout if "," in address else None
+        self._endpoints = Endpoints(address, lambda one: _Endpoint(one, credentials, limit))
         self._closed = False
 
+    @property
+    def _control(self) -> grpc.aio.Channel:
+        return self._endpoints.current.control
+
+    @property
+    def _data(self) -> grpc.aio.Channel:
+        return self._endpoints.current.data
+
     async def connect(self, timeout: float) -> bool:
-        try:
-            await asyncio.wait_for(self._control.channel_ready(), timeout)
-        except TimeoutError:
-            return False
-        return True
+        starts = HeadStarts(self._endpoints.order())
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            for endpoint in starts.due(_Endpoint.failed):
+                if endpoint.control.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+                    self._endpoints.current = endpoint
+                    return True
+            await asyncio.sleep(self._LOOK)
+        return False
+
+    async def reconnect(self, timeout: float) -> None:
+        self._check_open()
+        if len(self._endpoints.all) > 1:
+            await self.connect(timeout)
 
     async def close(self) -> None:
         self._closed = True
-        await self._control.close()
-        await self._data.close()
-        self._writes.close()
+        for endpoint in self._endpoints.all:
+            await endpoint.close()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -105,7 +142,7 @@ class AioTransport:
 
     def open_writer(self, method: Method[Response]) -> AioWriter[Response]:
         self._check_open()
-        call: Any = self._writes.stream_unary(
+        call: Any = self._endpoints.current.writes.stream_unary(
             method.path, request_serializer=None, response_deserializer=method.parse
         )
         return AioWriter(call, self._metadata)
@@ -137,8 +174,8 @@ class AioTransport:
             raise closed_error()
 
 
-def _channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
-    arguments = channel_arguments(address)
+def _channel(address: str, credentials: Credentials, connect_timeout: float | None) -> grpc.aio.Channel:
+    arguments = channel_arguments(address, connect_timeout)
     if credentials.channel is None:
         return grpc.aio.insecure_channel(address, arguments)
     return grpc.aio.secure_channel(address, credentials.channel, arguments)

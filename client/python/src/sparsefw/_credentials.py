@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 
+from sparsefw._endpoints import split_addresses
 from sparsefw.errors import invalid
 
 PathLike = str | os.PathLike[str]
@@ -79,16 +80,17 @@ def make_credentials(
             "a token must have printable ASCII characters only, and no space; got one of "
             f"{len(token)} characters with another one"
         )
-    if channel is None and not is_loopback(address):
-        raise invalid(
-            "a token is only sent over TLS or to this machine: the connection to "
-            f"{address} would be plain text"
-        )
+    for one in split_addresses(address):
+        if channel is None and not is_loopback(one):
+            raise invalid(
+                "a token is only sent over TLS or to this machine: the connection to "
+                f"{one} would be plain text"
+            )
     return Credentials(channel, (("authorization", f"Bearer {token}"),))
 
 
-def channel_arguments(address: str) -> list[tuple[str, int]]:
-    """Of one channel; each gets a connection of its own."""
+def channel_arguments(address: str, connect_timeout: float | None = None) -> list[tuple[str, int]]:
+    """Of one channel; each gets a connection of its own. `connect_timeout`: of one attempt, else 20 s."""
     arguments = [
         # Its own connection: a small call on a shared one waits behind uploads.
         ("grpc.use_local_subchannel_pool", 1),
@@ -102,6 +104,8 @@ def channel_arguments(address: str) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.max_pings_without_data", 0),
     ]
+    if connect_timeout is not None:
+        arguments.append(("grpc.min_reconnect_backoff_ms", min(20_000, max(1, int(connect_timeout * 1e3)))))
     # A proxy configured for the web has no way to this machine's loopback.
     if is_loopback(address):
         arguments.append(("grpc.enable_http_proxy", 0))

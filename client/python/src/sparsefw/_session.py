@@ -23,6 +23,8 @@ Response = TypeVar("Response")
 
 # Attempts of a call that the server does not answer in time.
 _ATTEMPTS_IN_SILENCE = 3
+# Seconds for a look at all addresses. The next attempt looks again.
+_RECONNECT = 1.0
 _PAGE = 1000
 TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
 
@@ -69,6 +71,8 @@ class Session:
         if self.options.on_retry:
             self.options.on_retry(error, delay)
         await self.transport.sleep(delay)
+        if isinstance(error, errors.Unavailable) and not error.reason:
+            await self.transport.reconnect(_RECONNECT)
 
     async def call(self, method: Method[Response], request: Any, timeout: float | None = None) -> Response:
         """A call that is safe to repeat, until it succeeds, fails for good, or retrying took too long.

@@ -12,6 +12,7 @@ import grpc
 
 from sparsefw import errors
 from sparsefw._credentials import Credentials, channel_arguments
+from sparsefw._endpoints import Endpoints, HeadStarts
 from sparsefw._wire import Method
 
 Result = TypeVar("Result")
@@ -163,29 +164,91 @@ class _SilenceGuard:
         self._call.cancel()
 
 
+class _Endpoint:
+    """Two connections to one address, made at the first call."""
+
+    def __init__(self, address: str, credentials: Credentials, connect_timeout: float | None) -> None:
+        self.control = make_channel(address, credentials, connect_timeout)
+        self.data = make_channel(address, credentials, connect_timeout)
+
+
+class _Connecting:
+    """Waits for the first of several addresses that is connected."""
+
+    _LOOK = 0.05  # seconds; changes wake it earlier
+
+    def __init__(self, order: list[_Endpoint]) -> None:
+        self._starts = HeadStarts(order)
+        self._changed = threading.Condition()
+        self._states: dict[_Endpoint, grpc.ChannelConnectivity | None] = {}
+        self._observers: list[tuple[grpc.Channel, Callable[[grpc.ChannelConnectivity], None]]] = []
+
+    def wait(self, timeout: float) -> _Endpoint | None:
+        end = time.monotonic() + timeout
+        try:
+            while time.monotonic() < end:
+                for endpoint in self._starts.due(self._failed):
+                    self._observe(endpoint)
+                    if self._states[endpoint] is grpc.ChannelConnectivity.READY:
+                        return endpoint
+                with self._changed:
+                    self._changed.wait(min(self._LOOK, max(0.0, end - time.monotonic())))
+            return None
+        finally:
+            for channel, observer in self._observers:
+                channel.unsubscribe(observer)
+
+    def _failed(self, endpoint: _Endpoint) -> bool:
+        return self._states[endpoint] is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    def _observe(self, endpoint: _Endpoint) -> None:
+        if endpoint in self._states:
+            return
+        self._states[endpoint] = None
+
+        def observer(state: grpc.ChannelConnectivity) -> None:
+            with self._changed:
+                self._states[endpoint] = state
+                self._changed.notify_all()
+
+        self._observers.append((endpoint.control, observer))
+        endpoint.control.subscribe(observer, try_to_connect=True)
+
+
 class SyncTransport:
     """See Transport."""
 
-    def __init__(self, address: str, credentials: Credentials) -> None:
+    def __init__(self, address: str, credentials: Credentials, connect_timeout: float) -> None:
         self._metadata = credentials.metadata
-        self._control = make_channel(address, credentials)
-        self._data = make_channel(address, credentials)
+        limit = connect_timeout if "," in address else None
+        self._endpoints = Endpoints(address, lambda one: _Endpoint(one, credentials, limit))
         self._closed = threading.Event()
 
+    @property
+    def _control(self) -> grpc.Channel:
+        return self._endpoints.current.control
+
+    @property
+    def _data(self) -> grpc.Channel:
+        return self._endpoints.current.data
+
     async def connect(self, timeout: float) -> bool:
-        future = grpc.channel_ready_future(self._control)
-        try:
-            future.result(timeout=timeout)
-        except grpc.FutureTimeoutError:
+        found = _Connecting(self._endpoints.order()).wait(timeout)
+        if found is None:
             return False
-        finally:
-            future.cancel()
+        self._endpoints.current = found
         return True
+
+    async def reconnect(self, timeout: float) -> None:
+        self._check_open()
+        if len(self._endpoints.all) > 1:
+            await self.connect(timeout)
 
     async def close(self) -> None:
         self._closed.set()
-        self._control.close()
-        self._data.close()
+        for endpoint in self._endpoints.all:
+            endpoint.control.close()
+            endpoint.data.close()
 
     async def sleep(self, seconds: float) -> None:
         if self._closed.wait(seconds):
@@ -239,9 +302,11 @@ class SyncTransport:
             raise closed_error()
 
 
-def make_channel(address: str, credentials: Credentials) -> grpc.Channel:
+def make_channel(
+    address: str, credentials: Credentials, connect_timeout: float | None = None
+) -> grpc.Channel:
     """With a connection of its own."""
-    arguments = channel_arguments(address)
+    arguments = channel_arguments(address, connect_timeout)
     if credentials.channel is None:
         return grpc.insecure_channel(address, arguments)
     return grpc.secure_channel(address, credentials.channel, arguments)

@@ -32,10 +32,17 @@ class Writer(Protocol[ResponseOut_co]):
 
 
 class Transport(Protocol):
-    """Two connections to a server: one for data, one for control. Errors are sparsefw.Error."""
+    """Two connections to a server: one for data, one for control. Errors are sparsefw.Error.
+
+    Of several addresses one is in use.
+    """
 
     async def connect(self, timeout: float) -> bool:
-        """Whether the control connection is there within `timeout` seconds."""
+        """Whether a control connection is there within `timeout` seconds; its address is in use then."""
+        ...
+
+    async def reconnect(self, timeout: float) -> None:
+        """As `connect`, after a lost connection; of one address alone nothing: gRPC does that."""
         ...
 
     async def close(self) -> None: ...

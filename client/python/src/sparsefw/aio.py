@@ -65,7 +65,9 @@ async def connect(
             tls_cert=tls_cert,
             tls_key=tls_key,
         )
-        session = Session(address, AioTransport(address, credentials), options or Options())
+        options = options or Options()
+        transport = AioTransport(address, credentials, options.connect_timeout)
+        session = Session(address, transport, options)
         client = Client(session, embedded)
     except BaseException:
         if embedded:

@@ -72,9 +72,10 @@ def connect(
     """Connects to a server.
 
     Args:
-        server:   "host:port", any name gRPC understands ("unix:/path"), or "auto": starts a server of
-                  one's own (see `serve`) that ends with the client. None: SPARSEFW_SERVER, else
-                  127.0.0.1:50051.
+        server:   "host:port", any name gRPC understands ("unix:/path"), or several with commas between
+                  them, of which the first that can be reached is used until its connection is lost. Or
+                  "auto": starts a server of one's own (see `serve`) that ends with the client. None:
+                  SPARSEFW_SERVER, else 127.0.0.1:50051.
         token:    sent with every call; None: SPARSEFW_TOKEN. Only over TLS or to this machine.
         tls:      use TLS; implied by the files.
         tls_ca:   PEM file of the CA that signed the server's certificate; None: SPARSEFW_TLS_CA, else,
@@ -105,7 +106,9 @@ def connect(
             tls_cert=tls_cert,
             tls_key=tls_key,
         )
-        session = Session(address, SyncTransport(address, credentials), options or Options())
+        options = options or Options()
+        transport = SyncTransport(address, credentials, options.connect_timeout)
+        session = Session(address, transport, options)
         client = Client(session, embedded)
     except BaseException:
         if embedded:

@@ -76,7 +76,7 @@ struct ListJobsOptions {
 
 using JobCallback = std::function<void(const v1::JobEvent&)>;
 
-// Holds two connections, one for bulk data and one for control: on a shared
+// Holds two connections to an address, one for bulk data and one for control: on a shared
 // one, small calls wait behind uploads. Thread-safe. Calls block; one that
 // another thread should be able to end takes a stop token.
 //
@@ -92,7 +92,10 @@ using JobCallback = std::function<void(const v1::JobEvent&)>;
 //   Internal          answers that break the protocol (PROTOCOL)
 class Client {
  public:
-  // `address`: "host:port", or any name gRPC understands ("unix:/path").
+  // `address`: "host:port", or any name gRPC understands ("unix:/path"); or several of them with
+  // commas between, of which the first that can be reached is used. Once its connection is lost,
+  // it is that one again or else the first that can be reached. Uploads begin anew on a server
+  // that does not know them; jobs and tensors are known to the server that has them.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& address,
                                                          ClientOptions options = {});
   ~Client();
@@ -101,18 +104,21 @@ class Client {
 
   // Sends a tensor in checksummed chunks. A broken stream goes on at the last
   // byte that the server committed; a server that forgot the upload gets it
-  // from the start.
+  // from the start. The same `request_id` goes on with the same upload, or returns the tensor that
+  // it became, also from a later process; empty: a fresh one, and an upload that fails is deleted.
   absl::StatusOr<v1::Tensor> UploadTensor(const v1::TensorSpec& spec,
                                           std::span<const std::byte> bytes,
                                           const TransferCallback& progress = {},
-                                          const CallOptions& call = {});
+                                          const CallOptions& call = {},
+                                          const std::string& request_id = {});
 
   // Sends activations [tokens, d_in] and has the server sum them into a Gram
   // matrix. Resumes as UploadTensor does, at whole tokens: none counts twice.
   absl::StatusOr<v1::Tensor> UploadGramFromActivations(const v1::GramSpec& spec,
                                                        std::span<const std::byte> activations,
                                                        const TransferCallback& progress = {},
-                                                       const CallOptions& call = {});
+                                                       const CallOptions& call = {},
+                                                       const std::string& request_id = {});
 
   // The sum of Gram matrices that are on the server, each named once; the parts stay. With the
   // same `request_id` the same tensor again, while the parts are there; empty: a fresh one.
@@ -128,6 +134,9 @@ class Client {
                                         const CallOptions& call = {});
 
   absl::StatusOr<v1::Tensor> GetTensor(const std::string& name, const CallOptions& call = {});
+  // Newest first; at most `limit`, 0: all.
+  absl::StatusOr<std::vector<v1::Tensor>> ListTensors(int64_t limit = 0,
+                                                      const CallOptions& call = {});
   absl::Status DeleteTensor(const std::string& name, const CallOptions& call = {});
 
   // `request_id` makes it idempotent across processes; empty: a fresh one, so
@@ -151,9 +160,10 @@ class Client {
   // Follows the job until it has ended and returns it, whatever its state. A
   // watch that breaks or that the server ends is taken up again at the last
   // revision seen, also over a restart of the server; at the job as it is where the
-  // server does not know that revision. Stopping never cancels the job.
+  // server does not know that revision. Stopping never cancels the job. With `after_revision`, a
+  // revision that was seen before, the events are every change of state since.
   absl::StatusOr<v1::Job> WaitJob(const std::string& name, const JobCallback& on_event = {},
-                                  const CallOptions& call = {});
+                                  const CallOptions& call = {}, int64_t after_revision = 0);
 
   // One call for all of it, for small layers: nothing is resumed while the
   // tensors travel, so prefer the calls above beyond a few hundred MiB. With

@@ -1,0 +1,109 @@
+"""Several addresses, of which one is used."""
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import numpy as np
+import pytest
+
+import sparsefw
+import sparsefw.aio
+from layers import Layer
+
+OPTIONS = sparsefw.Options(
+    connect_timeout=5,
+    retry=sparsefw.Retry(initial_backoff=0.02, max_backoff=0.1, give_up_after=20),
+)
+
+
+@contextlib.contextmanager
+def dead_address(silent):
+    """Refuses connections, or takes them and never says anything."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        if silent:
+            one.listen(64)
+        yield "127.0.0.1:%d" % one.getsockname()[1]
+
+
+class Async:
+    """The asyncio client with the methods of the other one that these tests use."""
+
+    def __init__(self, server, **arguments):
+        self.loop = asyncio.new_event_loop()
+        self.client = self.run(sparsefw.aio.connect(server, **arguments))
+
+    def run(self, awaitable):
+        return self.loop.run_until_complete(awaitable)
+
+    def upload(self, array, **options):
+        return self.run(self.client.upload(array, **options))
+
+    def read(self, tensor):
+        return self.run(self.client.read(tensor.name))
+
+    def close(self):
+        self.run(self.client.close())
+        self.loop.close()
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def connect(request):
+    return Async if request.param == "asyncio" else sparsefw.connect
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_one_that_does_not_answer_is_passed_over(shared_server, connect, silent):
+    with dead_address(silent) as dead:
+        begin = time.monotonic()
+        client = connect(f"{dead},{shared_server.address}", options=OPTIONS)
+        assert time.monotonic() - begin < OPTIONS.connect_timeout / 2
+    weight = Layer().weight
+    np.testing.assert_array_equal(client.read(client.upload(weight)), weight)
+    client.close()
+
+
+def test_a_lost_one_is_replaced(restartable, shared_server, connect):
+    first = restartable()
+    client = connect(f"{first.address},{shared_server.address}", options=OPTIONS)
+    direct = sparsefw.connect(first.address, options=OPTIONS)
+    weight = Layer().weight
+    assert direct.tensor(client.upload(weight).name), "the first is used"
+    direct.close()
+    first.kill()
+    tensor = client.upload(weight)
+    with sparsefw.connect(shared_server.address) as other:
+        np.testing.assert_array_equal(other.read(tensor.name), weight)
+    client.close()
+
+
+def test_an_upload_begins_anew_on_a_server_that_does_not_know_it(restartable, shared_server, connect):
+    first = restartable()
+    client = connect(f"{first.address},{shared_server.address}",
+                     options=sparsefw.Options(retry=OPTIONS.retry, chunk_bytes=10_000))
+    weight = np.random.default_rng(1).standard_normal((512, 512)).astype(np.float32)
+    killed = []
+
+    def kill(sent, total):
+        if not killed and sent > total / 2:
+            first.kill()
+            killed.append(sent)
+
+    tensor = client.upload(weight, progress=kill)
+    assert killed
+    np.testing.assert_array_equal(client.read(tensor), weight)
+    client.close()
+
+
+def test_addresses_are_all_checked(connect):
+    for server in ("127.0.0.1:1,", ",127.0.0.1:1"):
+        with pytest.raises(sparsefw.InvalidArgument, match="HOST:PORT"):
+            connect(server)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"192\.0\.2\.1:1 would be plain text"):
+        connect("127.0.0.1:1,192.0.2.1:1", token="secret")
+    with dead_address(False) as one, dead_address(True) as two:
+        with pytest.raises(sparsefw.Unavailable, match=one) as nobody:
+            connect(f"{one},{two}", options=sparsefw.Options(connect_timeout=0.5))
+    assert nobody.value.reason == "UNREACHABLE"
