@@ -29,9 +29,11 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
                                                             int64_t left) {
   if (screen_ == nullptr) return 0;
   if (screen_->running() && at_.iteration >= screen_->end()) SPARSEFW_RETURN_IF_ERROR(LeaveEpoch());
-  if (!screen_->running() && screen_->MayBegin(at_.iteration)) {
+  if (!screen_->running() && screen_->MayBegin(at_.iteration) && !ComputesProductAnew() &&
+      !ComputesVertexProductAnew()) {
     const bool together = row_selector_ == nullptr || !RowByRow(request);
-    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together));
+    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together, NeedsRefresh()));
+    if (screen_->running()) iterate_.older.Forget();
   }
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
 }

@@ -16,6 +16,7 @@ namespace {
 
 // A forecast from before so many iterations is forgotten.
 constexpr int64_t kStale = 4;
+constexpr int64_t kNever = -1;
 
 }  // namespace
 
@@ -100,8 +101,26 @@ void ScreenedAhead<Real>::Run(int64_t row, Scratch& scratch, int64_t save_at) {
     run.stalled = !active.WithinRadius();
     if (run.stalled) return;
     Collect(row, run.done, scratch);
+    if (run.doubtful_at < 0 && IsDoubtful(run, run.done)) {
+      active.SaveTo(epoch_.layer(), run.doubtful);
+      run.doubtful_at = run.done;
+    }
     Choose(row, run.done);
   }
+}
+
+template <typename Real>
+bool ScreenedAhead<Real>::IsDoubtful(const RowRun& run, int64_t step) const {
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  if (cut.exact) return false;
+  const Real low = cut.predicted - cut.doubt;
+  const Real high = cut.predicted + cut.doubt;
+  const auto begin = run.near.begin() + static_cast<int64_t>(NearBegin(run, step));
+  const auto end =
+      run.near.begin() + static_cast<int64_t>(run.steps[static_cast<size_t>(step)].near_end);
+  return std::any_of(begin, end, [&](const Near& near) {
+    return low < near.found.score && near.found.score < high;
+  });
 }
 
 template <typename Real>
@@ -109,7 +128,25 @@ void ScreenedAhead<Real>::GoBack(int64_t row) {
   RowRun& run = runs_[static_cast<size_t>(row)];
   epoch_.row(row).RestoreFrom(epoch_.layer(), run.saved);
   run.done = run.saved_at;
+  run.doubtful_at = -1;
   run.stalled = false;
+}
+
+// The iterations that follow a wrong choice, from the state saved last before it.
+template <typename Real>
+void ScreenedAhead<Real>::Repeat(int64_t row, int64_t step, Scratch& scratch) {
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  if (run.doubtful_at < 0 || run.doubtful_at > step) {
+    GoBack(row);
+    Run(row, scratch, step + 1);
+    return;
+  }
+  epoch_.row(row).RestoreFrom(epoch_.layer(), run.doubtful);
+  run.done = run.doubtful_at;
+  run.doubtful_at = -1;
+  run.stalled = false;
+  Choose(row, run.done);
+  Run(row, scratch, kNever);
 }
 
 template <typename Real>
@@ -124,6 +161,7 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
     cut.low = interval.low;
     cut.high = interval.high;
     cut.predicted = interval.middle;
+    cut.doubt = interval.doubt;
   }
   runs_.resize(static_cast<size_t>(it.layer->rows));
   if (grams_.empty()) {
@@ -137,6 +175,7 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
     for (int64_t row = it.blocks.begin(block); row < it.blocks.end(block); ++row) {
       RowRun& run = runs_[static_cast<size_t>(row)];
       run.done = 0;
+      run.doubtful_at = -1;
       run.restarted = false;
       run.near.clear();
       run.steps.assign(static_cast<size_t>(count), RowStep{});
@@ -185,6 +224,7 @@ absl::Status ScreenedAhead<Real>::RestartStalled(int64_t step) {
     AdvanceActive(active.Operands(), active.groups(), Real{0}, cut.low, cut.high,
                   scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
     Collect(row, step, scratch);
+    run.doubtful_at = -1;
     run.stalled = false;
     run.restarted = true;
   });
@@ -228,17 +268,20 @@ absl::Status ScreenedAhead<Real>::Mend(int64_t step) {
     }
     if (!wrong) continue;
     changed_.push_back(row);
-    repeated_ += std::ssize(cuts_) - (run.restarted ? step : run.saved_at);
+    const bool doubted = run.doubtful_at >= 0 && run.doubtful_at <= step;
+    repeated_ += std::ssize(cuts_) - (run.restarted ? step
+                                      : doubted     ? run.doubtful_at + 1
+                                                    : run.saved_at);
   }
   return ForRows(changed_, [&](int64_t row, Scratch& scratch) {
     RowRun& run = runs_[static_cast<size_t>(row)];
     if (run.restarted) {
       Choose(row, step);
       run.restarted = false;
+      Run(row, scratch, step + 1);
     } else {
-      GoBack(row);
+      Repeat(row, step, scratch);
     }
-    Run(row, scratch, step + 1);
   });
 }
 

@@ -21,10 +21,10 @@
 #include "core/src/cpu/screen/found_score.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
-#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/screen/threshold_forecast.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 
@@ -61,10 +61,14 @@ class ScreenedAhead {
     int64_t over = 0;     // in the vertex without being near: beyond the window, or inactive
     size_t near_end = 0;  // of `near`: those of this iteration end here
   };
-  // One row's run. Its iterations from `saved_at` on can be taken back.
+  // One row's run. Its iterations from `saved_at` on can be taken back; those after the choice of
+  // iteration `doubtful_at` from there. That is the first one with a score so near to the
+  // predicted threshold that it is likely to be chosen wrongly; below 0: none.
   struct RowRun {
     typename ActiveRow<Real>::Saved saved;
     int64_t saved_at = 0;
+    typename ActiveRow<Real>::Saved doubtful;
+    int64_t doubtful_at = -1;
     int64_t done = 0;        // iterations whose vertex was chosen
     bool stalled = false;    // iteration `done` took it beyond its radius
     bool restarted = false;  // there, on other columns; the vertex is not chosen yet
@@ -79,6 +83,7 @@ class ScreenedAhead {
     Real low = 0;  // scores beyond the window are over it or not near it
     Real high = 0;
     Real predicted = 0;
+    Real doubt = 0;  // scores so near to it are likely to be taken wrongly
     bool exact = false;
     bool any = false;  // of the scores near, those up to `last` are taken
     FoundScore<Real> last = {};
@@ -94,7 +99,9 @@ class ScreenedAhead {
   void Choose(int64_t row, int64_t step);
   // One row, from one iteration to another.
   void Run(int64_t row, Scratch& scratch, int64_t save_at);
+  bool IsDoubtful(const RowRun& run, int64_t step) const;
   void GoBack(int64_t row);
+  void Repeat(int64_t row, int64_t step, Scratch& scratch);
   // All rows, or those that an iteration concerns.
   absl::Status RunAll(int64_t first, int64_t count);
   absl::Status ForRows(const std::vector<int64_t>& rows,

@@ -82,8 +82,7 @@ ScreenedEpoch<Real>::ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& re
 
 template <typename Real>
 bool ScreenedEpoch<Real>::MayBegin(int64_t iteration) const {
-  return iteration >= next_try_ && iterate_.layer->cols <= (int64_t{1} << 15) &&
-         !RefreshesVertexProduct(iteration) && !RefreshesProduct(iteration);
+  return iteration >= next_try_ && iterate_.layer->cols <= (int64_t{1} << 15);
 }
 
 template <typename Real>
@@ -162,7 +161,7 @@ bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together)
 }
 
 template <typename Real>
-absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together) {
+absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, bool refreshes) {
   const RowBlocks& blocks = iterate_.blocks;
   rows_.resize(static_cast<size_t>(iterate_.layer->rows));
   if (iterate_.groups.whole_matrix) PlanThreshold();
@@ -193,7 +192,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together) {
   running_ = true;
   active_ = std::accumulate(lanes.begin(), lanes.end(), int64_t{0});
   begin_ = at.iteration;
-  end_ = std::min(begin_ + length_, begin_ + StepsBeforeRefresh(begin_));
+  end_ = begin_ + (refreshes ? std::min(length_, StepsBeforeRefresh(begin_)) : length_);
   ++counts_.epochs;
   return absl::OkStatus();
 }
