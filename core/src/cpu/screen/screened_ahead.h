@@ -14,7 +14,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
@@ -75,6 +74,13 @@ class ScreenedAhead {
     std::vector<RowStep> steps;
     std::vector<Near> near;  // of all iterations, one after the other
   };
+  // What an iteration of the run found in a block of rows.
+  struct BlockScan {
+    int64_t over = 0;
+    std::vector<FoundScore<Real>> found;
+    int64_t repeated = 0;  // iterations of rows taken again
+    StepSums sums;
+  };
   struct Scratch;
   using Pool = ScratchPool<Scratch>;
 
@@ -104,15 +110,17 @@ class ScreenedAhead {
   void Repeat(int64_t row, int64_t step, Scratch& scratch);
   // All rows, or those that an iteration concerns.
   absl::Status RunAll(int64_t first, int64_t count);
-  absl::Status ForRows(const std::vector<int64_t>& rows,
-                       absl::FunctionRef<void(int64_t, Scratch&)> body);
   void PredictAfter(int64_t step);
-  absl::Status RestartStalled(int64_t step);
+  absl::Status ScanBlocks(int64_t step);
+  void Restart(int64_t row, int64_t step, Scratch& scratch);
   std::optional<Real> FindCut(int64_t step);
+  bool IsWrong(const RowRun& run, int64_t step) const;
+  int64_t MendRow(int64_t row, int64_t step);
   absl::Status Mend(int64_t step);
   absl::Status Settle(int64_t step);
   absl::Status ChooseAll(int64_t step);
-  StepSums Total(int64_t step) const;
+  void SumBlock(int64_t block, int64_t step);
+  StepSums Total() const;
   size_t NearBegin(const RowRun& run, int64_t step) const {
     return step == 0 ? 0 : run.steps[static_cast<size_t>(step - 1)].near_end;
   }
@@ -126,7 +134,7 @@ class ScreenedAhead {
   std::vector<Cut> cuts_;  // of the iterations of this run
   std::vector<RowRun> runs_;
   std::vector<GramRows<Real>> grams_;  // of each row; empty: none yet
-  std::vector<int64_t> changed_;       // rows that the iteration at hand concerns
+  std::vector<BlockScan> scans_;       // of each block, in the iteration at hand
   std::vector<FoundScore<Real>> merged_;
   int64_t repeated_ = 0;  // iterations of rows taken again in this run
 };
