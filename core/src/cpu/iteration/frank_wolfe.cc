@@ -246,9 +246,9 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
     SPARSEFW_RETURN_IF_ERROR(ApplyAndScan(StepSize(rule)));
   } else {
     if (dense) {
-      SPARSEFW_RETURN_IF_ERROR(ApplyDense(!anew));
+      SPARSEFW_RETURN_IF_ERROR(ApplyDense(!anew && !refresh));
     } else {
-      SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}));
+      SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}, refresh));
       at_.vertex_loss += change;
     }
     const double step_size = StepSize(rule);

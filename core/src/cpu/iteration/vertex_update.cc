@@ -127,7 +127,7 @@ template <typename Real>
 void VertexUpdate<Real>::CollectTerms(int64_t row, bool back, SparseRows<Real>& terms) {
   const Real* const weights = iterate_.layer->weights.row(row);
   uint64_t* const previous = iterate_.previous.row(row);
-  uint64_t* const older = iterate_.older.bits.row(row);
+  uint64_t* const older = iterate_.older.known() ? iterate_.older.bits.row(row) : nullptr;
   const uint64_t* const from = back ? older : previous;
   const uint64_t* const to = iterate_.vertex.row(row);
   terms.BeginRow();
@@ -139,13 +139,14 @@ void VertexUpdate<Real>::CollectTerms(int64_t row, bool back, SparseRows<Real>& 
     });
   }
   terms.EndRow();
-  std::copy_n(previous, iterate_.layer->words, older);
+  if (older != nullptr) std::copy_n(previous, iterate_.layer->words, older);
   std::copy_n(to, iterate_.layer->words, previous);
 }
 
 // b_t - b_{t-1} from b_t - b_s.
 template <typename Real>
 double VertexUpdate<Real>::MoveOn(int64_t row, bool back, double inner) {
+  if (!iterate_.older.known()) return inner;
   double& last = iterate_.older.change[static_cast<size_t>(row)];
   last = back ? inner - last : inner;
   return last;
@@ -177,9 +178,9 @@ int64_t VertexUpdate<Real>::EndOfGroup(int64_t first_block) const {
 }
 
 template <typename Real>
-absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)> then) {
+absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)> then, bool last) {
   const RowBlocks& blocks = iterate_.blocks;
-  iterate_.KnowOlder();
+  if (!last) iterate_.KnowOlder();
   if (back_) std::swap(iterate_.vertex_product, iterate_.older.product);
   for (int64_t first = 0, end = 0; first < blocks.count(); first = end) {
     end = EndOfGroup(first);
@@ -210,7 +211,7 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       ToggleRow(row);
       CollectTerms(row, back_, delta);
-      if (!back_) {
+      if (!back_ && iterate_.older.known()) {
         std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),
                     iterate_.older.product.row(row));
       }

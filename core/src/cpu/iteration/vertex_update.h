@@ -46,8 +46,9 @@ class VertexUpdate {
   void SetLosses(const std::vector<double>& losses);
 
   // After CountToggles. Calls then(block) for every block of rows when its U_t
-  // is complete and some of it still in the cache; concurrently.
-  absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then);
+  // is complete and some of it still in the cache; concurrently. `last`: U is formed anew
+  // after it, so that an older vertex is of no use unless one is known already.
+  absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then, bool last = false);
 
   // One row, on the calling thread, iterate.older known; distinct rows concurrently.
   double ApplyToRow(int64_t row, SparseRows<Real>& scratch);

@@ -46,6 +46,8 @@ class ActiveRow {
  public:
   // Its values, its column and where that lies in a row of G; bits.
   static constexpr int64_t kBytesPerLane = 7 * static_cast<int64_t>(sizeof(Real)) + 9;
+  // What iterations change of it.
+  static constexpr int64_t kSavedBytesPerLane = 5 * static_cast<int64_t>(sizeof(Real)) + 1;
 
   // The movement's scalars at E_s, U_{s-1}, V_{s-1}, which have not moved yet.
   void Measure(const ScreenedLayer<Real>& layer, int64_t row);
@@ -63,7 +65,7 @@ class ActiveRow {
   // Begins to gather for its columns, a few rows of G at a time: what is not asked for is
   // not allocated.
   void BeginGram(GramRows<Real>& gram) const {
-    constexpr int64_t kRowsPerChunk = 8;
+    constexpr int64_t kRowsPerChunk = 4;
     const int64_t lanes_of_row = groups() * kLaneGroup;
     gram = {};
     gram.Reset(lanes_, lanes_of_row, kRowsPerChunk * lanes_of_row);
