@@ -5,6 +5,7 @@
 // Reported: flops of the terms that there are, so that rates compare directly.
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
