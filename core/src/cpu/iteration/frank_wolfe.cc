@@ -131,7 +131,10 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   unfinished_ = true;
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
-  if (request.measure_drift) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
+  if (request.measure_drift) {
+    ForgetGathered();  // the product needs memory, and what comes after it is the end
+    SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
+  }
   StepStats stats = {.iteration = at_.iteration,
                      .relaxed_loss = at_.relaxed_loss,
                      .gap = at_.gap,

@@ -39,9 +39,14 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::LeaveEpoch() {
-  screened_matrix_->Forget();
+void FrankWolfe<Real>::ForgetGathered() {
+  if (screened_matrix_ != nullptr) screened_matrix_->Forget();
   if (screened_ahead_ != nullptr) screened_ahead_->Forget();
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::LeaveEpoch() {
+  ForgetGathered();
   return screen_->End(at_.iteration);
 }
 
@@ -122,6 +127,7 @@ absl::StatusOr<bool> FrankWolfe<Real>::AdvanceScreenedMatrix(StepRule rule) {
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template void FrankWolfe<Real>::ForgetGathered();                                        \
   template absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest&, \
                                                                        int64_t);           \
   template absl::Status FrankWolfe<Real>::AdvanceScreened(const StepRequest&, int64_t)
