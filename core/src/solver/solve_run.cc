@@ -270,7 +270,8 @@ absl::StatusOr<bool> SolveRun::TakeBatch() {
   return true;
 }
 
-// Jobs too short for a refresh have not been compared with a dense product yet.
+// Jobs too short for a refresh have not been compared with a dense product yet, nor those whose
+// last iterations needed none.
 // A stop that comes so late changes nothing else.
 absl::Status SolveRun::MeasureDrift() {
   if (stats_.drift > 0 || result_.stop_cause == StopCause::kDeadline) return absl::OkStatus();

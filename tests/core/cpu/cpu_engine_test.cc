@@ -240,5 +240,25 @@ TEST(CpuEngineTest, StationaryIteratesCostNothing) {
   EXPECT_EQ(rounded.mask, start.warm);
 }
 
+// What is told of the drift is of the last iterations; the solver asks for a comparison else.
+TEST(RefreshTest, ScreenedIterationsNeedNone) {
+  const auto layer = MakeRandomLayer({.rows = 24, .cols = 70, .seed = 6});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.9));
+  for (const EngineKind kind : {EngineKind::kCpuFloat64, EngineKind::kCpuFloat32}) {
+    for (const Screening screening : {Screening::kNever, Screening::kAlways}) {
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(
+          const auto engine, LoadedEngine(kind, start, {.threads = 1, .screening = screening}));
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(StepStats stats, engine->Step({.count = 1300}));
+      EXPECT_EQ(stats.drift > 0, screening == Screening::kNever);
+      EXPECT_EQ(stats.screening.iterations > 1200, screening == Screening::kAlways);
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(stats, engine->Step({.measure_drift = true}));
+      EXPECT_GT(stats.drift, 0);
+      EXPECT_LT(stats.drift, kind == EngineKind::kCpuFloat64 ? 1e-12 : 1e-5);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sparsefw

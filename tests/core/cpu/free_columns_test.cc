@@ -74,6 +74,8 @@ TYPED_TEST(FreeColumnsTest, IsTheRowWithAllItsColumns) {
     const auto whole_selector = MakeRowSelector(whole);
     const auto part_selector = MakeRowSelector(part);
     const ParallelContext context(1, nullptr);
+    whole.KnowOlder();
+    part.KnowOlder();
     VertexUpdate<TypeParam> update(whole, whole_mask, context);
     FreeColumns<TypeParam> columns(part, part_mask, copy_bytes);
     RowScratch<TypeParam> scratch(whole.layer->words);
@@ -97,6 +99,7 @@ TYPED_TEST(FreeColumnsTest, IsTheRowWithAllItsColumns) {
       for (int64_t col = 0; col < kCols; ++col) {
         EXPECT_EQ(part.vertex.Get(row, col), whole.vertex.Get(row, col));
         EXPECT_EQ(part.previous.Get(row, col), whole.previous.Get(row, col));
+        EXPECT_EQ(part.older.bits.Get(row, col), whole.older.bits.Get(row, col));
         if (whole.fixed.Get(row, col)) continue;
         EXPECT_EQ(part.product(row, col), whole.product(row, col));
         EXPECT_EQ(part.vertex_product(row, col), whole.vertex_product(row, col));

@@ -173,20 +173,25 @@ TEST_P(IterationStateErrorTest, AStateThatIsCutOffOrOfAnotherLayerIsRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "bytes"));
 }
 
-// After a refresh the CPU engine forms E anew and sees whether it is the same.
+// After a refresh the CPU engine forms E anew and sees whether it is the same. Screened iterations
+// need none.
 TEST(IterationStateRefreshTest, OtherInputsAreSeen) {
   for (const EngineKind kind : {EngineKind::kCpuFloat64, EngineKind::kCpuFloat32}) {
     auto layer = MakeRandomLayer({.rows = 9, .cols = 20, .seed = 6});
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start,
                                   MakeStartingPoint(layer.weights.view(), layer.gram.view(),
                                                     Pattern::Unstructured(0.5), {}, 0.5));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(kind, start));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const auto engine,
+        LoadedEngine(kind, start, {.threads = 1, .screening = Screening::kNever}));
     SPARSEFW_ASSERT_OK(engine->Step({.count = 500}).status());
     const std::vector<std::byte> at_refresh = StateOf(*engine);
     SPARSEFW_ASSERT_OK(engine->Step({.count = 1}).status());
     EXPECT_LT(at_refresh.size(), StateOf(*engine).size());  // without E and U
     layer.gram(3, 3) *= 1.001;
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto other, LoadedEngine(kind, start));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const auto other,
+        LoadedEngine(kind, start, {.threads = 1, .screening = Screening::kNever}));
     StateReader reader(at_refresh);
     EXPECT_THAT(other->RestoreIteration(reader),
                 StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "loss"));

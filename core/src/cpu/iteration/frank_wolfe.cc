@@ -131,7 +131,10 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   unfinished_ = true;
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
-  if (request.measure_drift) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
+  if (request.measure_drift) {
+    ForgetGathered();  // the product needs memory, and what comes after it is the end
+    SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
+  }
   StepStats stats = {.iteration = at_.iteration,
                      .relaxed_loss = at_.relaxed_loss,
                      .gap = at_.gap,
@@ -139,7 +142,7 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
                      .lower_bound = at_.lower_bound,
                      .toggled = toggled_,
                      .reached_gap = reached_gap_,
-                     .drift = drift_};
+                     .drift = at_.iteration - compared_at_ < kRefreshPeriod ? drift_ : 0};
   if (screen_ != nullptr) stats.screening = screen_->CountsAt(at_.iteration);
   return stats;
 }
@@ -192,10 +195,10 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& re
   if (row_selector_ == nullptr) return 0;
   const int64_t in_epoch = at_.iteration % kEpoch;
   if (in_epoch == 0) {
-    SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
-    row_wise_ = toggles <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(toggles);
+    SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
+    row_wise_ = distance.terms <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(distance.terms);
   }
-  if (!row_wise_ || RefreshesVertexProduct(at_.iteration)) return 0;
+  if (!row_wise_ || ComputesVertexProductAnew()) return 0;
   if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
   // Not beyond where an epoch of screened iterations may begin.
   const int64_t next = screen_ == nullptr ? 0 : screen_->next_try() - at_.iteration;
@@ -217,6 +220,7 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
   RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
   fresh_ = false;
+  rounded_ += count;
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
   TakeOpenLoopSteps(sums);
   return absl::OkStatus();
@@ -234,17 +238,20 @@ void FrankWolfe<Real>::TakeOpenLoopSteps(const std::vector<StepSums>& sums) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
-  const bool refresh = RefreshesProduct(at_.iteration);
+  const bool refresh = ComputesProductAnew();
+  const bool anew = ComputesVertexProductAnew();
   fresh_ = refresh;
-  SPARSEFW_ASSIGN_OR_RETURN(const int64_t toggles, update_.CountToggles());
-  const bool dense = RefreshesVertexProduct(at_.iteration) || toggles > ShareOfWeights(kDenseShare);
+  // What has rounded since the last refresh is not to come back.
+  if (anew) iterate_.older.Forget();
+  SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
+  const bool dense = anew || distance.terms > ShareOfWeights(kDenseShare);
   if (!dense && !refresh && rule == StepRule::kOpenLoop) {
     SPARSEFW_RETURN_IF_ERROR(ApplyAndScan(StepSize(rule)));
   } else {
     if (dense) {
-      SPARSEFW_RETURN_IF_ERROR(ApplyDense());
+      SPARSEFW_RETURN_IF_ERROR(ApplyDense(!anew && !refresh));
     } else {
-      SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}));
+      SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}, refresh));
       at_.vertex_loss += change;
     }
     const double step_size = StepSize(rule);
@@ -253,7 +260,8 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
     if (refresh) SPARSEFW_RETURN_IF_ERROR(CompareWithDense(step_size, true));
     SPARSEFW_RETURN_IF_ERROR(Scan(refresh ? 0 : step_size));
   }
-  toggled_ += toggles;
+  toggled_ += distance.toggled;
+  rounded_ = anew ? 0 : rounded_ + 1;
   return absl::OkStatus();
 }
 
@@ -273,7 +281,8 @@ absl::Status FrankWolfe<Real>::ApplyAndScan(double step_size) {
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::ApplyDense() {
+absl::Status FrankWolfe<Real>::ApplyDense(bool keep_older) {
+  if (keep_older) iterate_.KnowOlder();
   SPARSEFW_RETURN_IF_ERROR(update_.Toggle());
   return RecomputeVertexProduct();
 }
@@ -320,12 +329,13 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   // its score, row and column, in vectors that may have doubled, and one copy.
   const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
+  const int64_t older = weights + 8 * rows * (words + 1);
   // None of these are held at the same time.
   const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
   const int64_t epoch = kBytesPerWeight<Real> * rows * cols + threads * gathered;
-  const int64_t scratch = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise, epoch,
-                                    candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
-  return 3 * weights + gram + relaxed + bits + scratch;
+  const int64_t whole = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
+                                  candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
+  return 3 * weights + gram + relaxed + bits + std::max(epoch, older + whole);
 }
 
 template class FrankWolfe<float>;

@@ -1,9 +1,10 @@
 // The incremental Frank-Wolfe iteration.
 //
 //   E_{t+1} = (1 - eta) E_t + eta U_t            E_t = D(M_t) G
-//   U_t     = U_{t-1} + (D(V_t) - D(V_{t-1})) G  one row of G for every
-//                                                coordinate that entered or
-//                                                left the vertex
+//   U_t     = U_s + (D(V_t) - D(V_s)) G          one row of G for every
+//                                                coordinate in which V_t
+//                                                and V_s differ; s is t-1
+//                                                or t-2, the nearer one
 // Losses and gaps follow from three float64 sums: core/src/frank_wolfe/recurrence.h,
 // which also says when E, U, L and b are computed anew by dense products. Which of
 // the two ways U is updated, and whether rows are iterated one by one, depends on
@@ -62,6 +63,9 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Save(StateWriter& writer) override;
 
  private:
+  // So few steps on all columns need no refresh.
+  static constexpr int64_t kFewRoundings = 100;
+
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
              const ParallelContext& context);
   absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
@@ -76,19 +80,26 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status AdvanceScreenedAhead(int64_t count);
   absl::StatusOr<bool> AdvanceScreenedMatrix(StepRule rule);
   absl::Status LeaveEpoch();
+  void ForgetGathered();
   absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
   bool RowsOfGramFit(int64_t toggles) const;
   absl::Status AdvanceRowWise(int64_t count);
   void TakeOpenLoopSteps(const std::vector<StepSums>& sums);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
-  absl::Status ApplyDense();
+  absl::Status ApplyDense(bool keep_older);
   absl::Status RecomputeVertexProduct();  // frank_wolfe_dense.cc, with CompareWithDense
   absl::Status AdvanceRelaxed(double step_size);
   void AdvanceRelaxed(int64_t block, double step_size);
   absl::Status CompareWithDense(double step_size, bool replace);
   absl::Status Scan(double step_size);  // and evaluates loss and gap
   bool Stationary(StepRule rule) const;
+  // Whether the next step refreshes what recurrence.h says, if it is on all columns.
+  bool NeedsRefresh() const { return rounded_ >= kFewRoundings; }
+  bool ComputesProductAnew() const { return NeedsRefresh() && RefreshesProduct(at_.iteration); }
+  bool ComputesVertexProductAnew() const {
+    return NeedsRefresh() && RefreshesVertexProduct(at_.iteration);
+  }
   double StepSize(StepRule rule) const;
   int64_t ShareOfWeights(double share) const;
 
@@ -98,6 +109,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status VisitState(const Visit& visit);
   template <typename Visit>
   absl::Status VisitProducts(const Visit& visit);
+  template <typename Visit>
+  absl::Status VisitOlder(const Visit& visit);
   bool ProductsFollowFromMask() const;
 
   const ParallelContext& context_;
@@ -113,6 +126,12 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   bool row_wise_ = false;                                // this epoch
   bool unfinished_ = false;
   bool fresh_ = false;  // E and L were computed anew at this M
+  // Steps on all columns since U was last computed anew. Only these round E and U: an epoch of
+  // screened ones does it once.
+  int64_t rounded_ = 0;
+  // The iteration of the last comparison with a dense product. What it said is told for a
+  // period; then it takes another one to say something.
+  int64_t compared_at_ = 0;
   Recurrence at_;
   int64_t toggled_ = 0;
   bool reached_gap_ = false;

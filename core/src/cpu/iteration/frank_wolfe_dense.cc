@@ -75,6 +75,7 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
     losses[static_cast<size_t>(row)] = Dot(it.layer->words, pruned, product);
   };
   SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
+  update_.SetLosses(losses);
   at_.vertex_loss = std::accumulate(losses.begin(), losses.end(), 0.0);
   return absl::OkStatus();
 }
@@ -112,6 +113,7 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
   drift_ = std::max({drift_, std::sqrt(relative(sum.difference, sum.norm)),
                      relative(std::abs(at_.relaxed_loss - sum.loss), sum.loss)});
   if (replace) at_.relaxed_loss = sum.loss;
+  compared_at_ = at_.iteration;
   return absl::OkStatus();
 }
 

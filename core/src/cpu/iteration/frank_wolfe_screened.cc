@@ -29,17 +29,24 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
                                                             int64_t left) {
   if (screen_ == nullptr) return 0;
   if (screen_->running() && at_.iteration >= screen_->end()) SPARSEFW_RETURN_IF_ERROR(LeaveEpoch());
-  if (!screen_->running() && screen_->MayBegin(at_.iteration)) {
+  if (!screen_->running() && screen_->MayBegin(at_.iteration) && !ComputesProductAnew() &&
+      !ComputesVertexProductAnew()) {
     const bool together = row_selector_ == nullptr || !RowByRow(request);
-    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together));
+    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together, NeedsRefresh()));
+    if (screen_->running()) iterate_.older.Forget();
   }
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::LeaveEpoch() {
-  screened_matrix_->Forget();
+void FrankWolfe<Real>::ForgetGathered() {
+  if (screened_matrix_ != nullptr) screened_matrix_->Forget();
   if (screened_ahead_ != nullptr) screened_ahead_->Forget();
+}
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::LeaveEpoch() {
+  ForgetGathered();
   return screen_->End(at_.iteration);
 }
 
@@ -120,6 +127,7 @@ absl::StatusOr<bool> FrankWolfe<Real>::AdvanceScreenedMatrix(StepRule rule) {
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template void FrankWolfe<Real>::ForgetGathered();                                        \
   template absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest&, \
                                                                        int64_t);           \
   template absl::Status FrankWolfe<Real>::AdvanceScreened(const StepRequest&, int64_t)

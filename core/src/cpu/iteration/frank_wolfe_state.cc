@@ -21,8 +21,11 @@ struct Scalars {
   double drift = 0;
   int64_t row_wise = 0;
   int64_t products = 0;  // 1: E and U follow
+  int64_t older = 0;     // 1: the vertex before the last one, too
+  int64_t rounded = 0;
+  int64_t compared_at = 0;
 };
-static_assert(sizeof(Scalars) == sizeof(Recurrence) + 4 * sizeof(int64_t));
+static_assert(sizeof(Scalars) == sizeof(Recurrence) + 7 * sizeof(int64_t));
 static_assert(sizeof(Recurrence) == 7 * sizeof(int64_t), "its bytes are written as they are");
 
 // A bit beyond the columns would stand for a weight that does not exist.
@@ -43,7 +46,7 @@ absl::Status CheckPadding(const BitRows& bits, int64_t rows, int64_t cols) {
 // The step that comes first must form U anew.
 template <typename Real>
 bool FrankWolfe<Real>::ProductsFollowFromMask() const {
-  return fresh_ && RefreshesVertexProduct(at_.iteration);
+  return fresh_ && ComputesVertexProductAnew();
 }
 
 template <typename Real>
@@ -64,20 +67,34 @@ absl::Status FrankWolfe<Real>::VisitProducts(const Visit& visit) {
 }
 
 template <typename Real>
+template <typename Visit>
+absl::Status FrankWolfe<Real>::VisitOlder(const Visit& visit) {
+  OlderVertex<Real>& older = iterate_.older;
+  SPARSEFW_RETURN_IF_ERROR(visit("older_vertex", std::as_writable_bytes(older.bits.span())));
+  SPARSEFW_RETURN_IF_ERROR(visit("older_change", std::as_writable_bytes(std::span(older.change))));
+  return visit("older_product", std::as_writable_bytes(older.product.span()));
+}
+
+template <typename Real>
 absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
   if (unfinished_) return absl::FailedPreconditionError("a step was not finished");
   const bool products = !ProductsFollowFromMask();
+  const bool older = products && iterate_.older.known();
   const Scalars scalars = {.recurrence = at_,
                            .toggled = toggled_,
                            .drift = drift_,
                            .row_wise = row_wise_ ? 1 : 0,
-                           .products = products ? 1 : 0};
+                           .products = products ? 1 : 0,
+                           .older = older ? 1 : 0,
+                           .rounded = rounded_,
+                           .compared_at = compared_at_};
   const auto write = [&writer](std::string_view name, std::span<const std::byte> bytes) {
     return writer.Field(name, bytes);
   };
   SPARSEFW_RETURN_IF_ERROR(write("cpu_scalars", BytesOf(scalars)));
   SPARSEFW_RETURN_IF_ERROR(VisitState(write));
   if (products) SPARSEFW_RETURN_IF_ERROR(VisitProducts(write));
+  if (older) SPARSEFW_RETURN_IF_ERROR(VisitOlder(write));
   return screen_ == nullptr ? absl::OkStatus() : screen_->Save(writer);
 }
 
@@ -105,11 +122,19 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
                     saved, at_.relaxed_loss);
     }
   }
+  if (scalars.older != 0) {
+    iterate_.KnowOlder();
+    SPARSEFW_RETURN_IF_ERROR(VisitOlder(read));
+    SPARSEFW_RETURN_IF_ERROR(
+        CheckPadding(iterate_.older.bits, iterate_.layer->rows, iterate_.layer->cols));
+  }
   fresh_ = scalars.products == 0;
   at_ = scalars.recurrence;
   toggled_ = scalars.toggled;
   drift_ = scalars.drift;
   row_wise_ = scalars.row_wise != 0;
+  rounded_ = scalars.rounded;
+  compared_at_ = scalars.compared_at;
   return screen_ == nullptr ? absl::OkStatus() : screen_->Restore(reader);
 }
 

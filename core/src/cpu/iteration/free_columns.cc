@@ -1,6 +1,8 @@
 #include "core/src/cpu/iteration/free_columns.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
@@ -19,6 +21,12 @@ int64_t CopiedValues(int64_t cols, int64_t copy_bytes) {
   return std::min(limit, cols * stride) + kSlack;
 }
 
+int64_t Differing(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
+  int64_t count = 0;
+  for (size_t word = 0; word < a.size(); ++word) count += std::popcount(a[word] ^ b[word]);
+  return count;
+}
+
 }  // namespace
 
 template <typename Real>
@@ -30,8 +38,10 @@ FreeColumns<Real>::FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxe
       weights_(1, iterate.layer->stride() + kSlack),
       product_(1, iterate.layer->stride() + kSlack),
       vertex_product_(1, iterate.layer->stride() + kSlack),
+      older_product_(1, iterate.layer->stride() + kSlack),
       fixed_(static_cast<size_t>(iterate.layer->words)),
       previous_(static_cast<size_t>(iterate.layer->words)),
+      older_(static_cast<size_t>(iterate.layer->words)),
       vertex_(static_cast<size_t>(iterate.layer->words)),
       gram_(1, CopiedValues<Real>(iterate.layer->cols, copy_bytes)) {}
 
@@ -56,12 +66,15 @@ void FreeColumns<Real>::Load(int64_t row) {
   gather(iterate_.layer->weights.row(row), weights_);
   gather(iterate_.product.row(row), product_);
   gather(iterate_.vertex_product.row(row), vertex_product_);
+  gather(iterate_.older.product.row(row), older_product_);
   std::fill(previous_.begin(), previous_.end(), 0);
+  std::fill(older_.begin(), older_.end(), 0);
   std::fill(vertex_.begin(), vertex_.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t col = cols_[static_cast<size_t>(i)];
     const auto word = static_cast<size_t>(i >> 6);
     previous_[word] |= uint64_t{iterate_.previous.Get(row, col)} << (i & 63);
+    older_[word] |= uint64_t{iterate_.older.bits.Get(row, col)} << (i & 63);
     vertex_[word] |= uint64_t{iterate_.vertex.Get(row, col)} << (i & 63);
   }
   slots_.assign(static_cast<size_t>(count), kNone);
@@ -70,12 +83,24 @@ void FreeColumns<Real>::Load(int64_t row) {
 
 template <typename Real>
 double FreeColumns<Real>::ApplyVertex() {
+  const int64_t from_previous = Differing(previous_, vertex_);
+  toggled_ = 0;
+  if (from_previous == 0) return 0;
   CollectToggles();
+  const bool back = Differing(older_, vertex_) < from_previous;
+  CollectTerms(back ? older_ : previous_);
+  if (back) {
+    std::swap(vertex_product_, older_product_);
+  } else {
+    std::copy_n(vertex_product_.data(), stride(), older_product_.data());
+  }
+  std::swap(older_, previous_);
+  previous_ = vertex_;
   double change = Inner();
   const int64_t slots = (gram_.size() - kSlack) / std::max<int64_t>(64, stride());
   delta_.Reset(kNone, kNone);  // one tile
   delta_.BeginRow();
-  for (const Term<Real>& term : toggled_) {
+  for (const Term<Real>& term : terms_) {
     uint32_t& slot = slots_[term.col];
     if (slot == kNone && slots_used_ == slots) {
       AddProduct();
@@ -87,26 +112,36 @@ double FreeColumns<Real>::ApplyVertex() {
   }
   AddProduct();
   change += Inner();
-  return change;
+  double& last = iterate_.older.change[static_cast<size_t>(row_)];
+  last = back ? change - last : change;
+  return last;
 }
 
 template <typename Real>
 void FreeColumns<Real>::CollectToggles() {
-  toggled_.clear();
   uint64_t* previous = iterate_.previous.row(row_);
   for (int64_t word = 0; word < words_; ++word) {
-    uint64_t& from = previous_[static_cast<size_t>(word)];
     const uint64_t to = vertex_[static_cast<size_t>(word)];
-    ForEachBit(from ^ to, word, [&](int64_t index) {
-      const bool entered = ((to >> (index & 63)) & 1) != 0;
+    ForEachBit(previous_[static_cast<size_t>(word)] ^ to, word, [&](int64_t index) {
       const int64_t col = cols_[static_cast<size_t>(index)];
-      relaxed_.Toggle(row_, col, entered);
+      relaxed_.Toggle(row_, col, ((to >> (index & 63)) & 1) != 0);
       previous[col >> 6] ^= uint64_t{1} << (col & 63);
+      toggled_ += weights_.data()[index] != 0;
+    });
+  }
+}
+
+template <typename Real>
+void FreeColumns<Real>::CollectTerms(const std::vector<uint64_t>& from) {
+  terms_.clear();
+  for (int64_t word = 0; word < words_; ++word) {
+    const uint64_t to = vertex_[static_cast<size_t>(word)];
+    ForEachBit(from[static_cast<size_t>(word)] ^ to, word, [&](int64_t index) {
       const Real weight = weights_.data()[index];
       if (weight == 0) return;
-      toggled_.push_back({entered ? -weight : weight, static_cast<uint32_t>(index)});
+      const bool entered = ((to >> (index & 63)) & 1) != 0;
+      terms_.push_back({entered ? -weight : weight, static_cast<uint32_t>(index)});
     });
-    from = to;
   }
 }
 
@@ -114,7 +149,7 @@ void FreeColumns<Real>::CollectToggles() {
 template <typename Real>
 double FreeColumns<Real>::Inner() const {
   double sum = 0;
-  for (const Term<Real>& term : toggled_) {
+  for (const Term<Real>& term : terms_) {
     sum += static_cast<double>(term.factor) * static_cast<double>(vertex_product_.data()[term.col]);
   }
   return sum;
@@ -160,22 +195,31 @@ template <typename Real>
 void FreeColumns<Real>::Store() {
   Real* product = iterate_.product.row(row_);
   Real* vertex_product = iterate_.vertex_product.row(row_);
-  uint64_t* vertex = iterate_.vertex.row(row_);
-  std::fill_n(vertex, iterate_.layer->words, 0);
+  Real* older_product = iterate_.older.product.row(row_);
   for (int64_t i = 0; i < std::ssize(cols_); ++i) {
     const int64_t col = cols_[static_cast<size_t>(i)];
     product[col] = product_.data()[i];
     vertex_product[col] = vertex_product_.data()[i];
-    const auto word = static_cast<size_t>(i >> 6);
-    vertex[col >> 6] |= ((vertex_[word] >> (i & 63)) & 1) << (col & 63);
+    older_product[col] = older_product_.data()[i];
+  }
+  SpreadBits(vertex_, iterate_.vertex.row(row_));
+  SpreadBits(older_, iterate_.older.bits.row(row_));
+}
+
+template <typename Real>
+void FreeColumns<Real>::SpreadBits(const std::vector<uint64_t>& from, uint64_t* to) const {
+  std::fill_n(to, iterate_.layer->words, 0);
+  for (int64_t i = 0; i < std::ssize(cols_); ++i) {
+    const int64_t col = cols_[static_cast<size_t>(i)];
+    to[col >> 6] |= ((from[static_cast<size_t>(i >> 6)] >> (i & 63)) & 1) << (col & 63);
   }
 }
 
 template <typename Real>
 int64_t FreeColumns<Real>::Bytes(int64_t cols) {
   constexpr int64_t kSize = sizeof(Real);
-  // W, E, U; bits, columns, slots, terms.
-  const int64_t row = (cols + 64) * (4 * kSize + 8 + 4 * static_cast<int64_t>(sizeof(Term<Real>)));
+  // W, E, U twice; bits, columns, slots, terms.
+  const int64_t row = (cols + 64) * (5 * kSize + 8 + 4 * static_cast<int64_t>(sizeof(Term<Real>)));
   return CopiedValues<Real>(cols, kCopyBytes) * kSize + row;
 }
 

@@ -28,7 +28,7 @@ class FreeColumns {
  public:
   FreeColumns(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, int64_t copy_bytes = kCopyBytes);
 
-  // Begins with a row; what was copied for another one is forgotten.
+  // Begins with a row, iterate.older known; what was copied for another one is forgotten.
   void Load(int64_t row);
 
   // V_{t-1} -> V_t: the relaxed mask's toggles and U. Returns the row's part of
@@ -36,12 +36,12 @@ class FreeColumns {
   double ApplyVertex();
 
   // Coordinates that the last ApplyVertex toggled, zero weights left out.
-  int64_t toggled() const { return std::ssize(toggled_); }
+  int64_t toggled() const { return toggled_; }
 
   // M, E, and the next vertex; returns <D_V, E> of the row.
   double Advance(double step, RowSelector<Real>& selector, RowScratch<Real>& scratch);
 
-  // Writes E, U and the next vertex back; E and U are then stale on fixed columns.
+  // Writes E, U, the next vertex and the older one back; E and U are then stale on fixed columns.
   void Store();
 
   static int64_t Bytes(int64_t cols);
@@ -52,6 +52,8 @@ class FreeColumns {
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   void CollectToggles();
+  void CollectTerms(const std::vector<uint64_t>& from);
+  void SpreadBits(const std::vector<uint64_t>& from, uint64_t* to) const;
   double Inner() const;
   void AddProduct();
   void CopyGramRow(int64_t index, int64_t slot);
@@ -66,11 +68,14 @@ class FreeColumns {
   Matrix<Real> weights_;        // [1, stride]: W, E, U of these columns
   Matrix<Real> product_;
   Matrix<Real> vertex_product_;
+  Matrix<Real> older_product_;   // U_{t-2}
   std::vector<uint64_t> fixed_;  // none
   std::vector<uint64_t> previous_;
+  std::vector<uint64_t> older_;
   std::vector<uint64_t> vertex_;
-  std::vector<Term<Real>> toggled_;  // delta; columns are free columns
-  std::vector<uint32_t> slots_;      // of each free column: which copy of a row of G
+  int64_t toggled_ = 0;
+  std::vector<Term<Real>> terms_;  // delta; columns are free columns
+  std::vector<uint32_t> slots_;    // of each free column: which copy of a row of G
   uint32_t slots_used_ = 0;
   Matrix<Real> gram_;       // [slots, stride]
   SparseRows<Real> delta_;  // the same terms; columns are slots

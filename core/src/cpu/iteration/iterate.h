@@ -2,7 +2,9 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_ITERATE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_ITERATE_H_
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/linalg/scaled_layer.h"
@@ -11,6 +13,29 @@
 #include "sparsefw/pattern.h"
 
 namespace sparsefw::cpu {
+
+// V_{t-2} and its product. Iterates zigzag: V_t is often nearer to it than to V_{t-1}, and U_t
+// is then formed from it with half of the terms.
+//
+// Memory: as much as U. Held while all columns are iterated.
+template <typename Real>
+struct OlderVertex {
+  BitRows bits;
+  Matrix<Real> product;        // U_{t-2}; never read in a row where V_{t-2} = V_{t-1}
+  std::vector<double> change;  // b_{t-1} - b_{t-2} of each row
+
+  bool known() const { return product.size() > 0; }
+  void Forget() { *this = {}; }
+  // As if V_{t-2} were V_{t-1}, unless it is known.
+  void Know(BitRows& previous, const Matrix<Real>& vertex_product, int64_t cols) {
+    if (known()) return;
+    const int64_t rows = vertex_product.rows();
+    bits = BitRows(rows, cols);
+    std::copy_n(previous.span().data(), previous.span().size(), bits.span().data());
+    product = Matrix<Real>(rows, vertex_product.cols());
+    change.assign(static_cast<size_t>(rows), 0);
+  }
+};
 
 // With D(M) = W.(1 - Mfixed - M), in the notation of docs/numerics.md:
 template <typename Real>
@@ -23,11 +48,13 @@ struct Iterate {
   Matrix<Real> vertex_product;  // U_{t-1} = D(V_{t-1}) G
   BitRows previous;             // V_{t-1}
   BitRows vertex;               // V_t, chosen at E_t
+  OlderVertex<Real> older;
 
   RowOperands<Real> Row(int64_t row) {
     return {layer->words, layer->weights.row(row), vertex_product.row(row), fixed.row(row),
             product.row(row)};
   }
+  void KnowOlder() { older.Know(previous, vertex_product, layer->cols); }
 };
 
 }  // namespace sparsefw::cpu

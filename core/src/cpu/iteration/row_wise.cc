@@ -17,8 +17,8 @@ void RowWiseSteps<Real>::TakeOnAllColumns(int64_t block, int64_t first,
     if (context.stopped()) return;
     for (size_t i = 0; i < sums.size(); ++i) {
       const double step = OpenLoopStep<Real>(first + static_cast<int64_t>(i));
+      sums[i].toggled += update.Toggling(row);
       sums[i].vertex_loss_change += update.ApplyToRow(row, delta);
-      sums[i].toggled += std::ssize(delta.row(0));
       relaxed.Advance(step, row, iterate.previous.row(row));
       sums[i].vertex_inner += selector.Select(row, iterate.Row(row), static_cast<Real>(step),
                                               scratch, iterate.vertex.row(row));
@@ -48,6 +48,7 @@ template <typename Real>
 absl::StatusOr<std::vector<StepSums>> RowWiseSteps<Real>::Take(int64_t first, int64_t count) {
   const RowBlocks& blocks = iterate.blocks;
   const auto steps = static_cast<size_t>(count);
+  iterate.KnowOlder();
   std::vector<std::vector<StepSums>> sums_of_block(static_cast<size_t>(blocks.count()));
   SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
     std::vector<StepSums> sums(steps);

@@ -26,6 +26,12 @@ struct StepSums {
   double vertex_loss_change = 0;  // b_t - b_{t-1}
   double vertex_inner = 0;        // a_{t+1} = <D(V_{t+1}), E_{t+1}>
   int64_t toggled = 0;            // |V_t xor V_{t-1}|, zero weights left out
+
+  void Add(const StepSums& other) {
+    vertex_loss_change += other.vertex_loss_change;
+    vertex_inner += other.vertex_inner;
+    toggled += other.toggled;
+  }
 };
 
 template <typename Real>

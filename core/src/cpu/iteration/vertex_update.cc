@@ -2,14 +2,27 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "core/src/cpu/iteration/tiled_product.h"
+#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
+
+namespace {
+
+int64_t Differing(const uint64_t* a, const uint64_t* b, int64_t words) {
+  int64_t count = 0;
+  for (int64_t word = 0; word < words; ++word) count += std::popcount(a[word] ^ b[word]);
+  return count;
+}
+
+}  // namespace
 
 template <typename Real>
 VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
@@ -17,60 +30,126 @@ VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& rela
     : iterate_(iterate),
       relaxed_(relaxed),
       context_(context),
-      toggles_(static_cast<size_t>(iterate.blocks.count())),
+      counts_(static_cast<size_t>(iterate.blocks.count())),
       changes_(static_cast<size_t>(iterate.layer->rows)),
       block_changes_(static_cast<size_t>(iterate.blocks.count())) {}
 
 template <typename Real>
-absl::StatusOr<int64_t> VertexUpdate<Real>::CountToggles() {
+absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
+  const bool known = iterate_.older.known();
+  const int64_t words = iterate_.layer->words;
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-    int64_t count = 0;
+    VertexDistance& count = counts_[static_cast<size_t>(block)];
+    count = {};
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      const uint64_t* from = iterate_.previous.row(row);
-      const uint64_t* to = iterate_.vertex.row(row);
-      for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-        count += std::popcount(from[word] ^ to[word]);
-      }
+      const uint64_t* const to = iterate_.vertex.row(row);
+      count.toggled += Differing(iterate_.previous.row(row), to, words);
+      if (known) count.terms += Differing(iterate_.older.bits.row(row), to, words);
     }
-    toggles_[static_cast<size_t>(block)] = count;
   }));
-  return std::accumulate(toggles_.begin(), toggles_.end(), int64_t{0});
+  VertexDistance total;
+  for (const VertexDistance& count : counts_) {
+    total.toggled += count.toggled;
+    total.terms += count.terms;
+  }
+  back_ = known && total.terms < total.toggled;
+  if (!back_) total.terms = total.toggled;
+  return total;
 }
 
 template <typename Real>
-template <typename Changed>
-void VertexUpdate<Real>::ToggleRow(int64_t row, const Changed& changed) {
-  uint64_t* from = iterate_.previous.row(row);
-  const uint64_t* to = iterate_.vertex.row(row);
+int64_t VertexUpdate<Real>::Toggling(int64_t row) const {
+  const Real* const weights = iterate_.layer->weights.row(row);
+  const uint64_t* const from = iterate_.previous.row(row);
+  const uint64_t* const to = iterate_.vertex.row(row);
+  int64_t count = 0;
+  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+    ForEachBit(from[word] ^ to[word], word, [&](int64_t col) { count += weights[col] != 0; });
+  }
+  return count;
+}
+
+// M alone; returns how many toggle.
+template <typename Real>
+int64_t VertexUpdate<Real>::ToggleRow(int64_t row) {
+  const uint64_t* const from = iterate_.previous.row(row);
+  const uint64_t* const to = iterate_.vertex.row(row);
+  int64_t count = 0;
   for (int64_t word = 0; word < iterate_.layer->words; ++word) {
     const uint64_t entered = to[word];
     ForEachBit(from[word] ^ entered, word, [&](int64_t col) {
-      const bool in_vertex = ((entered >> (col & 63)) & 1) != 0;
-      relaxed_.Toggle(row, col, in_vertex);
-      changed(col, in_vertex);
+      relaxed_.Toggle(row, col, ((entered >> (col & 63)) & 1) != 0);
+      ++count;
     });
-    from[word] = entered;
   }
+  return count;
 }
 
 template <typename Real>
 absl::Status VertexUpdate<Real>::Toggle() {
-  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+  const bool known = iterate_.older.known();
+  const int64_t words = iterate_.layer->words;
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      ToggleRow(row, [](int64_t, bool) {});
+      ToggleRow(row);
+      if (known) {
+        changes_[static_cast<size_t>(row)] = LastLoss(row);
+        std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
+      }
+      std::copy_n(iterate_.vertex.row(row), words, iterate_.previous.row(row));
     }
-  });
+  }));
+  if (known) std::swap(iterate_.vertex_product, iterate_.older.product);
+  return absl::OkStatus();
 }
 
-// A coordinate that enters the vertex is kept there, so it leaves D.
+// b_{t-1} of the row, from scratch.
 template <typename Real>
-void VertexUpdate<Real>::CollectTerms(int64_t row, SparseRows<Real>& terms) {
-  const Real* weights = iterate_.layer->weights.row(row);
+double VertexUpdate<Real>::LastLoss(int64_t row) const {
+  const int64_t words = iterate_.layer->words;
+  std::vector<uint64_t> kept(static_cast<size_t>(words));
+  std::transform(iterate_.fixed.row(row), iterate_.fixed.row(row) + words,
+                 iterate_.previous.row(row), kept.begin(), std::bit_or<>());
+  return MaskedDot(words, iterate_.layer->weights.row(row), iterate_.vertex_product.row(row),
+                   kept.data());
+}
+
+template <typename Real>
+void VertexUpdate<Real>::SetLosses(const std::vector<double>& losses) {
+  if (!iterate_.older.known()) return;
+  for (size_t row = 0; row < losses.size(); ++row) {
+    iterate_.older.change[row] = losses[row] - changes_[row];
+  }
+}
+
+// What enters the vertex leaves D. V_t becomes the last vertex.
+template <typename Real>
+void VertexUpdate<Real>::CollectTerms(int64_t row, bool back, SparseRows<Real>& terms) {
+  const Real* const weights = iterate_.layer->weights.row(row);
+  uint64_t* const previous = iterate_.previous.row(row);
+  uint64_t* const older = iterate_.older.known() ? iterate_.older.bits.row(row) : nullptr;
+  const uint64_t* const from = back ? older : previous;
+  const uint64_t* const to = iterate_.vertex.row(row);
   terms.BeginRow();
-  ToggleRow(row, [&](int64_t col, bool in_vertex) {
-    if (weights[col] != 0) terms.Add(in_vertex ? -weights[col] : weights[col], col);
-  });
+  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
+    const uint64_t entered = to[word];
+    ForEachBit(from[word] ^ entered, word, [&](int64_t col) {
+      if (weights[col] == 0) return;
+      terms.Add(((entered >> (col & 63)) & 1) != 0 ? -weights[col] : weights[col], col);
+    });
+  }
   terms.EndRow();
+  if (older != nullptr) std::copy_n(previous, iterate_.layer->words, older);
+  std::copy_n(to, iterate_.layer->words, previous);
+}
+
+// b_t - b_{t-1} from b_t - b_s.
+template <typename Real>
+double VertexUpdate<Real>::MoveOn(int64_t row, bool back, double inner) {
+  if (!iterate_.older.known()) return inner;
+  double& last = iterate_.older.change[static_cast<size_t>(row)];
+  last = back ? inner - last : inner;
+  return last;
 }
 
 template <typename Real>
@@ -86,18 +165,23 @@ double VertexUpdate<Real>::Inner(int64_t row, std::span<const Term<Real>> terms)
 // As many blocks as kGroupTerms allow, one at least.
 template <typename Real>
 int64_t VertexUpdate<Real>::EndOfGroup(int64_t first_block) const {
+  const auto terms_of = [&](int64_t index) {
+    const VertexDistance& count = counts_[static_cast<size_t>(index)];
+    return back_ ? count.terms : count.toggled;
+  };
   int64_t terms = 0;
   int64_t block = first_block;
   do {
-    terms += toggles_[static_cast<size_t>(block++)];
-  } while (block < iterate_.blocks.count() &&
-           terms + toggles_[static_cast<size_t>(block)] <= kGroupTerms);
+    terms += terms_of(block++);
+  } while (block < iterate_.blocks.count() && terms + terms_of(block) <= kGroupTerms);
   return block;
 }
 
 template <typename Real>
-absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)> then) {
+absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)> then, bool last) {
   const RowBlocks& blocks = iterate_.blocks;
+  if (!last) iterate_.KnowOlder();
+  if (back_) std::swap(iterate_.vertex_product, iterate_.older.product);
   for (int64_t first = 0, end = 0; first < blocks.count(); first = end) {
     end = EndOfGroup(first);
     SPARSEFW_RETURN_IF_ERROR(CollectBlocks(first, end));
@@ -108,7 +192,7 @@ absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)
       double sum = 0;
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
         const double after = Inner(row, delta.row(row - blocks.begin(block)));
-        sum += changes_[static_cast<size_t>(row)] + after;
+        sum += MoveOn(row, back_, changes_[static_cast<size_t>(row)] + after);
       }
       block_changes_[static_cast<size_t>(block)] = sum;
       then(block);
@@ -125,7 +209,12 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
     delta.Reset(iterate_.layer->cols, kTileDepth<Real>);
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      CollectTerms(row, delta);
+      ToggleRow(row);
+      CollectTerms(row, back_, delta);
+      if (!back_ && iterate_.older.known()) {
+        std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),
+                    iterate_.older.product.row(row));
+      }
       changes_[static_cast<size_t>(row)] =
           Inner(row, delta.row(row - iterate_.blocks.begin(block)));
     }
@@ -144,17 +233,29 @@ absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
 template <typename Real>
 double VertexUpdate<Real>::ApplyToRow(int64_t row, SparseRows<Real>& scratch) {
   const PanelView<Real> gram = iterate_.layer->gram.view();
+  const int64_t words = iterate_.layer->words;
   scratch.Reset(gram.depth, gram.depth);
-  CollectTerms(row, scratch);
+  const int64_t toggled = ToggleRow(row);
+  if (toggled == 0) return 0;
+  const bool back =
+      Differing(iterate_.older.bits.row(row), iterate_.vertex.row(row), words) < toggled;
+  CollectTerms(row, back, scratch);
+  Real* const product = iterate_.vertex_product.row(row);
+  Real* const older = iterate_.older.product.row(row);
+  if (back) {
+    std::swap_ranges(product, product + iterate_.layer->stride(), older);
+  } else {
+    std::copy_n(product, iterate_.layer->stride(), older);
+  }
   double change = Inner(row, scratch.row(0));
   AddSparseProduct({.a = scratch,
                     .tile = 0,
                     .gram = gram,
                     .panels = {0, gram.count},
-                    .out = iterate_.vertex_product.row(row),
+                    .out = product,
                     .out_stride = iterate_.layer->stride()});
   change += Inner(row, scratch.row(0));
-  return change;
+  return MoveOn(row, back, change);
 }
 
 template <typename Real>

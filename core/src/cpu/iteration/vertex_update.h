@@ -1,9 +1,9 @@
 // From V_{t-1} to V_t: the relaxed mask's toggles and the vertex product.
 //
-//   U_t = U_{t-1} + delta G        delta = D(V_t) - D(V_{t-1})
+//   U_t = U_s + delta G        delta = D(V_t) - D(V_s)        s = t-1 or t-2
 //
-// delta has one entry for every coordinate that entered or left the vertex. A
-// panel of G (panels.h) is used for every row of the matrix before the next one
+// delta has one entry for every coordinate in which the vertices differ; s is that of the nearer
+// one (iterate.h). A panel of G (panels.h) is used for every row of the matrix before the next one
 // is taken, so that G comes from beyond the L2 cache once an iteration, not
 // once for every entry of delta.
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_VERTEX_UPDATE_H_
@@ -22,35 +22,47 @@
 
 namespace sparsefw::cpu {
 
-// Each way to do it returns b_t - b_{t-1}, b = <D(V), U>: with G
-// symmetric, <delta, U_{t-1} + U_t>, summed in float64 row by row and the rows
-// block by block. Both ways give the same bits.
+// What changed between two vertices, in all rows.
+struct VertexDistance {
+  int64_t toggled = 0;  // coordinates in which V_t and V_{t-1} differ
+  int64_t terms = 0;    // the same, V_t and the nearer one of V_{t-1} and V_{t-2}
+};
+
+// Each way to do it returns b_t - b_{t-1}, b = <D(V), U>, from b_t - b_s: with G symmetric
+// <delta, U_s + U_t>, summed in float64 row by row and the rows block by block. Apply takes the
+// same s for all rows, ApplyToRow the nearer one of its row.
 template <typename Real>
 class VertexUpdate {
  public:
   // All of them must outlive it.
   VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed, const ParallelContext& context);
 
-  // The coordinates in which iterate.previous and iterate.vertex differ.
-  absl::StatusOr<int64_t> CountToggles();
+  absl::StatusOr<VertexDistance> CountToggles();
 
-  // Toggles alone, no product.
+  // Toggles alone, no product. Where the older vertex is known it becomes V_{t-1}, with U_{t-1},
+  // and U_t is to be formed in its place.
   absl::Status Toggle();
+  // After it, with b_t of each row.
+  void SetLosses(const std::vector<double>& losses);
 
   // After CountToggles. Calls then(block) for every block of rows when its U_t
-  // is complete and some of it still in the cache; concurrently.
-  absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then);
+  // is complete and some of it still in the cache; concurrently. `last`: U is formed anew
+  // after it, so that an older vertex is of no use unless one is known already.
+  absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then, bool last = false);
 
-  // One row, on the calling thread; distinct rows concurrently.
+  // One row, on the calling thread, iterate.older known; distinct rows concurrently.
   double ApplyToRow(int64_t row, SparseRows<Real>& scratch);
+  // Coordinates that toggle in a row, zero weights left out.
+  int64_t Toggling(int64_t row) const;
 
   // Bytes that Apply holds at most.
   static int64_t ScratchBytes(int64_t rows, int64_t cols);
 
  private:
-  template <typename Changed>  // changed(col, entered)
-  void ToggleRow(int64_t row, const Changed& changed);
-  void CollectTerms(int64_t row, SparseRows<Real>& terms);
+  int64_t ToggleRow(int64_t row);
+  void CollectTerms(int64_t row, bool back, SparseRows<Real>& terms);
+  double MoveOn(int64_t row, bool back, double inner);
+  double LastLoss(int64_t row) const;
   double Inner(int64_t row, std::span<const Term<Real>> terms) const;
   absl::Status CollectBlocks(int64_t first, int64_t end);
   absl::Status AddProducts(int64_t first, int64_t end);
@@ -59,7 +71,8 @@ class VertexUpdate {
   Iterate<Real>& iterate_;
   RelaxedMask<Real>& relaxed_;
   const ParallelContext& context_;
-  std::vector<int64_t> toggles_;         // of each block
+  bool back_ = false;                    // s is t - 2
+  std::vector<VertexDistance> counts_;   // of each block; terms: from V_{t-2}
   std::vector<double> changes_;          // of each row
   std::vector<double> block_changes_;    // of each block
   std::vector<SparseRows<Real>> delta_;  // of each block of the group at work

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/src/cpu/joint/joint_search.h"
+#include "core/src/cpu/linalg/half_product_loss.h"
 #include "core/src/cpu/linalg/loss_change.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
@@ -90,7 +91,7 @@ absl::Status CpuEngine::SaveIteration(StateWriter& writer) {
 absl::Status CpuEngine::RestoreIteration(StateReader& reader) { return Start(&reader); }
 
 absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
-  return MaskLoss(problem_.weights, problem_.gram, mask, scale_, context_);
+  return HalfProductLoss(problem_.weights, problem_.gram, mask, scale_, context_);
 }
 
 // A float64 G that has to be scaled by more than that would take products out of range.

@@ -92,6 +92,7 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const 
     values_(kVertexProduct, lane) = vertex_product[from];
     values_(kEntries, lane) = entries[from];
   }
+  newest_ = kVertexProduct;
   LoadBits(layer);
   toggled_ = 0;
 }
@@ -110,44 +111,62 @@ void ActiveRow<Real>::LoadBits(const ScreenedLayer<Real>& layer) {
     bits_(kVertex, word) |= uint64_t{GetBit(vertex, from)} << shift;
   }
   std::copy_n(bits_.row(kPrevious), words_, bits_.row(kStart));
+  // No older vertex is known yet, and none is nearer than the last one.
+  std::copy_n(bits_.row(kPrevious), words_, bits_.row(kOlder));
 }
 
 template <typename Real>
-VertexChange<Real> ActiveRow<Real>::Change() const {
-  return {groups(), values_.row(kWeights), bits_.row(kPrevious), bits_.row(kVertex)};
+VertexChange<Real> ActiveRow<Real>::Change(Bit from) const {
+  return {groups(), values_.row(kWeights), bits_.row(from), bits_.row(kVertex)};
+}
+
+template <typename Real>
+int64_t ActiveRow<Real>::Distance(Bit from) const {
+  const uint64_t* const before = bits_.row(from);
+  const uint64_t* const after = bits_.row(kVertex);
+  int64_t count = 0;
+  for (int64_t word = 0; word < words_; ++word) count += std::popcount(before[word] ^ after[word]);
+  return count;
 }
 
 template <typename Real>
 void ActiveRow<Real>::Commit() {
-  const ChangeSums sums = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct));
+  const ChangeSums sums =
+      SumChange(Change(kPrevious), values_.row(kProduct), values_.row(kStartProduct));
   toggled_ = sums.changed;
   movement.ToggleVertex(sums.with_a, sums.with_b);
 }
 
 template <typename Real>
 void ActiveRow<Real>::RestoreToggles() {
-  toggled_ = SumChange(Change(), values_.row(kProduct), values_.row(kStartProduct)).changed;
+  toggled_ =
+      SumChange(Change(kPrevious), values_.row(kProduct), values_.row(kStartProduct)).changed;
 }
 
 template <typename Real>
 void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
                             int64_t gram_limit, ToggleScratch<Real>& scratch) {
   vertex_loss_change_ = 0;
-  const VertexChange<Real> change = Change();
-  int64_t count = 0;
-  for (int64_t word = 0; word < words_; ++word) {
-    count += std::popcount(change.before[word] ^ change.after[word]);
-  }
-  if (count == 0) return;
+  const int64_t from_previous = Distance(kPrevious);
+  if (from_previous == 0) return;
+  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
+  ToggleEntries(Change(kPrevious), static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
+                values_.row(kShift));
+  const int64_t from_older = Distance(kOlder);
+  const bool back = from_older < from_previous;
+  const int64_t count = back ? from_older : from_previous;
+  const VertexChange<Real> change = Change(back ? kOlder : kPrevious);
   gram.MakeRoom(count, gram_limit);
   CollectTerms(layer, change, count, gram, scratch);
-  const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
-  ToggleEntries(change, static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
-                values_.row(kShift));
-  vertex_loss_change_ =
-      AddGramTerms(scratch.terms.data(), count, change, values_.row(kVertexProduct));
-  movement.vertex_loss += vertex_loss_change_;
-  std::copy_n(change.after, words_, bits_.row(kPrevious));
+  const double loss = (back ? older_loss_ : movement.vertex_loss) +
+                      AddGramTerms(scratch.terms.data(), count, change,
+                                   values_.row(back ? oldest() : newest_), values_.row(oldest()));
+  vertex_loss_change_ = loss - movement.vertex_loss;
+  older_loss_ = movement.vertex_loss;
+  movement.vertex_loss = loss;
+  newest_ = oldest();
+  std::copy_n(bits_.row(kPrevious), words_, bits_.row(kOlder));
+  std::copy_n(bits_.row(kVertex), words_, bits_.row(kPrevious));
 }
 
 // A coordinate that enters the vertex leaves D.
@@ -225,6 +244,12 @@ void ActiveRow<Real>::Leave(const ScreenedLayer<Real>& layer, SparseRows<Real>& 
 }
 
 template <typename Real>
+void ActiveRow<Real>::SetOlder(const Older& older) {
+  newest_ = older.swapped != 0 ? kOtherProduct : kVertexProduct;
+  older_loss_ = older.loss;
+}
+
+template <typename Real>
 void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
   Real* const entries = layer.relaxed.row(row_);
   uint64_t* const previous = layer.iterate.previous.row(row_);
@@ -240,10 +265,12 @@ void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
 template <typename Real>
 void ActiveRow<Real>::SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const {
   saved.values.assign(values_.row(kProduct), values_.row(0) + values_.size());
-  saved.bits.assign(bits_.row(kPrevious), bits_.row(kStart));
+  saved.bits.assign(bits_.row(kPrevious), bits_.row(0) + bits_.size());
   saved.movement = movement;
   saved.scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   saved.largest_moved = largest_moved;
+  saved.older_loss = older_loss_;
+  saved.newest = newest_;
   saved.toggled = toggled_;
 }
 
@@ -254,6 +281,8 @@ void ActiveRow<Real>::RestoreFrom(const ScreenedLayer<Real>& layer, const Saved&
   movement = saved.movement;
   layer.relaxed.scales()[static_cast<size_t>(row_)] = saved.scale;
   largest_moved = saved.largest_moved;
+  older_loss_ = saved.older_loss;
+  newest_ = saved.newest;
   toggled_ = saved.toggled;
 }
 

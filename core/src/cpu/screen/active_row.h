@@ -1,9 +1,11 @@
 // One row of the iterate on its active columns: those whose vertex bit can
 // change while the row stays within its radius (docs/numerics.md, Screening).
 //
-// With y_t = D(V_t) on the active columns, U_t = U_0 + (y_t - y_0) G there, one row of G
-// for every coordinate that toggles, E as ever; what the inactive columns need at the end
-// of the epoch are two sums over the coordinates that toggled at all.
+// With y_t = D(V_t) on the active columns, U_t = U_s + (y_t - y_s) G there, one row of G
+// for every coordinate in which the vertices differ, E as ever; what the inactive columns need
+// at the end of the epoch are two sums over the coordinates that toggled at all. s is t - 1 or
+// t - 2, whichever vertex is nearer: late iterates zigzag, and half of what an iteration
+// toggles it toggles back.
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 
@@ -43,7 +45,9 @@ template <typename Real>
 class ActiveRow {
  public:
   // Its values, its column and where that lies in a row of G; bits.
-  static constexpr int64_t kBytesPerLane = 6 * static_cast<int64_t>(sizeof(Real)) + 9;
+  static constexpr int64_t kBytesPerLane = 7 * static_cast<int64_t>(sizeof(Real)) + 9;
+  // What iterations change of it.
+  static constexpr int64_t kSavedBytesPerLane = 5 * static_cast<int64_t>(sizeof(Real)) + 1;
 
   // The movement's scalars at E_s, U_{s-1}, V_{s-1}, which have not moved yet.
   void Measure(const ScreenedLayer<Real>& layer, int64_t row);
@@ -61,7 +65,7 @@ class ActiveRow {
   // Begins to gather for its columns, a few rows of G at a time: what is not asked for is
   // not allocated.
   void BeginGram(GramRows<Real>& gram) const {
-    constexpr int64_t kRowsPerChunk = 8;
+    constexpr int64_t kRowsPerChunk = 4;
     const int64_t lanes_of_row = groups() * kLaneGroup;
     gram = {};
     gram.Reset(lanes_, lanes_of_row, kRowsPerChunk * lanes_of_row);
@@ -95,7 +99,7 @@ class ActiveRow {
   int64_t stride() const { return words_ * 64; }
   int64_t col(int64_t lane) const { return cols_[static_cast<size_t>(lane)]; }
   RowOperands<Real> Operands() {
-    return {words_, values_.row(kWeights), values_.row(kVertexProduct), bits_.row(kFixed),
+    return {words_, values_.row(kWeights), values_.row(newest_), bits_.row(kFixed),
             values_.row(kProduct)};
   }
   const Real* product() const { return values_.row(kProduct); }
@@ -117,6 +121,8 @@ class ActiveRow {
     RowMovement movement;
     LazyScale scale;
     double largest_moved = 0;
+    double older_loss = 0;
+    int64_t newest = 0;
     int64_t toggled = 0;
   };
   void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
@@ -127,22 +133,39 @@ class ActiveRow {
   std::span<const uint32_t> cols() const { return cols_; }
   Matrix<Real>& values() { return values_; }
   Matrix<uint64_t>& bits() { return bits_; }
+  // Which of two rows of the values U_{t-1} is, and b_{t-2}.
+  struct Older {
+    int64_t swapped = 0;
+    double loss = 0;
+  };
+  Older older() const { return {newest_ == kVertexProduct ? 0 : 1, older_loss_}; }
+  void SetOlder(const Older& older);
 
  private:
   enum Value : int64_t {
     kWeights,
-    kProduct,
-    kVertexProduct,
-    kStartProduct,  // E_0
-    kEntries,       // x of the relaxed mask
-    kShift,         // by how much x has changed since the epoch began
+    kStartProduct,   // E_0
+    kProduct,        // from here on iterations change them
+    kVertexProduct,  // U_{t-1} and U_{t-2}, in turns
+    kOtherProduct,
+    kEntries,  // x of the relaxed mask
+    kShift,    // by how much x has changed since the epoch began
     kValueCount
   };
-  enum Bit : int64_t { kFixed, kPrevious, kVertex, kStart, kBitCount };
+  enum Bit : int64_t {
+    kFixed,
+    kStart,
+    kPrevious,  // V_{t-1}; from here on iterations change them
+    kOlder,     // V_{t-2}
+    kVertex,
+    kBitCount
+  };
 
+  int64_t oldest() const { return newest_ == kVertexProduct ? kOtherProduct : kVertexProduct; }
+  int64_t Distance(Bit from) const;  // of V_t
   void CollectTerms(const ScreenedLayer<Real>& layer, const VertexChange<Real>& change,
                     int64_t count, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
-  VertexChange<Real> Change() const;  // from the last vertex applied to the chosen one
+  VertexChange<Real> Change(Bit from) const;  // to the chosen vertex
   void LoadBits(const ScreenedLayer<Real>& layer);
 
   int64_t row_ = 0;
@@ -152,6 +175,8 @@ class ActiveRow {
   std::vector<int32_t> offsets_;  // in a row of G
   Matrix<Real> values_;           // [kValueCount, stride]
   Matrix<uint64_t> bits_;         // [kBitCount, words]
+  int64_t newest_ = kVertexProduct;
+  double older_loss_ = 0;
   int64_t toggled_ = 0;
   double vertex_loss_change_ = 0;
 };

@@ -16,6 +16,7 @@ namespace {
 
 // A forecast from before so many iterations is forgotten.
 constexpr int64_t kStale = 4;
+constexpr int64_t kNever = -1;
 
 }  // namespace
 
@@ -100,8 +101,26 @@ void ScreenedAhead<Real>::Run(int64_t row, Scratch& scratch, int64_t save_at) {
     run.stalled = !active.WithinRadius();
     if (run.stalled) return;
     Collect(row, run.done, scratch);
+    if (run.doubtful_at < 0 && IsDoubtful(run, run.done)) {
+      active.SaveTo(epoch_.layer(), run.doubtful);
+      run.doubtful_at = run.done;
+    }
     Choose(row, run.done);
   }
+}
+
+template <typename Real>
+bool ScreenedAhead<Real>::IsDoubtful(const RowRun& run, int64_t step) const {
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  if (cut.exact) return false;
+  const Real low = cut.predicted - cut.doubt;
+  const Real high = cut.predicted + cut.doubt;
+  const auto begin = run.near.begin() + static_cast<int64_t>(NearBegin(run, step));
+  const auto end =
+      run.near.begin() + static_cast<int64_t>(run.steps[static_cast<size_t>(step)].near_end);
+  return std::any_of(begin, end, [&](const Near& near) {
+    return low < near.found.score && near.found.score < high;
+  });
 }
 
 template <typename Real>
@@ -109,7 +128,25 @@ void ScreenedAhead<Real>::GoBack(int64_t row) {
   RowRun& run = runs_[static_cast<size_t>(row)];
   epoch_.row(row).RestoreFrom(epoch_.layer(), run.saved);
   run.done = run.saved_at;
+  run.doubtful_at = -1;
   run.stalled = false;
+}
+
+// The iterations that follow a wrong choice, from the state saved last before it.
+template <typename Real>
+void ScreenedAhead<Real>::Repeat(int64_t row, int64_t step, Scratch& scratch) {
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  if (run.doubtful_at < 0 || run.doubtful_at > step) {
+    GoBack(row);
+    Run(row, scratch, step + 1);
+    return;
+  }
+  epoch_.row(row).RestoreFrom(epoch_.layer(), run.doubtful);
+  run.done = run.doubtful_at;
+  run.doubtful_at = -1;
+  run.stalled = false;
+  Choose(row, run.done);
+  Run(row, scratch, kNever);
 }
 
 template <typename Real>
@@ -124,6 +161,7 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
     cut.low = interval.low;
     cut.high = interval.high;
     cut.predicted = interval.middle;
+    cut.doubt = interval.doubt;
   }
   runs_.resize(static_cast<size_t>(it.layer->rows));
   if (grams_.empty()) {
@@ -137,6 +175,7 @@ absl::Status ScreenedAhead<Real>::RunAll(int64_t first, int64_t count) {
     for (int64_t row = it.blocks.begin(block); row < it.blocks.end(block); ++row) {
       RowRun& run = runs_[static_cast<size_t>(row)];
       run.done = 0;
+      run.doubtful_at = -1;
       run.restarted = false;
       run.near.clear();
       run.steps.assign(static_cast<size_t>(count), RowStep{});
@@ -155,38 +194,47 @@ void ScreenedAhead<Real>::PredictAfter(int64_t step) {
   }
 }
 
-template <typename Real>
-absl::Status ScreenedAhead<Real>::ForRows(const std::vector<int64_t>& rows,
-                                          absl::FunctionRef<void(int64_t, Scratch&)> body) {
-  return context_.ForEach(std::ssize(rows), [&](int64_t index) {
-    const typename Pool::Lease lease(pool_);
-    body(rows[static_cast<size_t>(index)], lease.get());
-  });
-}
-
 // Everything before this iteration is exact, so that the row begins anew where it is.
 template <typename Real>
-absl::Status ScreenedAhead<Real>::RestartStalled(int64_t step) {
-  changed_.clear();
-  for (int64_t row = 0; row < std::ssize(runs_); ++row) {
-    const RowRun& run = runs_[static_cast<size_t>(row)];
-    if (run.stalled && run.done == step) changed_.push_back(row);
-  }
-  return ForRows(changed_, [&](int64_t row, Scratch& scratch) {
-    Iterate<Real>& it = epoch_.iterate();
-    ActiveRow<Real>& active = epoch_.row(row);
-    RowRun& run = runs_[static_cast<size_t>(row)];
-    const Cut& cut = cuts_[static_cast<size_t>(step)];
-    epoch_.LeaveRow(row);
-    epoch_.Widen(row, true);
-    std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
-    epoch_.BeginRow(row, scratch.columns);
-    active.BeginGram(grams_[static_cast<size_t>(row)]);
-    AdvanceActive(active.Operands(), active.groups(), Real{0}, cut.low, cut.high,
-                  scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
-    Collect(row, step, scratch);
-    run.stalled = false;
-    run.restarted = true;
+void ScreenedAhead<Real>::Restart(int64_t row, int64_t step, Scratch& scratch) {
+  Iterate<Real>& it = epoch_.iterate();
+  ActiveRow<Real>& active = epoch_.row(row);
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  epoch_.LeaveRow(row);
+  epoch_.Widen(row, true);
+  std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
+  epoch_.BeginRow(row, scratch.columns);
+  active.BeginGram(grams_[static_cast<size_t>(row)]);
+  AdvanceActive(active.Operands(), active.groups(), Real{0}, cut.low, cut.high,
+                scratch.select.scores.data(), active.vertex(), scratch.select.window.data());
+  Collect(row, step, scratch);
+  run.doubtful_at = -1;
+  run.stalled = false;
+  run.restarted = true;
+}
+
+// What the rows of each block found near the threshold; those that could not go on begin anew.
+template <typename Real>
+absl::Status ScreenedAhead<Real>::ScanBlocks(int64_t step) {
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  scans_.resize(static_cast<size_t>(blocks.count()));
+  return context_.ForEach(blocks.count(), [&](int64_t block) {
+    BlockScan& scan = scans_[static_cast<size_t>(block)];
+    scan.over = 0;
+    scan.found.clear();
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      const RowRun& run = runs_[static_cast<size_t>(row)];
+      if (run.stalled && run.done == step) {
+        const typename Pool::Lease lease(pool_);
+        Restart(row, step, lease.get());
+      }
+      const RowStep& taken = run.steps[static_cast<size_t>(step)];
+      scan.over += taken.over;
+      for (size_t i = NearBegin(run, step); i < taken.near_end; ++i) {
+        scan.found.push_back(run.near[i].found);
+      }
+    }
   });
 }
 
@@ -196,12 +244,9 @@ std::optional<Real> ScreenedAhead<Real>::FindCut(int64_t step) {
   Cut& cut = cuts_[static_cast<size_t>(step)];
   int64_t wanted = epoch_.free_of_matrix();
   merged_.clear();
-  for (const RowRun& run : runs_) {
-    const RowStep& taken = run.steps[static_cast<size_t>(step)];
-    wanted -= taken.over;
-    for (size_t i = NearBegin(run, step); i < taken.near_end; ++i) {
-      merged_.push_back(run.near[i].found);
-    }
+  for (const BlockScan& scan : scans_) {
+    wanted -= scan.over;
+    merged_.insert(merged_.end(), scan.found.begin(), scan.found.end());
   }
   const bool all = wanted > std::ssize(merged_);  // every positive score
   if (wanted < 1 || (all && cut.low > 0)) return std::nullopt;
@@ -214,32 +259,49 @@ std::optional<Real> ScreenedAhead<Real>::FindCut(int64_t step) {
   return all ? Real{0} : cut.last.score;
 }
 
-// Rows that chose another vertex than the exact threshold says.
+// Whether the row chose another vertex than the exact threshold says, or none.
+template <typename Real>
+bool ScreenedAhead<Real>::IsWrong(const RowRun& run, int64_t step) const {
+  const Cut& cut = cuts_[static_cast<size_t>(step)];
+  if (run.restarted) return true;
+  for (size_t i = NearBegin(run, step); i < run.steps[static_cast<size_t>(step)].near_end; ++i) {
+    if (run.near[i].taken != cut.Takes(run.near[i].found)) return true;
+  }
+  return false;
+}
+
+// Returns how many iterations are taken again.
+template <typename Real>
+int64_t ScreenedAhead<Real>::MendRow(int64_t row, int64_t step) {
+  RowRun& run = runs_[static_cast<size_t>(row)];
+  const typename Pool::Lease lease(pool_);
+  if (run.restarted) {
+    Choose(row, step);
+    run.restarted = false;
+    Run(row, lease.get(), step + 1);
+    return std::ssize(cuts_) - step;
+  }
+  const bool doubted = run.doubtful_at >= 0 && run.doubtful_at <= step;
+  const int64_t from = doubted ? run.doubtful_at + 1 : run.saved_at;
+  Repeat(row, step, lease.get());
+  return std::ssize(cuts_) - from;
+}
+
 template <typename Real>
 absl::Status ScreenedAhead<Real>::Mend(int64_t step) {
-  const Cut& cut = cuts_[static_cast<size_t>(step)];
-  changed_.clear();
-  for (int64_t row = 0; row < std::ssize(runs_); ++row) {
-    const RowRun& run = runs_[static_cast<size_t>(row)];
-    bool wrong = run.restarted;
-    for (size_t i = NearBegin(run, step);
-         !wrong && i < run.steps[static_cast<size_t>(step)].near_end; ++i) {
-      wrong = run.near[i].taken != cut.Takes(run.near[i].found);
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
+    BlockScan& scan = scans_[static_cast<size_t>(block)];
+    scan.repeated = 0;
+    scan.sums = {};
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      const RowRun& run = runs_[static_cast<size_t>(row)];
+      if (IsWrong(run, step)) scan.repeated += MendRow(row, step);
+      scan.sums.Add(run.steps[static_cast<size_t>(step)].sums);
     }
-    if (!wrong) continue;
-    changed_.push_back(row);
-    repeated_ += std::ssize(cuts_) - (run.restarted ? step : run.saved_at);
-  }
-  return ForRows(changed_, [&](int64_t row, Scratch& scratch) {
-    RowRun& run = runs_[static_cast<size_t>(row)];
-    if (run.restarted) {
-      Choose(row, step);
-      run.restarted = false;
-    } else {
-      GoBack(row);
-    }
-    Run(row, scratch, step + 1);
-  });
+  }));
+  for (const BlockScan& scan : scans_) repeated_ += scan.repeated;
+  return absl::OkStatus();
 }
 
 // Every row at E_{t+1} of the iteration, its vertex not chosen; all of its positive scores
@@ -265,6 +327,7 @@ absl::Status ScreenedAhead<Real>::Settle(int64_t step) {
       }
       CollectPositive(row, step);
     }
+    SumBlock(block, step);
   });
 }
 
@@ -290,26 +353,25 @@ absl::Status ScreenedAhead<Real>::ChooseAll(int64_t step) {
   const RowBlocks& blocks = epoch_.iterate().blocks;
   return context_.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) Choose(row, step);
+    SumBlock(block, step);
   });
+}
+
+template <typename Real>
+void ScreenedAhead<Real>::SumBlock(int64_t block, int64_t step) {
+  const RowBlocks& blocks = epoch_.iterate().blocks;
+  StepSums& sums = scans_[static_cast<size_t>(block)].sums;
+  sums = {};
+  for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+    sums.Add(runs_[static_cast<size_t>(row)].steps[static_cast<size_t>(step)].sums);
+  }
 }
 
 // The rows of a block in order, then the blocks.
 template <typename Real>
-StepSums ScreenedAhead<Real>::Total(int64_t step) const {
-  const RowBlocks& blocks = epoch_.iterate().blocks;
+StepSums ScreenedAhead<Real>::Total() const {
   StepSums total;
-  for (int64_t block = 0; block < blocks.count(); ++block) {
-    StepSums sums;
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      const RowStep& taken = runs_[static_cast<size_t>(row)].steps[static_cast<size_t>(step)];
-      sums.vertex_loss_change += taken.sums.vertex_loss_change;
-      sums.vertex_inner += taken.sums.vertex_inner;
-      sums.toggled += taken.sums.toggled;
-    }
-    total.vertex_loss_change += sums.vertex_loss_change;
-    total.vertex_inner += sums.vertex_inner;
-    total.toggled += sums.toggled;
-  }
+  for (const BlockScan& scan : scans_) total.Add(scan.sums);
   return total;
 }
 
@@ -324,11 +386,12 @@ absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(
   Outcome outcome;
   bool missed = false;
   for (int64_t step = 0; step < count && outcome.selected && !missed; ++step) {
-    SPARSEFW_RETURN_IF_ERROR(RestartStalled(step));
+    SPARSEFW_RETURN_IF_ERROR(ScanBlocks(step));
     std::optional<Real> threshold = FindCut(step);
     missed = !threshold.has_value();
     if (missed) {
       SPARSEFW_RETURN_IF_ERROR(Settle(step));
+      SPARSEFW_RETURN_IF_ERROR(ScanBlocks(step));
       cuts_[static_cast<size_t>(step)].low = 0;
       threshold = FindCut(step);
     }
@@ -342,7 +405,7 @@ absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(
     } else if (!missed) {
       SPARSEFW_RETURN_IF_ERROR(Settle(step));
     }
-    outcome.sums.push_back(Total(step));
+    outcome.sums.push_back(Total());
   }
   next_ = first + std::ssize(outcome.sums);
   forecast_.Learn(count * std::ssize(runs_), repeated_, missed);

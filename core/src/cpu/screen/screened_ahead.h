@@ -14,17 +14,16 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/found_score.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
-#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/screen/threshold_forecast.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 
@@ -61,15 +60,26 @@ class ScreenedAhead {
     int64_t over = 0;     // in the vertex without being near: beyond the window, or inactive
     size_t near_end = 0;  // of `near`: those of this iteration end here
   };
-  // One row's run. Its iterations from `saved_at` on can be taken back.
+  // One row's run. Its iterations from `saved_at` on can be taken back; those after the choice of
+  // iteration `doubtful_at` from there. That is the first one with a score so near to the
+  // predicted threshold that it is likely to be chosen wrongly; below 0: none.
   struct RowRun {
     typename ActiveRow<Real>::Saved saved;
     int64_t saved_at = 0;
+    typename ActiveRow<Real>::Saved doubtful;
+    int64_t doubtful_at = -1;
     int64_t done = 0;        // iterations whose vertex was chosen
     bool stalled = false;    // iteration `done` took it beyond its radius
     bool restarted = false;  // there, on other columns; the vertex is not chosen yet
     std::vector<RowStep> steps;
     std::vector<Near> near;  // of all iterations, one after the other
+  };
+  // What an iteration of the run found in a block of rows.
+  struct BlockScan {
+    int64_t over = 0;
+    std::vector<FoundScore<Real>> found;
+    int64_t repeated = 0;  // iterations of rows taken again
+    StepSums sums;
   };
   struct Scratch;
   using Pool = ScratchPool<Scratch>;
@@ -79,6 +89,7 @@ class ScreenedAhead {
     Real low = 0;  // scores beyond the window are over it or not near it
     Real high = 0;
     Real predicted = 0;
+    Real doubt = 0;  // scores so near to it are likely to be taken wrongly
     bool exact = false;
     bool any = false;  // of the scores near, those up to `last` are taken
     FoundScore<Real> last = {};
@@ -94,18 +105,22 @@ class ScreenedAhead {
   void Choose(int64_t row, int64_t step);
   // One row, from one iteration to another.
   void Run(int64_t row, Scratch& scratch, int64_t save_at);
+  bool IsDoubtful(const RowRun& run, int64_t step) const;
   void GoBack(int64_t row);
+  void Repeat(int64_t row, int64_t step, Scratch& scratch);
   // All rows, or those that an iteration concerns.
   absl::Status RunAll(int64_t first, int64_t count);
-  absl::Status ForRows(const std::vector<int64_t>& rows,
-                       absl::FunctionRef<void(int64_t, Scratch&)> body);
   void PredictAfter(int64_t step);
-  absl::Status RestartStalled(int64_t step);
+  absl::Status ScanBlocks(int64_t step);
+  void Restart(int64_t row, int64_t step, Scratch& scratch);
   std::optional<Real> FindCut(int64_t step);
+  bool IsWrong(const RowRun& run, int64_t step) const;
+  int64_t MendRow(int64_t row, int64_t step);
   absl::Status Mend(int64_t step);
   absl::Status Settle(int64_t step);
   absl::Status ChooseAll(int64_t step);
-  StepSums Total(int64_t step) const;
+  void SumBlock(int64_t block, int64_t step);
+  StepSums Total() const;
   size_t NearBegin(const RowRun& run, int64_t step) const {
     return step == 0 ? 0 : run.steps[static_cast<size_t>(step - 1)].near_end;
   }
@@ -119,7 +134,7 @@ class ScreenedAhead {
   std::vector<Cut> cuts_;  // of the iterations of this run
   std::vector<RowRun> runs_;
   std::vector<GramRows<Real>> grams_;  // of each row; empty: none yet
-  std::vector<int64_t> changed_;       // rows that the iteration at hand concerns
+  std::vector<BlockScan> scans_;       // of each block, in the iteration at hand
   std::vector<FoundScore<Real>> merged_;
   int64_t repeated_ = 0;  // iterations of rows taken again in this run
 };

@@ -31,11 +31,13 @@ constexpr double kFirstRadius = 1;
 constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
-// Screened iterations cost as much as others at some such share of active columns.
-constexpr double kLargestShare = 0.6;
+// Screened iterations cost as much as others at some 0.55 of active columns (per row at alpha 0.5,
+// docs/benchmarks/cpu-log.md).
+constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
-// Of the columns active in a row, those that toggle in an epoch: what is gathered of G.
-constexpr double kToggledShare = 0.6;
+// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more in
+// later ones, on fewer columns.
+constexpr double kToggledShare = 0.65;
 
 }  // namespace
 
@@ -82,8 +84,7 @@ ScreenedEpoch<Real>::ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& re
 
 template <typename Real>
 bool ScreenedEpoch<Real>::MayBegin(int64_t iteration) const {
-  return iteration >= next_try_ && iterate_.layer->cols <= (int64_t{1} << 15) &&
-         !RefreshesVertexProduct(iteration) && !RefreshesProduct(iteration);
+  return iteration >= next_try_ && iterate_.layer->cols <= (int64_t{1} << 15);
 }
 
 template <typename Real>
@@ -146,14 +147,14 @@ void ScreenedEpoch<Real>::PlanThreshold() {
 template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
-  // Rows of one budget that run ahead can be taken back.
-  const int copies = iterate_.groups.whole_matrix ? 2 : 1;
+  // Rows of one budget that run ahead can be taken back, to two states.
+  const int64_t saved = iterate_.groups.whole_matrix ? 2 * ActiveRow<Real>::kSavedBytesPerLane : 0;
   double bytes = 0;
   double share = 0;
   for (const int64_t count : lanes) {
     const auto active = static_cast<double>(count);
     share += active;
-    bytes += active * copies * static_cast<double>(ActiveRow<Real>::kBytesPerLane);
+    bytes += active * static_cast<double>(ActiveRow<Real>::kBytesPerLane + saved);
     if (together) bytes += kToggledShare * active * active * static_cast<double>(sizeof(Real));
   }
   const auto size = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);
@@ -162,7 +163,7 @@ bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together)
 }
 
 template <typename Real>
-absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together) {
+absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, bool refreshes) {
   const RowBlocks& blocks = iterate_.blocks;
   rows_.resize(static_cast<size_t>(iterate_.layer->rows));
   if (iterate_.groups.whole_matrix) PlanThreshold();
@@ -193,7 +194,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together) {
   running_ = true;
   active_ = std::accumulate(lanes.begin(), lanes.end(), int64_t{0});
   begin_ = at.iteration;
-  end_ = std::min(begin_ + length_, begin_ + StepsBeforeRefresh(begin_));
+  end_ = begin_ + (refreshes ? std::min(length_, StepsBeforeRefresh(begin_)) : length_);
   ++counts_.epochs;
   return absl::OkStatus();
 }

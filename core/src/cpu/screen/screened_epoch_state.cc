@@ -19,10 +19,10 @@ struct SavedPlan {
 
 struct SavedRow {
   RowMovement movement;
-  double radius, largest_moved;
-  int64_t capacity, lanes;
+  double radius, largest_moved, older_loss;
+  int64_t older_swapped, capacity, lanes;
 };
-static_assert(sizeof(SavedRow) == sizeof(RowMovement) + 4 * sizeof(int64_t));
+static_assert(sizeof(SavedRow) == sizeof(RowMovement) + 6 * sizeof(int64_t));
 static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written as they are");
 
 template <typename Real>
@@ -85,7 +85,9 @@ absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
   }
   if (!running_) return absl::OkStatus();
   for (ActiveRow<Real>& row : rows_) {
-    const SavedRow saved = {row.movement, row.radius, row.largest_moved, row.capacity, row.lanes()};
+    const auto older = row.older();
+    const SavedRow saved = {row.movement,  row.radius,   row.largest_moved, older.loss,
+                            older.swapped, row.capacity, row.lanes()};
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_row", BytesOf(saved)));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_cols", std::as_bytes(row.cols())));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_values", std::as_bytes(row.values().span())));
@@ -148,6 +150,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   row.radius = saved.radius;
   row.largest_moved = saved.largest_moved;
   row.capacity = saved.capacity;
+  row.SetOlder({saved.older_swapped, saved.older_loss});
   row.RestoreToggles();
   return absl::OkStatus();
 }

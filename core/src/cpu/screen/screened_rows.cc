@@ -5,8 +5,8 @@
 
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
-#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/frank_wolfe/recurrence.h"
+#include "core/src/parallel/scratch_pool.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {

@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/row_select.h"
-#include "core/src/cpu/screen/scratch_pool.h"
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 

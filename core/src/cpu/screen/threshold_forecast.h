@@ -19,6 +19,7 @@ class ThresholdForecast {
     Real middle = 0;
     Real low = 0;
     Real high = 0;
+    Real doubt = 0;  // the threshold often lies so far from the middle
   };
 
   // The threshold of the iteration that comes next is the first to be forecast.
@@ -48,14 +49,16 @@ class ThresholdForecast {
         Known() < 3 ? kFirstReach * newest
                     : kRoom * (noise + 0.5 * std::abs(slope) * steps) + kLeastReach * newest;
     const double middle = std::max(0.0, newest + slope * steps);
+    const double doubt = std::min(reach, kDoubt * (noise + 0.5 * std::abs(slope) * steps));
     return {static_cast<Real>(middle), static_cast<Real>(std::max(0.0, middle - reach)),
-            static_cast<Real>(middle + reach)};
+            static_cast<Real>(middle + reach), static_cast<Real>(doubt)};
   }
 
   // How many iterations to run ahead.
   int64_t length() const { return count_ < kKept ? 1 : length_; }
   // Of a run of so many rows' iterations, so many were taken again.
   void Learn(int64_t taken, int64_t repeated, bool missed) {
+    if (count_ < kKept) return;
     if (missed || 4 * repeated > 3 * taken) {
       length_ = std::max<int64_t>(1, length_ / 2);
     } else if (3 * repeated < taken) {
@@ -68,7 +71,8 @@ class ThresholdForecast {
   static constexpr int64_t kLongest = 32;
   static constexpr double kRoom = 2;
   static constexpr double kFirstReach = 0.02;
-  static constexpr double kLeastReach = 1e-4;
+  static constexpr double kLeastReach = 1e-5;
+  static constexpr double kDoubt = 0.75;
 
   int64_t Known() const { return std::min(count_, kKept); }
   Real Last(int64_t back) const { return last_[static_cast<size_t>((count_ - 1 - back) % kKept)]; }

@@ -86,10 +86,10 @@ HWY_INLINE void ToggleAs(const VertexChange<Real>& change, Real step, Real* HWY_
 // `kVectors` vectors of `out` stay in registers over all terms.
 template <int kVectors, class D, class S, typename Real>
 HWY_INLINE S AddTo(D d, const GramTerm<Real>* HWY_RESTRICT terms, int64_t count, int64_t first,
-                   const VertexChange<Real>& change, S inner, Real* HWY_RESTRICT out) {
+                   const VertexChange<Real>& change, S inner, const Real* before, Real* out) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<D> sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = hn::Load(d, out + first + v * lanes);
+  for (int v = 0; v < kVectors; ++v) sums[v] = hn::Load(d, before + first + v * lanes);
   for (int64_t i = 0; i < count; ++i) {
     const auto factor = hn::Set(d, terms[i].factor);
     const Real* HWY_RESTRICT from = terms[i].row + first;
@@ -98,18 +98,18 @@ HWY_INLINE S AddTo(D d, const GramTerm<Real>* HWY_RESTRICT terms, int64_t count,
     }
   }
   for (int v = 0; v < kVectors; ++v) {
-    Real* const to = out + first + v * lanes;
-    const auto delta = DeltaAt(d, change, first + v * lanes);
-    inner = AddProducts(d, delta, hn::Load(d, to), inner);
+    const int64_t col = first + v * lanes;
+    const auto delta = DeltaAt(d, change, col);
+    inner = AddProducts(d, delta, hn::Load(d, before + col), inner);
     inner = AddProducts(d, delta, sums[v], inner);
-    hn::Store(sums[v], d, to);
+    hn::Store(sums[v], d, out + col);
   }
   return inner;
 }
 
 template <typename Real>
 HWY_INLINE double AddGramTermsAs(const GramTerm<Real>* HWY_RESTRICT terms, int64_t count,
-                                 const VertexChange<Real>& change, Real* HWY_RESTRICT out) {
+                                 const VertexChange<Real>& change, const Real* before, Real* out) {
   const hn::ScalableTag<Real> d;
   const hn::ScalableTag<double> dd;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -117,15 +117,16 @@ HWY_INLINE double AddGramTermsAs(const GramTerm<Real>* HWY_RESTRICT terms, int64
   auto inner = hn::Zero(dd);
   int64_t first = 0;
   for (; first + 8 * lanes <= end; first += 8 * lanes) {
-    inner = AddTo<8>(d, terms, count, first, change, inner, out);
+    inner = AddTo<8>(d, terms, count, first, change, inner, before, out);
   }
   for (; first + 4 * lanes <= end; first += 4 * lanes) {
-    inner = AddTo<4>(d, terms, count, first, change, inner, out);
+    inner = AddTo<4>(d, terms, count, first, change, inner, before, out);
   }
   for (; first + 2 * lanes <= end; first += 2 * lanes) {
-    inner = AddTo<2>(d, terms, count, first, change, inner, out);
+    inner = AddTo<2>(d, terms, count, first, change, inner, before, out);
   }
-  for (; first < end; first += lanes) inner = AddTo<1>(d, terms, count, first, change, inner, out);
+  for (; first < end; first += lanes)
+    inner = AddTo<1>(d, terms, count, first, change, inner, before, out);
   return hn::GetLane(hn::SumOfLanes(dd, inner));
 }
 
@@ -139,8 +140,8 @@ HWY_INLINE double AddGramTermsAs(const GramTerm<Real>* HWY_RESTRICT terms, int64
     ToggleAs(change, step, entries, shift);                                                      \
   }                                                                                              \
   double AddGramTerms##Suffix(const GramTerm<Real>* terms, int64_t count,                        \
-                              const VertexChange<Real>& change, Real* out) {                     \
-    return AddGramTermsAs(terms, count, change, out);                                            \
+                              const VertexChange<Real>& change, const Real* before, Real* out) { \
+    return AddGramTermsAs(terms, count, change, before, out);                                    \
   }
 SPARSEFW_PLAIN(float, F32)
 SPARSEFW_PLAIN(double, F64)
@@ -163,8 +164,8 @@ namespace sparsefw::cpu {
     HWY_DYNAMIC_DISPATCH(ToggleEntries##Suffix)(change, step, entries, shift);                  \
   }                                                                                             \
   double AddGramTerms(const GramTerm<Real>* terms, int64_t count,                               \
-                      const VertexChange<Real>& change, Real* out) {                            \
-    return HWY_DYNAMIC_DISPATCH(AddGramTerms##Suffix)(terms, count, change, out);               \
+                      const VertexChange<Real>& change, const Real* before, Real* out) {        \
+    return HWY_DYNAMIC_DISPATCH(AddGramTerms##Suffix)(terms, count, change, before, out);       \
   }
 SPARSEFW_DISPATCH(float, F32)
 SPARSEFW_DISPATCH(double, F64)

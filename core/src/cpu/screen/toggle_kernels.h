@@ -37,11 +37,12 @@ ChangeSums SumChange(const VertexChange<double>& change, const double* a, const 
 void ToggleEntries(const VertexChange<float>& change, float step, float* entries, float* shift);
 void ToggleEntries(const VertexChange<double>& change, double step, double* entries, double* shift);
 
-// U += sum of factor * row over the terms, in their order; returns <delta, U + U before>.
+// out = from + sum of factor * row over the terms, in their order; returns <delta, out + from>.
+// `from` may be `out`.
 double AddGramTerms(const GramTerm<float>* terms, int64_t count, const VertexChange<float>& change,
-                    float* out);
+                    const float* from, float* out);
 double AddGramTerms(const GramTerm<double>* terms, int64_t count,
-                    const VertexChange<double>& change, double* out);
+                    const VertexChange<double>& change, const double* from, double* out);
 
 }  // namespace sparsefw::cpu
 

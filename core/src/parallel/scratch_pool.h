@@ -1,6 +1,6 @@
 // Scratch of the threads at work, as many as there are at most.
-#ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCRATCH_POOL_H_
-#define SPARSEFW_CORE_SRC_CPU_SCREEN_SCRATCH_POOL_H_
+#ifndef SPARSEFW_CORE_SRC_PARALLEL_SCRATCH_POOL_H_
+#define SPARSEFW_CORE_SRC_PARALLEL_SCRATCH_POOL_H_
 
 #include <functional>
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "sparsefw/mutex.h"
 
-namespace sparsefw::cpu {
+namespace sparsefw {
 
 // Thread-safe. None is given back before the pool's end.
 template <typename Scratch>
@@ -53,6 +53,6 @@ class ScratchPool {
   std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sparsefw::cpu
+}  // namespace sparsefw
 
-#endif  // SPARSEFW_CORE_SRC_CPU_SCREEN_SCRATCH_POOL_H_
+#endif  // SPARSEFW_CORE_SRC_PARALLEL_SCRATCH_POOL_H_
