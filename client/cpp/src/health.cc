@@ -33,7 +33,7 @@ std::string BytesOf(const grpc::ByteBuffer& buffer) {
 absl::Status CheckHealth(const std::string& address, ClientOptions options) {
   options.token.clear();
   const absl::Duration timeout = options.connect_timeout;
-  const internal::Rpc rpc(address, std::move(options));
+  internal::Rpc rpc(address, std::move(options));
   SPARSEFW_RETURN_IF_ERROR(rpc.WaitUntilConnected());
 
   grpc::ClientContext context;
