@@ -200,8 +200,8 @@ def test_report_of_a_model():
 METRICS = """# TYPE sparsefw_device_memory_used_bytes gauge
 sparsefw_device_memory_used_bytes{device="cuda:0"} %d
 sparsefw_device_memory_budget_bytes{device="cuda:0"} 9e+09
-sparsefw_gpu_memory_bytes{device="cuda:0",kind="used"} 5e+09
-sparsefw_gpu_memory_bytes{device="cuda:0",kind="total"} 8e+10
+sparsefw_gpu_memory_used_bytes{device="cuda:0"} 5e+09
+sparsefw_gpu_memory_capacity_bytes{device="cuda:0"} 8e+10
 sparsefw_tensors 3
 other_total 1
 """

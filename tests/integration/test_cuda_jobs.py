@@ -50,14 +50,15 @@ def test_the_card_is_measured(server):
     def memory():
         with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
-        name = 'sparsefw_gpu_memory_bytes{device="cuda:0",kind="'
-        return {line[len(name):].split('"')[0]: float(line.split()[-1])
-                for line in lines if line.startswith(name)}
+        names = {f'sparsefw_gpu_memory_{kind}_bytes{{device="cuda:0"}}': kind
+                 for kind in ("used", "capacity")}
+        values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {names[name]: float(value) for name, value in values if name in names}
 
     found = wait_until(memory, 30, f"memory of the card; log:\n{server.log()}")
-    assert 0 < found["used"] < found["total"]
+    assert 0 < found["used"] < found["capacity"]
     if not REAL:
-        assert found == {"used": 2 << 30, "total": 80 << 30}
+        assert found == {"used": 2 << 30, "capacity": 80 << 30}
     assert "no GPU metrics" not in server.log()
 
 

@@ -139,7 +139,7 @@ class PeakMemory:
 
     GAUGES = {"device_memory_used_bytes": "reserved_bytes",
               "device_memory_budget_bytes": "budget_bytes",
-              "gpu_memory_bytes": "used_bytes"}  # NVML's, of the whole card
+              "gpu_memory_used_bytes": "used_bytes"}  # NVML's, of the whole card
 
     def __init__(self, server):
         self._server, self._stop = server, threading.Event()
@@ -162,7 +162,7 @@ class PeakMemory:
 
     def add(self, metrics, resident):
         for name, labels, value in metrics:
-            if name in self.GAUGES and labels.get("kind", "used") == "used":
+            if name in self.GAUGES:
                 self._keep(self.peaks.setdefault(self.GAUGES[name], {}), labels["device"], value)
         for name, key in (("VmHWM", "resident_bytes"), ("RssAnon", "anonymous_bytes")):
             if name in resident:

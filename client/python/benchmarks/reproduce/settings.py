@@ -78,16 +78,15 @@ def sweeps(scale):
     name = f"{pattern}, {label}"
 
     def along(values, usual, of_value, option):
-        return {
-            value: (name, base) if value == usual else (f"{pattern}, {of_value(value)}", {**base, option: value})
-            for value in values
-        }
+        changed = {value: (f"{pattern}, {of_value(value)}", {**base, option: value}) for value in values}
+        return {value: (name, base) if value == usual else run for value, run in changed.items()}
 
     found = {
         "alpha": along(scale.alphas, BASE_ALPHA, lambda value: f"alpha {value}", "alpha"),
         "iterations": along(
             scale.iteration_counts, scale.iterations, lambda value: f"{value} iterations", "iterations"),
-        "samples": along(scale.sample_counts, scale.samples, lambda value: f"{value} samples, {label}", "samples"),
+        "samples": along(
+            scale.sample_counts, scale.samples, lambda value: f"{value} samples, {label}", "samples"),
         "samples of Wanda": {
             value: (f"{pattern}, Wanda", {**PATTERNS[pattern], **TABLE1["Wanda"]})
             if value == scale.samples

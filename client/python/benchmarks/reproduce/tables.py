@@ -77,17 +77,18 @@ def sweep_table(runs, what, points):
         return ""
     texts = list(runs["dense"]["perplexity"])
     lines = [[what, "mean loss of a layer", *texts], ["---"] * (2 + len(texts))]
-    lines += [
-        [str(setting), f"{mean_loss(run):.2%}", *(value(run, text) for text in texts)] for setting, run in there]
+    for setting, run in there:
+        lines.append([str(setting), f"{mean_loss(run):.2%}", *(value(run, text) for text in texts)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def plot_sweeps(runs, sweeps, path):
     """Figure 3: loss and perplexity against iterations and samples."""
-    import matplotlib.pyplot as pyplot
+    from matplotlib import pyplot
 
     drawn = [what for what in ("iterations", "samples") if what in sweeps]
-    figure, axes = pyplot.subplots(1, max(1, len(drawn)), figsize=(5 * max(1, len(drawn)), 3.5), squeeze=False)
+    count = max(1, len(drawn))
+    figure, axes = pyplot.subplots(1, count, figsize=(5 * count, 3.5), squeeze=False)
     for axis, what in zip(axes[0], drawn, strict=False):
         other = axis.twinx()
         for line, name in enumerate(key for key in sweeps if key.startswith(what)):
@@ -95,9 +96,10 @@ def plot_sweeps(runs, sweeps, path):
             style = {"marker": "o", "linestyle": "-" if line == 0 else "--"}
             label = "Wanda" if name.endswith("Wanda") else "SparseFW"
             text = next(iter(runs["dense"]["perplexity"]))
-            axis.plot([at for at, _ in there], [run["perplexity"][text]["value"] for _, run in there],
+            xs = [at for at, _ in there]
+            axis.plot(xs, [run["perplexity"][text]["value"] for _, run in there],
                       color="tab:blue", label=f"perplexity, {label}", **style)
-            other.plot([at for at, _ in there], [100 * mean_loss(run) for _, run in there],
+            other.plot(xs, [100 * mean_loss(run) for _, run in there],
                        color="tab:orange", label=f"loss, {label}", **style)
         axis.set(xscale="log", xlabel=what, ylabel="perplexity")
         other.set_ylabel("mean loss of a layer, %")
@@ -124,7 +126,7 @@ def along_iterations(run):
 
 def plot_traces(run, path):
     """Figure 4: reduction of the relaxed and the rounded mask, and the threshold residual."""
-    import matplotlib.pyplot as pyplot
+    from matplotlib import pyplot
 
     traces = along_iterations(run)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.5))

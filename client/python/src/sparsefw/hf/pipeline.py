@@ -86,8 +86,9 @@ def prune_model(
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
         split_above: weights of a matrix above which its rows are divided among several servers.
         device:    of torch, for a folder; None: CUDA where there is one.
-        trace:     the report's layers also have "trace": relaxed and rounded loss, gap and threshold residual at
-                   every report (options: report_every) that arrived; a slow reader gets the latest.
+        trace:     the report's layers also have "trace": relaxed and rounded loss, gap and threshold
+                   residual at every report that arrived (options: report_every); a slow reader gets the
+                   latest.
 
     Returns:
         A report: `print(report)`, `report.rows()`, `report.save(path)`, `report.plot(path)`.
