@@ -19,6 +19,13 @@
 namespace sparsefw::cli {
 namespace {
 
+TEST(ModelReportTest, NamesWhatStaysDense) {
+  EXPECT_EQ(DenseNote({}), "");
+  EXPECT_EQ(DenseNote({"a"}), "1 matrix without a Gram matrix stays dense: a");
+  EXPECT_EQ(DenseNote({"a", "b", "c", "d", "e", "f"}),
+            "6 matrices without a Gram matrix stay dense: a, b, c, d and 2 more");
+}
+
 using ::sparsefw::testing::StatusIs;
 using ::sparsefw::testing::TempFolder;
 using ::testing::HasSubstr;

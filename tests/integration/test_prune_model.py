@@ -136,7 +136,9 @@ def test_a_model_is_pruned_and_nothing_else_changes(server, cli, model, folder):
         assert name in done.out
         assert layer["tokens"] == (96 if name == "blocks.1.mlp.down.weight" else 0)
     assert facts["kept"] * 2 == facts["weights"] == sum(w.size for w in model.weights.values())
-    assert "12 layers" in done.out and "50.00 %" in done.out and len(done.out.splitlines()) == 15
+    assert "12 layers" in done.out and "50.00 %" in done.out and len(done.out.splitlines()) == 16
+    assert "\n1 matrix without a Gram matrix stays dense: embed.weight\n" in done.out
+    assert facts["dense"] == ["embed.weight"]
     assert "[12/12]" in done.err
     client = Client(server.address)
     assert not client.tensors.ListTensors(tensor_service_pb2.ListTensorsRequest()).tensors
@@ -162,6 +164,7 @@ def test_a_manifest_names_some_matrices_and_new_weights_are_written(cli, model, 
     flags = ("--method", "wanda", "--pattern", "2:4", "--reconstruct", "--json")
     facts = cli.run(*command(model, out, *flags, grams=manifest)).expect(0).json()
     tensors = check_output(model, out, {q, k, down})
+    assert set(facts["dense"]) == model.weights.keys() - {q, k, down} | {"embed.weight"}
     for layer in facts["layers"]:
         name = layer["name"]
         weight, pruned = model.values(name), model.values(name, tensors[name])

@@ -86,6 +86,7 @@ class ModelRun {
                   {"settings", settings},
                   {"weights", WeightsOf(facts_)},
                   {"kept", KeptOf(facts_)},
+                  {"dense", model_.dense},
                   {"layers", facts_}};
     SPARSEFW_RETURN_IF_ERROR(WriteOutputFolder(
         options_.out, checkpoint, model_, facts, [&](size_t layer) -> absl::StatusOr<LayerRecord> {
@@ -123,7 +124,8 @@ class ModelRun {
       console_.out << facts.dump() << "\n";
       return;
     }
-    console_.out << ModelTable(facts_)
+    const std::string dense = DenseNote(model_.dense);
+    console_.out << ModelTable(facts_) << dense << (dense.empty() ? "" : "\n")
                  << absl::StrFormat("%s written in %s; %s may be deleted\n", options_.out,
                                     FormatSpan(absl::Now() - start_), options_.state);
   }

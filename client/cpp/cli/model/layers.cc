@@ -74,6 +74,9 @@ class Finder {
       return FileError(absl::StrFormat("%s: holds no Gram matrix of a matrix of %s", source,
                                        checkpoint_.folder()));
     }
+    for (const auto& [name, tensor] : checkpoint_.tensors()) {
+      if (!layers_.contains(name) && LayerOf(name, tensor).ok()) result_.dense.push_back(name);
+    }
     for (auto& [name, layer] : layers_) result_.layers.push_back(std::move(layer));
     return std::move(result_);
   }

@@ -41,6 +41,7 @@ struct ModelLayer {
 struct ModelLayers {
   std::vector<ModelLayer> layers;  // in the order of names
   std::vector<ModelGram> grams;
+  std::vector<std::string> dense;  // matrices without a Gram matrix, which stay as they are
 };
 
 // `grams` is a folder of safetensors files, or a JSON file.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -60,6 +61,19 @@ Line LineOf(const Json& layer) {
 std::string LayerNumbers(const Json& layer) {
   return absl::StrFormat("loss %s, %s below warm start",
                          Percent(Written(layer), Loss(layer, "full")), Below(layer));
+}
+
+std::string DenseNote(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 4;
+  if (names.empty()) return "";
+  const std::vector<std::string> first(names.begin(),
+                                       names.begin() + std::min(kNamed, names.size()));
+  std::string text =
+      absl::StrFormat("%d %s without a Gram matrix %s dense: %s", names.size(),
+                      names.size() == 1 ? "matrix" : "matrices",
+                      names.size() == 1 ? "stays" : "stay", absl::StrJoin(first, ", "));
+  if (names.size() > kNamed) absl::StrAppendFormat(&text, " and %d more", names.size() - kNamed);
+  return text;
 }
 
 int64_t KeptOf(const std::vector<Json>& layers) {

@@ -17,6 +17,10 @@ std::string ModelTable(const std::vector<Json>& layers);
 // "loss 4.12 %, 12.3 % below warm start", of one layer.
 std::string LayerNumbers(const Json& layer);
 
+// "2 matrices without a Gram matrix stay dense: lm_head.weight, wte.weight"; at most four names.
+// Empty where there is none.
+std::string DenseNote(const std::vector<std::string>& names);
+
 int64_t KeptOf(const std::vector<Json>& layers);
 int64_t WeightsOf(const std::vector<Json>& layers);
 
