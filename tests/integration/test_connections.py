@@ -14,10 +14,6 @@ from support.rpc import Client
 LIMIT = 200
 
 
-def low_limit():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
-
-
 def metric(server, name):
     with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=30) as response:
         text = response.read().decode()
@@ -55,7 +51,7 @@ def serves(server):
 
 
 def test_more_connections_than_descriptors(start_server):
-    server = start_server(preexec_fn=low_limit)
+    server = start_server(descriptors=(LIMIT, LIMIT))
     assert metric(server, "sparsefw_max_descriptors") == LIMIT
     before = Client(server.address)
     assert answers(before)
@@ -77,7 +73,7 @@ def test_more_connections_than_descriptors(start_server):
 
 
 def test_the_metrics_port_refuses_as_well(start_server):
-    server = start_server(preexec_fn=low_limit)
+    server = start_server(descriptors=(LIMIT, LIMIT))
 
     def has_room():
         try:
@@ -98,7 +94,7 @@ def test_the_metrics_port_refuses_as_well(start_server):
 
 def test_accepts_again_after_nothing_was_left(start_server):
     """Whoever took the descriptors: here the limit sinks below what is open."""
-    server = start_server(preexec_fn=low_limit)
+    server = start_server(descriptors=(LIMIT, LIMIT))
     before = Client(server.address)
     assert answers(before)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (5, LIMIT))
@@ -113,10 +109,7 @@ def test_accepts_again_after_nothing_was_left(start_server):
 
 
 def test_the_soft_limit_is_raised(start_server):
-    def soft():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, LIMIT))
-
-    assert metric(start_server(preexec_fn=soft), "sparsefw_max_descriptors") == LIMIT
+    assert metric(start_server(descriptors=(64, LIMIT)), "sparsefw_max_descriptors") == LIMIT
 
 
 def resident_bytes(server):

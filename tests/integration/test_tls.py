@@ -3,7 +3,6 @@ import calendar
 import os
 import re
 import shutil
-import resource
 import signal
 import socket
 import ssl
@@ -84,8 +83,7 @@ def test_tls_serves_and_plain_text_is_refused(start_server, authority):
 
 def test_more_tls_connections_than_descriptors(start_server, authority):
     """The server's own acceptor stays in front of TLS."""
-    server = start_server(*flags(authority.server()), preexec_fn=lambda: resource.setrlimit(
-        resource.RLIMIT_NOFILE, (200, 200)))
+    server = start_server(*flags(authority.server()), descriptors=(200, 200))
     host, port = server.address.rsplit(":", 1)
     connections = [socket.create_connection((host, int(port)), timeout=20) for _ in range(260)]
     wait_until(lambda: "connections_refused" in server.log(), 20, "connections are refused")

@@ -31,18 +31,23 @@ class Server:
     """sparsefw-server on free ports of the loopback, with a state folder of its own."""
 
     def __init__(self, folder, *flags, env=None, wait=True, defaults=True, program=None,
-                 preexec_fn=None):
+                 descriptors=None):
+        """descriptors: (soft, hard) limit of open files."""
         self.state_dir = Path(folder) / "state"
         self.log_path = Path(folder) / "server.log"
         self.log_file = open(self.log_path, "ab")
         command = [str(program or BIN_DIR / "sparsefw-server")]
+        if descriptors:
+            # Not by preexec_fn: a fork of this process runs what gRPC and the BLAS do at forks, which
+            # waited for ever now and then.
+            command = ["prlimit", "--nofile=%d:%d" % descriptors, *command]
         environment = {**clean_environment(), **(env or {})}
         if defaults:
             command += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                         "--state-dir", str(self.state_dir), "--device", "cpu"]
         self.process = subprocess.Popen(
             command + [str(flag) for flag in flags], stdout=subprocess.PIPE, stderr=self.log_file,
-            text=True, cwd=folder, preexec_fn=preexec_fn,
+            text=True, cwd=folder,
             env={name: value for name, value in environment.items() if value is not None})
         self.output = []
         self.address = self.metrics = self.device = None
