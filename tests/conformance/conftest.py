@@ -6,9 +6,7 @@ driver.py); ctest has an entry a client (client_conformance_*), which run.py sta
 What one client does, all do: a scenario never asks which client it is.
 """
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +20,7 @@ import pytest  # noqa: E402
 
 from breaking_proxy import BreakingProxy  # noqa: E402
 from driver import Driver  # noqa: E402
+from support.fixtures import folder, start_server  # noqa: E402, F401
 from support.processes import Server  # noqa: E402
 
 
@@ -30,29 +29,6 @@ def driver():
     driver = Driver()
     yield driver
     driver.close()
-
-
-@pytest.fixture
-def folder():
-    path = Path(tempfile.mkdtemp(prefix="sparsefw-test-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
-def start_server(folder):
-    """start_server(*flags) -> Server; all are ended after the test."""
-    servers = []
-
-    def start(*flags, **options):
-        path = folder / f"server{len(servers)}"
-        path.mkdir()
-        servers.append(Server(path, *flags, **options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 class Restartable:

@@ -7,9 +7,7 @@ generated Python modules are; ctest sets both. By hand:
 """
 import importlib
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,6 +18,8 @@ STUBS_DIR = Path(os.environ.get("SPARSEFW_STUBS_DIR",
 sys.path[:0] = [str(HERE), str(STUBS_DIR)]
 
 import pytest  # noqa: E402
+
+from support.fixtures import folder, start_server  # noqa: E402, F401
 
 
 def pytest_sessionstart(session):
@@ -37,32 +37,6 @@ def pytest_sessionstart(session):
             pytest.exit(f"{BIN_DIR / program} does not exist; run script/build", 1)
     if not (STUBS_DIR / "sparsefw/v1/job_pb2.py").exists():
         pytest.exit(f"{STUBS_DIR} holds no generated modules; run script/build", 1)
-
-
-@pytest.fixture
-def folder():
-    """A new folder that every user may read."""
-    path = Path(tempfile.mkdtemp(prefix="sparsefw-test-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
-def start_server(folder):
-    """start_server(*flags, env={}) -> Server; all are ended after the test."""
-    from support.processes import Server
-    servers = []
-
-    def start(*flags, **options):
-        path = folder / f"server{len(servers)}"
-        path.mkdir()
-        servers.append(Server(path, *flags, **options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 @pytest.fixture(scope="module")

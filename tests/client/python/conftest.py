@@ -6,9 +6,7 @@ SPARSEFW_BIN_DIR is where sparsefw-server is. Helpers are those of tests/integra
 """
 
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,33 +24,9 @@ for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
 import pytest  # noqa: E402
 
 import sparsefw  # noqa: E402
+from support.fixtures import folder, start_server  # noqa: E402, F401
 
 assert Path(sparsefw.__file__).is_relative_to(ROOT), "another sparsefw than the checkout's"
-
-
-@pytest.fixture
-def folder():
-    path = Path(tempfile.mkdtemp(prefix="sparsefw-test-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
-def start_server(folder):
-    """start_server(*flags) -> Server; all are ended after the test."""
-    from support.processes import Server
-
-    servers = []
-
-    def start(*flags, **options):
-        path = folder / f"server{len(servers)}"
-        path.mkdir()
-        servers.append(Server(path, *flags, **options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 @pytest.fixture(scope="module")
