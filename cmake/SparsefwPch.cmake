@@ -1,7 +1,7 @@
 # Precompiled headers: what most sources include of the standard library, Abseil, gRPC and
 # GoogleTest. Two thirds of the time of a small source of core go into these. Headers of the
-# project are in none of them, so that an edit rebuilds no more than without. The presets dev, asan
-# and tsan build without, which shows where an include is missing. Generated code gains nothing.
+# project are in none of them, so that an edit rebuilds no more than without. The preset dev builds
+# without, which shows where an include is missing. Generated code gains nothing.
 #
 #   sparsefw_precompile(target KIND)   KIND: std, grpc, program, test or test_grpc
 #

@@ -15,11 +15,14 @@ function(cuda_engine_test name)
   # Hundreds of iterations take a minute there: a part of the combinations, and fewer with a
   # sanitizer. Devices run all of them.
   string(JOIN ":" _left_out
-    *PathTest*F16 *PathTest*float64_per_row*F32
-    *ShapeTest*64x96*F16 *ShapeTest*64x96*BF16 *ShapeTest*float64*64x96*per_row*
+    *PathTest*F16 *PathTest*float64_per_row*F32 *PathTest*float64_unstructured*F32
+    *ProductPrecisionTest*per_row*
+    *ShapeTest*64x96*F16 *ShapeTest*64x96*BF16 *ShapeTest*float64*64x96*
     *ShapeTest*float32*F16 *ShapeTest*float64*BF16
     *RefreshTest*float32*line_search *RefreshTest*float64*open_loop *RefreshTest*float32_per_row*
+    *RefreshTest*float64_unstructured*
     *DenseShareTest*float64*always *DenseShareTest*float64*sometimes
+    *IterationStateTest*float32*alpha_0 *IterationStateTest*float64*open_loop_alpha_0
     *ResumeTest*alpha_5 *ResumeTest*float64*alpha_0
     *DeterminismTest*float32*alpha_0)
   if(SPARSEFW_SANITIZER)
@@ -57,49 +60,35 @@ if(TARGET sparsefw_bench_support)
     sparsefw::core)
 endif()
 
-# Linked with the engine and the emulation: it asks the latter how much is allocated.
-sparsefw_test(cuda_staged_upload_test SOURCES cuda/cuda_staged_upload_test.cc
-  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
-sparsefw_test(cuda_device_bytes_test SOURCES cuda/cuda_device_bytes_test.cc
+# The parts of the engine one by one; linked with the emulation, which is asked what is allocated.
+set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc)
+sparsefw_test(cuda_parts_test SOURCES ${_parts} cuda/cuda_runtime_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
   TIMEOUT 900)
 
-# Calls the kernels one by one.
-sparsefw_test(cuda_select_test SOURCES cuda/cuda_select_test.cc
-  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
-  TIMEOUT 900)
-
-sparsefw_test(cuda_runtime_test SOURCES cuda/cuda_runtime_test.cc
-  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host)
-
-# The same programs for a real device, <name>_gpu, where there is the toolkit.
+# The same for a real device where there is the toolkit, without what provokes errors of CUDA.
 if(TARGET sparsefw::cuda_engine)
-  foreach(name cuda_select_test cuda_device_bytes_test cuda_staged_upload_test)
-    add_executable(${name}_gpu cuda/${name}.cc
-      ${PROJECT_SOURCE_DIR}/tests/cuda_on_host/real_device.cc)
-    set_target_properties(${name}_gpu PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
-    target_link_libraries(${name}_gpu PRIVATE
-      sparsefw::options sparsefw::testing sparsefw::cuda_engine sparsefw::core
-      GTest::gtest GTest::gmock GTest::gtest_main)
-    sparsefw_bundled(${name}_gpu)
-    add_test(NAME ${name}_gpu COMMAND ${name}_gpu)
-    set_tests_properties(${name}_gpu PROPERTIES
-      LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
-      FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
-  endforeach()
+  add_executable(cuda_parts_test_gpu ${_parts} ${PROJECT_SOURCE_DIR}/tests/cuda_on_host/real_device.cc)
+  set_target_properties(cuda_parts_test_gpu PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+  sparsefw_unity(cuda_parts_test_gpu)
+  target_link_libraries(cuda_parts_test_gpu PRIVATE
+    sparsefw::options sparsefw::test_options sparsefw::testing sparsefw::cuda_engine sparsefw::core
+    GTest::gtest GTest::gmock GTest::gtest_main)
+  sparsefw_precompile(cuda_parts_test_gpu test)
+  sparsefw_bundled(cuda_parts_test_gpu)
+  add_test(NAME cuda_parts_test_gpu COMMAND cuda_parts_test_gpu)
+  set_tests_properties(cuda_parts_test_gpu PROPERTIES
+    LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+    FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
 endif()
 
-core_test(cuda/cuda_arithmetic_test unit)
-core_test(cuda/cuda_arithmetic_reconstruct_test unit)
-core_test(cuda/cuda_arithmetic_swap_test unit)
-target_sources(cuda_arithmetic_swap_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
-core_test(engines/refine_shapes_test unit)
-core_test(engines/round_ties_test unit)
-core_test(cuda/update_forms_test conformance)
-core_test(cuda/device_gram_test unit)
-foreach(name checkpoint_test conformance_test cpu_engine_test device_gram_test
-        gram_accumulator_test iteration_state_test refine_shapes_test refine_test reconstruct_test
-        round_ties_test update_forms_test)
+core_test(cuda_arithmetic_test LABELS unit
+  SOURCES cuda/cuda_arithmetic_reconstruct_test cuda/cuda_arithmetic_swap_test
+          cuda/cuda_arithmetic_test)
+target_sources(cuda_arithmetic_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
+core_test(device_test LABELS unit SOURCES cuda/device_gram_test cuda/update_forms_test)
+foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test
+        iteration_state_test refine_test)
   cuda_engine_test(${name})
 endforeach()

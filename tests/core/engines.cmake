@@ -1,45 +1,42 @@
 # Engines, registry and solver. core_test is CMakeLists.txt's.
-core_test(engines/conformance_test unit tsan)
-core_test(engines/conformance_fixture_test unit)
-core_test(cpu/cpu_engine_test unit tsan)
-core_test(cpu/cpu_parts_test unit tsan)
-core_test(cpu/cpu_products_test unit tsan)
-core_test(linalg/cpu_widen_test unit)
-core_test(cpu/free_columns_test unit tsan)
-core_test(cpu/half_product_loss_test unit tsan)
-core_test(cpu/loss_change_test unit tsan)
-core_test(cpu/screened_iterations_test unit tsan)
-core_test(cpu/threshold_forecast_test unit)
-core_test(cpu/vertex_update_test unit tsan)
-core_test(backends/backend_test unit tsan)
-core_test(solver/refine_golden_test unit)
-core_test(engines/refine_test unit tsan)
-core_test(engines/reconstruct_test unit tsan)
-core_test(engines/joint_test unit)
-core_test(engines/joint_limits_test unit tsan)
-core_test(solver/solver_options_test unit)
-core_test(cpu/swap_parts_test unit)
-core_test(cpu/joint_parts_test unit)
-core_test(solver/solver_after_test unit tsan)
-core_test(solver/solver_joint_test unit)
-core_test(solver/joint_against_others_test unit)
-target_link_libraries(joint_against_others_test PRIVATE sparsefw::io)
-core_test(solver/solver_limits_test unit tsan)
-core_test(solver/solver_refine_test unit)
-core_test(solver/solver_test unit tsan)
-core_test(solver/checkpoint_test unit)
-core_test(solver/checkpoint_refusal_test unit tsan)
-core_test(engines/iteration_state_test unit tsan)
-# Both load modules that stand for CUDA's.
-core_test(backends/cuda_module_test unit)
-core_test(backends/cuda_registry_test unit)
+core_test(conformance_test LABELS unit tsan SOURCES engines/conformance_test)
+core_test(conformance_fixture_test LABELS unit SOURCES engines/conformance_fixture_test)
+target_link_libraries(conformance_fixture_test PRIVATE sparsefw::io)
+core_test(iteration_state_test LABELS unit tsan SOURCES engines/iteration_state_test)
+core_test(refine_test LABELS unit tsan
+  SOURCES engines/reconstruct_test engines/refine_shapes_test engines/refine_test
+          engines/round_ties_test)
+core_test(joint_test LABELS unit tsan
+  SOURCES cpu/joint_parts_test engines/joint_limits_test engines/joint_test
+          solver/solver_joint_test)
+
+core_test(cpu_engine_test LABELS unit tsan SOURCES cpu/cpu_engine_test)
+core_test(cpu_test LABELS unit tsan
+  SOURCES cpu/cpu_parts_test cpu/cpu_products_test cpu/free_columns_test cpu/half_product_loss_test
+          cpu/loss_change_test cpu/screened_iterations_test cpu/swap_parts_test
+          cpu/threshold_forecast_test cpu/vertex_update_test)
+
+core_test(backend_test LABELS unit tsan SOURCES backends/backend_test)
+# Both load modules that stand for CUDA's, in a process of their own.
+core_test(cuda_module_test LABELS unit SOURCES backends/cuda_module_test)
+core_test(cuda_registry_test LABELS unit SOURCES backends/cuda_registry_test)
 foreach(_test IN ITEMS cuda_module_test cuda_registry_test)
   add_dependencies(${_test} sparsefw_fake_cuda sparsefw_no_cuda)
 endforeach()
-target_link_libraries(conformance_fixture_test PRIVATE sparsefw::io)
-target_link_libraries(solver_refine_test PRIVATE sparsefw::io)
+
+core_test(solver_test LABELS unit tsan
+  SOURCES solver/checkpoint_refusal_test solver/golden_test solver/refine_golden_test
+          solver/solver_after_test solver/solver_limits_test solver/solver_options_test
+          solver/solver_test solver/sweep_test)
+core_test(checkpoint_test LABELS unit SOURCES solver/checkpoint_test)
+core_test(solver_refine_test LABELS unit SOURCES solver/solver_refine_test)
+core_test(joint_against_others_test LABELS unit SOURCES solver/joint_against_others_test)
+foreach(_test IN ITEMS joint_against_others_test solver_refine_test)
+  target_link_libraries(${_test} PRIVATE sparsefw::io)
+endforeach()
+
 set_tests_properties(checkpoint_test conformance_test conformance_fixture_test cpu_engine_test
                      solver_refine_test
                      PROPERTIES TIMEOUT 900 COST 90)
-sparsefw_test_paths(joint_against_others_test conformance_fixture_test refine_golden_test solver_refine_test
-                    cuda_module_test cuda_registry_test)
+sparsefw_test_paths(conformance_fixture_test cuda_module_test cuda_registry_test
+                    joint_against_others_test solver_refine_test solver_test)

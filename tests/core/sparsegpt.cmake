@@ -1,11 +1,7 @@
 # SparseGPT and ALPS. core_test is CMakeLists.txt's.
-core_test(sparsegpt/sparsegpt_fixture_test unit)
-core_test(sparsegpt/sparsegpt_golden_test unit)
-core_test(sparsegpt/sparsegpt_limits_test unit tsan)
-core_test(sparsegpt/sparsegpt_parts_test unit tsan)
-core_test(sparsegpt/sparsegpt_test unit tsan)
-target_sources(sparsegpt_test PRIVATE sparsegpt/plain_sparsegpt.cc)
-target_sources(sparsegpt_fixture_test PRIVATE sparsegpt/plain_sparsegpt.cc)
-target_link_libraries(sparsegpt_fixture_test PRIVATE sparsefw::io)
-core_test(alps/alps_golden_test unit)
-sparsefw_test_paths(sparsegpt_fixture_test sparsegpt_golden_test alps_golden_test)
+core_test(sparsegpt_test LABELS unit tsan
+  SOURCES alps/alps_golden_test sparsegpt/plain_sparsegpt sparsegpt/sparsegpt_fixture_test
+          sparsegpt/sparsegpt_golden_test sparsegpt/sparsegpt_limits_test
+          sparsegpt/sparsegpt_parts_test sparsegpt/sparsegpt_test)
+target_link_libraries(sparsegpt_test PRIVATE sparsefw::io)
+sparsefw_test_paths(sparsegpt_test)

@@ -2,7 +2,6 @@
 // NumPy, float64, one eigendecomposition for every rho, as published.
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -23,12 +22,11 @@ using ::sparsefw::testing::PatternOf;
 using ::sparsefw::testing::RowsOf;
 
 const json& Vectors() {
-  static const json vectors =
-      json::parse(std::ifstream(SPARSEFW_SOURCE_DIR "/tests/golden/alps.json"));
+  static const json vectors = testing::ReadGolden("alps.json");
   return vectors;
 }
 
-const json& LayerNamed(const json& name) {
+const json& VectorsOfLayer(const json& name) {
   for (const json& layer : Vectors().at("layers")) {
     if (layer.at("name") == name) return layer;
   }
@@ -40,7 +38,7 @@ class AlpsGoldenTest : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(AlpsGoldenTest, MaskWeightsIterationsAndLoss) {
   const json& golden = Vectors().at("cases").at(GetParam());
-  const json& layer = LayerNamed(golden.at("layer"));
+  const json& layer = VectorsOfLayer(golden.at("layer"));
   const Matrix<float> weights = MatrixOf<float>(layer.at("weights"));
   const Matrix<double> gram = MatrixOf<double>(layer.at("gram"));
   const Problem problem = {weights.view(), gram.view(), PatternOf(golden.at("pattern")),
@@ -66,14 +64,14 @@ TEST_P(AlpsGoldenTest, MaskWeightsIterationsAndLoss) {
   EXPECT_EQ(result.relative_reduction, 1 - result.reconstructed_loss / result.warm_start_loss);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<size_t>& parameter) {
+std::string NameOfCase(const ::testing::TestParamInfo<size_t>& parameter) {
   const json& golden = Vectors().at("cases").at(parameter.param);
   return golden.at("layer").get<std::string>() + "_" +
          golden.at("pattern").at("kind").get<std::string>();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AlpsGoldenTest,
-                         ::testing::Range(size_t{0}, Vectors().at("cases").size()), NameOf);
+                         ::testing::Range(size_t{0}, Vectors().at("cases").size()), NameOfCase);
 
 }  // namespace
 }  // namespace sparsefw

@@ -1,8 +1,8 @@
 // The CPU engine against the reference on layers of a real model.
 //
-// 96 rows of each, unless SPARSEFW_LONG_TESTS=1 asks for all: the reference
+// 24 rows of each, unless SPARSEFW_LONG_TESTS=1 asks for all: the reference
 // engine is slow, and rows enter the loss one by one, so fewer of them are no
-// easier. Sanitizers, which look for something else, get 48.
+// easier.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -29,7 +29,7 @@ using ::sparsefw::testing::StartingPoint;
 int64_t RowsUsed(int64_t rows) {
   const char* all = std::getenv("SPARSEFW_LONG_TESTS");
   const bool long_tests = all != nullptr && std::string_view(all) == "1";
-  return long_tests ? rows : std::min<int64_t>(rows, 48);
+  return long_tests ? rows : std::min<int64_t>(rows, 24);
 }
 
 class FixtureTest : public ::testing::TestWithParam<std::tuple<std::string, Pattern, StepRule>> {};

@@ -214,7 +214,7 @@ std::string DenseTestName(const DenseParam& param) {
 
 TEST_P(DenseShareTest, BothWaysOfUpdatingAreTheReference) {
   const auto& [kind, pattern, share] = GetParam();
-  const Layer layer({12, 96}, DType::kF32, 0.3, 9);
+  const Layer layer({4, 96}, DType::kF32, 0.3, 9);
   for (const double alpha : {0.5, 0.9}) {
     SCOPED_TRACE(alpha);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(pattern, alpha));
@@ -256,7 +256,7 @@ class AfterTheGapTest : public ::testing::TestWithParam<double> {
 };
 
 TEST_P(AfterTheGapTest, AStoppedIterationGoesOnAsIfItHadNotStopped) {
-  const Layer layer({12, 96}, DType::kF32, 0.3, 9);
+  const Layer layer({4, 96}, DType::kF32, 0.3, 9);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(Pattern::PerRow(0.6), 0.9));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
   const EngineOptions options = {.dense_share = GetParam()};

@@ -226,6 +226,7 @@ TEST_P(RefineTest, SameBitsForAnyNumberOfThreads) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask once,
                                   Refine(GetParam(), start, {}, {.threads = 1}));
     for (const int threads : {2, 4}) {
+      if (IsCuda(GetParam()) && threads > 2) continue;  // threads of the host change nothing there
       SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask again,
                                     Refine(GetParam(), start, {}, {.threads = threads}));
       EXPECT_EQ(again.mask, once.mask);

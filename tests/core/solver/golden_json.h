@@ -1,9 +1,10 @@
-// Reads tests/golden/golden.json.
+// Reads the vectors of tests/golden.
 #ifndef SPARSEFW_TESTS_CORE_SOLVER_GOLDEN_JSON_H_
 #define SPARSEFW_TESTS_CORE_SOLVER_GOLDEN_JSON_H_
 
 #include <cstdint>
 #include <fstream>
+#include <string>
 
 #include "nlohmann/json.hpp"
 #include "sparsefw/matrix.h"
@@ -11,9 +12,12 @@
 
 namespace sparsefw::testing {
 
+inline nlohmann::json ReadGolden(const std::string& name) {
+  return nlohmann::json::parse(std::ifstream(SPARSEFW_SOURCE_DIR "/tests/golden/" + name));
+}
+
 inline const nlohmann::json& Golden() {
-  static const nlohmann::json golden =
-      nlohmann::json::parse(std::ifstream(SPARSEFW_SOURCE_DIR "/tests/golden/golden.json"));
+  static const nlohmann::json golden = ReadGolden("golden.json");
   return golden;
 }
 

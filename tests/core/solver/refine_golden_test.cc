@@ -1,7 +1,6 @@
 // Swaps and reconstruction against vectors of an independent program
 // (tests/golden/make_refine_golden.py): NumPy, float64, no shared code.
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "sparsefw/backend.h"
 #include "tests/core/engines/engine_kinds.h"
+#include "tests/core/solver/golden_json.h"
 #include "tests/testing/masks.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/starting_point.h"
@@ -18,30 +18,14 @@ namespace {
 
 using ::nlohmann::json;
 using ::sparsefw::testing::EngineKind;
+using ::sparsefw::testing::Golden;
 using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MaskFromRows;
+using ::sparsefw::testing::MatrixOf;
+using ::sparsefw::testing::PatternOf;
+using ::sparsefw::testing::ReadGolden;
 using ::sparsefw::testing::RowsOf;
 using ::sparsefw::testing::StartingPoint;
-
-json ReadGolden(const std::string& name) {
-  return json::parse(std::ifstream(SPARSEFW_SOURCE_DIR "/tests/golden/" + name));
-}
-
-template <typename T>
-Matrix<T> MatrixOf(const json& rows) {
-  Matrix<T> matrix(std::ssize(rows), std::ssize(rows.at(0)));
-  for (int64_t i = 0; i < matrix.size(); ++i) {
-    const auto row = static_cast<size_t>(i / matrix.cols());
-    matrix.data()[i] = rows.at(row).at(static_cast<size_t>(i % matrix.cols())).get<T>();
-  }
-  return matrix;
-}
-
-Pattern PatternOf(const json& pattern) {
-  if (pattern.at("kind") == "unstructured") return Pattern::Unstructured(pattern.at("sparsity"));
-  if (pattern.at("kind") == "per_row") return Pattern::PerRow(pattern.at("sparsity"));
-  return Pattern::KeepOfGroup(pattern.at("keep"), pattern.at("group"));
-}
 
 Mask MaskOf(const json& rows) { return MaskFromRows(rows.get<std::vector<std::string>>()); }
 
@@ -49,7 +33,7 @@ Mask MaskOf(const json& rows) { return MaskFromRows(rows.get<std::vector<std::st
 // mask. The CPU engine takes them in another order; its reconstruction is
 // compared on the mask of the vectors.
 TEST(RefineGoldenTest, SwapsAndReconstructionAreThoseOfTheVectors) {
-  const json layers = ReadGolden("golden.json").at("layers");
+  const json& layers = Golden().at("layers");
   const json cases = ReadGolden("refine.json");
   ASSERT_GT(cases.size(), 100U);
   for (const json& golden : cases) {

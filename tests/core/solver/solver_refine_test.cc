@@ -246,7 +246,7 @@ TEST_P(FixtureTest, LowerLossWithSwapsThanWithout) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const FixtureLayer layer, FixtureLayer::Read(name));
   Problem problem = layer.problem;
   // Rows are no easier for being fewer, and the wide layer takes long.
-  problem.weights = problem.weights.Rows(0, std::min<int64_t>(64, problem.weights.rows()));
+  problem.weights = problem.weights.Rows(0, std::min<int64_t>(24, problem.weights.rows()));
   problem.pattern = pattern;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend, FindBackend("cpu"));
   for (const Method method : {Method::kWanda, Method::kSparseFw}) {
