@@ -27,7 +27,7 @@ constexpr double kRadiusRoom = 1.1;
 constexpr double kWindowRoom = 2;
 constexpr double kGrowth = 1.2;
 // Before anything is known: the radius in moves of one step, the window in thresholds.
-constexpr double kFirstRadius = 1;
+constexpr double kFirstRadius = 1.4;
 constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
@@ -35,8 +35,8 @@ constexpr double kNarrowestWindow = 1e-3;
 // docs/benchmarks/cpu-log.md).
 constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
-// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more in
-// later ones, on fewer columns.
+// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more
+// in later ones, on fewer columns.
 constexpr double kToggledShare = 0.65;
 
 }  // namespace
