@@ -56,6 +56,9 @@ class VertexUpdate {
   // Coordinates that toggle in a row, zero weights left out.
   int64_t Toggling(int64_t row) const;
 
+  // Gives back what Apply keeps from one iteration to the next.
+  void Release() { std::vector<SparseRows<Real>>().swap(delta_); }
+
   // Bytes that Apply holds at most.
   static int64_t ScratchBytes(int64_t rows, int64_t cols);
 

@@ -17,8 +17,8 @@ namespace {
 // Before that the bound admits half of the columns.
 constexpr int64_t kFirstEpoch = 50;
 constexpr int64_t kFirstLength = 50;
-constexpr int64_t kLongest = 400;
-constexpr double kLonger = 1.5;
+constexpr int64_t kLongest = 800;
+constexpr double kLonger = 2;
 // An epoch gets longer when no more than such a share of the rows had to begin anew.
 constexpr double kFewRestarts = 0.5;
 // Room beside the largest values seen. A wide window costs little, a row that begins

@@ -47,7 +47,7 @@ struct RowPlan {
 // Memory of an epoch beside the iterate, what rows gathered of G together included: none
 // begins that would need more.
 template <typename Real>
-inline constexpr int64_t kBytesPerWeight = 8 * static_cast<int64_t>(sizeof(Real));
+inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real));
 
 template <typename Real>
 class ScreenedEpoch {

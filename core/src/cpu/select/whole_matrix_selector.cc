@@ -82,6 +82,11 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     return TakeCandidates(std::min(free_ - above, inside), all);
   }
 
+  void Release() override {
+    for (BlockScan& scan : scans_) std::vector<Candidate>().swap(scan.candidates);
+    std::vector<Candidate>().swap(merged_);
+  }
+
   std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(&window_, 1)); }
 
  private:
