@@ -38,10 +38,9 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
 }
 
-// The memory of iterations on all columns is the epoch's while it runs.
+// An epoch has the memory of iterations on all columns while it runs.
 template <typename Real>
 void FrankWolfe<Real>::ReleaseWholeIterations() {
-  iterate_.older.Forget();
   update_.Release();
   selector_->Release();
 }

@@ -184,6 +184,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, boo
     shared_ = {};
     return absl::OkStatus();
   }
+  iterate_.older.Forget();  // the epoch takes its memory
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
     ChosenColumns scratch;
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
