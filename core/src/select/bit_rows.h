@@ -44,9 +44,25 @@ void ForEachBit(uint64_t bits, int64_t word, const Body& body) {
   for (; bits != 0; bits &= bits - 1) body(word * 64 + std::countr_zero(bits));
 }
 
+// Set bits of a word. Programs for any x86-64 have no instruction for it, and std::popcount calls
+// a function.
+inline int64_t PopCount(uint64_t word) {
+#ifdef __POPCNT__
+  return std::popcount(word);
+#else
+  constexpr uint64_t kPairs = 0x5555555555555555;
+  constexpr uint64_t kFours = 0x3333333333333333;
+  constexpr uint64_t kBytes = 0x0f0f0f0f0f0f0f0f;
+  word -= (word >> 1) & kPairs;
+  word = (word & kFours) + ((word >> 2) & kFours);
+  word = (word + (word >> 4)) & kBytes;
+  return static_cast<int64_t>((word * 0x0101010101010101) >> 56);
+#endif
+}
+
 inline int64_t CountBits(const uint64_t* words, int64_t count) {
   int64_t sum = 0;
-  for (int64_t word = 0; word < count; ++word) sum += std::popcount(words[word]);
+  for (int64_t word = 0; word < count; ++word) sum += PopCount(words[word]);
   return sum;
 }
 

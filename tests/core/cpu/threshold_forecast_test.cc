@@ -34,6 +34,17 @@ TEST(ThresholdForecastTest, ReachesAsFarAsTheThresholdsLeftTheLine) {
   EXPECT_GE(interval.high, 101);
 }
 
+// The last value alone is off by 1.
+TEST(ThresholdForecastTest, NoiseAroundALineAveragesOut) {
+  ThresholdForecast<double> forecast;
+  for (int64_t i = 0; i < 60; ++i) {
+    forecast.Add(100 - 0.1 * static_cast<double>(i) + (i % 2 == 0 ? 1 : -1));
+  }
+  for (const int64_t ahead : {1, 8}) {
+    EXPECT_NEAR(forecast.At(ahead).middle, 100 - 0.1 * static_cast<double>(59 + ahead), 0.2);
+  }
+}
+
 TEST(ThresholdForecastTest, NeverGoesBelowZero) {
   ThresholdForecast<float> forecast;
   for (int64_t i = 0; i < 10; ++i) forecast.Add(static_cast<float>(10 - i));

@@ -80,6 +80,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status AdvanceScreenedAhead(int64_t count);
   absl::StatusOr<bool> AdvanceScreenedMatrix(StepRule rule);
   absl::Status LeaveEpoch();
+  void ReleaseWholeIterations();
   void ForgetGathered();
   absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
   bool RowsOfGramFit(int64_t toggles) const;

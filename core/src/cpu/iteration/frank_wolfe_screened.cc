@@ -33,9 +33,16 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
       !ComputesVertexProductAnew()) {
     const bool together = row_selector_ == nullptr || !RowByRow(request);
     SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together, NeedsRefresh()));
-    if (screen_->running()) iterate_.older.Forget();
+    if (screen_->running()) ReleaseWholeIterations();
   }
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
+}
+
+// An epoch has the memory of iterations on all columns while it runs.
+template <typename Real>
+void FrankWolfe<Real>::ReleaseWholeIterations() {
+  update_.Release();
+  selector_->Release();
 }
 
 template <typename Real>
@@ -127,6 +134,7 @@ absl::StatusOr<bool> FrankWolfe<Real>::AdvanceScreenedMatrix(StepRule rule) {
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template void FrankWolfe<Real>::ReleaseWholeIterations();                                \
   template void FrankWolfe<Real>::ForgetGathered();                                        \
   template absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest&, \
                                                                        int64_t);           \

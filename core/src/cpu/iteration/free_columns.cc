@@ -1,7 +1,6 @@
 #include "core/src/cpu/iteration/free_columns.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "core/src/cpu/linalg/kernels.h"
@@ -23,7 +22,7 @@ int64_t CopiedValues(int64_t cols, int64_t copy_bytes) {
 
 int64_t Differing(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
   int64_t count = 0;
-  for (size_t word = 0; word < a.size(); ++word) count += std::popcount(a[word] ^ b[word]);
+  for (size_t word = 0; word < a.size(); ++word) count += PopCount(a[word] ^ b[word]);
   return count;
 }
 

@@ -1,7 +1,6 @@
 #include "core/src/cpu/iteration/vertex_update.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -18,7 +17,7 @@ namespace {
 
 int64_t Differing(const uint64_t* a, const uint64_t* b, int64_t words) {
   int64_t count = 0;
-  for (int64_t word = 0; word < words; ++word) count += std::popcount(a[word] ^ b[word]);
+  for (int64_t word = 0; word < words; ++word) count += PopCount(a[word] ^ b[word]);
   return count;
 }
 
@@ -69,20 +68,16 @@ int64_t VertexUpdate<Real>::Toggling(int64_t row) const {
   return count;
 }
 
-// M alone; returns how many toggle.
+// M alone.
 template <typename Real>
-int64_t VertexUpdate<Real>::ToggleRow(int64_t row) {
+void VertexUpdate<Real>::ToggleRow(int64_t row) {
   const uint64_t* const from = iterate_.previous.row(row);
   const uint64_t* const to = iterate_.vertex.row(row);
-  int64_t count = 0;
   for (int64_t word = 0; word < iterate_.layer->words; ++word) {
     const uint64_t entered = to[word];
-    ForEachBit(from[word] ^ entered, word, [&](int64_t col) {
-      relaxed_.Toggle(row, col, ((entered >> (col & 63)) & 1) != 0);
-      ++count;
-    });
+    ForEachBit(from[word] ^ entered, word,
+               [&](int64_t col) { relaxed_.Toggle(row, col, ((entered >> (col & 63)) & 1) != 0); });
   }
-  return count;
 }
 
 template <typename Real>
@@ -122,25 +117,43 @@ void VertexUpdate<Real>::SetLosses(const std::vector<double>& losses) {
   }
 }
 
+template <typename Real>
+void VertexUpdate<Real>::ToggleRow(int64_t row, std::span<const ColumnChange> toggled) {
+  for (const ColumnChange& change : toggled) relaxed_.Toggle(row, change.col, change.entered);
+}
+
+// And fetches what they concern.
+template <typename Real>
+void VertexUpdate<Real>::ListChanges(int64_t row, bool back, RowChanges& changes) {
+  const int64_t words = iterate_.layer->words;
+  const uint64_t* const to = iterate_.vertex.row(row);
+  const Real* const entries = relaxed_.row(row);
+  changes.toggled.Fill(iterate_.previous.row(row), to, words,
+                       [&](int64_t col) { __builtin_prefetch(entries + col, 1); });
+  const uint64_t* const from = back ? iterate_.older.bits.row(row) : iterate_.previous.row(row);
+  const Real* const weights = iterate_.layer->weights.row(row);
+  const Real* const product = iterate_.vertex_product.row(row);
+  changes.terms.Fill(from, to, words, [&](int64_t col) {
+    __builtin_prefetch(weights + col);
+    __builtin_prefetch(product + col);
+  });
+}
+
 // What enters the vertex leaves D. V_t becomes the last vertex.
 template <typename Real>
-void VertexUpdate<Real>::CollectTerms(int64_t row, bool back, SparseRows<Real>& terms) {
+void VertexUpdate<Real>::CollectTerms(int64_t row, const RowChanges& changes,
+                                      SparseRows<Real>& terms) {
   const Real* const weights = iterate_.layer->weights.row(row);
-  uint64_t* const previous = iterate_.previous.row(row);
-  uint64_t* const older = iterate_.older.known() ? iterate_.older.bits.row(row) : nullptr;
-  const uint64_t* const from = back ? older : previous;
-  const uint64_t* const to = iterate_.vertex.row(row);
   terms.BeginRow();
-  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-    const uint64_t entered = to[word];
-    ForEachBit(from[word] ^ entered, word, [&](int64_t col) {
-      if (weights[col] == 0) return;
-      terms.Add(((entered >> (col & 63)) & 1) != 0 ? -weights[col] : weights[col], col);
-    });
+  for (const ColumnChange& change : changes.terms.get()) {
+    const Real weight = weights[change.col];
+    if (weight != 0) terms.Add(change.entered ? -weight : weight, change.col);
   }
   terms.EndRow();
-  if (older != nullptr) std::copy_n(previous, iterate_.layer->words, older);
-  std::copy_n(to, iterate_.layer->words, previous);
+  const int64_t words = iterate_.layer->words;
+  uint64_t* const previous = iterate_.previous.row(row);
+  if (iterate_.older.known()) std::copy_n(previous, words, iterate_.older.bits.row(row));
+  std::copy_n(iterate_.vertex.row(row), words, previous);
 }
 
 // b_t - b_{t-1} from b_t - b_s.
@@ -208,9 +221,14 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     const int64_t block = first + index;
     SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
     delta.Reset(iterate_.layer->cols, kTileDepth<Real>);
+    RowChanges changes;
+    RowChanges next;
+    ListChanges(iterate_.blocks.begin(block), back_, next);
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      ToggleRow(row);
-      CollectTerms(row, back_, delta);
+      std::swap(changes, next);
+      if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, back_, next);
+      ToggleRow(row, changes.toggled.get());
+      CollectTerms(row, changes, delta);
       if (!back_ && iterate_.older.known()) {
         std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),
                     iterate_.older.product.row(row));
@@ -235,11 +253,14 @@ double VertexUpdate<Real>::ApplyToRow(int64_t row, SparseRows<Real>& scratch) {
   const PanelView<Real> gram = iterate_.layer->gram.view();
   const int64_t words = iterate_.layer->words;
   scratch.Reset(gram.depth, gram.depth);
-  const int64_t toggled = ToggleRow(row);
+  const uint64_t* const vertex = iterate_.vertex.row(row);
+  const int64_t toggled = Differing(iterate_.previous.row(row), vertex, words);
   if (toggled == 0) return 0;
-  const bool back =
-      Differing(iterate_.older.bits.row(row), iterate_.vertex.row(row), words) < toggled;
-  CollectTerms(row, back, scratch);
+  const bool back = Differing(iterate_.older.bits.row(row), vertex, words) < toggled;
+  RowChanges changes;
+  ListChanges(row, back, changes);
+  ToggleRow(row, changes.toggled.get());
+  CollectTerms(row, changes, scratch);
   Real* const product = iterate_.vertex_product.row(row);
   Real* const older = iterate_.older.product.row(row);
   if (back) {

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
+#include "core/src/cpu/iteration/row_changes.h"
 #include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/parallel/parallel_context.h"
 
@@ -55,12 +56,22 @@ class VertexUpdate {
   // Coordinates that toggle in a row, zero weights left out.
   int64_t Toggling(int64_t row) const;
 
+  // Gives back what Apply keeps from one iteration to the next.
+  void Release() { std::vector<SparseRows<Real>>().swap(delta_); }
+
   // Bytes that Apply holds at most.
   static int64_t ScratchBytes(int64_t rows, int64_t cols);
 
  private:
-  int64_t ToggleRow(int64_t row);
-  void CollectTerms(int64_t row, bool back, SparseRows<Real>& terms);
+  // What toggles in a row, and what its product needs a term for.
+  struct RowChanges {
+    ChangeList toggled;
+    ChangeList terms;
+  };
+  void ToggleRow(int64_t row);
+  void ToggleRow(int64_t row, std::span<const ColumnChange> toggled);
+  void ListChanges(int64_t row, bool back, RowChanges& changes);
+  void CollectTerms(int64_t row, const RowChanges& changes, SparseRows<Real>& terms);
   double MoveOn(int64_t row, bool back, double inner);
   double LastLoss(int64_t row) const;
   double Inner(int64_t row, std::span<const Term<Real>> terms) const;

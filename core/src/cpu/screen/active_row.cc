@@ -125,7 +125,7 @@ int64_t ActiveRow<Real>::Distance(Bit from) const {
   const uint64_t* const before = bits_.row(from);
   const uint64_t* const after = bits_.row(kVertex);
   int64_t count = 0;
-  for (int64_t word = 0; word < words_; ++word) count += std::popcount(before[word] ^ after[word]);
+  for (int64_t word = 0; word < words_; ++word) count += PopCount(before[word] ^ after[word]);
   return count;
 }
 

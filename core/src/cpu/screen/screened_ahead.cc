@@ -221,21 +221,25 @@ absl::Status ScreenedAhead<Real>::ScanBlocks(int64_t step) {
   scans_.resize(static_cast<size_t>(blocks.count()));
   return context_.ForEach(blocks.count(), [&](int64_t block) {
     BlockScan& scan = scans_[static_cast<size_t>(block)];
-    scan.over = 0;
-    scan.found.clear();
+    scan.Begin();
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      const RowRun& run = runs_[static_cast<size_t>(row)];
-      if (run.stalled && run.done == step) {
-        const typename Pool::Lease lease(pool_);
-        Restart(row, step, lease.get());
-      }
-      const RowStep& taken = run.steps[static_cast<size_t>(step)];
-      scan.over += taken.over;
-      for (size_t i = NearBegin(run, step); i < taken.near_end; ++i) {
-        scan.found.push_back(run.near[i].found);
-      }
+      ScanRow(row, step, scan);
     }
   });
+}
+
+template <typename Real>
+void ScreenedAhead<Real>::ScanRow(int64_t row, int64_t step, BlockScan& scan) {
+  const RowRun& run = runs_[static_cast<size_t>(row)];
+  if (run.stalled && run.done == step) {
+    const typename Pool::Lease lease(pool_);
+    Restart(row, step, lease.get());
+  }
+  const RowStep& taken = run.steps[static_cast<size_t>(step)];
+  scan.over += taken.over;
+  for (size_t i = NearBegin(run, step); i < taken.near_end; ++i) {
+    scan.found.push_back(run.near[i].found);
+  }
 }
 
 // The threshold of the iteration from what all rows found near it; none: it is not there.
@@ -287,17 +291,30 @@ int64_t ScreenedAhead<Real>::MendRow(int64_t row, int64_t step) {
   return std::ssize(cuts_) - from;
 }
 
+// What was found of rows some time ago is in no cache by now.
 template <typename Real>
-absl::Status ScreenedAhead<Real>::Mend(int64_t step) {
+void ScreenedAhead<Real>::FetchRow(int64_t row, int64_t step) const {
+  if (row >= std::ssize(runs_)) return;
+  const RowRun& run = runs_[static_cast<size_t>(row)];
+  __builtin_prefetch(run.steps.data() + step);
+  __builtin_prefetch(run.near.data());
+}
+
+// `scan_next`: the rows are scanned for the next iteration, too, while they are at hand.
+template <typename Real>
+absl::Status ScreenedAhead<Real>::Mend(int64_t step, bool scan_next) {
   const RowBlocks& blocks = epoch_.iterate().blocks;
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
     BlockScan& scan = scans_[static_cast<size_t>(block)];
+    scan.Begin();
     scan.repeated = 0;
     scan.sums = {};
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      FetchRow(row + 2, step);
       const RowRun& run = runs_[static_cast<size_t>(row)];
       if (IsWrong(run, step)) scan.repeated += MendRow(row, step);
       scan.sums.Add(run.steps[static_cast<size_t>(step)].sums);
+      if (scan_next) ScanRow(row, step + 1, scan);
     }
   }));
   for (const BlockScan& scan : scans_) repeated_ += scan.repeated;
@@ -385,8 +402,8 @@ absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(
   SPARSEFW_RETURN_IF_ERROR(RunAll(first, count));
   Outcome outcome;
   bool missed = false;
+  SPARSEFW_RETURN_IF_ERROR(ScanBlocks(0));
   for (int64_t step = 0; step < count && outcome.selected && !missed; ++step) {
-    SPARSEFW_RETURN_IF_ERROR(ScanBlocks(step));
     std::optional<Real> threshold = FindCut(step);
     missed = !threshold.has_value();
     if (missed) {
@@ -401,7 +418,7 @@ absl::StatusOr<typename ScreenedAhead<Real>::Outcome> ScreenedAhead<Real>::Take(
       plan.guess.Move(*threshold, true);
       forecast_.Add(*threshold);
       PredictAfter(step);
-      SPARSEFW_RETURN_IF_ERROR(missed ? ChooseAll(step) : Mend(step));
+      SPARSEFW_RETURN_IF_ERROR(missed ? ChooseAll(step) : Mend(step, step + 1 < count));
     } else if (!missed) {
       SPARSEFW_RETURN_IF_ERROR(Settle(step));
     }

@@ -80,6 +80,10 @@ class ScreenedAhead {
     std::vector<FoundScore<Real>> found;
     int64_t repeated = 0;  // iterations of rows taken again
     StepSums sums;
+    void Begin() {
+      over = 0;
+      found.clear();
+    }
   };
   struct Scratch;
   using Pool = ScratchPool<Scratch>;
@@ -112,11 +116,13 @@ class ScreenedAhead {
   absl::Status RunAll(int64_t first, int64_t count);
   void PredictAfter(int64_t step);
   absl::Status ScanBlocks(int64_t step);
+  void ScanRow(int64_t row, int64_t step, BlockScan& scan);
+  void FetchRow(int64_t row, int64_t step) const;
   void Restart(int64_t row, int64_t step, Scratch& scratch);
   std::optional<Real> FindCut(int64_t step);
   bool IsWrong(const RowRun& run, int64_t step) const;
   int64_t MendRow(int64_t row, int64_t step);
-  absl::Status Mend(int64_t step);
+  absl::Status Mend(int64_t step, bool scan_next);
   absl::Status Settle(int64_t step);
   absl::Status ChooseAll(int64_t step);
   void SumBlock(int64_t block, int64_t step);

@@ -17,8 +17,8 @@ namespace {
 // Before that the bound admits half of the columns.
 constexpr int64_t kFirstEpoch = 50;
 constexpr int64_t kFirstLength = 50;
-constexpr int64_t kLongest = 400;
-constexpr double kLonger = 1.5;
+constexpr int64_t kLongest = 800;
+constexpr double kLonger = 2;
 // An epoch gets longer when no more than such a share of the rows had to begin anew.
 constexpr double kFewRestarts = 0.5;
 // Room beside the largest values seen. A wide window costs little, a row that begins
@@ -27,7 +27,7 @@ constexpr double kRadiusRoom = 1.1;
 constexpr double kWindowRoom = 2;
 constexpr double kGrowth = 1.2;
 // Before anything is known: the radius in moves of one step, the window in thresholds.
-constexpr double kFirstRadius = 1;
+constexpr double kFirstRadius = 1.4;
 constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
@@ -35,8 +35,8 @@ constexpr double kNarrowestWindow = 1e-3;
 // docs/benchmarks/cpu-log.md).
 constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
-// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more in
-// later ones, on fewer columns.
+// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more
+// in later ones, on fewer columns.
 constexpr double kToggledShare = 0.65;
 
 }  // namespace
@@ -184,6 +184,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, boo
     shared_ = {};
     return absl::OkStatus();
   }
+  iterate_.older.Forget();  // the epoch takes its memory
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
     ChosenColumns scratch;
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {

@@ -47,7 +47,7 @@ struct RowPlan {
 // Memory of an epoch beside the iterate, what rows gathered of G together included: none
 // begins that would need more.
 template <typename Real>
-inline constexpr int64_t kBytesPerWeight = 7 * static_cast<int64_t>(sizeof(Real));
+inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real));
 
 template <typename Real>
 class ScreenedEpoch {
@@ -65,7 +65,7 @@ class ScreenedEpoch {
   bool MayBegin(int64_t iteration) const;
   // Chooses columns; running() says whether that pays. `together`: all rows take a step
   // before the next one, and what they gather of G stays. `refreshes`: the epoch must end where
-  // E is computed anew.
+  // E is computed anew. Iterate.older is given back if the epoch begins.
   absl::Status Begin(const Recurrence& at, bool together, bool refreshes);
   // E, U, M and the vertices are complete again; `at` where it ends.
   absl::Status End(int64_t iteration);

@@ -33,32 +33,25 @@ class ThresholdForecast {
   void Add(Real threshold) {
     last_[static_cast<size_t>(count_ % kKept)] = threshold;
     ++count_;
+    Fit();
   }
 
   // Of the iteration `ahead` >= 1 after the last one added.
   Interval At(int64_t ahead) const {
     const auto steps = static_cast<double>(ahead);
-    const auto newest = static_cast<double>(Last(0));
-    const double slope = Slope();
-    double noise = 0;
-    for (int64_t back = 1; back < Known(); ++back) {
-      const double line = newest - slope * static_cast<double>(back);
-      noise = std::max(noise, std::abs(static_cast<double>(Last(back)) - line));
-    }
-    const double reach =
-        Known() < 3 ? kFirstReach * newest
-                    : kRoom * (noise + 0.5 * std::abs(slope) * steps) + kLeastReach * newest;
-    const double middle = std::max(0.0, newest + slope * steps);
-    const double doubt = std::min(reach, kDoubt * (noise + 0.5 * std::abs(slope) * steps));
+    const double spread = noise_ + 0.5 * std::abs(slope_) * steps;
+    const double reach = Known() < 3 ? kFirstReach * level_ : kRoom * spread + kLeastReach * level_;
+    const double middle = std::max(0.0, level_ + slope_ * steps);
+    const double doubt = std::min(reach, kDoubt * spread);
     return {static_cast<Real>(middle), static_cast<Real>(std::max(0.0, middle - reach)),
             static_cast<Real>(middle + reach), static_cast<Real>(doubt)};
   }
 
   // How many iterations to run ahead.
-  int64_t length() const { return count_ < kKept ? 1 : length_; }
+  int64_t length() const { return count_ < kEnough ? 1 : length_; }
   // Of a run of so many rows' iterations, so many were taken again.
   void Learn(int64_t taken, int64_t repeated, bool missed) {
-    if (count_ < kKept) return;
+    if (count_ < kEnough) return;
     if (missed || 4 * repeated > 3 * taken) {
       length_ = std::max<int64_t>(1, length_ / 2);
     } else if (3 * repeated < taken) {
@@ -67,7 +60,10 @@ class ThresholdForecast {
   }
 
  private:
-  static constexpr int64_t kKept = 8;
+  // Around a line the thresholds scatter as independent values do: the more of them, the better it
+  // is known (docs/benchmarks/cpu-log.md, section 10).
+  static constexpr int64_t kKept = 40;
+  static constexpr int64_t kEnough = 8;
   static constexpr int64_t kLongest = 32;
   static constexpr double kRoom = 2;
   static constexpr double kFirstReach = 0.02;
@@ -76,21 +72,32 @@ class ThresholdForecast {
 
   int64_t Known() const { return std::min(count_, kKept); }
   Real Last(int64_t back) const { return last_[static_cast<size_t>((count_ - 1 - back) % kKept)]; }
-  // Between the older and the newer half of what is kept.
-  double Slope() const {
-    const int64_t half = Known() / 2;
-    if (half == 0) return 0;
-    double newer = 0;
-    double older = 0;
-    for (int64_t i = 0; i < half; ++i) {
-      newer += static_cast<double>(Last(i));
-      older += static_cast<double>(Last(i + half));
+  // The line through what is kept, by least squares; its value at the newest.
+  void Fit() {
+    const auto known = static_cast<double>(Known());
+    double sum = 0;
+    double moment = 0;
+    for (int64_t back = 0; back < Known(); ++back) {
+      const auto value = static_cast<double>(Last(back));
+      sum += value;
+      moment -= static_cast<double>(back) * value;
     }
-    return (newer - older) / static_cast<double>(half * half);
+    const double centre = -(known - 1) / 2;
+    const double inertia = known * (known * known - 1) / 12;
+    slope_ = Known() < 2 ? 0 : (moment - centre * sum) / inertia;
+    level_ = sum / known - slope_ * centre;
+    noise_ = 0;
+    for (int64_t back = 0; back < Known(); ++back) {
+      const double line = level_ - slope_ * static_cast<double>(back);
+      noise_ = std::max(noise_, std::abs(static_cast<double>(Last(back)) - line));
+    }
   }
 
   std::array<Real, kKept> last_ = {};
   int64_t count_ = 0;
+  double level_ = 0;
+  double slope_ = 0;  // of an iteration
+  double noise_ = 0;  // the furthest that one of them is off the line
   int64_t length_ = 4;
 };
 

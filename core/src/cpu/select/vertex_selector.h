@@ -37,6 +37,9 @@ class VertexSelector {
   // summed row by row and the rows block by block.
   virtual absl::StatusOr<double> Finish() = 0;
 
+  // Gives back memory that is kept from one iteration to the next.
+  virtual void Release() {}
+
   // The bytes of its guesses, for a checkpoint.
   virtual std::span<std::byte> guesses() = 0;
 };

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -57,7 +56,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       scan.inner += UpdateAndScan(iterate_.Row(row), step, window_.low(), window_.high(), above,
                                   window.data());
       for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-        scan.above += std::popcount(above[word]);
+        scan.above += PopCount(above[word]);
         if (std::ssize(scan.candidates) > limit) continue;
         ForEachBit(window[static_cast<size_t>(word)], word, [&](int64_t col) {
           scan.candidates.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(row),
@@ -83,9 +82,12 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     return TakeCandidates(std::min(free_ - above, inside), all);
   }
 
-  std::span<std::byte> guesses() override {
-    return std::as_writable_bytes(std::span(&window_, 1));
+  void Release() override {
+    for (BlockScan& scan : scans_) std::vector<Candidate>().swap(scan.candidates);
+    std::vector<Candidate>().swap(merged_);
   }
+
+  std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(&window_, 1)); }
 
  private:
   struct Candidate {
@@ -106,7 +108,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   }
 
   // `count` of the candidates, the best ones; all: no positive score is left.
-  double TakeCandidates(int64_t count, bool all) {
+  absl::StatusOr<double> TakeCandidates(int64_t count, bool all) {
     merged_.clear();
     for (const BlockScan& scan : scans_) {
       merged_.insert(merged_.end(), scan.candidates.begin(), scan.candidates.end());
@@ -118,17 +120,18 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       last = *position;
     }
     window_.Move(all ? 0 : last.score, true);
-    double inner = 0;
-    for (const BlockScan& scan : scans_) {
-      inner += scan.inner;
-      if (count == 0) continue;
-      for (const Candidate& candidate : scan.candidates) {
-        if (Better(last, candidate)) continue;
-        iterate_.vertex.Set(candidate.row, candidate.col);
-        inner -= TermAt(iterate_, candidate.row, candidate.col);
-      }
+    if (count > 0) {
+      SPARSEFW_RETURN_IF_ERROR(context_.ForEach(std::ssize(scans_), [&](int64_t block) {
+        BlockScan& scan = scans_[static_cast<size_t>(block)];
+        for (const Candidate& candidate : scan.candidates) {
+          if (Better(last, candidate)) continue;
+          iterate_.vertex.Set(candidate.row, candidate.col);
+          scan.inner -= TermAt(iterate_, candidate.row, candidate.col);
+        }
+      }));
     }
-    return inner;
+    return std::accumulate(scans_.begin(), scans_.end(), 0.0,
+                           [](double sum, const BlockScan& scan) { return sum + scan.inner; });
   }
 
   // The guess missed: several passes over the scores find the threshold.
