@@ -72,7 +72,7 @@ class CpuBackendImpl final : public Backend {
   // Its kernels and those of the BLAS are chosen by the processor. The bits are the
   // same for any number of threads.
   std::string checkpoint_tag() const override {
-    return absl::StrFormat("cpu 4, %s, %s", ProcessorName(), InstructionSet());
+    return absl::StrFormat("cpu 5, %s, %s", ProcessorName(), InstructionSet());
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
