@@ -3,9 +3,8 @@
     python peer_process.py sparsefw|llm-compressor MODEL-FOLDER IDS.json OPTIONS.json OUT
 
 Runs in the environment of that tool. What it prints last is one JSON object: seconds and CPU seconds from
-the loaded model to the pruned one in memory, and the peak of memory above that of the imports, bytes. The
-embedded server of sparsefw counts: its CPU seconds, and all of its memory. Reading the model and writing OUT
-are not in the seconds.
+the loaded model to the pruned one in memory, and the peak of memory above that of the imports, bytes, with
+reading the model. The embedded server of sparsefw counts: its CPU seconds, and all of its memory.
 """
 
 import contextlib

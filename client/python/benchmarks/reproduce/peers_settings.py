@@ -22,7 +22,7 @@ RUNS = [
     ("2:4", "Wanda", SPARSEFW, {**_TWO_OF_FOUR, "method": "wanda"}),
     ("2:4", "SparseGPT", PEER, {"modifier": "SparseGPTModifier", "sparsity": 0.5, "mask_structure": "2:4"}),
     ("2:4", "SparseGPT", SPARSEFW, {**_TWO_OF_FOUR, "method": "sparsegpt"}),
-    ("60 % per-row", "SparseGPT", SPARSEFW, {**_PER_ROW, "method": "sparsegpt"}),
     ("60 % per-row", "SparseFW (Wanda) + swaps", SPARSEFW, {**_PER_ROW, **_SWAPS}),
     ("2:4", "SparseFW (Wanda) + swaps", SPARSEFW, {**_TWO_OF_FOUR, **_SWAPS}),
+    ("60 % per-row", "SparseGPT", SPARSEFW, {**_PER_ROW, "method": "sparsegpt"}),
 ]
