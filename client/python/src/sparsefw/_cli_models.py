@@ -142,15 +142,12 @@ def add_eval_perplexity(commands: Any) -> None:
 
 def _eval_perplexity(arguments: argparse.Namespace) -> int:
     models = _models()
-    transformers = importlib.import_module("transformers")
     text = _read(arguments.data)
     if not (Path(arguments.model) / "config.json").is_file():
         raise invalid(f"{arguments.model}: has no config.json; it must be a folder of transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model)
     found = models.evaluate_perplexity(
         arguments.model,
-        tokenizer,
-        text,
+        data=text,
         sequence_length=arguments.sequence_length,
         samples=arguments.samples,
         progress=not arguments.quiet,

@@ -44,11 +44,13 @@ def dense(folder):
     return model
 
 
-def test_perplexity_is_that_of_an_independent_evaluation(dense):
+def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     ids = tokenizer()(TEXT)["input_ids"]
     found = evaluate_perplexity(dense.train(), tokenizer(), TEXT, sequence_length=32)
     assert dense.training
     assert found.value == pytest.approx(independent(dense.eval(), ids, 32), rel=1e-5)
+    of_folder = evaluate_perplexity(folder / "dense", data=TEXT, sequence_length=32)
+    assert of_folder.value == pytest.approx(found.value, rel=1e-6)
     assert found.windows == len(ids) // 32
     assert found.tokens == found.windows * 31
     few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)

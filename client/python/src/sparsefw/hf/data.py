@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+import transformers
 
 from sparsefw.errors import invalid
 
@@ -61,6 +63,12 @@ def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list
     if count is not None and len(parts) > count:
         parts = [parts[index * len(parts) // count] for index in range(count)]
     return [torch.tensor([part], dtype=torch.long) for part in parts]
+
+
+def tokenizer_of(folder: str | os.PathLike[str], data: Any) -> Any:
+    """The folder's tokenizer where `data` is text; token ids need none."""
+    text = isinstance(data, str) or (isinstance(data, list | tuple) and data and isinstance(data[0], str))
+    return transformers.AutoTokenizer.from_pretrained(folder) if text else None
 
 
 def digest(samples: Sequence[Any]) -> str:

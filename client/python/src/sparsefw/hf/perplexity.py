@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from sparsefw.hf.data import longest, sequences
+from sparsefw.hf.data import longest, sequences, tokenizer_of
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
@@ -51,8 +51,8 @@ def evaluating(model: Any) -> Iterator[None]:
 
 def evaluate_perplexity(
     model: Any,
-    tokenizer: Any,
-    data: Any,
+    tokenizer: Any = None,
+    data: Any = (),
     *,
     sequence_length: int = 2048,
     samples: int | None = None,
@@ -63,10 +63,12 @@ def evaluate_perplexity(
 
     Args:
         model:   a causal language model, or a folder of one, loaded in the dtype that it has.
+        tokenizer: for data that is text; None with a folder: the folder's.
         data:    texts, which are joined by blank lines, or token ids.
         samples: as many windows, spread evenly; None: all.
     """
     if isinstance(model, str) or hasattr(model, "__fspath__"):
+        tokenizer = tokenizer or tokenizer_of(model, data)
         model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")
     windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
     started, total, tokens = time.monotonic(), 0.0, 0

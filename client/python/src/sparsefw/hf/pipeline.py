@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-import transformers
 
 from sparsefw.client import Client
 from sparsefw.hf import data as texts
@@ -126,7 +125,7 @@ def prune_model(
         source = InMemory(model)
     else:
         source = Streamed(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        tokenizer = tokenizer or _tokenizer(folder, data)
+        tokenizer = tokenizer or texts.tokenizer_of(folder, data)
     length = texts.longest(source.model.config, sequence_length)
     sequences = texts.sequences(tokenizer, data, length, samples)
     layout = layout_of(source.model, ignore, routers)
@@ -154,8 +153,3 @@ def prune_model(
                 lambda path: source.write(path, layout, run.outcomes),
             )
     return report
-
-
-def _tokenizer(folder: Path, data: Any) -> Any:
-    text = isinstance(data, str) or (isinstance(data, list | tuple) and data and isinstance(data[0], str))
-    return transformers.AutoTokenizer.from_pretrained(folder) if text else None
