@@ -20,16 +20,25 @@ namespace {
 using ::sparsefw::testing::Random;
 using ::testing::ElementsAre;
 
-// Few different keys, so that most of them tie.
-TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
+// (bits of the keys, most keys that are copied). With few different keys, most of them tie.
+class TakeTopTest : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
+
+INSTANTIATE_TEST_SUITE_P(All, TakeTopTest,
+                         ::testing::Combine(::testing::Values(3, 32, 53, 64),
+                                            ::testing::Values(0, 20, 150, 1 << 16)));
+
+TEST_P(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
+  const auto [bits, most_copied] = GetParam();
   Random random(3);
   constexpr int64_t kRows = 13;
   constexpr int64_t kCols = 21;
-  for (const int bits : {3, 32, 53, 64}) {
+  for (const uint64_t different : {5, 150}) {
+    if (bits == 3 && different > 5) continue;
+    SCOPED_TRACE(different);
     std::vector<std::tuple<uint64_t, int64_t>> keys;  // key, index
     for (int64_t i = 0; i < kRows * kCols; ++i) {
-      const uint64_t key = random.Bits() % 5;
-      keys.emplace_back(bits == 3 ? key : key << (bits - 3), i);
+      const uint64_t key = random.Bits() % different;
+      keys.emplace_back(bits == 3 ? key : key << (bits - (different == 5 ? 3 : 13)), i);
     }
     const auto visit = [&](int64_t row, auto&& sink) {
       for (int64_t col = 0; col < kCols; ++col) {
@@ -45,7 +54,7 @@ TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
       Matrix<uint8_t> taken(kRows, kCols);
       const auto take = [&](int64_t row, int64_t col) { ++taken(row, col); };
       const std::optional<uint64_t> least =
-          TakeTop({RowBlocks{kRows, 4}, bits, count}, visit, take);
+          TakeTop({RowBlocks{kRows, 4}, bits, count, most_copied}, visit, take);
       const bool full = count > 0 && count <= std::ssize(order);
       ASSERT_EQ(least.has_value(), full);
       if (full) {
@@ -55,8 +64,7 @@ TEST(TakeTopTest, TakesTheLargestAndOfTiesTheLast) {
       for (int64_t i = 0; i < std::min<int64_t>(count, std::ssize(order)); ++i) {
         ++expected.data()[std::get<1>(order[static_cast<size_t>(i)])];
       }
-      EXPECT_TRUE(std::equal(taken.data(), taken.data() + taken.size(), expected.data()))
-          << bits << " bits, " << count;
+      EXPECT_TRUE(std::equal(taken.data(), taken.data() + taken.size(), expected.data())) << count;
     }
   }
 }
