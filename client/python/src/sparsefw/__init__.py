@@ -40,11 +40,10 @@ from sparsefw.results import (
     Progress,
     Result,
     Screening,
-    SweepPoint,
-    SweepResult,
     Timings,
 )
 from sparsefw.spec import JobOptions
+from sparsefw.sweep_results import SweepPoint, SweepResult
 
 __version__ = "0.1.0"
 

@@ -16,8 +16,9 @@ from sparsefw._session import TERMINAL, Session
 from sparsefw._upload import TensorContent, TransferProgress, tensor_spec, upload
 from sparsefw.arrays import Buffer, as_buffer
 from sparsefw.errors import Error, invalid
-from sparsefw.results import Event, Result, SweepPoint, SweepResult
+from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
+from sparsefw.sweep_results import SweepPoint, SweepResult
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 _DTYPES: Final[dict[str, tuple[str, ...]]] = {

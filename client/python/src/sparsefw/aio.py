@@ -30,8 +30,9 @@ from sparsefw.client import check_embedded, choose_credentials, resolve_address,
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
-from sparsefw.results import Event, Result, SweepResult
+from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
+from sparsefw.sweep_results import SweepResult
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
 
 

@@ -19,8 +19,9 @@ from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
 from sparsefw.handles import Job, Tensor
 from sparsefw.options import Options
-from sparsefw.results import Event, Result, SweepResult
+from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
+from sparsefw.sweep_results import SweepResult
 from sparsefw.v1 import job_pb2, prune_service_pb2
 
 DEFAULT_SERVER = "127.0.0.1:50051"

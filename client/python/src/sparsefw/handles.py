@@ -14,7 +14,8 @@ from sparsefw._session import TERMINAL
 from sparsefw._sync import iterate, run
 from sparsefw._upload import TransferProgress
 from sparsefw.errors import Error
-from sparsefw.results import Event, Result, SweepResult
+from sparsefw.results import Event, Result
+from sparsefw.sweep_results import SweepResult
 from sparsefw.v1 import job_pb2, tensor_pb2
 
 if TYPE_CHECKING:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import grpc
 import numpy.typing as npt
@@ -349,93 +347,6 @@ class Result:
             _mask=mask,
             _weight=weight,
         )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SweepPoint:
-    """One setting of a sweep and what it gave: `result`, or `error`."""
-
-    setting: Mapping[str, Any]
-    result: Result | None
-    error: Error | None
-
-
-class SweepResult(Sequence[SweepPoint]):
-    """Every point of a sweep, in the order of the job.
-
-    Attributes:
-        job:        its name.
-        best_index: the point with the least loss among those with the first pattern.
-    """
-
-    def __init__(self, job: str, points: Sequence[SweepPoint], best_index: int, best: Result) -> None:
-        self.job = job
-        self.best_index = best_index
-        self._points = tuple(points)
-        self._best = best
-
-    @property
-    def best(self) -> Result:
-        """With its mask, and its pruned weight where that was asked for."""
-        return self._best
-
-    @property
-    def best_setting(self) -> Mapping[str, Any]:
-        """Of the best point: method, pattern, sparsity, alpha, swaps, reconstruct."""
-        return self._points[self.best_index].setting
-
-    @overload
-    def __getitem__(self, index: int) -> SweepPoint: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[SweepPoint, ...]: ...
-    def __getitem__(self, index: int | slice) -> SweepPoint | tuple[SweepPoint, ...]:
-        return self._points[index]
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def __iter__(self) -> Iterator[SweepPoint]:
-        return iter(self._points)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One dictionary a point: its setting, its losses as shares of pruning everything, its error."""
-        rows = []
-        for index, point in enumerate(self._points):
-            row: dict[str, Any] = dict(point.setting)
-            if point.result is not None:
-                losses, full = point.result.losses, point.result.losses.full or 1.0
-                row.update(
-                    loss=point.result.loss,
-                    mask_loss=losses.final / full,
-                    lower_bound=losses.lower_bound / full,
-                    warm_start=losses.warm_start / full,
-                    kept=point.result.kept,
-                    seconds=point.result.timings.solve,
-                )
-            row["best"] = index == self.best_index
-            row["error"] = str(point.error) if point.error else ""
-            rows.append(row)
-        return rows
-
-    def to_pandas(self) -> Any:
-        """`rows` as a pandas.DataFrame; pandas must be installed."""
-        return importlib.import_module("pandas").DataFrame(self.rows())
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        texts = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
-        widths = [max(len(line[i]) for line in texts) for i in range(len(columns))]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-            for line in texts
-        )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def seconds(duration: Any) -> float:

@@ -20,7 +20,8 @@ from sparsefw.errors import Error
 from sparsefw.handles import Tensor
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.settings import method_name
-from sparsefw.results import Event, Progress, Result, SweepResult
+from sparsefw.results import Event, Progress, Result
+from sparsefw.sweep_results import SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
 _JOBS: Final = 4
