@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -15,12 +13,13 @@
 #include "server/app/access.h"
 #include "server/app/connection_events.h"
 #include "server/app/devices.h"
+#include "server/app/facts.h"
+#include "server/app/gauges.h"
 #include "server/app/gpu_metrics.h"
 #include "server/app/job_counts.h"
 #include "server/app/job_events.h"
 #include "server/app/listener.h"
 #include "server/app/rpc_log.h"
-#include "server/app/settings.h"
 #include "server/app/solver_runner.h"
 #include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
@@ -50,29 +49,8 @@ constexpr absl::Duration kShutdown = absl::Seconds(2);
 // way compared with them. A change takes effect within three of it.
 constexpr std::chrono::seconds kAccessPeriod(1);
 
-int ThreadsPerJob(int workers) {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
-}
-
 // The rest of a long queue is a number.
 constexpr size_t kQueueShown = 20;
-
-// A machine whose memory is unknown has no limit.
-int64_t SolveMemory(const ServerConfig& config) {
-  if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
-  const int64_t there = HostMemoryBytes();
-  return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
-}
-
-std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& chosen) {
-  std::vector<DeviceInfo> infos;
-  for (DeviceDescription& device : DescribeDevices(chosen.usable)) {
-    const bool is_default = device.name == chosen.device.name;
-    infos.push_back({std::move(device.name), std::move(device.description), is_default,
-                     is_default ? chosen.reason : ""});
-  }
-  return infos;
-}
 
 class ServerImpl final : public Server {
  public:
@@ -106,7 +84,6 @@ class ServerImpl final : public Server {
   std::string NotReady() const;
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
-  void LogMissingDevices();
   void ScheduleGarbageCollection();
   void ScheduleAccessChecks();
   void PollAccess(bool all);
@@ -179,7 +156,7 @@ absl::Status ServerImpl::Open() {
   address_ = listener_->address();
   ScheduleGarbageCollection();
   ScheduleAccessChecks();
-  LogMissingDevices();
+  LogMissingDevices(logger_);
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
                {"metrics", metrics_address_},
@@ -243,7 +220,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   for (const Backend* backend : device.pool) {
     if (backend->has_device_memory()) default_devices_.insert(backend->Describe().name);
   }
-  runner.threads_per_job = ThreadsPerJob(config_.workers);
+  runner.threads_per_job = ThreadsPerJob(config_);
   runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
   runner.checkpoints = stores_->checkpoints();
   runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), &stores_->transient(), runner);
@@ -318,16 +295,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
     metrics_->RpcRefused(record.status);
     LogRpc(record, &logger_);
   };
-  ServerFacts& facts = context_.facts;
-  facts.version = SPARSEFW_VERSION;
-  facts.default_device = device.device.name;
-  facts.default_device_reason = device.reason;
-  facts.workers = config_.workers;
-  facts.max_queued_jobs = config_.max_queued_jobs;
-  facts.max_tensor_bytes = std::min(config_.max_tensor_bytes, config_.host_memory_bytes);
-  facts.start_time = absl::Now();
-  facts.settings = SettingsForClients(config_.settings);
-  facts.devices = [usable = device.usable] { return DescribeDevices(usable); };
+  context_.facts = FactsOf(config_, device);
 }
 
 std::string ServerImpl::NotReady() const {
@@ -340,41 +308,18 @@ std::string ServerImpl::NotReady() const {
 }
 
 Gauges ServerImpl::ComputeGauges() {
-  const TensorStoreUsage usage = stores_->tensors().usage();
   Gauges gauges;
-  gauges.jobs_queued = jobs_->queued();
-  gauges.jobs_running = jobs_->running();
-  const TenantCounts tenants = jobs_->tenants();
-  gauges.tenants_waiting = tenants.waiting;
-  gauges.tenants_running = tenants.running;
-  gauges.jobs_ended = job_counts_->Ended();
-  gauges.store_count_failures = job_counts_->failures();
-  gauges.memory_budget_bytes = usage.budget_bytes;
-  gauges.memory_used_bytes = usage.used_bytes;
+  SetTensorGauges(stores_->tensors().usage(), gauges);
+  SetJobGauges(*jobs_, *job_counts_, gauges);
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
-  gauges.solve_memory_used_bytes = jobs_->working_bytes();
-  gauges.disk_budget_bytes = usage.disk_budget_bytes;
-  gauges.disk_used_bytes = usage.disk_used_bytes;
-  gauges.tensors_corrupt = usage.corrupt;
-  gauges.tensors_unchecked = usage.unchecked;
-  gauges.tensors = usage.tensors;
-  gauges.uploads = usage.uploads;
   gauges.watchers = context_.watchers.load();
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();
   gauges.max_descriptors = DescriptorLimit();
   gauges.tls_certificate_expiry = access_->CertificateExpiry();
-  gauges.devices = jobs_->devices();
   return gauges;
-}
-
-void ServerImpl::LogMissingDevices() {
-  for (const DeviceProbe& probe : ProbeDevices()) {
-    if (probe.available) continue;
-    logger_.Log(LogLevel::kInfo, "no device", {{"device", probe.name}, {"reason", probe.reason}});
-  }
 }
 
 void ServerImpl::ScheduleGarbageCollection() {
