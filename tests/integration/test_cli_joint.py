@@ -7,7 +7,7 @@ import pytest
 
 from support import reference, safetensors
 from support.layers import Layer
-from support.processes import Cli, finish, wait_until
+from support.processes import TIME_SCALE, Cli, finish, wait_until
 from test_cli_refinement import GRAM_LAYERS, loss_of_weights
 from test_fixture_layers import PATTERNS, RealLayer
 
@@ -135,7 +135,8 @@ def test_cancel_and_deadline_return_the_best_so_far(cli, wide_layer, folder):
     assert losses["reconstructed"] >= actual * (1 - 1e-3)
     assert losses["reconstructed"] <= losses["warm_start"]
 
-    result = cli.run(*wide_layer.submit("--json", *SEARCH, "--deadline", "3s")).expect(0).json()
+    result = cli.run(*wide_layer.submit("--json", *SEARCH, "--deadline",
+                                        f"{3 * TIME_SCALE}s")).expect(0).json()
     assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
     assert not result["joint"]["converged"]
     assert result["losses"]["reconstructed"] <= result["joint"]["start_loss"]
