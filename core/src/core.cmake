@@ -45,5 +45,7 @@ sparsefw_library(core
 if(SPARSEFW_SANITIZER STREQUAL "thread")
   set_source_files_properties(parallel/parallel_context.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=thread
-    COMPILE_DEFINITIONS SPARSEFW_THREAD_SANITIZER)
+    COMPILE_DEFINITIONS SPARSEFW_THREAD_SANITIZER
+    # The others' precompiled header is compiled with the sanitizer.
+    SKIP_PRECOMPILE_HEADERS ON)
 endif()

@@ -22,6 +22,16 @@ def suite(bin_folder, *arguments):
         capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def program():
+    """The suite, to be changed."""
+    spec = importlib.util.spec_from_file_location(
+        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_everything_is_measured_and_reported(bin_folder, tmp_path):
     page = (ROOT / "docs/benchmarks.md").read_bytes()
     out = tmp_path / "results.json"
@@ -45,12 +55,8 @@ def test_everything_is_measured_and_reported(bin_folder, tmp_path):
     assert (ROOT / "docs/benchmarks.md").read_bytes() == page  # only a full run writes it
 
 
-def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, capsys):
+def test_a_full_run_writes_json_and_page(program, bin_folder, tmp_path, monkeypatch, capsys):
     """All that a full run does, on the layers of the smallest one, in a folder of its own."""
-    spec = importlib.util.spec_from_file_location(
-        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
     monkeypatch.setattr(program, "ROOT", tmp_path)
     monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
     page = tmp_path / "docs/benchmarks.md"
@@ -64,13 +70,22 @@ def test_a_full_run_writes_json_and_page(bin_folder, tmp_path, monkeypatch, caps
     table = tables.goal_table(results["goals"], markdown=True)
     assert f"(benchmarks/{written.name})" in text and table in text
     assert table in capsys.readouterr().out
+    assert not (tmp_path / "build/bench/unfinished.json").exists()
 
 
-def test_every_method_is_measured_and_goes_into_both_pages(bin_folder, tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location(
-        "bench_main", ROOT / "core/benchmarks/cpu/__main__.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+def test_a_run_that_ends_early_leaves_what_it_has(program, bin_folder, tmp_path, monkeypatch):
+    def fail(*_):
+        raise ProgramError("the program ended")
+
+    monkeypatch.setattr(program.measure, "gram", fail)
+    with pytest.raises(ProgramError, match="the program ended"):
+        program.main(["--bin", str(bin_folder), "--plan", "smoke", "--no-peer", "--no-install",
+                      "--out", str(tmp_path / "results.json")])
+    assert set(json.loads((tmp_path / "unfinished.json").read_text())) >= {"ceilings", "iterations", "late"}
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_every_method_is_measured_and_goes_into_both_pages(program, bin_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(program, "ROOT", tmp_path)
     monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
     (tmp_path / "docs").mkdir()

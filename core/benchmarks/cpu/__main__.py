@@ -8,7 +8,8 @@ A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png a
 docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.json,
 docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
 docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
-leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. --against compares
+leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. A run of all of it that
+ends early leaves unfinished.json there. --against compares
 the run with an older results file, cell by cell; --compare two files that are there, without a run.
 Both end with status 1 when a cell is slower by more than noise.
 """
@@ -72,6 +73,11 @@ def parse(arguments):
     return options
 
 
+def unfinished(options):
+    """What has been measured so far, of a run of an hour that may end early."""
+    return (options.out.parent if options.out else ROOT / "build/bench") / "unfinished.json"
+
+
 def read_results(path):
     results = store.read(path)
     schema.check(results)
@@ -83,29 +89,35 @@ def run_sections(options, plan, peer):
     wanted = {options.only} if options.only else set(SECTIONS)
     if "iteration" in wanted:
         wanted.add("ceilings")  # the floor needs them
+    python, reason = peer
+
+    def iterations(layers):
+        if reason:
+            log(f"PyTorch SKIPPED: {reason}")
+        keys = ("iterations", "peer", "peer_description")
+        found = measure.iterations(options.bin, plan, layers, python, log)
+        return {**({"peer_skipped": reason} if reason else {}), **dict(zip(keys, found))}
+
+    parts = {
+        "ceilings": lambda _: {"ceilings": measure.ceilings(options.bin, plan, log)},
+        "iteration": iterations,
+        "late": lambda layers: {"late": late.measure(options.bin, plan, layers, python, log)},
+        "gram": lambda _: {"gram": measure.gram(options.bin, plan, log)},
+        "time-to-loss": lambda layers: {
+            "time_to_loss": measure.time_to_loss(options.bin, plan, layers, log)},
+        "memory": lambda layers: {"memory": measure.memory(options.bin, plan, layers, log)},
+        "joint": lambda layers: {"joint": joint.measure(options.bin, plan, layers, python, log)},
+        "methods": lambda layers: {
+            "methods": methods.measure(options.bin, plan, layers, python, log)},
+    }
     results = {}
     with measure.Layers(log) as layer_files:
-        if "ceilings" in wanted:
-            results["ceilings"] = measure.ceilings(options.bin, plan, log)
-        if "iteration" in wanted:
-            python, reason = peer
-            if reason:
-                log(f"PyTorch SKIPPED: {reason}")
-                results["peer_skipped"] = reason
-            results["iterations"], results["peer"], results["peer_description"] = (
-                measure.iterations(options.bin, plan, layer_files, python, log))
-        if "late" in wanted:
-            results["late"] = late.measure(options.bin, plan, layer_files, peer[0], log)
-        if "gram" in wanted:
-            results["gram"] = measure.gram(options.bin, plan, log)
-        if "time-to-loss" in wanted:
-            results["time_to_loss"] = measure.time_to_loss(options.bin, plan, layer_files, log)
-        if "memory" in wanted:
-            results["memory"] = measure.memory(options.bin, plan, layer_files, log)
-        if "joint" in wanted:
-            results["joint"] = joint.measure(options.bin, plan, layer_files, peer[0], log)
-        if "methods" in wanted:
-            results["methods"] = methods.measure(options.bin, plan, layer_files, peer[0], log)
+        for section in SECTIONS:
+            if section not in wanted:
+                continue
+            results.update(parts[section](layer_files))
+            if not options.only:
+                store.write(unfinished(options), results)
     return results
 
 
@@ -155,6 +167,7 @@ def keep(options, plan, results):
            else options.out or ROOT / f"build/bench/{plan.name}.json")
     picture = ROOT / "docs/benchmarks/cpu.png" if kept else out.with_suffix(".png")
     store.write(out, results)
+    unfinished(options).unlink(missing_ok=True)
     print(report.text(results), flush=True)
     log(f"wrote {out} after {results['seconds']} s")
     draw(out, picture, install=not options.no_install and not options.no_peer)

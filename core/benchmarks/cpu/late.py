@@ -7,7 +7,7 @@ from harness.machine import thread_counts
 from harness.places import PEERS
 from harness.process import LineProgram, run_json
 
-ALPHAS = (0.9, 0.5, 0.0)
+ALPHAS = (0.9, 0.5, 0.0)  # of plan.loss_shape; of other layers the first
 PEER_SECONDS = 3600  # of one answer; it keeps the limit of a case itself
 SPEEDUP = {0.9: 100, 0.5: 20, 0.0: 6}
 SOLVE_SPEEDUP = 70
@@ -21,8 +21,9 @@ def measure(bin_folder, plan, layer_files, peer_python, log):
     results = []
     for rows, cols in plan.goal_shapes:
         path = layer_files.path(rows, cols)
+        alphas = ALPHAS if (rows, cols) == plan.loss_shape else ALPHAS[:1]
         for pattern in PATTERNS:
-            for alpha in ALPHAS:
+            for alpha in alphas:
                 cell = {"rows": rows, "cols": cols, "pattern": pattern, "alpha": alpha,
                         "threads": threads}
                 log("late iterations " + " ".join(map(str, cell.values())))

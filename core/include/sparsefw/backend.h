@@ -20,6 +20,7 @@
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
+#include "sparsefw/saliency_source.h"
 #include "sparsefw/stop_signal.h"
 #include "sparsefw/swap_tolerance.h"
 
@@ -51,7 +52,7 @@ struct EngineProblem {
   ConstMatrixView weights;  // [rows, cols] F32, F16, BF16
   ConstMatrixView gram;     // [cols, cols] F32, F64; engines use (G + G^T)/2
   Pattern pattern;
-  ConstMatrixView saliency;     // [rows, cols] F32: breaks ties of rounding
+  SaliencySource saliency;      // [rows, cols]: breaks ties of rounding
   const Mask* warm = nullptr;   // meets the pattern
   const Mask* fixed = nullptr;  // subset of warm
   // Load will be called again with other starts on the same weights and gram:

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -80,14 +79,21 @@ constexpr DType DTypeOf<BFloat16>() {
   return DType::kBF16;
 }
 
-// Zeroed memory, 64-byte aligned. Large blocks ask for huge pages, for products
+// Zeroed memory, 64-byte aligned. Large blocks (4 MiB and more) ask for huge pages, for products
 // walk over thousands of them, and come untouched from the system: the first
-// to write makes them resident, so that no thread spends a second on zeroing.
+// to write makes them resident, so that no thread spends a second on zeroing. They go back to
+// the system as soon as they are freed, whatever malloc keeps for itself.
 struct AlignedBlock {
   void* data = nullptr;  // null when there is no memory
-  size_t offset = 0;     // std::free takes data - offset
+  size_t offset = 0;     // the block begins at data - offset
+  size_t mapped = 0;     // bytes of a large block; 0: of malloc
 };
 AlignedBlock AllocateZeroed(size_t bytes);
+void FreeBlock(const AlignedBlock& block);
+
+// Bytes of all large blocks held now, which the statistics of malloc leave out. 0 under a
+// sanitizer: there all blocks are malloc's, so that it sees their ends.
+int64_t LargeBlockBytes();
 
 // An owning, zero-initialised, 64-byte aligned row-major matrix. Move only.
 template <typename T>
@@ -100,7 +106,7 @@ class Matrix {
     static_assert(std::is_trivially_copyable_v<T>);                  // and zero is T{} bit for bit
     const AlignedBlock block = AllocateZeroed(static_cast<size_t>(size()) * sizeof(T));
     if (block.data == nullptr) throw std::bad_alloc();  // turned into ResourceExhausted by Solve
-    data_ = {static_cast<T*>(block.data), Free{block.offset}};
+    data_ = {static_cast<T*>(block.data), Free{block.offset, block.mapped}};
   }
 
   int64_t rows() const { return rows_; }
@@ -119,7 +125,8 @@ class Matrix {
  private:
   struct Free {
     size_t offset = 0;
-    void operator()(T* data) const { std::free(reinterpret_cast<std::byte*>(data) - offset); }
+    size_t mapped = 0;
+    void operator()(T* data) const { FreeBlock({data, offset, mapped}); }
   };
   int64_t rows_ = 0;
   int64_t cols_ = 0;

@@ -21,6 +21,7 @@
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
+#include "sparsefw/saliency_source.h"
 
 namespace sparsefw {
 
@@ -42,6 +43,16 @@ struct SaliencyOptions {
 absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
                                               std::span<const double> gram_diag,
                                               const SaliencyOptions& options);
+
+// The same scores, each computed when it is asked for: bit for bit those of ComputeSaliency.
+// `weights` must outlive it.
+// Cost:    for RIA two reads of weights, else none
+absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
+                                                  std::span<const double> gram_diag,
+                                                  const SaliencyOptions& options);
+
+// All of them, [rows, cols]. Threads: uses the calling thread's TBB arena.
+Matrix<float> ScoresOf(const SaliencySource& source);
 
 // Keeps the highest scores of every group.
 //

@@ -77,9 +77,9 @@ int64_t AlpsBytes(int64_t rows, int64_t cols) {
   // Y, B, D, V, the right-hand side and the first D; factor, its transpose, the inverse.
   const int64_t matrices = 8 * stride * (6 * rows + 3 * cols) + 8 * 4 * 128 * cols;
   const int64_t marks = 2 * rows * cols;
-  const int64_t weights_and_saliency = 2 * 4 * rows * cols;
+  const int64_t weights = 4 * rows * cols;
   const int64_t masks = 4 * rows * ((cols + 7) / 8);
-  return layer + matrices + marks + weights_and_saliency + masks;
+  return layer + matrices + marks + weights + masks;
 }
 
 }  // namespace sparsefw

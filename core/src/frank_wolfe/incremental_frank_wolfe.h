@@ -18,7 +18,7 @@ class IncrementalFrankWolfe {
   // After an error (Cancelled) the iterate is unfinished and takes no further
   // step.
   virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
-  virtual absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) = 0;
+  virtual absl::StatusOr<RoundedMask> Round(const SaliencySource& saliency) = 0;
 
   // All that the coming Steps and Rounds depend on; as Engine::SaveIteration. Each
   // implementation has its Restore in place of its Start.

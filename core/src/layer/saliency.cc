@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -92,10 +93,19 @@ std::vector<double> InverseColumnSums(ConstMatrixView weights) {
   return inverse;
 }
 
-double InverseRowSum(std::span<const float> row) {
-  double sum = 0;
-  for (const float value : row) sum += std::fabs(value);
-  return Inverse(sum);
+// 1 / sum_k |W_ik|
+std::vector<double> InverseRowSums(ConstMatrixView weights) {
+  std::vector<double> inverse(static_cast<size_t>(weights.rows()));
+  ParallelFor(weights.rows(), kRowGrain, [&](int64_t begin, int64_t end) {
+    std::vector<float> values(static_cast<size_t>(weights.cols()));
+    for (int64_t row = begin; row < end; ++row) {
+      ConvertToFloat(weights.row_bytes(row), weights.dtype(), values.size(), values.data());
+      double sum = 0;
+      for (const float value : values) sum += std::fabs(value);
+      inverse[static_cast<size_t>(row)] = Inverse(sum);
+    }
+  });
+  return inverse;
 }
 
 absl::Status ValidateScores(ConstMatrixView scores, const Pattern& pattern) {
@@ -112,27 +122,31 @@ int64_t FixedCount(double alpha, int64_t kept) {
 
 }  // namespace
 
+absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
+                                                  std::span<const double> gram_diag,
+                                                  const SaliencyOptions& options) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateInputs(weights, gram_diag, options));
+  SaliencySource::Terms terms;
+  terms.factor = ColumnFactors(gram_diag, options, weights.cols());
+  if (options.method == SaliencyMethod::kRia) {
+    terms.row = InverseRowSums(weights);
+    terms.column = InverseColumnSums(weights);
+  }
+  return SaliencySource(weights, std::move(terms));
+}
+
 absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
                                               std::span<const double> gram_diag,
                                               const SaliencyOptions& options) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateInputs(weights, gram_diag, options));
-  const bool ria = options.method == SaliencyMethod::kRia;
-  const int64_t cols = weights.cols();
-  const std::vector<double> factors = ColumnFactors(gram_diag, options, cols);
-  const std::vector<double> column_terms = ria ? InverseColumnSums(weights) : std::vector<double>();
-  Matrix<float> scores(weights.rows(), cols);
-  ParallelFor(weights.rows(), kRowGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* out = scores.row(row);
-      ConvertToFloat(weights.row_bytes(row), weights.dtype(), static_cast<size_t>(cols), out);
-      const double row_term = ria ? InverseRowSum({out, static_cast<size_t>(cols)}) : 0;
-      for (int64_t col = 0; col < cols; ++col) {
-        const auto j = static_cast<size_t>(col);
-        const double share = ria ? row_term + column_terms[j] : 1.0;
-        out[col] =
-            static_cast<float>(std::fabs(static_cast<double>(out[col])) * share * factors[j]);
-      }
-    }
+  SPARSEFW_ASSIGN_OR_RETURN(const SaliencySource source,
+                            MakeSaliencySource(weights, gram_diag, options));
+  return ScoresOf(source);
+}
+
+Matrix<float> ScoresOf(const SaliencySource& source) {
+  Matrix<float> scores(source.rows(), source.cols());
+  ParallelFor(source.rows(), kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) source.CopyRow(row, scores.row(row));
   });
   return scores;
 }

@@ -74,19 +74,28 @@ absl::Status LoadGram(ConstMatrixView gram, double factor, Gram& out,
   });
 }
 
-template <typename Real, typename Gram>
-absl::StatusOr<Layer<Real, Gram>> LoadAs(ConstMatrixView weights, ConstMatrixView gram,
-                                         Gram storage, const Scale& scale,
-                                         const ParallelContext& context) {
-  Layer<Real, Gram> layer;
+// W in place: what no factor and no padding would change.
+template <typename Real>
+bool IsAsLoaded(ConstMatrixView weights, const Scale& scale) {
+  return weights.dtype() == DTypeOf<Real>() && weights.cols() % kPanelCols == 0 &&
+         scale.weights_exponent == 0;
+}
+
+template <typename LayerType>
+LayerType Shaped(ConstMatrixView weights) {
+  LayerType layer;
   layer.rows = weights.rows();
   layer.cols = weights.cols();
-  layer.words = (layer.cols + 63) / 64;
-  layer.weights = Matrix<Real>(layer.rows, layer.stride());
-  layer.gram = std::move(storage);
-  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), layer.weights, context));
-  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, context));
+  layer.words = (layer.cols + kPanelCols - 1) / kPanelCols;
   return layer;
+}
+
+template <typename Real>
+absl::StatusOr<Matrix<Real>> CopiedWeights(ConstMatrixView weights, int64_t stride,
+                                           const Scale& scale, const ParallelContext& context) {
+  Matrix<Real> copy(weights.rows(), stride);
+  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), copy, context));
+  return copy;
 }
 
 }  // namespace
@@ -98,18 +107,38 @@ absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
   return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
 }
 
+Scale ScaleInPlace(ConstMatrixView weights, const Scale& scale) {
+  const Scale in_place = {0, scale.gram_exponent + 2 * scale.weights_exponent};
+  constexpr int kLargest = Scale::kTargetExponent + 8;
+  constexpr int kLeast = Scale::kTargetExponent - 24;
+  const bool in_range = scale.weights_exponent <= kLargest && scale.weights_exponent >= kLeast;
+  return in_range && IsAsLoaded<float>(weights, in_place) ? in_place : scale;
+}
+
 template <typename Real>
 absl::StatusOr<ScaledLayer<Real>> LoadScaled(ConstMatrixView weights, ConstMatrixView gram,
                                              const Scale& scale, const ParallelContext& context) {
-  const int64_t words = (weights.cols() + 63) / 64;
-  return LoadAs<Real>(weights, gram, Matrix<Real>(weights.cols(), words * 64), scale, context);
+  auto layer = Shaped<ScaledLayer<Real>>(weights);
+  SPARSEFW_ASSIGN_OR_RETURN(layer.weights,
+                            CopiedWeights<Real>(weights, layer.stride(), scale, context));
+  layer.gram = Matrix<Real>(layer.cols, layer.stride());
+  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, context));
+  return layer;
 }
 
 template <typename Real>
 absl::StatusOr<PanelLayer<Real>> LoadPanels(ConstMatrixView weights, ConstMatrixView gram,
                                             const Scale& scale, const ParallelContext& context) {
-  const int64_t words = (weights.cols() + 63) / 64;
-  return LoadAs<Real>(weights, gram, Panels<Real>(weights.cols(), words), scale, context);
+  auto layer = Shaped<PanelLayer<Real>>(weights);
+  if (IsAsLoaded<Real>(weights, scale)) {
+    layer.weights = LayerWeights<Real>(weights);
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(layer.weights,
+                              CopiedWeights<Real>(weights, layer.stride(), scale, context));
+  }
+  layer.gram = Panels<Real>(layer.cols, layer.words);
+  SPARSEFW_RETURN_IF_ERROR(LoadGram<Real>(gram, scale.gram_factor(), layer.gram, context));
+  return layer;
 }
 
 template absl::StatusOr<ScaledLayer<float>> LoadScaled(ConstMatrixView, ConstMatrixView,

@@ -98,7 +98,7 @@ absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
 
   saliency_ = Matrix<float>(weights_.rows(), weights_.cols());
   SPARSEFW_RETURN_IF_ERROR(EachRow(saliency_.rows(), context_, [&](int64_t row) {
-    std::copy_n(problem.saliency.row<float>(row), cols(), saliency_.row(row));
+    problem.saliency.CopyRow(row, saliency_.row(row));
   }));
   groups_ = GroupsOf(problem.pattern, weights_.rows(), weights_.cols());
   free_capacity_.assign(static_cast<size_t>(group_count()), groups_.capacity);

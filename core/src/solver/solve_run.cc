@@ -109,32 +109,32 @@ absl::Status SolveRun::Prepare() {
   return EvaluateStart();
 }
 
-absl::Status SolveRun::ChooseSaliency() {
-  if (!one_shot() && !context_.problem.saliency.empty()) {
-    saliency_ = context_.problem.saliency;
-    return absl::OkStatus();
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(
-      own_saliency_, ComputeSaliency(context_.problem.weights, DiagonalOf(context_.problem.gram),
-                                     SaliencyOf(context_.options)));
-  saliency_ = own_saliency_.view();
-  return absl::OkStatus();
-}
-
+// The scores as a matrix are needed here only: what rounds later asks for single ones.
 absl::Status SolveRun::ChooseWarmStart() {
-  const Pattern& pattern = context_.problem.pattern;
-  SPARSEFW_RETURN_IF_ERROR(ChooseSaliency());
-  if (!one_shot() && context_.problem.warm_mask != nullptr) {
-    warm_ = *context_.problem.warm_mask;
+  const Problem& problem = context_.problem;
+  const Pattern& pattern = problem.pattern;
+  Matrix<float> own;
+  ConstMatrixView scores = problem.saliency;
+  if (one_shot() || scores.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(saliency_,
+                              MakeSaliencySource(problem.weights, DiagonalOf(problem.gram),
+                                                 SaliencyOf(context_.options)));
+    own = ScoresOf(saliency_);
+    scores = own.view();
   } else {
-    SPARSEFW_ASSIGN_OR_RETURN(warm_, TopScores(saliency_, pattern));
+    saliency_ = scores;
+  }
+  if (!one_shot() && problem.warm_mask != nullptr) {
+    warm_ = *problem.warm_mask;
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(warm_, TopScores(scores, pattern));
   }
   // Without iteration and swaps nothing is free to move.
   if (one_shot() && !context_.options.swaps) {
     fixed_ = warm_;
     return absl::OkStatus();
   }
-  SPARSEFW_ASSIGN_OR_RETURN(fixed_, FixedSet(saliency_, warm_, pattern, context_.options.alpha));
+  SPARSEFW_ASSIGN_OR_RETURN(fixed_, FixedSet(scores, warm_, pattern, context_.options.alpha));
   return absl::OkStatus();
 }
 

@@ -54,7 +54,6 @@ class SolveRun {
   // Before there is a mask every error ends the solve, stop and deadline too.
   absl::Status Prepare();
   absl::Status ChooseWarmStart();
-  absl::Status ChooseSaliency();
   absl::Status LoadEngine();
   absl::Status EvaluateStart();
   absl::Status CheckLimits() const;
@@ -104,8 +103,7 @@ class SolveRun {
   const SolveContext context_;
   const absl::Time start_;
   Engine* engine_ = nullptr;  // of context_.work
-  Matrix<float> own_saliency_;
-  ConstMatrixView saliency_;
+  SaliencySource saliency_;
   Mask warm_;
   Mask fixed_;
 

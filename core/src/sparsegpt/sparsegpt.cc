@@ -82,9 +82,9 @@ int64_t SparseGptBytes(int64_t rows, int64_t cols, const Pattern& pattern,
   const int64_t layer = 8 * stride * (rows + cols);
   const int64_t factor = 8 * (4 * cols + 128) * 128;
   const int64_t sweep = (8 + 8 + 1) * rows * block + 8 * block * block;
-  const int64_t weights_and_saliency = 2 * 4 * rows * cols;
+  const int64_t weights = 4 * rows * cols;
   const int64_t masks = 4 * rows * ((cols + 7) / 8);
-  return layer + factor + sweep + weights_and_saliency + masks;
+  return layer + factor + sweep + weights + masks;
 }
 
 }  // namespace sparsefw

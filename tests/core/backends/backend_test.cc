@@ -94,7 +94,7 @@ TEST(CpuBackendTest, EstimatesDoNotOverflow) {
 
 int64_t AllocatedBytes() {
   const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  return static_cast<int64_t>(info.uordblks + info.hblkhd) + LargeBlockBytes();
 }
 
 // The memory of an engine between steps is at most the estimate, and not far
@@ -146,7 +146,8 @@ TEST(CpuBackendTest, SweepsHoldOneProductMore) {
   EXPECT_LE(held, estimate);
   EXPECT_EQ(estimate - cpu->EstimateHostBytes(1100, 1024, {}), 1100 * (1024 * 4 + 1024 / 8));
   SPARSEFW_ASSERT_OK(engine->Load(problem));
-  EXPECT_GE(AllocatedBytes() - before, 4 * (1100 + 1100 + 1024) * 1024) << "W, G and a product";
+  EXPECT_GE(AllocatedBytes() - before, 4 * (1100 + 1024) * 1024) << "G and a product";
+  EXPECT_LT(AllocatedBytes() - before, 4 * (1100 + 1100 + 1024) * 1024) << "W is not copied";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats second, engine->Step({.count = 5}));
   EXPECT_EQ(second.relaxed_loss, first.relaxed_loss);
   EXPECT_LE(AllocatedBytes() - before, held + held / 50);
@@ -179,7 +180,7 @@ TEST(CpuBackendTest, EstimateIsNearWhatSwapsAndReconstructionHold) {
   const int64_t swaps = cpu->EstimateHostBytes(1100, 1024, {.swaps = true});
   EXPECT_GT(held, 0);
   EXPECT_LE(held, swaps);
-  EXPECT_LE(swaps, 5 * held);  // an epoch of screened iterations may hold more
+  EXPECT_LE(swaps, 6 * held);  // an epoch of screened iterations may hold more
   held = 0;
   SPARSEFW_ASSERT_OK(engine->Reconstruct(start.warm, {.out_of_time = look}));
   const int64_t reconstruct = cpu->EstimateHostBytes(1100, 1024, {.reconstruct = true});

@@ -36,6 +36,25 @@ TEST(MatrixTest, LargeOnesAreZeroAlignedAndMovable) {
   }
 }
 
+// Freed blocks of this size must not stay in malloc's heap.
+TEST(MatrixTest, LargeOnesAreCountedAndGoBackToTheSystem) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "all blocks are malloc's";
+#endif
+  const int64_t before = LargeBlockBytes();
+  const Matrix<float> small(64, 64);
+  EXPECT_EQ(LargeBlockBytes(), before);
+  for (int round = 0; round < 3; ++round) {
+    Matrix<float> large(2048, 1024);
+    EXPECT_EQ(LargeBlockBytes(), before + 2048 * 1024 * 4);
+    for (const float value : large.span()) ASSERT_EQ(value, 0) << "memory of the one before";
+    for (float& value : large.span()) value = 1;
+    Matrix<float> moved = std::move(large);
+    EXPECT_EQ(LargeBlockBytes(), before + 2048 * 1024 * 4);
+  }
+  EXPECT_EQ(LargeBlockBytes(), before);
+}
+
 TEST(MatrixTest, EmptyIsLegal) {
   EXPECT_EQ(Matrix<double>(0, 5).size(), 0);
   EXPECT_EQ(Matrix<double>().size(), 0);

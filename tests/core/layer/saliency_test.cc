@@ -63,6 +63,28 @@ TEST_P(SaliencyTest, IsTheFormulaRoundedOnce) {
   }
 }
 
+TEST_P(SaliencyTest, SingleScoresAndRowsAreThoseOfTheMatrix) {
+  const auto& [dtype, options] = GetParam();
+  RandomLayer layer = MakeRandomLayer({.rows = 19, .cols = 31, .dead_columns = 2, .seed = 7});
+  for (int64_t col = 0; col < 31; ++col) layer.weights(4, col) = 0;
+  const TypedMatrix weights(layer.weights.view(), dtype, 3);
+  const std::vector<double> diagonal = DiagonalOf(layer.gram);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Matrix<float> scores,
+                                ComputeSaliency(weights.view(), diagonal, options));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SaliencySource source,
+                                MakeSaliencySource(weights.view(), diagonal, options));
+  ASSERT_EQ(source.rows(), 19);
+  ASSERT_EQ(source.cols(), 31);
+  std::vector<float> row_scores(31);
+  for (int64_t row = 0; row < 19; ++row) {
+    source.CopyRow(row, row_scores.data());
+    for (int64_t col = 0; col < 31; ++col) {
+      ASSERT_EQ(source.At(row, col), scores(row, col)) << row << ", " << col;
+      ASSERT_EQ(row_scores[static_cast<size_t>(col)], scores(row, col)) << row << ", " << col;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, SaliencyTest,
     ::testing::Combine(::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
@@ -89,6 +111,22 @@ TEST(SaliencyTest, SameBitsOnAnyNumberOfThreads) {
   SPARSEFW_ASSERT_OK(one);
   SPARSEFW_ASSERT_OK(many);
   EXPECT_EQ(std::memcmp(one->data(), many->data(), one->span().size_bytes()), 0);
+}
+
+TEST(SaliencyTest, ScoresOfTheCallersAreReadAsTheyAre) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 5, .cols = 9, .seed = 8});
+  const TypedMatrix scores(layer.weights.view(), DType::kF32, 2);
+  const SaliencySource source = scores.view();
+  const Matrix<float> all = ScoresOf(source);
+  std::vector<float> row_scores(9);
+  for (int64_t row = 0; row < 5; ++row) {
+    source.CopyRow(row, row_scores.data());
+    for (int64_t col = 0; col < 9; ++col) {
+      EXPECT_EQ(source.At(row, col), layer.weights(row, col));
+      EXPECT_EQ(row_scores[static_cast<size_t>(col)], layer.weights(row, col));
+      EXPECT_EQ(all(row, col), layer.weights(row, col));
+    }
+  }
 }
 
 TEST(SaliencyTest, MagnitudeNeedsNoGram) {

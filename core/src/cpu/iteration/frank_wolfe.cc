@@ -22,10 +22,10 @@ namespace {
 // it loads serves several rows (sparsefw-bench-products).
 constexpr double kDenseShare = 1.0 / 4;
 
-// Row by row up to this share, and as long as the rows of G that one row asks
-// for in an epoch stay in the cache: some kColumnsPerToggle different ones for
-// each coordinate that it toggles in an iteration (counted at 2048x2048: 70 to
-// 180 for 34 to 96, with some to spare).
+// Row by row up to this share of toggled coordinates, and as long as the rows of G that one row
+// asks for in an epoch stay in the cache: some kColumnsPerToggle different ones for each coordinate
+// that it toggles in an iteration (counted at 2048x2048: 70 to 180 for 34 to 96, with some to
+// spare).
 constexpr double kRowWiseShare = 1.0 / 16;
 constexpr double kColumnsPerToggle = 2.5;
 constexpr int64_t kEpoch = 50;
@@ -172,7 +172,7 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
 }
 
 template <typename Real>
-absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(ConstMatrixView saliency) {
+absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const SaliencySource& saliency) {
   return RoundMask(iterate_, relaxed_, saliency, context_);
 }
 
@@ -196,7 +196,9 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& re
   const int64_t in_epoch = at_.iteration % kEpoch;
   if (in_epoch == 0) {
     SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
-    row_wise_ = distance.terms <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(distance.terms);
+    // Not terms: a vertex that zigzags has few, but other ones in every iteration.
+    row_wise_ =
+        distance.toggled <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(distance.toggled);
   }
   if (!row_wise_ || ComputesVertexProductAnew()) return 0;
   if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
@@ -330,9 +332,11 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
   const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
   const int64_t older = weights + 8 * rows * (words + 1);
+  // W is counted though the caller's may do: that depends on its values.
   // None of these are held at the same time.
   const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
-  const int64_t epoch = kBytesPerWeight<Real> * rows * cols + threads * gathered;
+  const int64_t row_by_row = kBytesPerWeight<Real> * rows * cols + threads * gathered;
+  const int64_t epoch = std::max(row_by_row, kHeldBytesPerWeight<Real> * rows * cols);
   const int64_t whole = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
                                   candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
   return 3 * weights + gram + relaxed + bits + std::max(epoch, older + whole);

@@ -59,7 +59,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
       const ParallelContext& context);
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
-  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+  absl::StatusOr<RoundedMask> Round(const SaliencySource& saliency) override;
   absl::Status Save(StateWriter& writer) override;
 
  private:

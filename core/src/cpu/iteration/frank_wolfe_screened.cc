@@ -32,8 +32,8 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::ScreenedStepsFrom(const StepRequest& r
   if (!screen_->running() && screen_->MayBegin(at_.iteration) && !ComputesProductAnew() &&
       !ComputesVertexProductAnew()) {
     const bool together = row_selector_ == nullptr || !RowByRow(request);
-    SPARSEFW_RETURN_IF_ERROR(screen_->Begin(at_, together, NeedsRefresh()));
-    if (screen_->running()) ReleaseWholeIterations();
+    SPARSEFW_RETURN_IF_ERROR(
+        screen_->Begin(at_, together, NeedsRefresh(), [this] { ReleaseWholeIterations(); }));
   }
   return screen_->running() ? std::min(left, screen_->end() - at_.iteration) : 0;
 }

@@ -42,11 +42,11 @@ HWY_INLINE uint64_t BitsOf(D d, M mask, size_t shift) {
 
 template <class DD>
 HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const float* HWY_RESTRICT from) {
-  return hn::PromoteTo(dd, hn::Load(hn::Rebind<float, DD>(), from));
+  return hn::PromoteTo(dd, hn::LoadU(hn::Rebind<float, DD>(), from));
 }
 template <class DD>
 HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const double* HWY_RESTRICT from) {
-  return hn::Load(dd, from);
+  return hn::LoadU(dd, from);
 }
 
 // One word of MaskedDot; two sums, to hide the latency of the additions.
@@ -90,7 +90,7 @@ HWY_INLINE double ScanAs(const RowOperands<Real>& row, Real step, Real low, Real
     for (size_t lane = 0; lane < kWordCols; lane += lanes) {
       const int64_t col = first + static_cast<int64_t>(lane);
       const auto e = UpdatedProduct(d, row, col, steps);
-      const auto score = hn::Mul(hn::Load(d, row.weights + col), e);
+      const auto score = hn::Mul(hn::LoadU(d, row.weights + col), e);
       over_low |= BitsOf(d, hn::Gt(score, lows), lane);
       over_high |= BitsOf(d, hn::Gt(score, highs), lane);
     }
@@ -109,7 +109,7 @@ HWY_INLINE void ScoreAs(const RowOperands<Real>& row, Real step, Real* HWY_RESTR
   const auto steps = hn::Set(d, step);
   for (int64_t col = 0; col < row.words * kWordCols; col += lanes) {
     const auto e = UpdatedProduct(d, row, col, steps);
-    hn::Store(hn::Mul(hn::Load(d, row.weights + col), e), d, scores + col);
+    hn::Store(hn::Mul(hn::LoadU(d, row.weights + col), e), d, scores + col);
   }
 }
 
@@ -153,7 +153,7 @@ HWY_INLINE double SelectGroupsOf(const RowOperands<Real>& row, Real step, Real c
     for (size_t lane = 0; lane < kWordCols; lane += lanes) {
       const int64_t col = first + static_cast<int64_t>(lane);
       const auto e = UpdatedProduct(d, row, col, steps);
-      const auto score = hn::Mul(hn::Load(d, row.weights + col), e);
+      const auto score = hn::Mul(hn::LoadU(d, row.weights + col), e);
       const auto rank = hn::IfThenElse(LanesOf(d, fixed, lane), first_of_all, score);
       const auto chosen =
           hn::And(RanksBelow<kGroup>(d, rank, capacities), hn::Gt(score, hn::Zero(d)));
@@ -206,7 +206,7 @@ HWY_INLINE void ZeroAs(int64_t words, const Real* HWY_RESTRICT a, const uint64_t
     for (size_t lane = 0; lane < kWordCols; lane += lanes) {
       const int64_t col = word * kWordCols + static_cast<int64_t>(lane);
       const auto mask = LanesOf(d, skip[word], lane);
-      hn::Store(hn::IfThenZeroElse(mask, hn::Load(d, a + col)), d, out + col);
+      hn::Store(hn::IfThenZeroElse(mask, hn::LoadU(d, a + col)), d, out + col);
     }
   }
 }
@@ -220,7 +220,7 @@ HWY_INLINE void CompressAs(int64_t words, const Real* HWY_RESTRICT a, int64_t wo
     for (size_t lane = 0; lane < kWordCols; lane += lanes) {
       // Not CompressStore: to memory the instruction is slow on some processors.
       const auto mask = LanesOf(d, keep[word], lane);
-      hn::StoreU(hn::Compress(hn::Load(d, a + lane), mask), d, out);
+      hn::StoreU(hn::Compress(hn::LoadU(d, a + lane), mask), d, out);
       out += hn::CountTrue(d, mask);
     }
   }

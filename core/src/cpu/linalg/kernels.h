@@ -1,7 +1,7 @@
 // The vectorised inner loops, compiled for several instruction sets and chosen
 // at run time.
 //
-// Rows of reals are 64-byte aligned and `words * 64` long: the columns beyond
+// Rows of reals are 64-byte aligned, but for those of W, and `words * 64` long: the columns beyond
 // the matrix are zero in every operand, so that there are no tails. Sets of
 // coordinates are `words` 64-bit words, column c in bit c % 64 of word c / 64.
 #ifndef SPARSEFW_CORE_SRC_CPU_LINALG_KERNELS_H_

@@ -72,7 +72,7 @@ class CpuBackendImpl final : public Backend {
   // Its kernels and those of the BLAS are chosen by the processor. The bits are the
   // same for any number of threads.
   std::string checkpoint_tag() const override {
-    return absl::StrFormat("cpu 5, %s, %s", ProcessorName(), InstructionSet());
+    return absl::StrFormat("cpu 6, %s, %s", ProcessorName(), InstructionSet());
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
@@ -80,17 +80,16 @@ class CpuBackendImpl final : public Backend {
     return CpuGramAccumulator::Create(d_in, threads);
   }
 
-  // With what Solve holds beside the engine: the saliency, and the warm, fixed,
-  // rounded, best, last tried and refined mask. Iteration, swaps and
-  // reconstruction come one after the other.
+  // With what Solve holds beside the engine: the warm, fixed, rounded, best, last tried and
+  // refined mask. The scores of the warm start are gone before the engine is loaded; iteration,
+  // swaps and reconstruction come one after the other.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
-    const int64_t saliency = 4 * rows * cols;
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     const int64_t largest = PrecisionFor(rows, cols) == Precision::kFloat64
                                 ? LargestStage<double>(rows, cols, request)
                                 : LargestStage<float>(rows, cols, request);
-    return largest + MaskLossBytes(rows, cols) + saliency + masks;
+    return largest + MaskLossBytes(rows, cols) + masks;
   }
 };
 

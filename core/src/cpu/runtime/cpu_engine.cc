@@ -1,6 +1,7 @@
 #include "core/src/cpu/runtime/cpu_engine.h"
 
 #include <cstdlib>
+#include <type_traits>
 #include <utility>
 
 #include "core/src/cpu/joint/joint_search.h"
@@ -47,8 +48,11 @@ template <typename Real>
 absl::Status CpuEngine::StartIn(StateReader* saved) {
   Converted<Real>& converted = std::get<Converted<Real>>(converted_);
   if (converted.layer == nullptr) {
+    // Losses are the same in either scale.
+    const Scale scale =
+        std::is_same_v<Real, float> ? ScaleInPlace(problem_.weights, scale_) : scale_;
     SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
-                              LoadPanels<Real>(problem_.weights, problem_.gram, scale_, context_));
+                              LoadPanels<Real>(problem_.weights, problem_.gram, scale, context_));
     converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
   }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed, screening_};

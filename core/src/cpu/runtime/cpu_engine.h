@@ -16,9 +16,9 @@
 
 namespace sparsefw::cpu {
 
-// Memory: Load keeps the views; the first Step copies W and G and allocates
-// what the iteration needs, so that a caller who only asks for losses (the
-// one-shot methods) pays for none of it. The copies stay for the next Load where
+// Memory: Load keeps the views; the first Step copies G, and W where it cannot be read as it
+// is (scaled_layer.h), and allocates what the iteration needs, so that a caller who only asks for
+// losses (the one-shot methods) pays for none of it. The copies stay for the next Load where
 // EngineProblem::reused says that there will be one. Refine and Reconstruct
 // release all of it and load W and G for themselves.
 class CpuEngine final : public Engine {

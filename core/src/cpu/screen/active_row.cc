@@ -61,6 +61,14 @@ template <typename Real>
 void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const uint64_t* active) {
   const Iterate<Real>& it = layer.iterate;
   row_ = row;
+  // As many as there are: pushing them back one by one would leave room for half as many more.
+  const auto count = static_cast<size_t>(CountBits(active, it.layer->words));
+  if (cols_.capacity() < count) {
+    cols_ = std::vector<uint32_t>();
+    offsets_ = std::vector<int32_t>();
+    cols_.reserve(count);
+    offsets_.reserve(count);
+  }
   cols_.clear();
   offsets_.clear();
   const int64_t panel_stride = it.layer->gram.view().panel_stride;

@@ -27,7 +27,7 @@ HWY_INLINE void ScreenAs(const RowOperands<Real>& row, const ScreenTest<Real>& t
     uint64_t under = 0;
     for (size_t lane = 0; lane < static_cast<size_t>(kWord); lane += lanes) {
       const int64_t col = word * kWord + static_cast<int64_t>(lane);
-      const auto weight = hn::Load(d, row.weights + col);
+      const auto weight = hn::LoadU(d, row.weights + col);
       const auto score = hn::Mul(weight, hn::Load(d, row.product + col));
       const auto reach = hn::Mul(hn::Mul(hn::Abs(weight), hn::Load(d, test.norms + col)), radius);
       over |= BitsAt(d, hn::Gt(hn::Sub(score, reach), high), lane);
@@ -51,7 +51,7 @@ HWY_INLINE Real LeastAs(int64_t words, const Real* HWY_RESTRICT weights,
     if (vertex[word] == 0) continue;
     for (size_t lane = 0; lane < static_cast<size_t>(kWord); lane += lanes) {
       const int64_t col = word * kWord + static_cast<int64_t>(lane);
-      const auto score = hn::Mul(hn::Load(d, weights + col), hn::Load(d, product + col));
+      const auto score = hn::Mul(hn::LoadU(d, weights + col), hn::Load(d, product + col));
       least = hn::Min(least, hn::IfThenElse(MaskAt(d, vertex[word], lane), score, largest));
     }
   }

@@ -31,8 +31,8 @@ constexpr double kFirstRadius = 1.4;
 constexpr double kFirstWindow = 0.1;
 constexpr double kFirstSharedWindow = 0.02;
 constexpr double kNarrowestWindow = 1e-3;
-// Screened iterations cost as much as others at some 0.55 of active columns (per row at alpha 0.5,
-// docs/benchmarks/cpu-log.md).
+// Per row at alpha 0.75, 0.4 and 0.3 are slower, since epochs begin later; at alpha 0.5 they are
+// 5 % faster (docs/benchmarks/cpu-log.md, section 12).
 constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
 // Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more
@@ -163,7 +163,8 @@ bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together)
 }
 
 template <typename Real>
-absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, bool refreshes) {
+absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, bool refreshes,
+                                        absl::FunctionRef<void()> release) {
   const RowBlocks& blocks = iterate_.blocks;
   rows_.resize(static_cast<size_t>(iterate_.layer->rows));
   if (iterate_.groups.whole_matrix) PlanThreshold();
@@ -185,6 +186,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, boo
     return absl::OkStatus();
   }
   iterate_.older.Forget();  // the epoch takes its memory
+  release();
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
     ChosenColumns scratch;
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {

@@ -20,8 +20,8 @@ constexpr double kLeastEntry = 1.0 / (1 << kEntryBits);
 template <typename Real>
 class Rounding {
  public:
-  Rounding(const Iterate<Real>& iterate, const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
-           const ParallelContext& context)
+  Rounding(const Iterate<Real>& iterate, const RelaxedMask<Real>& relaxed,
+           const SaliencySource& saliency, const ParallelContext& context)
       : iterate_(iterate),
         relaxed_(relaxed),
         saliency_(saliency),
@@ -136,7 +136,7 @@ class Rounding {
 
   uint64_t KeyAt(int64_t row, int64_t col, bool in_vertex) const {
     return RoundingKey(static_cast<double>(relaxed_.Value(row, col, in_vertex)),
-                       saliency_.row<float>(row)[col]);
+                       saliency_.At(row, col));
   }
 
   absl::Status RoundWhole() {
@@ -189,7 +189,7 @@ class Rounding {
 
   const Iterate<Real>& iterate_;
   const RelaxedMask<Real>& relaxed_;
-  const ConstMatrixView saliency_;
+  const SaliencySource& saliency_;
   const ParallelContext& context_;
   Mask mask_;
   BitRows eligible_;               // free entries that rounding looks at
@@ -200,14 +200,15 @@ class Rounding {
 
 template <typename Real>
 absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
-                                      const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
+                                      const RelaxedMask<Real>& relaxed,
+                                      const SaliencySource& saliency,
                                       const ParallelContext& context) {
   return Rounding<Real>(iterate, relaxed, saliency, context).Run();
 }
 
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<float>&, const RelaxedMask<float>&,
-                                               ConstMatrixView, const ParallelContext&);
+                                               const SaliencySource&, const ParallelContext&);
 template absl::StatusOr<RoundedMask> RoundMask(const Iterate<double>&, const RelaxedMask<double>&,
-                                               ConstMatrixView, const ParallelContext&);
+                                               const SaliencySource&, const ParallelContext&);
 
 }  // namespace sparsefw::cpu

@@ -18,7 +18,8 @@ namespace sparsefw::cpu {
 // Errors: Cancelled
 template <typename Real>
 absl::StatusOr<RoundedMask> RoundMask(const Iterate<Real>& iterate,
-                                      const RelaxedMask<Real>& relaxed, ConstMatrixView saliency,
+                                      const RelaxedMask<Real>& relaxed,
+                                      const SaliencySource& saliency,
                                       const ParallelContext& context);
 
 }  // namespace sparsefw::cpu

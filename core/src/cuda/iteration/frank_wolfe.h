@@ -29,6 +29,9 @@ int64_t IterationsOfEpoch(int64_t size);
 // Host memory that Save takes beside the caller's.
 inline constexpr int64_t kSavedPieceBytes = int64_t{1} << 20;
 
+// Scores that are on the host at once while they are uploaded.
+inline constexpr int64_t kScorePieceBytes = int64_t{4} << 20;
+
 // Rows of a dense product that are formed at a time.
 inline constexpr int64_t kPanelRows = 1024;
 
@@ -59,7 +62,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   ~FrankWolfe() override;
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
-  absl::StatusOr<RoundedMask> Round(ConstMatrixView saliency) override;
+  absl::StatusOr<RoundedMask> Round(const SaliencySource& saliency) override;
   absl::Status Save(StateWriter& writer) override;
 
  private:
@@ -95,6 +98,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Allocate(const StartPoint& start);
   absl::Status Initialise();
 
+  absl::Status UploadSaliency(const SaliencySource& saliency);
   absl::Status RunSteps(const StepRequest& request);
   int64_t BatchAt(int64_t iteration, int64_t end, const StepRequest& request) const;
   absl::Status EnqueueStep(int64_t iteration, UpdateForm form);

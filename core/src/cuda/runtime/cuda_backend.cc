@@ -73,13 +73,13 @@ class CudaBackend final : public Backend {
   }
 
   // Memory of Solve beside the engine, which has its matrices on the device:
-  // the saliency, six masks, the weights of a reconstruction, and pinned memory.
+  // six masks, the weights of a reconstruction, pinned memory and some rows of scores.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     // The entries of the start, before they are on the device.
     const int64_t start = 8 * rows * StrideOf(cols);
-    return 4 * rows * cols + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
+    return kScorePieceBytes + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
            kStagingBytes + kSavedPieceBytes;
   }
 
