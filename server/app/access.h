@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/app/config.h"
-#include "server/app/logging.h"
+#include "server/app/observe/logging.h"
 #include "server/app/tls_credentials.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/identity_files.h"

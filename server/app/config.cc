@@ -8,7 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "server/app/devices.h"
+#include "server/app/runner/devices.h"
 #include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"

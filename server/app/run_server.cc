@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "grpc/support/log.h"
 #include "server/app/config.h"
-#include "server/app/logging.h"
+#include "server/app/observe/logging.h"
 #include "server/app/server.h"
 #include "server/app/settings.h"
 #include "server/net/descriptor_limit.h"

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 #include "server/app/config.h"
-#include "server/app/logging.h"
+#include "server/app/observe/logging.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "server/tensors/tensor_store.h"

@@ -8,32 +8,20 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr std::array<std::string_view, 26> kForClients = {"checkpoint-period",
-                                                          "device",
-                                                          "device-memory",
-                                                          "disk-budget",
-                                                          "drain-grace",
-                                                          "fetch-grace",
-                                                          "gc-interval",
-                                                          "gpu-metrics-period",
-                                                          "host-memory",
-                                                          "insecure",
-                                                          "insecure-metrics",
-                                                          "io-threads",
-                                                          "log-format",
-                                                          "log-level",
-                                                          "max-attempts",
-                                                          "max-connections",
-                                                          "max-queued-jobs",
-                                                          "max-tensor-bytes",
-                                                          "solve-memory",
-                                                          "staging-memory",
-                                                          "starvation-limit",
-                                                          "store",
-                                                          "streams-per-device",
-                                                          "tensor-ttl",
-                                                          "upload-idle-ttl",
-                                                          "workers"};
+constexpr std::array<std::string_view, 26> kForClients = {
+    "checkpoint-period",  "device",
+    "device-memory",      "disk-budget",
+    "drain-grace",        "fetch-grace",
+    "gc-interval",        "gpu-metrics-period",
+    "host-memory",        "insecure",
+    "insecure-metrics",   "io-threads",
+    "log-format",         "log-level",
+    "max-attempts",       "max-connections",
+    "max-queued-jobs",    "max-tensor-bytes",
+    "solve-memory",       "staging-memory",
+    "starvation-limit",   "store",
+    "streams-per-device", "tensor-ttl",
+    "upload-idle-ttl",    "workers"};
 constexpr std::array<std::string_view, 9> kForOperators = {
     "listen",   "metrics-listen", "spool-dir", "state-dir", "tenants",
     "tls-cert", "tls-client-ca",  "tls-key",   "tokens"};

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/app/logging.h"
+#include "server/app/observe/logging.h"
 #include "server/rpc/runtime/setting.h"
 
 namespace CLI {

@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/app/checkpoint_folder.h"
 #include "server/app/config.h"
-#include "server/app/logging.h"
+#include "server/app/observe/logging.h"
+#include "server/app/runner/checkpoint_folder.h"
 #include "server/identity/tenants.h"
 #include "server/jobs/job_store.h"
 #include "server/rpc/runtime/transient_tensors.h"

@@ -9,7 +9,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "health.grpc.pb.h"
-#include "server/app/devices.h"
+#include "server/app/runner/devices.h"
 #include "server/net/listen_sockets.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/app/test_server.h"

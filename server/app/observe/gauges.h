@@ -1,0 +1,18 @@
+// Metrics that are read off the stores and the queue when they are scraped.
+#ifndef SPARSEFW_SERVER_APP_OBSERVE_GAUGES_H_
+#define SPARSEFW_SERVER_APP_OBSERVE_GAUGES_H_
+
+#include "server/app/observe/job_counts.h"
+#include "server/jobs/job_manager.h"
+#include "server/metrics/metrics.h"
+#include "server/tensors/tensor_store.h"
+
+namespace sparsefw::server {
+
+void SetTensorGauges(const TensorStoreUsage& usage, Gauges& gauges);
+
+void SetJobGauges(const JobManager& jobs, JobCounts& counts, Gauges& gauges);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_OBSERVE_GAUGES_H_

@@ -1,0 +1,38 @@
+// How many jobs of each state the store keeps, for metrics.
+#ifndef SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_
+#define SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "server/app/observe/logging.h"
+#include "server/jobs/job_store.h"
+#include "server/metrics/metrics.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Thread-safe. Store and logger outlive it.
+class JobCounts {
+ public:
+  JobCounts(const JobStore* store, Logger* logger) : store_(*store), logger_(*logger) {}
+
+  // Of the store now; while it cannot be read what it said last, which is nothing at
+  // first. That is logged at most once a minute and counted.
+  std::optional<EndedJobs> Ended();
+  int64_t failures() const;
+
+ private:
+  const JobStore& store_;
+  Logger& logger_;
+  mutable Mutex mutex_;
+  std::optional<EndedJobs> last_ ABSL_GUARDED_BY(mutex_);
+  int64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time next_log_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_

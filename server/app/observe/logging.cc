@@ -1,0 +1,129 @@
+#include "server/app/observe/logging.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/logger.h"
+#include "spdlog/sinks/stdout_sinks.h"
+
+namespace sparsefw::server {
+namespace {
+
+using Fields = std::span<const Logger::Field>;
+
+spdlog::level::level_enum ToSpdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+LogLevel ParseLevel(std::string_view level) {
+  if (level == "debug") return LogLevel::kDebug;
+  if (level == "warning") return LogLevel::kWarning;
+  if (level == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
+const char* Name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "info";
+}
+
+std::string Now() {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+}
+
+// A client may send names of megabytes.
+constexpr size_t kMostTextBytes = 1024;
+std::string Cut(const std::string& text) {
+  if (text.size() <= kMostTextBytes) return text;
+  return absl::StrFormat("%s... (%d bytes)", text.substr(0, kMostTextBytes), text.size());
+}
+
+// In UTF-8: control characters beyond ASCII, and separators of lines and paragraphs.
+bool HasWideControls(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) <= 0x9F) return true;
+    if (text.substr(i, 2) == "\xE2\x80" && i + 2 < text.size() &&
+        (byte(i + 2) == 0xA8 || byte(i + 2) == 0xA9)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Escapes text from clients, so that an event stays one line.
+std::string Quoted(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-./:,[]%+") == std::string::npos;
+  if (plain) return text;
+  return absl::StrFormat("\"%s\"",
+                         HasWideControls(text) ? absl::CEscape(text) : absl::Utf8SafeCEscape(text));
+}
+
+std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
+  std::string line = absl::StrFormat("%s %s %s", Now(), Name(level), event);
+  for (const auto& [key, value] : fields) {
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      absl::StrAppendFormat(&line, " %s=%s", key, Quoted(Cut(*text)));
+    } else if (const auto* number = std::get_if<int64_t>(&value)) {
+      absl::StrAppendFormat(&line, " %s=%d", key, *number);
+    } else {
+      absl::StrAppendFormat(&line, " %s=%.6g", key, std::get<double>(value));
+    }
+  }
+  return line;
+}
+
+std::string JsonLine(LogLevel level, std::string_view event, Fields fields) {
+  nlohmann::ordered_json line = {{"ts", Now()}, {"level", Name(level)}, {"event", event}};
+  for (const auto& [key, value] : fields) {
+    const std::string name(key);
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      line[name] = Cut(*text);
+    } else {
+      std::visit([&](const auto& content) { line[name] = content; }, value);
+    }
+  }
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Logger::Logger(std::string_view level, std::string_view format)
+    : sink_(std::make_shared<spdlog::logger>("sparsefw",
+                                             std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      json_(format == "json") {
+  sink_->set_pattern("%v");
+  sink_->set_level(ToSpdlog(ParseLevel(level)));
+  sink_->flush_on(spdlog::level::debug);
+}
+
+void Logger::Log(LogLevel level, std::string_view event, Fields fields) {
+  if (!sink_->should_log(ToSpdlog(level))) return;
+  const std::string line = json_ ? JsonLine(level, event, fields) : TextLine(level, event, fields);
+  sink_->log(ToSpdlog(level), "{}", line);
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,46 @@
+// Stores the results of jobs as tensors.
+#ifndef SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
+#define SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/job.h"
+#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/tensor_store.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw::server {
+
+// Bytes that the results of a job will take in the store: the masks that a
+// sweep keeps, at most, and the pruned weight where it is asked for.
+int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight);
+
+// Used for one job. Its arguments must outlive it.
+class ResultWriter {
+ public:
+  ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight,
+               ByteBudget::Reservation* room);
+
+  // The tensor's name.
+  absl::StatusOr<std::string> PutMask(const Mask& mask);
+  // Writes result->pruned_weight where the job asks for it: the new weights, or
+  // W with the removed weights set to zero. A failure is recorded in
+  // result->incomplete, since the mask is worth keeping.
+  void PutWeights(const SolveResult& solved, JobResult* result);
+
+ private:
+  absl::StatusOr<std::string> PutWeights(const SolveResult& solved);
+
+  TensorStore* const store_;
+  const Job& job_;
+  const TensorHandle& weight_;
+  ByteBudget::Reservation* const room_;
+  const absl::Time expire_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
