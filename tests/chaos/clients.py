@@ -34,6 +34,7 @@ class Record:
     request: prune_service_pb2.CreateJobRequest
     variant: object
     revision: int = 0
+    running: bool = False  # when it was last heard of
     ended: object = None  # the Job, once its end was seen
     deleted: bool = False
     tensors: list = dataclasses.field(default_factory=list)
@@ -207,6 +208,7 @@ class HistoryWorker(Worker):
         require(job.revision >= record.revision, f"{record.name}: revision {job.revision} after "
                 f"{record.revision}")
         record.revision = job.revision
+        record.running = job.state == job_pb2.RUNNING
         if job.state in TERMINAL:
             require(record.ended is None or record.ended == job, f"{record.name} ended twice")
             record.ended = job

@@ -46,12 +46,12 @@ def packed(path):
 
 def make_small(folder):
     """Of a small layer: two that are done in a moment, one that takes part of a second, and one
-    that takes a second or two."""
+    that takes seconds."""
     small = _layer(folder, "small", 32, 48, 1)
     return _solved(folder, [Variant(small, _flags("unstructured", 500, 100)),
                             Variant(small, _flags("2:4", 500, 100), from_activations=True),
                             Variant(small, _flags("unstructured", 30000, 500)),
-                            Variant(small, _flags("per-row", 200000, 2000))])
+                            Variant(small, _flags("per-row", 600000, 2000))])
 
 
 def make(folder):

@@ -28,6 +28,7 @@ take them. Kinds:
         self.armed, self.done, self.count = [], [], {"up": 0, "down": 0}
         self.since = dict(self.count)
         self.most_per_connection = None
+        self.clients = []
         self.held, self.released = threading.Event(), threading.Event()
         super().__init__(target)
 
@@ -49,10 +50,24 @@ take them. Kinds:
         """The connections that are held are reset."""
         self.released.set()
 
+    def cut(self):
+        """Every connection is reset now, and there are no new ones."""
+        self.close()
+        with self.lock:
+            clients = list(self.clients)
+        for client in clients:
+            reset_on_close(client)
+            try:
+                client.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
     def _plan(self):
         return _Connection()
 
     def _forward(self, source, sink, plan):
+        with self.lock:
+            self.clients.append(source)
         self._pump(source, sink, plan, "up")
 
     def _back(self, source, sink, plan):

@@ -5,19 +5,12 @@ import numpy as np
 import pytest
 
 from support import reference, safetensors
-from test_fixture_layers import LAYERS, PATTERNS, RealLayer, check_losses
-
-GRAM_LAYERS = [path for path in LAYERS if "activations" not in str(path)]
+from support.real_layers import GRAM_LAYERS, PATTERNS, RealLayer, check_losses, loss_of_weights
 
 
 @pytest.fixture(scope="module", params=GRAM_LAYERS, ids=lambda path: path.stem)
 def real_layer(request):
     return RealLayer(request.param)
-
-
-def loss_of_weights(layer, weights):
-    difference = layer.weight.astype(np.float64) - weights.astype(np.float64)
-    return float(np.sum((difference @ layer.gram) * difference))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

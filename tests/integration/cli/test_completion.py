@@ -7,7 +7,7 @@ import pytest
 
 from support.processes import BIN_DIR, clean_environment
 
-FILES = Path(__file__).resolve().parents[2] / "client/cpp/cli/completion"
+FILES = Path(__file__).resolve().parents[3] / "client/cpp/cli/completion"
 COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram", "prune-model",
             "info", "health"]
 FILE_FLAGS = {"--weights", "--gram", "--activations", "--warm-mask", "--saliency", "--out",

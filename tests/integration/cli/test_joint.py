@@ -8,8 +8,7 @@ import pytest
 from support import reference, safetensors
 from support.layers import Layer
 from support.processes import TIME_SCALE, Cli, finish, wait_until
-from test_cli_refinement import GRAM_LAYERS, loss_of_weights
-from test_fixture_layers import PATTERNS, RealLayer
+from support.real_layers import GRAM_LAYERS, PATTERNS, RealLayer, loss_of_weights
 
 
 @pytest.fixture(scope="module", params=GRAM_LAYERS[:1], ids=lambda path: path.stem)

@@ -13,7 +13,7 @@ import pytest
 from support.processes import BIN_DIR, TIME_SCALE, Server
 from support.rpc import Client
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/chaos"))
 import variants  # noqa: E402
 from clients import HistoryWorker  # noqa: E402
@@ -46,7 +46,7 @@ class Victim:
             env["SPARSEFW_FAILPOINTS"] = self.failpoints
         self.server = Server(
             self.folder, "--listen", self.address, "--metrics-listen", "127.0.0.1:0", "--state-dir",
-            self.folder / "state", "--device", "cpu", "--workers", "2", "--drain-grace", "300ms",
+            self.folder / "state", "--device", "cpu", "--workers", "2", "--drain-grace", "100ms",
             "--fetch-grace", "100ms", "--gc-interval", "200ms", "--max-attempts", "1000",
             "--checkpoint-period", "50ms", env=env, defaults=False, program=PROGRAM, wait=wait)
 
@@ -60,8 +60,11 @@ class Victim:
         assert code in (None, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
         return code is not None
 
-    def drained(self):
-        """The same for a drain; the server has ended either way."""
+    def drained(self, worker):
+        """The same for a drain that interrupts a job of `worker`; the server has ended either way."""
+        before = len(worker.records)  # of these the last may be about to end
+        if self.ended(30, lambda: worker.records[before:] and worker.records[-1].running):
+            return True
         self.server.signal(signal.SIGTERM)
         code = self.server.wait(30)
         assert code in (0, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
@@ -70,7 +73,9 @@ class Victim:
     def run_into_it(self, workers):
         """Through lives of clients, a drain, a recovery, a kill and another recovery."""
         self.start(wait=False)
-        if self.ended(30, lambda: all(worker.jobs >= 3 for worker in workers[:2])) or self.drained():
+        if self.ended(30, lambda: all(worker.jobs >= 3 for worker in workers[:2])):
+            return True
+        if self.drained(workers[2]):
             return True
         self.start(wait=False)
         if self.ended(1):
@@ -91,7 +96,7 @@ CASES = [(name, count) for name in NAMES
 def test_killed_there(folder, layers, name, count):
     victim = Victim(folder, f"{name}=kill@{count}")
     workers = [HistoryWorker(victim.address, layers[:3], seed, delete=0.7) for seed in (1, 2)]
-    # One whose jobs always run when the server drains.
+    # One whose jobs last far longer than the drain's grace.
     workers.append(HistoryWorker(victim.address, layers[3:], 3))
     try:
         for worker in workers:

@@ -1,38 +1,9 @@
 """Real layers: what the server returns against the formulas in float64."""
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from support import reference, safetensors
-
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures/minilm"
-LAYERS = sorted(FIXTURE.glob("*.safetensors")) + sorted(FIXTURE.glob("activations/*.safetensors"))
-PATTERNS = ["per-row", "unstructured", "2:4"]
-
-
-class RealLayer:
-    def __init__(self, path):
-        self.path = path
-        tensors, _ = safetensors.read(path)
-        self.weight_name = next(name for name in tensors if name.endswith(".weight"))
-        self.weight = tensors[self.weight_name]
-        if "gram" in tensors:
-            self.source = ["--gram", f"{path}:gram"]
-            self.gram = tensors["gram"].astype(np.float64)
-        else:
-            self.source = ["--activations", f"{path}:activations"]
-            inputs = tensors["activations"].astype(np.float64)
-            self.gram = inputs.T @ inputs
-
-    def run(self, cli, folder, pattern, *flags):
-        """(result, mask)"""
-        mask_file = folder / "mask.safetensors"
-        sparsity = [] if ":" in pattern else ["--sparsity", "0.6"]
-        result = cli.run("submit", "--weights", f"{self.path}:{self.weight_name}", *self.source,
-                         "--pattern", pattern, *sparsity, "--out", mask_file, "--json", *flags,
-                         timeout=300).expect(0).json()
-        return result, safetensors.read(mask_file)[0]["mask"]
+from support import reference
+from support.real_layers import FIXTURE, LAYERS, PATTERNS, RealLayer, check_losses
 
 
 @pytest.fixture(scope="module", params=LAYERS, ids=lambda path: path.stem)
@@ -43,18 +14,6 @@ def real_layer(request):
 def test_there_are_at_least_three_layers():
     assert len(LAYERS) >= 3
     assert sum(path.stat().st_size for path in FIXTURE.rglob("*") if path.is_file()) < 10_000_000
-
-
-def check_losses(layer, result, mask, pattern):
-    reference.check_counts(mask, pattern, 0.6)
-    assert result["kept"] == mask.sum()
-    losses = result["losses"]
-    # A Gram that the server summed itself is one of fp32 products.
-    rel = 1e-6 if layer.source[0] == "--gram" else 1e-5
-    assert losses["final"] == pytest.approx(reference.loss(layer.weight, layer.gram, mask), rel=rel)
-    assert losses["full"] == pytest.approx(
-        reference.loss(layer.weight, layer.gram, np.zeros_like(mask)), rel=rel)
-    assert losses["final"] <= losses["warm_start"]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
