@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import sparsefw
-from sparsefw import _wire, arrays
-from sparsefw._checksum import Prefix, crc32c
+from sparsefw import arrays
+from sparsefw._rpc import wire
+from sparsefw._rpc.checksum import Prefix, crc32c
 from sparsefw.v1 import tensor_pb2, tensor_service_pb2
 
 
@@ -134,7 +135,7 @@ def test_importing_the_package_imports_neither_torch_nor_pandas():
 def test_messages_put_together_by_hand_are_protobufs(size):
     data = bytes(index % 251 for index in range(size))
     message = tensor_service_pb2.WriteTensorRequest.FromString(
-        _wire.write_chunk(memoryview(data), 12345, {"upload": "uploads/u", "finish": True})
+        wire.write_chunk(memoryview(data), 12345, {"upload": "uploads/u", "finish": True})
     )
     expected = tensor_service_pb2.WriteTensorRequest(
         upload="uploads/u",
@@ -142,9 +143,9 @@ def test_messages_put_together_by_hand_are_protobufs(size):
         chunk=tensor_pb2.Chunk(offset=12345, crc32c=crc32c(data), data=data),
     )
     assert message == expected
-    head = _wire.gram_fields(upload="uploads/g")
-    gram = tensor_service_pb2.AccumulateGramRequest.FromString(head + _wire.gram_chunk(data, 7))
+    head = wire.gram_fields(upload="uploads/g")
+    gram = tensor_service_pb2.AccumulateGramRequest.FromString(head + wire.gram_chunk(data, 7))
     assert (gram.upload, gram.token_offset, gram.data) == ("uploads/g", 7, data)
     assert gram.crc32c == crc32c(data)
-    assert len(_wire.write_chunk(memoryview(bytes(sparsefw.options.MAX_CHUNK_BYTES)), 2**60,
+    assert len(wire.write_chunk(memoryview(bytes(sparsefw.options.MAX_CHUNK_BYTES)), 2**60,
                                  {"upload": "uploads/" + "u" * 64, "finish": True})) <= 2 << 20

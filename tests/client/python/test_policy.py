@@ -10,8 +10,8 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 import sparsefw
 from sparsefw import errors, spec
-from sparsefw._backoff import Backoff
-from sparsefw._credentials import is_loopback, make_credentials
+from sparsefw._rpc.backoff import Backoff
+from sparsefw._rpc.credentials import is_loopback, make_credentials
 from sparsefw.v1 import job_pb2
 
 RETRY = sparsefw.Retry(initial_backoff=0.1, max_backoff=2, multiplier=2, give_up_after=60)

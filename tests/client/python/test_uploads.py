@@ -12,9 +12,9 @@ import pytest
 
 import sparsefw
 from layers import Retries
-from sparsefw import _upload, _wire
-from sparsefw._checksum import crc32c
-from sparsefw._upload import tensor_spec
+from sparsefw._rpc import upload, wire
+from sparsefw._rpc.checksum import crc32c
+from sparsefw._rpc.upload import tensor_spec
 from sparsefw.arrays import as_buffer
 from sparsefw.v1 import tensor_service_pb2
 from support.processes import wait_until
@@ -91,7 +91,7 @@ def test_a_broken_download_goes_on(shared_server, client, monkeypatch):
     array = values(1500, 1024)
     tensor = client.upload(array)
     retries = Retries()
-    real, spoiled = _wire.READ_TENSOR.parse, []
+    real, spoiled = wire.READ_TENSOR.parse, []
 
     def parse(self, data):
         response = real(data)
@@ -101,15 +101,15 @@ def test_a_broken_download_goes_on(shared_server, client, monkeypatch):
         return response
 
     with sparsefw.connect(shared_server.address, options=retries.options) as other:
-        monkeypatch.setattr(_wire.Method, "parse", lambda self, data: (
-            parse(self, data) if self is _wire.READ_TENSOR else self.response.FromString(data)))
+        monkeypatch.setattr(wire.Method, "parse", lambda self, data: (
+            parse(self, data) if self is wire.READ_TENSOR else self.response.FromString(data)))
         assert (other.read(tensor) == array).all()
     assert [error.reason for error in retries.errors] == ["CHECKSUM_MISMATCH"] * 2
     tensor.delete()
 
 
 def test_a_chunk_whose_checksum_is_wrong_is_sent_again(shared_server, monkeypatch):
-    real, wrong = _wire.crc32c, []
+    real, wrong = wire.crc32c, []
 
     def once_wrong(data, start=0):
         if len(wrong) < 2 and len(data) == 7000:
@@ -117,7 +117,7 @@ def test_a_chunk_whose_checksum_is_wrong_is_sent_again(shared_server, monkeypatc
             return real(data, start) ^ 1
         return real(data, start)
 
-    monkeypatch.setattr(_wire, "crc32c", once_wrong)
+    monkeypatch.setattr(wire, "crc32c", once_wrong)
     retries = Retries(chunk_bytes=7000)
     array = values()
     with sparsefw.connect(shared_server.address, options=retries.options) as client:
@@ -131,7 +131,7 @@ def test_a_chunk_whose_checksum_is_wrong_is_sent_again(shared_server, monkeypatc
 def test_a_wrong_total_starts_over(shared_server, monkeypatch):
     array = values()
 
-    class OnceWrong(_upload.Prefix):
+    class OnceWrong(upload.Prefix):
         wrong = 0
 
         def to(self, end):
@@ -140,7 +140,7 @@ def test_a_wrong_total_starts_over(shared_server, monkeypatch):
                 return super().to(end) ^ 1
             return super().to(end)
 
-    monkeypatch.setattr(_upload, "Prefix", OnceWrong)
+    monkeypatch.setattr(upload, "Prefix", OnceWrong)
     retries = Retries(chunk_bytes=5000)
     with sparsefw.connect(shared_server.address, options=retries.options) as client:
         tensor = client.upload(array)
@@ -184,10 +184,10 @@ def test_a_request_id_goes_on_with_the_upload_of_another_process(client):
     buffer = as_buffer(array, "weight", ("float32",))
     request = tensor_service_pb2.CreateUploadRequest(
         tensor=tensor_spec("weight", buffer), request_id="of another process")
-    from sparsefw._sync import run
-    upload = run(client.core.session.call(_wire.CREATE_UPLOAD, request)).upload
-    writer = client.core.session.transport.open_writer(_wire.WRITE_TENSOR)
-    run(writer.write(_wire.write_chunk(buffer.data[:30_000], 0, {"upload": upload.name})))
+    from sparsefw._rpc.sync import run
+    upload = run(client.core.session.call(wire.CREATE_UPLOAD, request)).upload
+    writer = client.core.session.transport.open_writer(wire.WRITE_TENSOR)
+    run(writer.write(wire.write_chunk(buffer.data[:30_000], 0, {"upload": upload.name})))
     assert run(writer.finish()).committed_size == 30_000
 
     steps = []
@@ -291,12 +291,12 @@ def test_a_server_that_does_not_read_holds_the_sender_back(start_server):
         server.signal(signal.SIGSTOP)
         try:
             # CreateUpload is answered only after SIGCONT: the stream is opened by hand.
-            writer = client.core.session.transport.open_writer(_wire.ACCUMULATE_GRAM)
+            writer = client.core.session.transport.open_writer(wire.ACCUMULATE_GRAM)
             sent = []
 
             def send():
                 for batch in batches():
-                    if not _run(writer.write(_wire.gram_chunk(batch.tobytes()[: 1 << 20], 0))):
+                    if not _run(writer.write(wire.gram_chunk(batch.tobytes()[: 1 << 20], 0))):
                         return
                     sent.append(len(batch))
 
@@ -313,7 +313,7 @@ def test_a_server_that_does_not_read_holds_the_sender_back(start_server):
 
 
 def _run(coroutine):
-    from sparsefw._sync import run
+    from sparsefw._rpc.sync import run
 
     return run(coroutine)
 

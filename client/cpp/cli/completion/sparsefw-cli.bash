@@ -1,5 +1,5 @@
 # Bash completion for sparsefw-cli: commands, flags, values and files.
-# tests/integration/test_cli_completion.py compares it with --help.
+# tests/integration/cli/test_completion.py compares it with --help.
 
 _sparsefw_cli_flags() {
   local common="--help --json --server --tls-ca --tls-cert --tls-key --token-file --timeout \

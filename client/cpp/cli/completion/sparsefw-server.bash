@@ -1,5 +1,5 @@
 # Bash completion for sparsefw-server.
-# tests/integration/test_cli_completion.py compares it with --help.
+# tests/integration/cli/test_completion.py compares it with --help.
 
 _sparsefw_server() {
   local flag=${COMP_WORDS[COMP_CWORD - 1]} text=${COMP_WORDS[COMP_CWORD]} words=

@@ -9,11 +9,12 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from sparsefw import _wire, arrays, errors, spec
-from sparsefw._gram import ACTIVATION_DTYPES, GramContent
-from sparsefw._read import read_tensor
-from sparsefw._session import TERMINAL, Session
-from sparsefw._upload import TensorContent, TransferProgress, tensor_spec, upload
+from sparsefw import arrays, errors, spec
+from sparsefw._rpc import wire
+from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
+from sparsefw._rpc.read import read_tensor
+from sparsefw._rpc.session import TERMINAL, Session
+from sparsefw._rpc.upload import TensorContent, TransferProgress, tensor_spec, upload
 from sparsefw.arrays import Buffer, as_buffer
 from sparsefw.errors import Error, invalid
 from sparsefw.results import Event, Result
@@ -115,8 +116,8 @@ class Core:
         if dtype not in _DTYPES["gram"]:
             raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
         names = [part if isinstance(part, str) else part.name for part in parts]
-        wire = tensor_pb2.F64 if dtype == "float64" else tensor_pb2.F32
-        return await self.session.sum_grams(names, wire, request_id)
+        wire_dtype = tensor_pb2.F64 if dtype == "float64" else tensor_pb2.F32
+        return await self.session.sum_grams(names, wire_dtype, request_id)
 
     async def submit(
         self,
@@ -174,7 +175,7 @@ class Core:
         session = self.session
         with contextlib.suppress(Error):
             request = prune_service_pb2.CancelJobRequest(name=job)
-            await session.transport.unary(_wire.CANCEL_JOB, request, 1.0)
+            await session.transport.unary(wire.CANCEL_JOB, request, 1.0)
         left = list(temporary)
         for _ in range(10):
             left = [name for name in left if not await self._is_gone(name)]
@@ -186,7 +187,7 @@ class Core:
         """Deletes a tensor; False while a job still reads it."""
         try:
             request = tensor_service_pb2.DeleteTensorRequest(name=name)
-            await self.session.transport.unary(_wire.DELETE_TENSOR, request, 1.0)
+            await self.session.transport.unary(wire.DELETE_TENSOR, request, 1.0)
         except Error as error:
             return error.reason != "TENSOR_IN_USE"
         return True

@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from sparsefw._upload import TransferProgress
+from sparsefw._rpc.upload import TransferProgress
 from sparsefw.results import Event
 
 

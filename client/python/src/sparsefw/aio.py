@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sparsefw import arrays, spec
-from sparsefw._aio import AioTransport
 from sparsefw._core import Core, Inputs, kind_name
-from sparsefw._credentials import PathLike
 from sparsefw._progress import job_observer, transfer_observer
-from sparsefw._session import TERMINAL, Session
-from sparsefw._upload import TransferProgress
+from sparsefw._rpc.aio import AioTransport
+from sparsefw._rpc.credentials import PathLike
+from sparsefw._rpc.session import TERMINAL, Session
+from sparsefw._rpc.upload import TransferProgress
 from sparsefw.client import check_embedded, choose_credentials, resolve_address, state_numbers
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid

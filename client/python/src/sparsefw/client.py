@@ -10,11 +10,11 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs
-from sparsefw._credentials import Credentials, PathLike, make_credentials
 from sparsefw._progress import transfer_observer
-from sparsefw._session import Session
-from sparsefw._sync import SyncTransport, run
-from sparsefw._upload import TransferProgress
+from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
+from sparsefw._rpc.session import Session
+from sparsefw._rpc.sync import SyncTransport, run
+from sparsefw._rpc.upload import TransferProgress
 from sparsefw.embedded import EmbeddedServer
 from sparsefw.errors import Error, invalid
 from sparsefw.handles import Job, Tensor

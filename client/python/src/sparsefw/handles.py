@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sparsefw import arrays
 from sparsefw._core import kind_name
 from sparsefw._progress import job_observer
-from sparsefw._session import TERMINAL
-from sparsefw._sync import iterate, run
-from sparsefw._upload import TransferProgress
+from sparsefw._rpc.session import TERMINAL
+from sparsefw._rpc.sync import iterate, run
+from sparsefw._rpc.upload import TransferProgress
 from sparsefw.errors import Error
 from sparsefw.results import Event, Result
 from sparsefw.sweep_results import SweepResult

@@ -1,7 +1,7 @@
 """What the logic of the client asks of a connection.
 
-The logic is written once, as coroutines over this protocol. `_sync` blocks inside of its methods, so that
-a coroutine over it never suspends and one `send` runs it to its end; `_aio` awaits.
+The logic is written once, as coroutines over this protocol. `sync` blocks inside of its methods, so that
+a coroutine over it never suspends and one `send` runs it to its end; `aio` awaits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol, TypeVar
 
-from sparsefw._wire import Method
+from sparsefw._rpc.wire import Method
 
 Response = TypeVar("Response")
 ResponseOut_co = TypeVar("ResponseOut_co", covariant=True)

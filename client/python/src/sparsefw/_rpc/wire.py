@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf import empty_pb2
 
-from sparsefw._checksum import crc32c
+from sparsefw._rpc.checksum import crc32c
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 Response = TypeVar("Response")

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf import duration_pb2
 
-from sparsefw import _wire, errors
-from sparsefw._backoff import Backoff
-from sparsefw._transport import Transport
-from sparsefw._wire import Method
+from sparsefw import errors
+from sparsefw._rpc import wire
+from sparsefw._rpc.backoff import Backoff
+from sparsefw._rpc.transport import Transport
+from sparsefw._rpc.wire import Method
 from sparsefw.errors import Error
 from sparsefw.options import Options
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
@@ -47,7 +48,7 @@ class Session:
         if await self.transport.connect(self.options.connect_timeout):
             return
         try:  # only a call tells why
-            await self.transport.unary(_wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest(), 1.0)
+            await self.transport.unary(wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest(), 1.0)
         except Error as error:
             raise errors.refuse(
                 grpc.StatusCode.UNAVAILABLE,
@@ -102,7 +103,7 @@ class Session:
                 await self.wait_to_retry(error, backoff)
 
     async def get_tensor(self, name: str) -> tensor_pb2.Tensor:
-        return await self.call(_wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
+        return await self.call(wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
 
     async def sum_grams(
         self, names: Sequence[str], dtype: tensor_pb2.DType, request_id: str | None
@@ -110,17 +111,17 @@ class Session:
         request = tensor_service_pb2.SumGramsRequest(
             grams=names, gram_dtype=dtype, request_id=request_id or new_request_id(), owner=self.options.owner
         )
-        return await self.call(_wire.SUM_GRAMS, request)
+        return await self.call(wire.SUM_GRAMS, request)
 
     async def delete_tensor(self, name: str) -> None:
-        await self.call(_wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
+        await self.call(wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
 
     async def list_tensors(self, limit: int) -> list[tensor_pb2.Tensor]:
         tensors: list[tensor_pb2.Tensor] = []
         token = ""
         while True:
             page = await self.call(
-                _wire.LIST_TENSORS,
+                wire.LIST_TENSORS,
                 tensor_service_pb2.ListTensorsRequest(
                     page_size=_page_size(limit, len(tensors)), page_token=token
                 ),
@@ -134,16 +135,16 @@ class Session:
         request = prune_service_pb2.CreateJobRequest(
             spec=spec, request_id=request_id or new_request_id(), owner=self.options.owner
         )
-        return await self.call(_wire.CREATE_JOB, request)
+        return await self.call(wire.CREATE_JOB, request)
 
     async def check_options(self, request: prune_service_pb2.CheckJobOptionsRequest) -> None:
         """What CreateJob would refuse, before anything is uploaded."""
         # An older server does not know the call: CreateJob will tell.
         with contextlib.suppress(errors.Unimplemented):
-            await self.call(_wire.CHECK_JOB_OPTIONS, request)
+            await self.call(wire.CHECK_JOB_OPTIONS, request)
 
     async def get_job(self, name: str) -> job_pb2.Job:
-        return await self.call(_wire.GET_JOB, prune_service_pb2.GetJobRequest(name=name))
+        return await self.call(wire.GET_JOB, prune_service_pb2.GetJobRequest(name=name))
 
     async def list_jobs(
         self, states: Sequence[int], labels: Mapping[str, str], limit: int
@@ -153,20 +154,20 @@ class Session:
         request.states.extend(states)  # type: ignore[arg-type]
         while True:
             request.page_size = _page_size(limit, len(jobs))
-            page = await self.call(_wire.LIST_JOBS, request)
+            page = await self.call(wire.LIST_JOBS, request)
             jobs.extend(page.jobs)
             request.page_token = page.next_page_token
             if not request.page_token or (limit and len(jobs) >= limit):
                 return jobs
 
     async def cancel_job(self, name: str) -> job_pb2.Job:
-        return await self.call(_wire.CANCEL_JOB, prune_service_pb2.CancelJobRequest(name=name))
+        return await self.call(wire.CANCEL_JOB, prune_service_pb2.CancelJobRequest(name=name))
 
     async def delete_job(self, name: str) -> None:
-        await self.call(_wire.DELETE_JOB, prune_service_pb2.DeleteJobRequest(name=name))
+        await self.call(wire.DELETE_JOB, prune_service_pb2.DeleteJobRequest(name=name))
 
     async def server_info(self) -> prune_service_pb2.ServerInfo:
-        return await self.call(_wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest())
+        return await self.call(wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest())
 
     async def watch(self, name: str, after_revision: int) -> AsyncGenerator[job_pb2.JobEvent, None]:
         """Every event of the job until it has ended, over as many streams as it takes.
@@ -184,7 +185,7 @@ class Session:
             )
             heard = False
             stream = self.transport.read(
-                _wire.WATCH_JOB, request, data=False, silence=self.options.watch_silence
+                wire.WATCH_JOB, request, data=False, silence=self.options.watch_silence
             )
             try:
                 async with contextlib.aclosing(stream):

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import grpc
 
-from sparsefw import _wire, errors
-from sparsefw._upload import TransferProgress, unfinished
-from sparsefw._wire import Method
+from sparsefw import errors
+from sparsefw._rpc import wire
+from sparsefw._rpc.upload import TransferProgress, unfinished
+from sparsefw._rpc.wire import Method
 from sparsefw.arrays import Buffer, as_buffer, wire_dtype
 from sparsefw.errors import invalid
 from sparsefw.options import MAX_CHUNK_BYTES, Options
@@ -37,7 +38,7 @@ class GramContent:
     same array may be filled again.
     """
 
-    method: Method[Any] = _wire.ACCUMULATE_GRAM
+    method: Method[Any] = wire.ACCUMULATE_GRAM
     committed_key = "committed_tokens"
 
     def __init__(
@@ -91,7 +92,7 @@ class GramContent:
 
     async def messages(self, upload: str, start: int) -> AsyncGenerator[bytes, None]:
         self._let_go(start)
-        head = _wire.gram_fields(upload=upload)
+        head = wire.gram_fields(upload=upload)
         for chunk in list(self._kept):
             yield head + chunk.message
             head = b""
@@ -107,7 +108,7 @@ class GramContent:
                     )
                 # `finish` on a message of its own: which chunk is the last is known too late.
                 self._closing = True
-                yield head + _wire.gram_fields(token_offset=self._pulled, finish=True)
+                yield head + wire.gram_fields(token_offset=self._pulled, finish=True)
                 return
             if chunk_or_none.end <= start:
                 self._saved = chunk_or_none.end  # by a run before this one
@@ -165,7 +166,7 @@ class GramContent:
         start = self._pulled
         self._pulled += size // self._row
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        return _Chunk(start, self._pulled, _wire.gram_chunk(data, start))
+        return _Chunk(start, self._pulled, wire.gram_chunk(data, start))
 
     def _report(self, tokens: int) -> None:
         if self._progress:

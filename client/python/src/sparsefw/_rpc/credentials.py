@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from sparsefw._endpoints import split_addresses
+from sparsefw._rpc.endpoints import split_addresses
 from sparsefw.errors import invalid
 
 PathLike = str | os.PathLike[str]

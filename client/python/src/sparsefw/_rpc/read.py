@@ -7,10 +7,11 @@ import time
 
 import grpc
 
-from sparsefw import _wire, errors
-from sparsefw._checksum import crc32c
-from sparsefw._session import Session
-from sparsefw._upload import TransferProgress
+from sparsefw import errors
+from sparsefw._rpc import wire
+from sparsefw._rpc.checksum import crc32c
+from sparsefw._rpc.session import Session
+from sparsefw._rpc.upload import TransferProgress
 from sparsefw.errors import Error
 from sparsefw.v1 import tensor_pb2, tensor_service_pb2
 
@@ -31,7 +32,7 @@ async def read_tensor(
         before = done
         try:
             stream = session.transport.read(
-                _wire.READ_TENSOR,
+                wire.READ_TENSOR,
                 tensor_service_pb2.ReadTensorRequest(name=name, offset=done),
                 data=True,
                 silence=None,

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 import grpc
 
-from sparsefw import _wire, errors
-from sparsefw._checksum import Prefix
-from sparsefw._session import Session, new_request_id
-from sparsefw._transport import Writer
-from sparsefw._wire import Method
+from sparsefw import errors
+from sparsefw._rpc import wire
+from sparsefw._rpc.checksum import Prefix
+from sparsefw._rpc.session import Session, new_request_id
+from sparsefw._rpc.transport import Writer
+from sparsefw._rpc.wire import Method
 from sparsefw.arrays import Buffer
 from sparsefw.errors import Error
 from sparsefw.options import Options
@@ -54,7 +55,7 @@ class Content(Protocol):
 class TensorContent:
     """The bytes of one tensor, read where they are."""
 
-    method: Method[Any] = _wire.WRITE_TENSOR
+    method: Method[Any] = wire.WRITE_TENSOR
     committed_key = "committed_size"
 
     def __init__(
@@ -88,7 +89,7 @@ class TensorContent:
             crc = self._prefix.to(end)
             if end == total:
                 fields.update(finish=True, total_crc32c=crc)
-            yield _wire.write_chunk(self._data[offset:end], offset, fields)
+            yield wire.write_chunk(self._data[offset:end], offset, fields)
             fields = {}
             if self._progress:
                 self._progress(end, total)
@@ -152,7 +153,7 @@ class _Run:
         request = self._content.create_request()
         request.request_id = self._request_id
         request.owner = self._session.options.owner
-        response = await self._session.call(_wire.CREATE_UPLOAD, request)
+        response = await self._session.call(wire.CREATE_UPLOAD, request)
         if response.HasField("tensor"):
             self._tensor = response.tensor
         else:
@@ -186,7 +187,7 @@ class _Run:
             return
         try:
             state = await self._session.call(
-                _wire.GET_UPLOAD, tensor_service_pb2.GetUploadRequest(name=self._upload)
+                wire.GET_UPLOAD, tensor_service_pb2.GetUploadRequest(name=self._upload)
             )
         except errors.NotFound:
             await self._open()
@@ -202,7 +203,7 @@ class _Run:
             return
         with contextlib.suppress(Error):
             await self._session.transport.unary(
-                _wire.DELETE_UPLOAD,
+                wire.DELETE_UPLOAD,
                 tensor_service_pb2.DeleteUploadRequest(name=self._upload),
                 1.0,
             )
