@@ -6,7 +6,6 @@ its last finished block.
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ import inputs
 import settings
 import torch
 import transformers
+from kept_runs import file_of, unpack, write
 
 from sparsefw import serve
 from sparsefw.hf import evaluate_perplexity, prune_model
@@ -47,23 +47,6 @@ def choose(model, tokenizer, texts, scale):
     return {name: cloze.accuracy(model, tokenizer, texts[name], scale.cloze) for name in HELD_OUT}
 
 
-def facts_of(scale, options):
-    text = json.dumps([dataclasses.asdict(scale)["samples"], scale.sequence_length, scale.windows, options])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def file_of(folder, name, scale, options):
-    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return folder / "runs" / f"{short}-{facts_of(scale, options)}.json"
-
-
-def keep(path, value):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n")
-    partial.rename(path)
-
-
 def one(folder, model_folder, tokenizer, texts, scale, name, options, server):
     """Prunes and evaluates; what is kept."""
     started = time.monotonic()
@@ -90,28 +73,32 @@ def main():
         scales.add_argument(f"--{name}", dest="scale", action="store_const", const=name, default="full")
     parser.add_argument("--only", default="", help="regular expression of run names")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE",
+                        help="runs that this file of tables.py --keep has are not done again")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.disable_progress_bar()
     folder, scale = arguments.folder, settings.SCALES[arguments.scale]
     model_folder, texts = inputs.model_folder(folder), inputs.texts(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    runs = settings.runs(scale)
+    if arguments.kept:
+        unpack(arguments.kept, folder, scale, {"dense": {}, **runs})
     path = file_of(folder, "dense", scale, {})
     if not path.exists():
         started = time.monotonic()
         counts = {name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
         model = load(model_folder)
         found = evaluate(model, tokenizer, texts, scale)
-        keep(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
-                    "cloze": choose(model, tokenizer, texts, scale),
-                    "evaluate_seconds": time.monotonic() - started})
-    runs = settings.runs(scale)
+        write(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
+                     "cloze": choose(model, tokenizer, texts, scale),
+                     "evaluate_seconds": time.monotonic() - started})
     wanted = {name: options for name, options in runs.items() if re.search(arguments.only, name)}
     with serve("--workers", "1") as server:
         for number, (name, options) in enumerate(wanted.items(), 1):
             path = file_of(folder, name, scale, options)
             if not path.exists():
-                keep(path, one(folder, model_folder, tokenizer, texts, scale, name, options, server))
+                write(path, one(folder, model_folder, tokenizer, texts, scale, name, options, server))
             found = json.loads(path.read_text())
             values = ", ".join(f"{key} {value['value']:.2f}" for key, value in found["perplexity"].items())
             print(f"{number}/{len(wanted)} {name}: {values}; {found['prune_seconds']:.0f} s", flush=True)

@@ -29,6 +29,7 @@ PATTERNS = {
 # The label that every sweep changes one setting of.
 BASE = ("60 % per-row", "SparseFW (Wanda)")
 BASE_ALPHA = 0.9
+PRESETS = ("paper", "fast", "balanced", "best")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Scale:
     alphas: tuple[float, ...] = ()
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
+    presets: tuple[str, ...] = ()
     trace: bool = False  # losses along the iterations
     cloze: int = 0  # items of each text
 
@@ -53,18 +55,20 @@ SMALL = Scale(
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(20, 50, 200, 1000),
     sample_counts=(4, 16, 64),
+    presets=PRESETS,
     trace=True,
     cloze=100,
 )
 # A part of the small ones.
 QUICK = dataclasses.replace(
     SMALL, patterns=("60 % per-row",), labels=("Wanda", "SparseGPT", "SparseFW (Wanda)"),
-    alphas=(), iteration_counts=(), sample_counts=(), trace=False)
+    alphas=(), iteration_counts=(), sample_counts=(), presets=(), trace=False)
 FULL = Scale(
     128, 2048, 64, 2000, tuple(PATTERNS),
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(100, 500, 1000, 2000),
     sample_counts=(8, 32, 128),
+    presets=PRESETS,
     trace=True,
     cloze=400,
 )
@@ -95,6 +99,10 @@ def sweeps(scale):
                 {**PATTERNS[pattern], **TABLE1["Wanda"], "samples": value})
             for value in scale.sample_counts
         },
+        "preset": {
+            preset: (f"{pattern}, preset {preset}", {**PATTERNS[pattern], "preset": preset})
+            for preset in scale.presets
+        },
     }
     return {what: runs for what, runs in found.items() if runs}
 
@@ -117,6 +125,6 @@ def runs(scale):
             **PATTERNS["60 % unstructured"], "method": "sparsefw", "warm_start": "wanda",
             "step_rule": "open-loop", "report_every": max(1, scale.iterations // 40), "trace": True}
     for options in found.values():
-        if options["method"] == "sparsefw":
+        if options.get("method") == "sparsefw":
             options.setdefault("iterations", scale.iterations)
     return found

@@ -1,0 +1,114 @@
+"""Runs as JSON files, what is derived from their layers, and one file of all of them."""
+
+import collections
+import hashlib
+import json
+import re
+
+
+def file_of(folder, name, scale, options):
+    """Where a run is kept: by its name and everything that decides its outcome."""
+    facts = json.dumps([scale.samples, scale.sequence_length, scale.windows, options])
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return folder / "runs" / f"{short}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.json"
+
+
+def write(path, run):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(run, indent=1) + "\n")
+    partial.rename(path)
+
+
+def read(folder):
+    """Runs by scale (samples, sequence length, windows) and name."""
+    found = collections.defaultdict(dict)
+    for path in sorted((folder / "runs").glob("*.json")):
+        run = json.loads(path.read_text())
+        windows = next(iter(run["perplexity"].values()))
+        found[windows["length"], windows["windows"]][run["name"]] = run
+    return found
+
+
+def mean_loss(run):
+    """Of the layers, relative to pruning everything, with new weights where there are any."""
+    shares = [
+        (losses["final"] if losses["reconstructed"] is None else losses["reconstructed"]) / losses["full"]
+        for losses in (layer["losses"] for layer in run["layers"])
+    ]
+    return sum(shares) / len(shares)
+
+
+def along_iterations(run):
+    """{column: [(iteration, layers, 10 %, median, 90 %)]} over the layers; losses as reductions against the warm
+    start."""
+    if "along_iterations" in run:
+        return run["along_iterations"]
+    found = {}
+    for column in ("relaxed_loss", "rounded_loss", "threshold_residual"):
+        by_iteration = collections.defaultdict(list)
+        for layer in run["layers"]:
+            start = layer["losses"]["warm_start"]
+            for point in layer.get("trace", []):
+                shown = point[column] if column == "threshold_residual" else 1 - point[column] / start
+                by_iteration[point["iteration"]].append(shown)
+        found[column] = [_spread(at, sorted(values)) for at, values in sorted(by_iteration.items())]
+    return found
+
+
+def _spread(at, values):
+    count = len(values)
+    return (at, count, *(_short(values[index]) for index in (count // 10, count // 2, count * 9 // 10)))
+
+
+COLUMNS = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound", "reconstructed")
+
+
+def compact(run):
+    """A run with a row a layer, six digits, for the repository."""
+    if "columns" in run:
+        return {**run, "layers": [_row(layer) for layer in run["layers"]]}
+    layers = run.get("layers", [])
+    if any("trace" in layer for layer in layers):
+        run = {**run, "along_iterations": along_iterations(run)}
+    kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
+    columns = ["name", "kept", *COLUMNS, "seconds"]
+    return {**kept, "columns": columns, "layers": [_row(layer) for layer in layers]}
+
+
+def _row(layer):
+    return [layer["name"], layer["kept"], *(_short(layer["losses"][name]) for name in COLUMNS),
+            _short(layer["seconds"])]
+
+
+def expand(run):
+    """The other way round: layers with their losses and seconds, without what compact left out."""
+    layers = []
+    for row in run["layers"]:
+        name, kept, *losses, seconds = row
+        layers.append({"name": name, "kept": kept, "losses": dict(zip(COLUMNS, losses, strict=True)),
+                       "seconds": seconds})
+    return {**run, "layers": layers}
+
+
+def _short(value):
+    return value if value is None else float(f"{value:.6g}")
+
+
+def keep(folder, path):
+    """Every run in one file."""
+    runs = [compact(json.loads(file.read_text())) for file in sorted((folder / "runs").glob("*.json"))]
+    lines = (json.dumps(run) for run in runs)
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def unpack(path, folder, scale, wanted):
+    """Those of `wanted` (name: options) that the file of `keep` has, and the folder has not, as its runs."""
+    for run in json.loads(path.read_text()):
+        windows = next(iter(run["perplexity"].values()))
+        if (windows["length"], windows["windows"]) != (scale.sequence_length, scale.windows):
+            continue
+        if run["name"] in wanted and run["options"] == wanted[run["name"]]:
+            target = file_of(folder, run["name"], scale, run["options"])
+            if not target.exists():
+                write(target, expand(run))
