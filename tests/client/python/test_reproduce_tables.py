@@ -1,4 +1,5 @@
-"""What script/reproduce writes into docs/results.md, from runs made up here."""
+"""What script/reproduce writes into docs/results.md and keeps, from runs made up here."""
+import json
 import sys
 from pathlib import Path
 
@@ -6,6 +7,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "client/python/benchmarks/reproduce"))
 
+import kept_runs  # noqa: E402
+import settings  # noqa: E402
 import tables  # noqa: E402
 
 
@@ -43,3 +46,58 @@ def test_the_page_keeps_everything_around_its_markers():
     for wrong in ("before", page + page, "<!-- runs:end --><!-- runs:begin -->"):
         with pytest.raises(ValueError, match="must hold"):
             tables.paste(wrong, "new")
+
+
+def pruned(name, options, shares):
+    """A run as run.py writes it: a matrix for each of `shares`, with one point along the iterations."""
+    losses = {"full": 8.0, "warm_start": 4.0, "relaxed": 2.5, "rounded": 3.0, "final": 3.0,
+              "lower_bound": 2.0, "reconstructed": None}
+    layers = [
+        {"name": f"model.layers.{block}.self_attn.q_proj.weight", "shape": [2, 4], "kept": 4,
+         "losses": losses, "seconds": 0.25,
+         "trace": [{"iteration": 5, "relaxed_loss": 4 * (1 - share), "rounded_loss": 4 * (1 - share / 2),
+                    "threshold_residual": share / 10}]}
+        for block, share in enumerate(shares)]
+    perplexity = {text: {"value": 9.0, "length": settings.SMALL.sequence_length,
+                         "windows": settings.SMALL.windows} for text in ("wikipedia", "handbook")}
+    return {"name": name, "options": options, "perplexity": perplexity, "cloze": {}, "layers": layers,
+            "dense": [], "curves": None, "out": None, "prune_seconds": 3.0}
+
+
+def test_kept_runs_are_runs_again(tmp_path):
+    name = settings.TRACED
+    options = settings.runs(settings.SMALL)[name]
+    whole = pruned(name, options, [0.1, 0.2, 0.3])
+    first, second = tmp_path / "first", tmp_path / "second"
+    kept_runs.write(kept_runs.file_of(first, name, settings.SMALL, options), whole)
+    kept_runs.keep(first, tmp_path / "kept.json")
+    kept_runs.unpack(tmp_path / "kept.json", second, settings.SMALL, {name: options})
+    assert [path.name for path in (second / "runs").iterdir()] == [
+        path.name for path in (first / "runs").iterdir()]
+    again = kept_runs.read(second)[512, 16][name]
+    assert kept_runs.mean_loss(again) == kept_runs.mean_loss(whole) == 3 / 8
+    assert kept_runs.along_iterations(again) == json.loads(json.dumps(kept_runs.along_iterations(whole)))
+    assert tables.trace_table(again) == tables.trace_table(whole)
+    assert "| 5 | 3 | 20.0% | 10.0% | 0.0200 |" in tables.trace_table(again)
+    # What is kept again is the same file.
+    kept_runs.keep(second, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "kept.json").read_text()
+
+
+def test_only_kept_runs_with_the_same_options_count(tmp_path):
+    name = "2:4, Wanda"
+    options = settings.runs(settings.SMALL)[name]
+    kept = kept_runs.compact(pruned(name, {**options, "samples": 4}, [0.1]))
+    (tmp_path / "kept.json").write_text(json.dumps([kept]))
+    kept_runs.unpack(tmp_path / "kept.json", tmp_path, settings.SMALL, {name: options})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_is_there_is_not_replaced(tmp_path):
+    name = "2:4, Wanda"
+    options = settings.runs(settings.SMALL)[name]
+    path = kept_runs.file_of(tmp_path, name, settings.SMALL, options)
+    kept_runs.write(path, {"there": True})
+    (tmp_path / "kept.json").write_text(json.dumps([kept_runs.compact(pruned(name, options, [0.1]))]))
+    kept_runs.unpack(tmp_path / "kept.json", tmp_path, settings.SMALL, {name: options})
+    assert json.loads(path.read_text()) == {"there": True}

@@ -40,8 +40,10 @@ def mean_loss(run):
 
 
 def along_iterations(run):
-    """{column: [(iteration, layers, 10 %, median, 90 %)]} over the layers; losses as reductions against the warm
-    start."""
+    """{column: [(iteration, layers, 10 %, median, 90 %)]} over the layers.
+
+    Losses as reductions against the warm start.
+    """
     if "along_iterations" in run:
         return run["along_iterations"]
     found = {}

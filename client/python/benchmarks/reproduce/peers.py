@@ -21,6 +21,7 @@ import safetensors.torch
 import settings
 import torch
 import transformers
+from kept_runs import write
 
 from sparsefw.hf.data import sequences
 
@@ -82,12 +83,20 @@ def table(runs):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def kept_by_name(path):
+    """The runs of a file of --keep."""
+    runs = json.loads(path.read_text()) if path else []
+    return {f"{found['pattern']}, {found['method']}, {found['tool']}": found for found in runs}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--peer-python", type=Path, required=True, help="of llm-compressor's environment")
     parser.add_argument("--only", default="", help="regular expression of 'pattern, method, tool'")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE",
+                        help="runs that this file of --keep has are not done again")
     parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -96,15 +105,18 @@ def main():
     model_folder, texts = inputs.model_folder(folder), inputs.texts(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     pythons = {peers_settings.PEER: arguments.peer_python, peers_settings.SPARSEFW: sys.executable}
+    kept = kept_by_name(arguments.kept)
     runs = []
     for run_settings in peers_settings.RUNS:
         pattern, method, tool, _ = run_settings
         name = f"{pattern}, {method}, {tool}"
         path = folder / "peers" / (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".json")
+        if not path.exists() and name in kept:
+            write(path, kept[name])
         if not path.exists():
             if not re.search(arguments.only, name):
                 continue
-            run.keep(path, one(
+            write(path, one(
                 folder, pythons[tool], model_folder, tokenizer, texts, run_settings, arguments.threads))
         runs.append(json.loads(path.read_text()))
         print(table(runs[-1:]).splitlines()[-1], flush=True)
