@@ -133,24 +133,6 @@ def test_two_addresses_of_one_server(driver, shared_server, make_proxy, layer):
     client.close()
 
 
-def test_the_connection_of_uploads_alone_is_lost(driver, shared_server, make_proxy, layer, big, folder):
-    """The first address takes no new connections, yet a watch goes on there: uploads go to the other."""
-    ways = [make_proxy(shared_server.address) for _ in range(2)]
-    client = driver.connect(",".join(way.address for way in ways), chunk_bytes=64 << 10)
-    job = client.job(layer, **ENDLESS)
-    watch = client.start("watch", name=job)
-    wait_until(lambda: watch.events, 20, "the watch has begun")
-    other, used = sorted(ways, key=lambda way: way.total())
-    used.close()
-    used.arm("reset", len(big.weight.bytes) // 2)
-    tensor = client.upload(big.weight)
-    assert used.done == ["reset"] and other.total() >= len(big.weight.bytes) // 2
-    assert client.read(tensor, folder / "read") == big.weight.bytes
-    client.call("cancel_job", name=job)
-    assert watch.result()["state"] == "CANCELLED"
-    client.close()
-
-
 def test_addresses_that_are_none(driver):
     for server in ("127.0.0.1:1,", ",127.0.0.1:1"):
         error = driver.refuses(server)

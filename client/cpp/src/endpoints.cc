@@ -45,14 +45,6 @@ grpc::ChannelArguments Arguments(const std::string& address, const ClientOptions
   return arguments;
 }
 
-// The connection that decides whether an address can be used: uploads that cannot connect are a
-// reason to go to another one, also where watches still run.
-grpc::Channel& Deciding(const Endpoint& endpoint) {
-  grpc::Channel& data = *endpoint.data_channel;
-  if (data.GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE) return data;
-  return *endpoint.control_channel;
-}
-
 }  // namespace
 
 bool IsLoopback(std::string_view address) {
@@ -103,7 +95,7 @@ bool Endpoints::TryConnect(absl::Time begin) {
   absl::Time due = begin;
   for (const size_t i : Order()) {
     if (absl::Now() < due) return false;
-    const grpc_connectivity_state state = Deciding(*all_[i]).GetState(true);
+    const grpc_connectivity_state state = all_[i]->control_channel->GetState(true);
     if (state == GRPC_CHANNEL_READY) {
       current_.store(i, std::memory_order_relaxed);
       return true;
@@ -114,12 +106,12 @@ bool Endpoints::TryConnect(absl::Time begin) {
 }
 
 void Endpoints::Poll(absl::Time begin, absl::Time end) const {
-  if (all_.size() == 1) return PollUntil(Deciding(*all_[0]), end);
+  if (all_.size() == 1) return PollUntil(*all_[0]->control_channel, end);
   absl::Time due = begin;
   for (const size_t i : Order()) {
     const absl::Time now = absl::Now();
     if (now < due || now >= end) return;
-    grpc::Channel& channel = Deciding(*all_[i]);
+    grpc::Channel& channel = *all_[i]->control_channel;
     if (channel.GetState(true) != GRPC_CHANNEL_TRANSIENT_FAILURE) due += kHeadStart;
     PollUntil(channel, std::min(now + kLook, end));
   }

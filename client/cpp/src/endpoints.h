@@ -35,8 +35,8 @@ struct Endpoint {
   std::unique_ptr<v1::PruneService::Stub> data_jobs;
 };
 
-// Several addresses with commas between them. The first that can be reached is used until one of
-// its connections is lost; then that one again, or else the first that can be reached. Thread-safe.
+// Several addresses with commas between them. The first that can be reached is used until its
+// connection is lost; then that one again, or else the first that can be reached. Thread-safe.
 class Endpoints {
  public:
   Endpoints(std::string_view addresses, const ClientOptions& options);

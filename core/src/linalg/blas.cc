@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 #include <utility>
 
 // Weak: absent from other libraries with the CBLAS interface.
 extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
+extern "C" char* openblas_get_corename(void) __attribute__((weak));
 
 namespace sparsefw {
 namespace {
@@ -81,6 +83,10 @@ void UseOneBlasThread() {
   std::call_once(once, [] {
     if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
   });
+}
+
+std::string BlasKernels() {
+  return openblas_get_corename == nullptr ? "unknown" : openblas_get_corename();
 }
 
 void GemmF32(const GemmArgs<float>& args) { MultiplyInBlocks(args); }

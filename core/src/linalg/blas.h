@@ -8,6 +8,7 @@
 #define SPARSEFW_CORE_SRC_LINALG_BLAS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +22,10 @@ namespace sparsefw {
 // Switches the library's own threads off; once is enough. The functions below do it
 // themselves.
 void UseOneBlasThread();
+
+// What the library calls the kernels that it chose for this processor, or that
+// OPENBLAS_CORETYPE names: "SkylakeX", "Haswell", ...; "unknown" of another library than OpenBLAS.
+std::string BlasKernels();
 
 // C = A B, or C += A B. All row-major; strides in elements.
 //   a [rows, depth]   b [depth, cols]   c [rows, cols], aliases neither

@@ -12,6 +12,7 @@
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/runtime/cpu_engine.h"
 #include "core/src/cpu/swaps/swap_refine.h"
+#include "core/src/linalg/blas.h"
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/linalg/mask_loss.h"
 #include "core/src/parallel/host_info.h"
@@ -69,10 +70,11 @@ class CpuBackendImpl final : public Backend {
     return std::make_unique<cpu::CpuEngine>(options);
   }
 
-  // Its kernels and those of the BLAS are chosen by the processor. The bits are the
-  // same for any number of threads.
+  // Its kernels are chosen by the processor, those of the BLAS by the processor or by
+  // OPENBLAS_CORETYPE. The bits are the same for any number of threads.
   std::string checkpoint_tag() const override {
-    return absl::StrFormat("cpu 6, %s, %s", ProcessorName(), InstructionSet());
+    return absl::StrFormat("cpu 6, %s, %s, BLAS %s", ProcessorName(), InstructionSet(),
+                           BlasKernels());
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(

@@ -14,7 +14,7 @@ import grpc.aio
 from sparsefw import errors
 from sparsefw._rpc.credentials import Credentials, channel_arguments
 from sparsefw._rpc.endpoints import Endpoints, HeadStarts
-from sparsefw._rpc.sync import Handoff, Observed, closed_error, make_channel, serialize, silent_error
+from sparsefw._rpc.sync import Handoff, closed_error, make_channel, serialize, silent_error
 from sparsefw._rpc.wire import Method
 
 Response = TypeVar("Response")
@@ -76,9 +76,8 @@ class _Endpoint:
         self.writes = make_channel(address, credentials, connect_timeout)
 
     def failed(self) -> bool:
-        """The last attempt to connect one of them; `writes` tells only who observes it."""
-        states = (self.control.get_state(), self.data.get_state())
-        return grpc.ChannelConnectivity.TRANSIENT_FAILURE in states
+        """The last attempt to connect."""
+        return self.control.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     async def close(self) -> None:
         await self.control.close()
@@ -106,31 +105,15 @@ class AioTransport:
         return self._endpoints.current.data
 
     async def connect(self, timeout: float) -> bool:
-        order = self._endpoints.order()
-        starts = HeadStarts(order)
+        starts = HeadStarts(self._endpoints.order())
         end = time.monotonic() + timeout
-        # Where there is no other address, uploads may as well wait at this one.
-        writes = {one: Observed(one.writes, connect=False) for one in order} if len(order) > 1 else {}
-
-        def failed(endpoint: _Endpoint) -> bool:
-            return endpoint.failed() or (endpoint in writes and writes[endpoint].failed())
-
-        def usable(endpoint: _Endpoint) -> bool:
-            state = endpoint.control.get_state(try_to_connect=True)
-            known = endpoint not in writes or writes[endpoint].state is not None
-            return state is grpc.ChannelConnectivity.READY and known and not failed(endpoint)
-
-        try:
-            while time.monotonic() < end:
-                for endpoint in starts.due(failed):
-                    if usable(endpoint):
-                        self._endpoints.current = endpoint
-                        return True
-                await asyncio.sleep(self._LOOK)
-            return False
-        finally:
-            for observed in writes.values():
-                observed.close()
+        while time.monotonic() < end:
+            for endpoint in starts.due(_Endpoint.failed):
+                if endpoint.control.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+                    self._endpoints.current = endpoint
+                    return True
+            await asyncio.sleep(self._LOOK)
+        return False
 
     async def reconnect(self, timeout: float) -> None:
         self._check_open()

@@ -26,8 +26,8 @@ def split_addresses(server: str) -> list[str]:
 class Endpoints(Generic[Endpoint]):
     """One object an address.
 
-    The first address that can be reached is used until one of its connections is lost; then that one again,
-    or else the first that can be reached.
+    The first address that can be reached is used until its connection is lost; then that one again, or else
+    the first that can be reached.
     """
 
     def __init__(self, server: str, make: Callable[[str], Endpoint]) -> None:

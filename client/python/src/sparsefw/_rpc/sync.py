@@ -172,72 +172,47 @@ class _Endpoint:
         self.data = make_channel(address, credentials, connect_timeout)
 
 
-class Observed:
-    """The state of a channel, None until it is known. `on_change` is called in a thread of gRPC."""
-
-    def __init__(
-        self, channel: grpc.Channel, *, connect: bool, on_change: Callable[[], None] = lambda: None
-    ) -> None:
-        self.state: grpc.ChannelConnectivity | None = None
-        self._channel, self._on_change = channel, on_change
-        channel.subscribe(self._saw, try_to_connect=connect)
-
-    def _saw(self, state: grpc.ChannelConnectivity) -> None:
-        self.state = state
-        self._on_change()
-
-    def failed(self) -> bool:
-        """The last attempt to connect."""
-        return self.state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-
-    def close(self) -> None:
-        self._channel.unsubscribe(self._saw)
-
-
 class _Connecting:
-    """Waits for the first of several addresses that is connected, and has no connection that failed."""
+    """Waits for the first of several addresses that is connected."""
 
     _LOOK = 0.05  # seconds; changes wake it earlier
 
     def __init__(self, order: list[_Endpoint]) -> None:
         self._starts = HeadStarts(order)
-        # Where there is no other address, uploads may as well wait at this one.
-        self._with_data = len(order) > 1
-        self._changed = threading.Event()
-        self._control: dict[_Endpoint, Observed] = {}
-        self._data: dict[_Endpoint, Observed] = {}
+        self._changed = threading.Condition()
+        self._states: dict[_Endpoint, grpc.ChannelConnectivity | None] = {}
+        self._observers: list[tuple[grpc.Channel, Callable[[grpc.ChannelConnectivity], None]]] = []
 
     def wait(self, timeout: float) -> _Endpoint | None:
         end = time.monotonic() + timeout
         try:
             while time.monotonic() < end:
-                self._changed.clear()
                 for endpoint in self._starts.due(self._failed):
                     self._observe(endpoint)
-                    if self._usable(endpoint):
+                    if self._states[endpoint] is grpc.ChannelConnectivity.READY:
                         return endpoint
-                self._changed.wait(min(self._LOOK, max(0.0, end - time.monotonic())))
+                with self._changed:
+                    self._changed.wait(min(self._LOOK, max(0.0, end - time.monotonic())))
             return None
         finally:
-            for observed in (*self._control.values(), *self._data.values()):
-                observed.close()
-
-    def _usable(self, endpoint: _Endpoint) -> bool:
-        data = self._data.get(endpoint)
-        data_usable = data is None or (data.state is not None and not data.failed())
-        return self._control[endpoint].state is grpc.ChannelConnectivity.READY and data_usable
+            for channel, observer in self._observers:
+                channel.unsubscribe(observer)
 
     def _failed(self, endpoint: _Endpoint) -> bool:
-        data = self._data.get(endpoint)
-        return self._control[endpoint].failed() or (data is not None and data.failed())
+        return self._states[endpoint] is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     def _observe(self, endpoint: _Endpoint) -> None:
-        if endpoint in self._control:
+        if endpoint in self._states:
             return
-        wake = self._changed.set
-        self._control[endpoint] = Observed(endpoint.control, connect=True, on_change=wake)
-        if self._with_data:
-            self._data[endpoint] = Observed(endpoint.data, connect=False, on_change=wake)
+        self._states[endpoint] = None
+
+        def observer(state: grpc.ChannelConnectivity) -> None:
+            with self._changed:
+                self._states[endpoint] = state
+                self._changed.notify_all()
+
+        self._observers.append((endpoint.control, observer))
+        endpoint.control.subscribe(observer, try_to_connect=True)
 
 
 class SyncTransport:
