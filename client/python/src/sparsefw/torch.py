@@ -19,7 +19,7 @@ import torch
 from sparsefw.client import Client, connect
 from sparsefw.errors import invalid
 from sparsefw.results import Event, Result
-from sparsefw.spec import JobOptions
+from sparsefw.spec import JobOptions, make_spec, updates_weights
 
 # Tokens of one product. Fewer lose less to float32, more are faster.
 _TOKENS: Final = 1024
@@ -120,6 +120,9 @@ def prune_linear(
         The result: `result.losses`, `result.certificate`, `result.torch_mask()`.
     """
     weight = weight_of(layer)
+    wanted = make_spec(options)
+    if updates_weights(wanted) and not wanted.return_pruned_weight:
+        raise invalid("return_weight must not be False: the layer needs the weights that the job makes")
     gram = inputs if isinstance(inputs, GramSum) else _sum_of(inputs, weight.shape[1])
     if gram.d_in != weight.shape[1]:
         raise invalid(f"the layer has {weight.shape[1]} inputs; the Gram matrix is of {gram.d_in}")
@@ -145,7 +148,12 @@ def _sum_of(inputs: Any, d_in: int) -> GramSum:
 
 
 def apply_result(weight: Any, result: Result) -> None:
-    """Writes new weights, or zeros where the mask removes, into [d_out, d_in] in place."""
+    """Writes new weights, or zeros where the mask removes, into [d_out, d_in] in place.
+
+    Raises:
+        FailedPrecondition (CLIENT_ARGUMENT): the result's losses are of new weights that it does not have.
+    """
+    result.check_weight()
     with torch.no_grad():
         if result.has_weight:
             weight.copy_(result.torch_weight())

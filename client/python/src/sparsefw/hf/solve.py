@@ -235,6 +235,7 @@ class Pool:
             result = job.result(lambda event: on_event(task, event))
             with contextlib.suppress(Error):
                 job.delete()  # the mask is here
+            result.check_weight()
             return result
 
         return _named(self._request(task, part), run)
