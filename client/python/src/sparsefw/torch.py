@@ -10,6 +10,7 @@ with hold_masks(model):                                              # zeros sta
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Unpack
@@ -162,7 +163,7 @@ def apply_result(weight: Any, result: Result) -> None:
 
 
 class HeldMasks:
-    """Masks that are held; see `hold_masks`. A context manager; `remove` lets go.
+    """Masks that are held; see `hold_masks`. A context manager; `remove` clears once more and lets go.
 
     Attributes:
         names: of the parameters, as in `model.named_parameters()`.
@@ -172,6 +173,7 @@ class HeldMasks:
         """`removed`: by parameter, bool of its shape and device, True where it stays 0."""
         self.names = tuple(removed)
         self._handles: list[Any] = []
+        self._clear: list[Callable[[], None]] = []
         parameters = dict(model.named_parameters())
         owners: dict[str, dict[str, Any]] = {}
         for name, zeros in removed.items():
@@ -187,9 +189,14 @@ class HeldMasks:
             clear = _zeroing(masks)
             self._handles.append(module.register_forward_pre_hook(clear))
             self._handles.append(module.register_state_dict_pre_hook(clear))
+            self._clear.append(functools.partial(clear, module))
 
     def remove(self) -> None:
-        """Ends it. Safe to call again."""
+        """Ends it, with removed weights at zero. Safe to call again: then it does nothing."""
+        # After the last step of an optimizer nothing may have used or saved the weights.
+        for clear in self._clear:
+            clear()
+        self._clear.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -227,8 +234,9 @@ def hold_masks(
     """Keeps pruned weights at zero while a model is trained, whatever the optimizer.
 
     Nothing is added to the model's parameters, buffers or state_dict: hooks clear the gradient of removed
-    weights, and the weights themselves before every use and before they are saved. `save_pretrained`
-    writes the same folder as without it.
+    weights, and the weights themselves before every use, before they are saved and when it ends. In
+    between, an optimizer with older moments may have moved them. `save_pretrained` writes the same folder
+    as without it.
 
     Args:
         model: any torch.nn.Module.
