@@ -149,7 +149,6 @@ def test_held_masks_survive_training(family, kind):
     for name, where in removed.items():
         assert not bool(model.get_parameter(name)[where].any()), name
     train(model, optimizer, 1)
-    assert any(bool(model.get_parameter(name)[where].any()) for name, where in removed.items())
     held.remove()  # again: it has let go
     assert any(bool(model.get_parameter(name)[where].any()) for name, where in removed.items())
 
