@@ -277,9 +277,9 @@ class Result:
             raise errors.refuse(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "CLIENT_ARGUMENT",
-                f"{self.job} updated the weights (loss {self.losses.reconstructed:.6g}) and returned none, only "
-                f"a mask (loss {self.losses.final:.6g} with the old ones): return_weight must not be False, and "
-                "the server needs room for them",
+                f"{self.job} updated the weights (loss {self.losses.reconstructed:.6g}) and returned none, "
+                f"only a mask (loss {self.losses.final:.6g} with the old ones): return_weight must not be "
+                "False, and the server needs room for them",
             )
 
     @functools.cached_property

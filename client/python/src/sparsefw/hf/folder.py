@@ -59,7 +59,7 @@ def _check_contents(out: Path) -> None:
     if not out.is_dir() or (_foreign(out) and not (out / FACTS).exists() and not (out / _PARTIAL).exists()):
         raise invalid(f"{out}: exists and is no model that was pruned before; it is not overwritten")
     if os.path.ismount(out) and (out / FACTS).exists():
-        raise invalid(f"{out}: is a mount point with a pruned model, which cannot be replaced; empty it first")
+        raise invalid(f"{out}: is a mount point with a pruned model and cannot be replaced; empty it")
 
 
 def _foreign(out: Path) -> list[Path]:

@@ -80,8 +80,8 @@ def prune_model(
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
         out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json: a new
-                   one, an empty one (also a mount point), which is filled, or one from an earlier run, which is
-                   replaced. Checked before anything is computed.
+                   one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
+                   before anything is computed.
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
                    summed there; "auto": what is fewer bytes. Experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
