@@ -21,7 +21,8 @@ class Report:
 
     Attributes:
         settings: the arguments that decide the outcome.
-        versions: of the packages and servers.
+        versions: of the packages and servers that made the results; where a run went on with others, all of
+                  them, with the blocks that each made.
         layers:   one dictionary a matrix: name, shape, method, pattern, kept, sparsity, tokens, losses
                   (as sparsefw.Losses), iterations, swaps, seconds, device, parts, note.
         dense:    parameters of blocks that stay dense on purpose (routers, what was ignored).
@@ -146,6 +147,8 @@ class Report:
         )
         noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
         lines += [f"{count} matrices: {note}" for note, count in noted.items()]
+        # Several: of servers side by side, or of a run that went on after an update.
+        lines += [f"{name}: {text}" for name, text in self.versions.items() if ", " in str(text)]
         if self.dense:
             lines.append(f"dense: {', '.join(self.dense[:3])}{' ...' if len(self.dense) > 3 else ''}")
         return "\n".join(lines)

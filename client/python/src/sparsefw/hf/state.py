@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +65,9 @@ class State:
 
     A manifest says which run it is: digests of model and data, and every option that decides the outcome.
     A block counts as finished when its record is there and the digest in it is that of its tensors.
+
+    Versions of packages and servers are kept with every result, not in the manifest: after an update the
+    run goes on, since what is finished is as good as before, and the report says which made what.
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -74,6 +79,7 @@ class State:
             InvalidArgument (CLIENT_ARGUMENT): the folder holds other things.
         """
         self.folder = folder
+        self._versions: dict[str, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -126,12 +132,12 @@ class State:
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         partial.rename(path)
-        record = {"digest": file_digest(path), "layers": records}
+        record = {"digest": file_digest(path), "versions": self._versions, "layers": records}
         write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
 
     def load_block(self, index: int) -> BlockState | None:
         """None where it is not finished, or damaged: it is done again then."""
-        record = self.load(f"block-{index:04d}")
+        record = self._read(f"block-{index:04d}")
         path = self.folder / f"block-{index:04d}.safetensors"
         if record is None or not path.exists() or file_digest(path) != record["digest"]:
             return None
@@ -139,14 +145,71 @@ class State:
 
     def save(self, name: str, value: Any) -> None:
         """Any other result, as JSON."""
-        write_atomically(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
+        record = {"versions": self._versions, "value": value}
+        write_atomically(self.folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
     def load(self, name: str) -> Any:
         """None where there is none."""
+        record = self._read(name)
+        # A folder from before versions were kept has the value alone.
+        return record["value"] if record is not None and record.keys() == {"versions", "value"} else record
+
+    def _read(self, name: str) -> Any:
         try:
             return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
+
+    def work_with(self, versions: Mapping[str, str], blocks: int) -> None:
+        """Keeps these versions with every result from now on, and warns where earlier ones have others.
+
+        Args:
+            blocks: of the model.
+        """
+        self._versions = dict(versions)
+        there = self.versions(blocks)
+        changed = [name for name in there if there[name] != versions.get(name)]
+        if changed:
+            names = "; ".join(f"{name} {there[name]}, now {versions.get(name)}" for name in changed)
+            warnings.warn(
+                f"{self.folder}: what is finished was made with other versions: {names}. The run goes on, "
+                "but its outcome is not that of one version; to prune it all with these, remove the folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def versions(self, blocks: int) -> dict[str, str]:
+        """Of packages and servers that made the results so far, by name. Where there are several, all, with
+        the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
+        """
+        made: dict[str, dict[str, dict[str, list[int]]]] = {}
+        for what, index in itertools.product(("block", "curve"), range(blocks)):
+            record = self._read(f"{what}-{index:04d}")
+            if record is not None:
+                for name, version in (record.get("versions") or {"server": "unknown"}).items():
+                    by_what = made.setdefault(name, {}).setdefault(version, {})
+                    by_what.setdefault(f"{what}s", []).append(index)
+        return {name: _listed(versions) for name, versions in made.items()}
+
+
+def _listed(versions: Mapping[str, Mapping[str, list[int]]]) -> str:
+    if len(versions) == 1:
+        return next(iter(versions))
+    return ", ".join(
+        f"{version} ({'; '.join(f'{what} {_ranges(indices)}' for what, indices in made.items())})"
+        for version, made in versions.items()
+    )
+
+
+def _ranges(indices: list[int]) -> str:
+    """ "0-3, 7" """
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1][1:] = [index]
+        else:
+            runs.append([index])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def file_digest(path: Path) -> str:
