@@ -29,12 +29,17 @@ _PANEL: Final = 512
 
 
 @contextlib.contextmanager
-def exact_products() -> Iterator[None]:
-    """Float32 products with float32 operands: no TF32, no bfloat16."""
+def exact_products(device: Any = "cpu") -> Iterator[None]:
+    """Float32 products with float32 operands on this device: no TF32, no bfloat16, no autocast."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
+    kind = torch.device(device).type
     try:
-        yield
+        # Batches that come from within an `autocast` leave it on here.
+        with contextlib.ExitStack() as stack:
+            if torch.amp.is_autocast_available(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            yield
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -62,7 +67,7 @@ class GramSum:
         if inputs.shape[-1] != self.d_in:
             raise invalid(f"inputs must have {self.d_in} features; got shape {list(inputs.shape)}")
         tokens = inputs.detach().reshape(-1, self.d_in)
-        with torch.no_grad(), exact_products():
+        with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
                 values = part.to(torch.float32)
                 self._sum += (values.T @ values).to(self._sum.device)

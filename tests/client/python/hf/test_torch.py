@@ -45,6 +45,17 @@ def test_gram_sum_keeps_small_tokens_beside_large_ones():
     assert gram.matrix().item() == pytest.approx(1e8 + 1000, rel=1e-7)
 
 
+def test_gram_sum_is_exact_within_autocast():
+    """Batches that a generator makes within autocast leave it on for whoever iterates."""
+    batches, here, there = inputs(), GramSum(32), GramSum(32)
+    for batch in batches:
+        here.add(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            there.add(batch)
+            assert torch.is_autocast_enabled("cpu")
+    assert torch.equal(here.matrix(), there.matrix())
+
+
 def test_gram_sum_refuses_another_width():
     with pytest.raises(sparsefw.InvalidArgument, match="32 features"):
         GramSum(32).add(torch.ones(4, 31))

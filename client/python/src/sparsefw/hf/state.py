@@ -18,6 +18,7 @@ import grpc
 from safetensors.torch import load_file, save_file
 
 from sparsefw import errors
+from sparsefw._files import atomically
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
@@ -35,21 +36,8 @@ def _differences(there: Any, here: Any, path: str = "") -> list[str]:
 
 def write_atomically(path: Path, text: str) -> None:
     """All of it or nothing, also after a power loss."""
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with atomically(path) as file:
+        file.write(text.encode())
 
 
 @dataclasses.dataclass(frozen=True)
