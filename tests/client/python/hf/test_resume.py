@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import sparsefw
@@ -148,6 +149,28 @@ def test_what_other_versions_made_is_kept_and_said(expected, folder, client):
     assert "server: 0.0.9 (blocks 0-1)" in str(report)
     assert json.loads((folder / "out/sparsefw.json").read_text())["versions"] == report.versions
     assert "server:" not in str(first)
+
+
+def test_a_server_that_is_updated_during_a_run(folder):
+    from sparsefw.hf.state import State
+
+    seen = iter(["1", "1", "1", None, "2"])  # at the start and at every result; None: it is away just now
+
+    def ask():
+        version = next(seen)
+        if version is None:
+            raise sparsefw.Unavailable("away", code=grpc.StatusCode.UNAVAILABLE)
+        return {"server": version}
+
+    state = State(folder / "state", {})
+    state.work_with(ask, 4)
+    state.save("curve-0000", {"w": []})
+    for index in (0, 1, 3):
+        state.save_block(index, {}, [])
+    assert state.versions(4) == {"server": "1 (blocks 0-1; curves 0), 2 (blocks 3)"}
+    assert state.load("curve-0000") == {"w": []}
+    assert state.load("curve-0001") is None
+    state.close()
 
 
 def test_numbers_of_numpy_and_pytorch_are_numbers(folder, client):

@@ -65,8 +65,7 @@ class Run:
         if missing:
             lasting, trace = self._lasting, self._trace
             with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
-                served = dict.fromkeys(client.info().version for client in pool.clients)
-                self._state.work_with({**versions, "server": ", ".join(served)}, len(self._layout))
+                self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares, curves = self._allocate(pool, matrices)
                 self._prune_blocks(pool, shares, missing[-1])
         else:

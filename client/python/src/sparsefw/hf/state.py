@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,6 +68,7 @@ class State:
         """
         self.folder = folder
         self._versions: dict[str, str] = {}
+        self._ask: Callable[[], Mapping[str, str]] = dict
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -120,7 +121,7 @@ class State:
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         partial.rename(path)
-        record = {"digest": file_digest(path), "versions": self._versions, "layers": records}
+        record = {"digest": file_digest(path), "versions": self._made_by(), "layers": records}
         write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
 
     def load_block(self, index: int) -> BlockState | None:
@@ -133,7 +134,7 @@ class State:
 
     def save(self, name: str, value: Any) -> None:
         """Any other result, as JSON."""
-        record = {"versions": self._versions, "value": value}
+        record = {"versions": self._made_by(), "value": value}
         write_atomically(self.folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
     def load(self, name: str) -> Any:
@@ -148,23 +149,30 @@ class State:
         except (FileNotFoundError, ValueError):
             return None
 
-    def work_with(self, versions: Mapping[str, str], blocks: int) -> None:
-        """Keeps these versions with every result from now on, and warns where earlier ones have others.
+    def work_with(self, ask: Callable[[], Mapping[str, str]], blocks: int) -> None:
+        """Keeps versions with every result from now on, and warns where earlier ones have others.
 
         Args:
+            ask:    what they are; again for every result, since a server may be updated during a run.
             blocks: of the model.
         """
-        self._versions = dict(versions)
+        self._ask, self._versions = ask, dict(ask())
         there = self.versions(blocks)
-        changed = [name for name in there if there[name] != versions.get(name)]
+        changed = [name for name in there if there[name] != self._versions.get(name)]
         if changed:
-            names = "; ".join(f"{name} {there[name]}, now {versions.get(name)}" for name in changed)
+            names = "; ".join(f"{name} {there[name]}, now {self._versions.get(name)}" for name in changed)
             warnings.warn(
                 f"{self.folder}: what is finished was made with other versions: {names}. The run goes on, "
                 "but its outcome is not that of one version; to prune it all with these, remove the folder",
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _made_by(self) -> dict[str, str]:
+        # A server that is away just now must not cost a result that is here: then it is as last seen.
+        with contextlib.suppress(errors.Error):
+            self._versions = dict(self._ask())
+        return self._versions
 
     def versions(self, blocks: int) -> dict[str, str]:
         """Of packages and servers that made the results so far, by name. Where there are several, all, with
