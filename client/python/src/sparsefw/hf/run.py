@@ -56,7 +56,7 @@ class Run:
     def to_the_end(self, servers: Sequence[str | Client]) -> Report:
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         missing = [block.index for block in self._layout if self._state.load_block(block.index) is None]
-        versions: dict[str, Any] = {
+        versions: dict[str, str] = {
             "sparsefw": sparsefw.__version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -65,7 +65,7 @@ class Run:
         if missing:
             lasting, trace = self._lasting, self._trace
             with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
-                versions["server"] = pool.clients[0].info().version
+                self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares, curves = self._allocate(pool, matrices)
                 self._prune_blocks(pool, shares, missing[-1])
         else:
@@ -77,7 +77,8 @@ class Run:
             done = self._state.load_block(block.index)
             layers += done.records if done else []
         dense = [name for block in self._layout for name in block.dense]
-        return Report({}, versions, layers, dense, 0.0, curves=curves)
+        made_by = self._state.versions(len(self._layout))
+        return Report({}, made_by, layers, dense, 0.0, curves=curves)
 
     def _apply_all(self) -> None:
         if isinstance(self._source, InMemory):
