@@ -826,8 +826,8 @@ type Refine struct {
 	// loss. The result is mask and weights. Not with reconstruct, which it contains
 	// (OPTION_INVALID), and not on a CUDA device (OPTION_INVALID; `auto` takes the CPU).
 	Joint *bool `protobuf:"varint,8,opt,name=joint,proto3,oneof" json:"joint,omitempty"`
-	// Of the joint search: share of G's mean diagonal added to its diagonal, [0, 1];
-	// unset means 0.001.
+	// Of the joint search and its weights: share of G's mean diagonal added to its diagonal,
+	// [0, 1]; unset means 0.001.
 	JointDamping *float64 `protobuf:"fixed64,9,opt,name=joint_damping,json=jointDamping,proto3,oneof" json:"joint_damping,omitempty"`
 	// Of the joint search: share of a row's columns, those that promise least, that take
 	// part only where they surely gain, [0, 1); unset means 0.25.

@@ -4,7 +4,7 @@
 //       [--preset paper|fast|balanced|best] [--alpha 0.9, with the joint search 0.4] [--rule
 //       open-loop|line-search|auto] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
 //       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
-//       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.333] [--report-every 100]
+//       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.25] [--report-every 100]
 //       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
 //
 // Seconds are wall clock from the call of Solve on, loading included. --target: also prints

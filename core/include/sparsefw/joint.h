@@ -25,8 +25,8 @@ namespace sparsefw {
 inline constexpr double kJointAlpha = 0.4;
 
 struct JointOptions {
-  // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal for the
-  // search. The weights of the result are then solved without it, as by reconstruction.
+  // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal, in the search
+  // and for the weights of the result. More fits G's own inputs less and others better: ADR 0034.
   double damping = 0.001;
   // [0, 1): share of all columns of a row, those that would gain least by the lower bound
   // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is

@@ -326,8 +326,9 @@ absl::StatusOr<JointResult> ReferenceEngine::SearchJointly(const Mask& start,
   JointResult found = ReferenceJoint(weights_, gram_, groups_, start, request, dtype_,
                                      [&] { return Ended(request.out_of_time); });
   if (found.exchanges > 0) {
-    found.weights = ReferenceReconstruct(weights_, gram_, found.mask, dtype_, &found.weights,
-                                         [&] { return Ended(request.solving_out_of_time); });
+    found.weights =
+        ReferenceReconstruct(weights_, Damped(gram_, request.options.damping), found.mask, dtype_,
+                             &found.weights, [&] { return Ended(request.solving_out_of_time); });
   }
   const absl::StatusOr<double> after = LossOfWeights(found.weights);
   if (after.ok() && *after <= before) {

@@ -111,13 +111,7 @@ class Search {
         request_(request),
         dtype_(dtype),
         stop_(stop),
-        damped_(gram.rows(), gram.cols()) {
-    double mean = 0;
-    for (int64_t i = 0; i < gram.rows(); ++i) mean += gram(i, i) / static_cast<double>(gram.rows());
-    for (int64_t i = 0; i < gram.rows(); ++i) {
-      std::copy_n(gram.row(i), gram.cols(), damped_.row(i));
-      damped_(i, i) += request.options.damping * mean;
-    }
+        damped_(Damped(gram, request.options.damping)) {
     result_.mask = start;
     result_.weights = Matrix<float>(start.rows(), start.cols());
     std::copy_n(request.weights->data(), request.weights->size(), result_.weights.data());
@@ -294,6 +288,15 @@ class Search {
 };
 
 }  // namespace
+
+Matrix<double> Damped(const Matrix<double>& gram, double damping) {
+  Matrix<double> damped(gram.rows(), gram.cols());
+  std::copy_n(gram.data(), gram.size(), damped.data());
+  double mean = 0;
+  for (int64_t i = 0; i < gram.rows(); ++i) mean += gram(i, i) / static_cast<double>(gram.rows());
+  for (int64_t i = 0; i < gram.rows(); ++i) damped(i, i) += damping * mean;
+  return damped;
+}
 
 JointResult ReferenceJoint(const Matrix<double>& weights, const Matrix<double>& gram,
                            const Groups& groups, const Mask& start, const JointRequest& request,

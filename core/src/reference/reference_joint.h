@@ -15,6 +15,9 @@ namespace sparsefw {
 //
 // Of equal gains the lower columns. Between rows: the best pair, then both rows anew.
 // Cost: a row takes cols^2 per kept weight, and 2 cols^2 and all pairs per exchange.
+// H = G + damping mean(diag G) I.
+Matrix<double> Damped(const Matrix<double>& gram, double damping);
+
 JointResult ReferenceJoint(const Matrix<double>& weights, const Matrix<double>& gram,
                            const Groups& groups, const Mask& start, const JointRequest& request,
                            DType dtype, absl::FunctionRef<bool()> stop);

@@ -206,6 +206,39 @@ TEST_P(JointTest, EveryPatternAlphaAndDType) {
   }
 }
 
+TEST_P(JointTest, WeightsSolveTheDampedProblem) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 16, .cols = 40, .seed = 4});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const StartingPoint start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
+  const Matrix<double> w = testing::ToDouble(start.weights);
+  const Matrix<double> gram = testing::ToDouble(start.gram);
+  double mean = 0;
+  for (int64_t j = 0; j < 40; ++j) mean += gram(j, j) / 40;
+  for (const double damping : {0.0, 0.03}) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const Searched searched,
+        Search(GetParam(), start, {.options = {.damping = damping, .excluded = 0}}));
+    int changed = 0;
+    for (int64_t row = 0; row < 16; ++row) {
+      if (KeptOf(searched.result.mask, row) == KeptOf(start.warm, row)) continue;
+      ++changed;
+      for (int64_t p = 0; p < 40; ++p) {
+        if (!searched.result.mask.Get(row, p)) continue;
+        double residual = 0;
+        double products = 0;
+        for (int64_t j = 0; j < 40; ++j) {
+          const double h = gram(j, p) + (j == p ? damping * mean : 0);
+          residual += (w(row, j) - static_cast<double>(searched.result.weights(row, j))) * h;
+          products += std::fabs(w(row, j) * h);
+        }
+        EXPECT_NEAR(residual, 0, 1e-4 * products) << row << " " << p;
+      }
+    }
+    EXPECT_GT(changed, 8);
+  }
+}
+
 TEST_P(JointTest, DampingIsOfTheSearch) {
   const RandomLayer layer = MakeRandomLayer({.rows = 16, .cols = 40, .seed = 4});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(

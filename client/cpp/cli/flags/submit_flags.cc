@@ -149,7 +149,7 @@ void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
   AddOption(app, "--ria-exponent", flags.ria_exponent, "A",
             "RIA's exponent of the activation norm (default 0.5)");
   AddOption(app, "--damping", flags.damping, "D",
-            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
+            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.001)");
   AddOption(app, "--block-size", flags.block_size, "N",
             "SparseGPT: columns whose mask is chosen together (default 128)");
   GroupFlags(app, "Method");

@@ -85,7 +85,7 @@ class JointSearch {
     SPARSEFW_RETURN_IF_ERROR(status);
     if (SearchRows() && groups_.whole_matrix) SearchBetweenRows();
     workspaces_.Clear();
-    SPARSEFW_RETURN_IF_ERROR(SolveWithoutDamping());
+    SPARSEFW_RETURN_IF_ERROR(SolveWeights());
     SPARSEFW_RETURN_IF_ERROR(Judge());
     for (const RowState& state : states_) result_.exchanges += state.exchanges;
     result_.exchanges += transfers_;
@@ -298,13 +298,14 @@ class JointSearch {
     return converged_;
   }
 
-  // The weights found are those of the damped problem. Without time they stand.
-  absl::Status SolveWithoutDamping() {
+  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
+  // itself from here on.
+  absl::Status SolveWeights() {
     if (context_.stopped()) return absl::OkStatus();
     RemoveDamping();
     absl::StatusOr<Matrix<float>> solved =
         SolveOnMask<Real>(problem_, given_scale_, result_.mask, result_.weights,
-                          request_.solving_out_of_time, context_);
+                          request_.options.damping, request_.solving_out_of_time, context_);
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(solved.status());
     result_.weights = *std::move(solved);

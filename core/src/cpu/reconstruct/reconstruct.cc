@@ -20,11 +20,12 @@ template <typename Real>
 class Reconstruction {
  public:
   Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
-                 const Matrix<float>* guess, const ParallelContext& context)
+                 const Matrix<float>* guess, double damping, const ParallelContext& context)
       : dtype_(problem.weights.dtype()),
         scale_(scale),
         mask_(mask),
         guess_(guess),
+        damping_(damping),
         context_(context),
         weights_(mask.rows(), mask.cols()) {}
 
@@ -32,6 +33,7 @@ class Reconstruction {
                                     const std::function<bool()>& out_of_time) {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
                               LoadScaled<Real>(problem.weights, problem.gram, scale_, context_));
+    Damp();
     for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
       const int64_t rows = std::min(kPanelRows, layer_.rows - first);
       SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeStart(first + row); }));
@@ -43,6 +45,13 @@ class Reconstruction {
   }
 
  private:
+  void Damp() {
+    if (damping_ == 0) return;
+    double sum = 0;
+    for (int64_t j = 0; j < layer_.cols; ++j) sum += static_cast<double>(layer_.gram(j, j));
+    const double added = damping_ * sum / static_cast<double>(layer_.cols);
+    for (int64_t j = 0; j < layer_.cols; ++j) layer_.gram(j, j) += static_cast<Real>(added);
+  }
   double Unscaled(double weight) const { return std::ldexp(weight, -scale_.weights_exponent); }
   double Masked(int64_t row, int64_t col) const {
     return mask_.Get(row, col) ? static_cast<double>(layer_.weights(row, col)) : 0;
@@ -87,7 +96,7 @@ class Reconstruction {
     });
   }
 
-  // Losses of weights_ in each row of the panel; product = (W - weights_) G.
+  // Losses of weights_ in each row of the panel, by the damped G; product = (W - weights_) G.
   absl::StatusOr<std::vector<double>> RowLosses(int64_t first, Matrix<double>& product) {
     const double factor = scale_.weights_factor();
     const auto missing = [&](int64_t row, int64_t col) {
@@ -113,6 +122,7 @@ class Reconstruction {
   const Scale scale_;
   const Mask& mask_;
   const Matrix<float>* const guess_;  // may be null
+  const double damping_;
   const ParallelContext& context_;
   ScaledLayer<Real> layer_;
   Matrix<float> weights_;  // the result
@@ -125,16 +135,17 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, c
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
                                                  const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, nullptr, context)
+  return Reconstruction<Real>(problem, scale, mask, nullptr, /*damping=*/0, context)
       .Run(problem, request.out_of_time);
 }
 
 template <typename Real>
 absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
                                           const Mask& mask, const Matrix<float>& guess,
-                                          const std::function<bool()>& out_of_time,
+                                          double damping, const std::function<bool()>& out_of_time,
                                           const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, &guess, context).Run(problem, out_of_time);
+  return Reconstruction<Real>(problem, scale, mask, &guess, damping, context)
+      .Run(problem, out_of_time);
 }
 
 template <typename Real>
@@ -157,12 +168,12 @@ template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EnginePr
                                                                   const ReconstructRequest&,
                                                                   const ParallelContext&);
 template absl::StatusOr<Matrix<float>> SolveOnMask<float>(const EngineProblem&, const Scale&,
-                                                          const Mask&, const Matrix<float>&,
+                                                          const Mask&, const Matrix<float>&, double,
                                                           const std::function<bool()>&,
                                                           const ParallelContext&);
 template absl::StatusOr<Matrix<float>> SolveOnMask<double>(const EngineProblem&, const Scale&,
                                                            const Mask&, const Matrix<float>&,
-                                                           const std::function<bool()>&,
+                                                           double, const std::function<bool()>&,
                                                            const ParallelContext&);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);
 template int64_t ReconstructBytes<double>(int64_t, int64_t);

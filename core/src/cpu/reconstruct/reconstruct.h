@@ -41,12 +41,12 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, c
                                                  const ReconstructRequest& request,
                                                  const ParallelContext& context);
 
-// The same from `guess` on: zero outside the mask, values of the dtype of the weights. A
-// row that does not become better keeps it.
+// The same for H = G + damping mean(diag G) I in place of G, from `guess` on: zero outside the
+// mask, values of the dtype of the weights. A row that does not become better keeps it.
 template <typename Real>
 absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
                                           const Mask& mask, const Matrix<float>& guess,
-                                          const std::function<bool()>& out_of_time,
+                                          double damping, const std::function<bool()>& out_of_time,
                                           const ParallelContext& context);
 
 template <typename Real>
