@@ -70,7 +70,8 @@ def prune_model(
                    device of the server is `job_device`.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense. A parameter with two or more
-                   dimensions in a block that is neither covered nor ignored is an error.
+                   dimensions that is neither covered nor ignored is an error. Embeddings and the output
+                   head always stay dense, whatever is given here; so does what is tied to them.
         routers:   also prune what chooses the experts; they stay dense otherwise.
         propagate: False: every block sees what the dense model gives it.
         samples:   sequences of calibration text, at most.

@@ -14,7 +14,7 @@ from sparsefw.hf import allocate
 from sparsefw.hf.capture import Captured, capture, check_independent, first_call
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
-from sparsefw.hf.layout import Block, Matrix, find_blocks
+from sparsefw.hf.layout import Block, Matrix, dense_outside, find_blocks
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
@@ -77,6 +77,7 @@ class Run:
             done = self._state.load_block(block.index)
             layers += done.records if done else []
         dense = [name for block in self._layout for name in block.dense]
+        dense += dense_outside(self._source.model, self._settings.ignore)
         return Report({}, versions, layers, dense, 0.0, curves=curves)
 
     def _apply_all(self) -> None:
