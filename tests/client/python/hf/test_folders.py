@@ -149,18 +149,42 @@ def test_hidden_states_in_a_file_are_the_same(client, folder, monkeypatch):
 MEASURED = """
 import re, sys
 import torch
-from sparsefw.hf import prune_model
+from sparsefw.hf import hidden, prune_model
 torch.set_num_threads(1)
 import transformers.models.llama.modeling_llama
 def memory(what):
     return int(re.search(what + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
 open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+samples, length = int(sys.argv[4]), int(sys.argv[5])
+hidden.MEMORY_BYTES = 1 << 20
 before = memory("VmRSS")
-prune_model(sys.argv[1], data=torch.arange(64).reshape(2, 32), pattern="2:4", method="magnitude",
-            server=sys.argv[3], out=sys.argv[2], gram="client", ignore=["[qkv]_proj", "mlp"],
-            progress=False)
+prune_model(sys.argv[1], data=torch.arange(samples * length).reshape(samples, length) % 128, pattern="2:4",
+            method="magnitude", server=sys.argv[3], out=sys.argv[2], gram="client",
+            ignore=["[qkv]_proj", "mlp"], samples=samples, progress=False)
 print(memory("VmHWM") - before)
 """
+
+
+def measure(folder, server, samples, length):
+    """Bytes at the peak of a run, beyond what Python and its packages take."""
+    words = [folder / "dense", folder / "out", server.address, samples, length]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *map(str, words)],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_hidden_states_are_never_in_memory_as_a_whole(shared_server, folder):
+    """128 MiB of them, from their first forward pass to the last."""
+    width, samples, length = 512, 128, 512
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=width, intermediate_size=32, num_hidden_layers=2, head_dim=32,
+        num_attention_heads=4, num_key_value_heads=1, max_position_embeddings=length)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "dense")
+    used = measure(folder, shared_server, samples, length)
+    print(f"hidden states {samples * length * width * 4 >> 20} MiB, used {used >> 20} MiB")
+    assert used < 64 << 20
 
 
 def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder):
@@ -173,12 +197,8 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder):
     block = sum(value.numel() * 4 for value in model.model.layers[0].parameters())
     model.save_pretrained(folder / "dense", max_shard_size="1GB")
     del model
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, folder / "dense", folder / "out", shared_server.address],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0, done.stderr
     grams = 8 * width**2
-    used = int(done.stdout)
+    used = measure(folder, shared_server, 2, 32)
     print(f"block {block >> 20} MiB, all {count * block >> 20} MiB, used {used >> 20} MiB")
     assert used < 2 * block + 2 * grams + (64 << 20)
     assert used < count * block / 2

@@ -11,7 +11,7 @@ import transformers
 import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
-from sparsefw.hf.capture import Captured, capture, check_independent, first_call
+from sparsefw.hf.capture import Calls, capture, check_independent, first_call
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, Matrix, dense_outside, find_blocks
@@ -87,15 +87,17 @@ class Run:
                     apply(module, block, self.outcomes(block.index))
         self._progress.done(sum(len(block.matrices) for block in self._layout))
 
-    def _capture(self) -> Captured:
+    def _capture(self, take: Callable[[Any], None]) -> Calls:
+        """The calls of all blocks; `take` gets the first block's inputs, sample by sample."""
         with self._source.prologue():
             hidden, call = first_call(self._source.model, self._blocks[0], self._samples[0])
             with self._source.block(0) as block, torch.no_grad():
                 length = _tuple_length(block, hidden, call)
             model, blocks = self._source.model, self._blocks
-            captured = capture(model, blocks, self._samples, length)
-            check_independent(captured, capture(model, blocks, self._samples[:1], length, self._really))
-            return captured
+            calls = capture(model, blocks, self._samples, length, take)
+            true = capture(model, blocks, self._samples[:1], length, run=self._really)
+            check_independent(calls, true)
+            return calls
 
     def _really(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         """A block's forward function, with its weights."""
@@ -108,15 +110,14 @@ class Run:
 
     def _walk(self) -> Iterator[tuple[Block, Any, HiddenStates, Any]]:
         """(layout, block, its inputs, its calls) of every block; whoever iterates advances the states."""
-        captured = self._capture()
-        hidden = HiddenStates(captured.inputs, self._state.folder)
-        captured.inputs.clear()
+        hidden = HiddenStates(self._state.folder)
         try:
+            calls = self._capture(hidden.append)
             for of_block in self._layout:
-                calls = captured.calls[of_block.index]
+                of_this = calls[of_block.index]
                 with self._source.block(of_block.index) as block:
-                    yield of_block, block, hidden, calls
-                calls.clear()
+                    yield of_block, block, hidden, of_this
+                of_this.clear()
         finally:
             hidden.close()
 
