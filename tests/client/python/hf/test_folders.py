@@ -111,6 +111,60 @@ def test_new_weights_in_a_folder(client, folder):
         assert torch.equal(value, loaded.get_parameter(name)), name
 
 
+def rewrite(folder, change):
+    """Every tensor of a folder as `change` of name and tensor gives it."""
+    for path in folder.glob("*.safetensors"):
+        new = {name: change(name, value).contiguous() for name, value in load_file(path).items()}
+        save_file(new, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral"])
+@pytest.mark.parametrize("reconstruct", [False, True])
+def test_kept_weights_keep_their_bits(client, folder, family, reconstruct):
+    """Where a folder's weights have several dtypes, also those that are not read as they are there."""
+    save(family, folder / "dense")
+    precise = ("down_proj", "w2", "c_fc", "o_proj")
+    rewrite(
+        folder / "dense",
+        lambda name, value: value if any(word in name for word in precise) else value.to(torch.bfloat16))
+    before = tensors(folder / "dense")
+    report = prune(folder / "dense", folder / "out", client, method="wanda", reconstruct=reconstruct)
+    after = tensors(folder / "out")
+    assert before.keys() == after.keys()
+    seen = set()
+    for name, value in before.items():
+        assert value.dtype == after[name].dtype, name
+        if value.dtype == torch.float32:
+            seen.add(torch.equal(value, after[name]))
+            kept = value * (after[name] != 0)
+            assert torch.equal(after[name], kept) != (reconstruct and not torch.equal(value, after[name])), name
+            if not torch.equal(value, after[name]):
+                reference.check_counts(
+                    ((after[name].T if family == "gpt2" else after[name]) != 0).numpy(), "per-row", 0.6)
+    assert False in seen
+    assert len(report.layers) == 2 * tiny.MATRICES[family]
+
+
+def test_what_a_family_keeps_in_float32(client, folder):
+    """A bias in float32 decides to which experts a token goes; in bfloat16 it is the same for all."""
+    torch.manual_seed(4)
+    config = transformers.Dots1Config(
+        **tiny.COMMON, num_key_value_heads=2, head_dim=8, intermediate_size=48, moe_intermediate_size=16,
+        n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0,
+        max_position_embeddings=64, initializer_range=tiny.SPREAD)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "dense")
+    near = 64 + 0.05 * torch.tensor([1.0, -1.0, 2.0, -2.0])
+    rewrite(
+        folder / "dense",
+        lambda name, value: near.clone() if "e_score_correction_bias" in name else value.to(torch.bfloat16))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "dense", dtype=torch.bfloat16)
+    streamed = prune(folder / "dense", folder / "out", client)
+    whole = prune(model, None, client)
+    assert [row["tokens"] for row in streamed.layers] == [row["tokens"] for row in whole.layers]
+    assert [row["losses"] for row in streamed.layers] == [row["losses"] for row in whole.layers]
+    assert torch.equal(tensors(folder / "out")["model.layers.1.mlp.gate.e_score_correction_bias"], near)
+
+
 def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
     save("llama", folder / "dense")
     (folder / "out").mkdir()

@@ -55,9 +55,11 @@ class Matrix:
 
     def view(self, block: Any) -> Any:
         """[rows, columns], over the memory of the parameter."""
-        weight = self.of(block).detach()
-        if self.expert is not None:
-            weight = weight[self.expert]
+        return self.within(self.of(block).detach())
+
+    def within(self, parameter: Any) -> Any:
+        """[rows, columns], over the memory of a tensor of the parameter's shape."""
+        weight = parameter if self.expert is None else parameter[self.expert]
         return weight.T if self.transposed else weight
 
 
