@@ -82,7 +82,7 @@ def prune_model(
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
         out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json.
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
-                   summed there; "auto": what is fewer bytes. Experts are always summed by the client.
+                   summed there; "auto": what is fewer bytes. Fused experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
         split_above: weights of a matrix above which its rows are divided among several servers.
         device:    of torch, for a folder; None: CUDA where there is one.

@@ -46,6 +46,8 @@ class Run:
         place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
         self._samples = [sample.to(place) for sample in samples]
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
+        # Of finished blocks: kept, so that their tensors are not read and hashed for these alone.
+        self._records: dict[int, list[dict[str, Any]]] = {}
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
@@ -55,7 +57,10 @@ class Run:
 
     def to_the_end(self, servers: Sequence[str | Client]) -> Report:
         matrices = [matrix for block in self._layout for matrix in block.matrices]
-        missing = [block.index for block in self._layout if self._state.load_block(block.index) is None]
+        for block in self._layout:
+            if (done := self._state.load_block(block.index)) is not None:
+                self._records[block.index] = done.records
+        missing = [block.index for block in self._layout if block.index not in self._records]
         versions: dict[str, Any] = {
             "sparsefw": sparsefw.__version__,
             "torch": torch.__version__,
@@ -72,10 +77,7 @@ class Run:
             self._apply_all()
         if self._settings.allocation == "loss-curve":
             curves = self._curves()
-        layers = []
-        for block in self._layout:
-            done = self._state.load_block(block.index)
-            layers += done.records if done else []
+        layers = [record for block in self._layout for record in self._records[block.index]]
         dense = [name for block in self._layout for name in block.dense]
         dense += dense_outside(self._source.model, self._settings.ignore)
         return Report({}, versions, layers, dense, 0.0, curves=curves)
@@ -124,7 +126,8 @@ class Run:
     def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
         for of_block, block, hidden, calls in self._walk():
             advance = of_block.index < last
-            done = self._state.load_block(of_block.index)
+            known = of_block.index in self._records
+            done = self._state.load_block(of_block.index) if known else None
             if done is not None:
                 self._progress.block(of_block.index, "finished before")
                 self._progress.done(len(of_block.matrices))
@@ -132,6 +135,7 @@ class Run:
                 continue
             tensors, records = self._solve(pool, of_block, block, hidden, calls, shares)
             self._state.save_block(of_block.index, tensors, records)
+            self._records[of_block.index] = records
             self._move_on(of_block, block, hidden, calls, tensors, advance)
 
     def _move_on(
