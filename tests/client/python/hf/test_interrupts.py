@@ -20,10 +20,10 @@ LONG = {"sparsity": 0.5, "iterations": 50_000, "swaps": True, "progress": False}
 NO_NUMBER = "model.layers.0.self_attn.q_proj.weight"
 
 
-def broken(family="llama"):
-    model = tiny.make(family)
+def broken(name=NO_NUMBER):
+    model = tiny.make("llama")
     with torch.no_grad():
-        model.get_parameter(NO_NUMBER)[3, 4] = float("nan")
+        model.get_parameter(name)[3, 4] = float("nan")
     return model
 
 
@@ -35,10 +35,10 @@ def is_running(client):
     return bool(client.jobs(["RUNNING"], limit=1))
 
 
-@pytest.mark.parametrize("lasting", [False, True])
-def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatch, lasting):
+@pytest.mark.parametrize(("lasting", "gram"), [(False, "auto"), (True, "auto"), (True, "server")])
+def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatch, lasting, gram):
     """They are sent slowly: their jobs would be created after the error. Nobody comes back for what is
-    there, unless there is a state_dir.
+    there, unless there is a state_dir and a name: Gram matrices that the server sums have none.
     """
     upload = _core.Core.upload
 
@@ -48,17 +48,29 @@ def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatc
         return await upload(self, value, kind, *rest, **named)
 
     monkeypatch.setattr(_core.Core, "upload", slow)
-    options = {"state_dir": folder / "state"} if lasting else {}
+    options = {"gram": gram, **({"state_dir": folder / "state"} if lasting else {})}
     with sparsefw.connect(start_server("--workers", "2").address) as client:
         with pytest.raises(sparsefw.InvalidArgument, match=NO_NUMBER) as raised:
             prune_model(broken(), data=tiny.tokens(), server=client, **LONG, **options)
         assert raised.value.reason == "NON_FINITE"
         assert layer_threads() == []
         before = [job.name for job in client.jobs()], [tensor.name for tensor in client.list()]
-        assert lasting or before == ([], [])
+        assert (lasting and gram == "auto") or before == ([], [])
         time.sleep(1)
         assert before == ([job.name for job in client.jobs()], [tensor.name for tensor in client.list()])
         client.info()  # the caller's client is still open
+
+
+def test_an_error_is_not_kept_for_the_jobs_before_it(start_server):
+    """Those of three matrices before it would run for hours."""
+    name = "model.layers.0.self_attn.o_proj.weight"
+    began = time.monotonic()
+    with sparsefw.connect(start_server("--workers", "2").address) as client:
+        with pytest.raises(sparsefw.InvalidArgument, match=name):
+            prune_model(broken(name), data=tiny.tokens(), server=client, **{**LONG, "iterations": 10**11})
+        assert time.monotonic() - began < 30
+        assert client.jobs() == []
+        assert client.list() == []
 
 
 def test_two_runs_of_the_same_do_not_meet(start_server):

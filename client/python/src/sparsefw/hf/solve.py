@@ -97,6 +97,7 @@ class Pool:
         self._trace = trace
         self._grams: dict[str, dict[int, Tensor]] = {}
         self._digests: dict[str, str] = {}
+        self._nameless = False  # the Gram matrices are such that nobody can find again
         self._load = [0] * len(servers)
         self._threads = concurrent.futures.ThreadPoolExecutor(_JOBS * len(servers), "sparsefw-layer")
         try:
@@ -124,7 +125,7 @@ class Pool:
             for server in self._servers:
                 if kind is None:
                     server.clear({})
-                elif not self._lasting:
+                elif not self._lasting or self._nameless:
                     server.clear({_RUN: self._run})
         finally:
             self._stack.close()
@@ -151,8 +152,9 @@ class Pool:
 
     def stream_gram(self, key: str, batches: Callable[[], Iterable[Any]]) -> int:
         """As `add_gram`, of activations that every server sums; returns the tokens."""
+        # Without a request id: there is no name for a content that nobody has seen yet.
+        self._nameless = True
         for index, server in enumerate(self._servers):
-            # Without a request id: there is no name for a content that nobody has seen yet.
             self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(batches()))
         tensor = self._grams[key][0]
         self._digests[key] = tensor.name
@@ -164,6 +166,7 @@ class Pool:
             server.delete(server.client, [of_key[index] for of_key in self._grams.values()])
         self._grams.clear()
         self._digests.clear()
+        self._nameless = False
 
     def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
         """Runs the tasks in parallel; yields them in their order."""
@@ -199,11 +202,17 @@ class Pool:
             [self._threads.submit(work, task, part, self._choose(task, part)) for part in self._parts(task)]
             for task in tasks
         ]
+        owner = {future: task for task, parts in zip(tasks, futures, strict=True) for future in parts}
+        running = set(owner)
         for task, parts in zip(tasks, futures, strict=True):
-            try:
-                yield task, [future.result() for future in parts]
-            except Error as error:
-                raise error.with_message(f"{task.matrix.name}: {error.message}") from error
+            # An error is told at once, not after hours of the matrices before it.
+            while not running.isdisjoint(parts):
+                ended, running = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for future in ended:
+                    _check(owner[future], future)
+            yield task, [future.result() for future in parts]
 
     def _parts(self, task: Task) -> list[tuple[int, int]]:
         pattern = str(task.options.get("pattern") or "per-row")
@@ -270,6 +279,15 @@ class Pool:
             return table
 
         return _named(self._request(task, part, list(sparsities)), run)
+
+
+def _check(task: Task, future: concurrent.futures.Future[Any]) -> None:
+    """Raises the error that work has ended with; the message names the matrix."""
+    error = future.exception()
+    if isinstance(error, Error):
+        raise error.with_message(f"{task.matrix.name}: {error.message}") from error
+    if error is not None:
+        raise error
 
 
 def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
