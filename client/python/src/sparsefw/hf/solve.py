@@ -26,6 +26,8 @@ from sparsefw.sweep_results import SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
 _JOBS: Final = 4
+# Seconds for the errors of other matrices, once one has failed.
+_MOMENT: Final = 1.0
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
 # Of a report, what a trace keeps.
@@ -210,8 +212,8 @@ class Pool:
                 ended, running = concurrent.futures.wait(
                     running, return_when=concurrent.futures.FIRST_COMPLETED
                 )
-                for future in ended:
-                    _check(owner[future], future)
+                if any(future.exception() for future in ended):
+                    _raise_first(owner)
             yield task, [future.result() for future in parts]
 
     def _parts(self, task: Task) -> list[tuple[int, int]]:
@@ -281,13 +283,18 @@ class Pool:
         return _named(self._request(task, part, list(sparsities)), run)
 
 
-def _check(task: Task, future: concurrent.futures.Future[Any]) -> None:
-    """Raises the error that work has ended with; the message names the matrix."""
-    error = future.exception()
-    if isinstance(error, Error):
-        raise error.with_message(f"{task.matrix.name}: {error.message}") from error
-    if error is not None:
-        raise error
+def _raise_first(owner: Mapping[concurrent.futures.Future[Any], Task]) -> None:
+    """Raises the error of the first matrix that has one; the message names it. At least one has.
+
+    Those before it get a moment: a weight that is no number makes the inputs of matrices after it such.
+    """
+    concurrent.futures.wait(owner, timeout=_MOMENT)
+    for future, task in owner.items():
+        error = future.exception() if future.done() else None
+        if isinstance(error, Error):
+            raise error.with_message(f"{task.matrix.name}: {error.message}") from error
+        if error is not None:
+            raise error
 
 
 def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
