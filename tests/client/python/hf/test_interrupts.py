@@ -31,6 +31,11 @@ def layer_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("sparsefw-layer")]
 
 
+def inputs_on(client):
+    """Names of weights and Gram matrices; masks come from jobs that go on."""
+    return [tensor.name for tensor in client.list() if tensor.kind in ("weight", "gram")]
+
+
 def is_running(client):
     return bool(client.jobs(["RUNNING"], limit=1))
 
@@ -54,10 +59,11 @@ def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatc
             prune_model(broken(), data=tiny.tokens(), server=client, **LONG, **options)
         assert raised.value.reason == "NON_FINITE"
         assert layer_threads() == []
-        before = [job.name for job in client.jobs()], [tensor.name for tensor in client.list()]
+        before = [job.name for job in client.jobs()], inputs_on(client)
+        assert (lasting and gram == "auto") or client.list() == []
         assert (lasting and gram == "auto") or before == ([], [])
         time.sleep(1)
-        assert before == ([job.name for job in client.jobs()], [tensor.name for tensor in client.list()])
+        assert before == ([job.name for job in client.jobs()], inputs_on(client))
         client.info()  # the caller's client is still open
 
 
@@ -156,6 +162,23 @@ def test_an_interrupt_while_jobs_run(expected, folder, client):
     assert not (folder / "out").exists()
     call()
     assert weights(folder / "out") == expected
+    assert client.jobs() == []
+    assert client.list() == []
+
+
+def test_an_interrupt_that_nobody_comes_back_from(client):
+    """Without a state_dir nothing is left on the server."""
+
+    def interrupt():
+        wait_until(lambda: is_running(client), 60, "a running job")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        prune_model(tiny.make("llama"), data=tiny.tokens(), server=client, **{**LONG, "iterations": 10**11})
+    helper.join()
+    assert layer_threads() == []
     assert client.jobs() == []
     assert client.list() == []
 
