@@ -70,7 +70,7 @@ def test_a_full_run_writes_json_and_page(program, bin_folder, tmp_path, monkeypa
     table = tables.goal_table(results["goals"], markdown=True)
     assert f"(benchmarks/{written.name})" in text and table in text
     assert table in capsys.readouterr().out
-    assert not (tmp_path / "build/bench/unfinished.json").exists()
+    assert not (tmp_path / "build/bench/unfinished-full.json").exists()
 
 
 def test_a_run_that_ends_early_leaves_what_it_has(program, bin_folder, tmp_path, monkeypatch):
@@ -81,8 +81,12 @@ def test_a_run_that_ends_early_leaves_what_it_has(program, bin_folder, tmp_path,
     with pytest.raises(ProgramError, match="the program ended"):
         program.main(["--bin", str(bin_folder), "--plan", "smoke", "--no-peer", "--no-install",
                       "--out", str(tmp_path / "results.json")])
-    assert set(json.loads((tmp_path / "unfinished.json").read_text())) >= {"ceilings", "iterations", "late"}
+    assert set(json.loads((tmp_path / "unfinished-smoke.json").read_text())) >= {"ceilings", "iterations", "late"}
     assert not (tmp_path / "results.json").exists()
+    # A run of one section leaves it alone.
+    program.main(["--bin", str(bin_folder), "--plan", "smoke", "--no-peer", "--no-install", "--only", "memory",
+                  "--out", str(tmp_path / "memory.json")])
+    assert (tmp_path / "unfinished-smoke.json").exists()
 
 
 def test_every_method_is_measured_and_goes_into_both_pages(program, bin_folder, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.jso
 docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
 docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
 leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. A run of all of it that
-ends early leaves unfinished.json there. --against compares
+ends early leaves unfinished-PLAN.json there. --against compares
 the run with an older results file, cell by cell; --compare two files that are there, without a run.
 Both end with status 1 when a cell is slower by more than noise.
 """
@@ -73,9 +73,9 @@ def parse(arguments):
     return options
 
 
-def unfinished(options):
+def unfinished(options, plan):
     """What has been measured so far, of a run of an hour that may end early."""
-    return (options.out.parent if options.out else ROOT / "build/bench") / "unfinished.json"
+    return (options.out.parent if options.out else ROOT / "build/bench") / f"unfinished-{plan.name}.json"
 
 
 def read_results(path):
@@ -117,7 +117,7 @@ def run_sections(options, plan, peer):
                 continue
             results.update(parts[section](layer_files))
             if not options.only:
-                store.write(unfinished(options), results)
+                store.write(unfinished(options, plan), results)
     return results
 
 
@@ -167,7 +167,8 @@ def keep(options, plan, results):
            else options.out or ROOT / f"build/bench/{plan.name}.json")
     picture = ROOT / "docs/benchmarks/cpu.png" if kept else out.with_suffix(".png")
     store.write(out, results)
-    unfinished(options).unlink(missing_ok=True)
+    if not options.only:
+        unfinished(options, plan).unlink(missing_ok=True)
     print(report.text(results), flush=True)
     log(f"wrote {out} after {results['seconds']} s")
     draw(out, picture, install=not options.no_install and not options.no_peer)

@@ -32,14 +32,15 @@ PanelLayer<float> LayerOf(int64_t size) {
   layer.rows = size;
   layer.cols = size;
   layer.words = size / 64;
-  layer.weights = Matrix<float>(size, size);
+  Matrix<float> weights(size, size);
   layer.gram = Panels<float>(size, layer.words);
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t j = 0; j < size; ++j) {
-      layer.weights(i, j) = 1.0F + static_cast<float>((i * 31 + j) % 97);
+      weights(i, j) = 1.0F + static_cast<float>((i * 31 + j) % 97);
       layer.gram(i, j) = static_cast<float>((i * j) % 89);
     }
   }
+  layer.weights = std::move(weights);
   return layer;
 }
 

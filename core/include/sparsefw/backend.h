@@ -47,7 +47,8 @@ class DeviceGram {
 };
 
 // A validated problem with its starting point. Views and pointers: what they
-// refer to must outlive the engine, which reads W and G again for every Loss.
+// refer to must outlive the engine, which reads W and G again for every Loss and W in every
+// Step.
 struct EngineProblem {
   ConstMatrixView weights;  // [rows, cols] F32, F16, BF16
   ConstMatrixView gram;     // [cols, cols] F32, F64; engines use (G + G^T)/2

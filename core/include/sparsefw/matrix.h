@@ -91,7 +91,8 @@ struct AlignedBlock {
 AlignedBlock AllocateZeroed(size_t bytes);
 void FreeBlock(const AlignedBlock& block);
 
-// Bytes of all large blocks held now, which the statistics of malloc leave out. 0 under a
+// Bytes of all large blocks held now, which the statistics of malloc leave out; those of the
+// CUDA module are counted there. 0 under a
 // sanitizer: there all blocks are malloc's, so that it sees their ends.
 int64_t LargeBlockBytes();
 

@@ -46,7 +46,9 @@ absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
 
 // The same scores, each computed when it is asked for: bit for bit those of ComputeSaliency.
 // `weights` must outlive it.
-// Cost:    for RIA two reads of weights, else none
+// Threads: uses the calling thread's TBB arena for RIA. Safe to call concurrently.
+// Cost:    for RIA two reads of weights, else none; a root or power a column
+// Errors:  InvalidArgument  as ComputeSaliency
 absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
                                                   std::span<const double> gram_diag,
                                                   const SaliencyOptions& options);

@@ -12,7 +12,16 @@ namespace {
 constexpr uintptr_t kLine = 64;
 constexpr size_t kLarge = size_t{4} << 20;
 
+// GCC says so by macros, Clang by features.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SPARSEFW_SANITIZED_MALLOC
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SPARSEFW_SANITIZED_MALLOC
+#endif
+#endif
+
+#ifdef SPARSEFW_SANITIZED_MALLOC
 constexpr bool kMapsLargeBlocks = false;
 #else
 constexpr bool kMapsLargeBlocks = true;

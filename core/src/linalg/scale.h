@@ -13,7 +13,8 @@ namespace sparsefw {
 // of the caller.
 struct Scale {
   static constexpr int kTargetExponent = 32;
-  int weights_exponent = 0;  // W is multiplied by 2^weights_exponent
+  static constexpr int kLargestExponent = 1000;  // of a factor that a double surely holds
+  int weights_exponent = 0;                      // W is multiplied by 2^weights_exponent
   int gram_exponent = 0;
 
   double weights_factor() const { return std::ldexp(1.0, weights_exponent); }
@@ -23,10 +24,9 @@ struct Scale {
     return std::ldexp(loss, -2 * weights_exponent - gram_exponent);
   }
 
-  // The exponent for a matrix whose largest entry this is. 2^1000 is the
-  // largest factor that a double surely holds.
+  // The exponent for a matrix whose largest entry this is.
   static int ExponentFor(double largest) {
-    return largest == 0 ? 0 : std::min(1000, kTargetExponent - std::ilogb(largest));
+    return largest == 0 ? 0 : std::min(kLargestExponent, kTargetExponent - std::ilogb(largest));
   }
 };
 

@@ -111,7 +111,8 @@ Scale ScaleInPlace(ConstMatrixView weights, const Scale& scale) {
   const Scale in_place = {0, scale.gram_exponent + 2 * scale.weights_exponent};
   constexpr int kLargest = Scale::kTargetExponent + 8;
   constexpr int kLeast = Scale::kTargetExponent - 24;
-  const bool in_range = scale.weights_exponent <= kLargest && scale.weights_exponent >= kLeast;
+  const bool in_range = scale.weights_exponent <= kLargest && scale.weights_exponent >= kLeast &&
+                        in_place.gram_exponent <= Scale::kLargestExponent;
   return in_range && IsAsLoaded<float>(weights, in_place) ? in_place : scale;
 }
 

@@ -19,8 +19,9 @@ absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, ConstMatrixView gram,
 // The scale for an iteration in float32 that reads the caller's W where it lies. With W as it
 // is and G times 2^(2 weights_exponent + gram_exponent), scores and losses are those of `scale`
 // bit for bit; E and U are 2^weights_exponent times as large. `scale` itself where W must be copied
-// all the same (its dtype or padding), or where max|W| is not in [2^-8, 2^25): E, at most
-// 2^(83 + weights_exponent), must stay in range for cols = 2^17.
+// all the same (its dtype or padding), where max|W| is not in [2^-8, 2^25): E, at most
+// 2^(83 + weights_exponent), must stay in range for cols = 2^17; or where G's factor would be too
+// large.
 Scale ScaleInPlace(ConstMatrixView weights, const Scale& scale);
 
 // W: a matrix of its own, or the caller's.
@@ -36,8 +37,6 @@ class LayerWeights {
 
   const Real* row(int64_t row) const { return data_ + row * stride_; }
   const Real& operator()(int64_t row, int64_t col) const { return this->row(row)[col]; }
-  // Of a matrix of its own alone.
-  Real& operator()(int64_t row, int64_t col) { return own_(row, col); }
 
  private:
   Matrix<Real> own_;

@@ -32,12 +32,7 @@ absl::Status SolveRun::SearchJointly() {
   const std::optional<alps::PrunedLayer> other = OtherStart();
   const Mask& mask = other ? other->mask : result_.mask;
   const Matrix<float>& weights = other ? other->weights : result_.weights;
-  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
-                            ComputeSaliency(weights.view(), DiagonalOf(context_.problem.gram),
-                                            {.method = SaliencyMethod::kWanda}));
-  SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed,
-                            FixedSet(scores.view(), mask, context_.problem.pattern,
-                                     options.keep_fixed ? options.alpha : 0));
+  SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed, FixedInSearch(mask, weights));
   absl::StatusOr<JointResult> found = engine_->SearchJointly(
       mask, {.options = options.joint_options,
              .fixed = &fixed,
@@ -58,6 +53,16 @@ absl::Status SolveRun::SearchJointly() {
   if (found->exchanges > 0 || other) SPARSEFW_RETURN_IF_ERROR(TakeJoint(*std::move(found)));
   Notify();
   return absl::OkStatus();
+}
+
+// By the scores of the start's weights, which are gone before the search takes memory.
+absl::StatusOr<Mask> SolveRun::FixedInSearch(const Mask& mask, const Matrix<float>& weights) const {
+  const SolveOptions& options = context_.options;
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
+                            ComputeSaliency(weights.view(), DiagonalOf(context_.problem.gram),
+                                            {.method = SaliencyMethod::kWanda}));
+  return FixedSet(scores.view(), mask, context_.problem.pattern,
+                  options.keep_fixed ? options.alpha : 0);
 }
 
 // Of n:m patterns: the result of ALPS where it loses less than the start. What stops it, or

@@ -83,6 +83,7 @@ class SolveRun {
   absl::Status Reconstruct();
   absl::Status MeasureNewWeights();
   absl::Status SearchJointly();  // solve_joint.cc
+  absl::StatusOr<Mask> FixedInSearch(const Mask& mask, const Matrix<float>& weights) const;
   std::optional<alps::PrunedLayer> OtherStart();
   absl::Status TakeJoint(JointResult found);
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }

@@ -1,17 +1,19 @@
 """server="auto": a server that ends with whoever started it."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import sparsefw
 from layers import Layer
-from sparsefw import embedded
+from sparsefw import aio, embedded
 from support.processes import BIN_DIR, wait_until
 
 SOURCE = str(Path(sparsefw.__file__).parents[1])
@@ -65,6 +67,35 @@ def test_state_may_stay_where_one_wants_it(folder):
     with sparsefw.serve("--state-dir", str(folder / "state")) as server:
         with sparsefw.connect(server.address) as client:
             assert client.tensor(name).shape == (24, 32)
+
+
+@pytest.mark.parametrize("when", ["starting", "arriving"])
+def test_a_start_that_is_cancelled_leaves_no_server(monkeypatch, when):
+    """A thread cannot be interrupted: the server ends when it has started."""
+    made, begun, start = [], threading.Event(), embedded.EmbeddedServer.__init__
+
+    def seen(self, *flags):
+        begun.set()
+        start(self, *flags)
+        made.append(self)
+
+    monkeypatch.setattr(embedded.EmbeddedServer, "__init__", seen)
+
+    async def main():
+        task = asyncio.create_task(aio.connect("auto"))
+        if when == "starting":
+            await asyncio.to_thread(begun.wait)
+        else:  # its thread has ended, and the loop has not looked since
+            await asyncio.sleep(0)
+            wait_until(lambda: made, 30, "the server")
+            time.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(wait_until, lambda: made and not is_alive(made[0]._guard.pid), 30, "its end")
+
+    asyncio.run(main())
+    assert not made[0].log.parent.exists()
 
 
 @pytest.mark.parametrize("flags", [("--no-such-flag",), ("--workers", "none")])

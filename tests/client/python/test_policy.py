@@ -161,6 +161,34 @@ def test_a_preset_leaves_the_method_to_the_server():
     assert (chosen.method, chosen.refine.joint, chosen.return_pruned_weight) == (job_pb2.ALPS, True, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "returned"),
+    [
+        ({"method": "SparseGPT"}, True),
+        ({"method": "ALPS"}, True),
+        ({"preset": "Best"}, True),
+        ({"preset": "best", "joint": False}, True),  # that is ALPS
+        ({"preset": "best", "joint": False, "method": "wanda"}, False),
+        ({"preset": "best", "method": "wanda"}, True),  # the preset's joint search
+        ({"method": "Wanda", "reconstruct": True}, True),
+        ({"method": "ria", "joint": True}, True),
+        ({"preset": "Balanced"}, False),
+        ({"method": "SPARSEFW"}, False),
+        ({"method": "alps", "return_weight": False}, False),
+    ],
+)
+def test_new_weights_are_asked_for_however_names_are_written(options, returned):
+    assert spec.make_spec({"sparsity": 0.6, **options}).return_pruned_weight is returned
+
+
+def test_new_weights_of_any_point_of_a_sweep_are_asked_for():
+    message = spec.make_spec({"sparsity": 0.6, "method": "wanda", "joint": False})
+    for setting, made in [({"method": "ALPS"}, True), ({"method": "ria"}, False), ({"joint": True}, True),
+                          ({"reconstruct": True}, True), ({"reconstruct": False}, False)]:
+        message.sweep.CopyFrom(spec.make_points({"sparsity": 0.6}, [{}, setting]))
+        assert spec.updates_weights(message) is made, setting
+
+
 def test_what_is_not_given_is_left_to_the_server():
     message = spec.make_spec({"sparsity": 0.6})
     expected = job_pb2.JobSpec(method=job_pb2.SPARSEFW)

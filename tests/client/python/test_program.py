@@ -83,6 +83,26 @@ def test_bfloat16_survives_files(folder):
     assert (bytes(buffer.data), buffer.dtype, buffer.shape, name) == (bits, "bfloat16", (2, 3), "w")
 
 
+def test_a_file_that_is_not_written_to_its_end_is_as_before(folder):
+    """A full disk, or Ctrl-C, in the second tensor."""
+    path = folder / "mask.safetensors"
+    good = {"mask": (bytes(8), "bool", (2, 4))}
+    _files.save(str(path), good, {})
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        _files.save(str(path), {"a": (bytes(8), "bool", (8,)), "b": ("text", "bool", (4,))}, {})
+    assert path.read_bytes() == before
+    with pytest.raises(TypeError):
+        _files.save(str(folder / "new"), {"b": ("text", "bool", (4,))}, {})
+    assert [entry.name for entry in folder.iterdir()] == ["mask.safetensors"]
+    # A link stays one, and what is no file is not replaced by one.
+    (folder / "link").symlink_to(path)
+    _files.save(str(folder / "link"), {"other": good["mask"]}, {})
+    assert (folder / "link").is_symlink() and set(load_file(path)) == {"other"}
+    _files.save("/dev/null", good, {})
+    assert Path("/dev/null").is_char_device()
+
+
 def test_serve_is_the_server():
     done = run("serve", "--help")
     assert done.returncode == 0

@@ -33,6 +33,14 @@ def test_methods_by_pattern():
     assert "| 2:4, SparseFW (Wanda) | 50% |" in tables.reductions(RUNS)
 
 
+def test_cloze_has_the_dense_model_and_no_empty_rows():
+    shares = {"one": 0.25, "two": 0.5}
+    with_cloze = {**RUNS, "dense": {**RUNS["dense"], "cloze": shares},
+                  "2:4, RIA": {**RUNS["2:4, RIA"], "cloze": shares}}
+    lines = tables.table_cloze(with_cloze).splitlines()
+    assert lines[2:] == ["| dense | 25% / 50% |", "| RIA | 25% / 50% |"]
+
+
 def test_where_sparsefw_is_not_below_is_said():
     text = tables.below(RUNS)
     assert "in 1 of 2 comparisons" in text

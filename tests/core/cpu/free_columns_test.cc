@@ -30,7 +30,7 @@ Iterate<Real> MakeIterate() {
   layer.rows = kRows;
   layer.cols = kCols;
   layer.words = (kCols + 63) / 64;
-  layer.weights = Matrix<Real>(kRows, layer.stride());
+  Matrix<Real> weights(kRows, layer.stride());
   layer.gram = Panels<Real>(kCols, layer.words);
   it.groups = GroupsOf(Pattern::PerRow(0), kRows, kCols);
   it.groups.capacity = 90;
@@ -47,13 +47,14 @@ Iterate<Real> MakeIterate() {
       layer.gram(col, other) = layer.gram(other, col) = static_cast<Real>(random.Normal());
     }
     for (int64_t row = 0; row < kRows; ++row) {
-      layer.weights(row, col) = col % 11 == 0 ? 0 : static_cast<Real>(random.Normal());
+      weights(row, col) = col % 11 == 0 ? 0 : static_cast<Real>(random.Normal());
       it.product(row, col) = static_cast<Real>(random.Normal());
       it.vertex_product(row, col) = static_cast<Real>(random.Normal());
       if (!it.fixed.Get(row, col) && random.Uniform() < 0.3) it.previous.Set(row, col);
       if (!it.fixed.Get(row, col) && random.Uniform() < 0.3) it.vertex.Set(row, col);
     }
   }
+  layer.weights = std::move(weights);
   it.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
   return it;
 }

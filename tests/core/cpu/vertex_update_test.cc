@@ -25,7 +25,7 @@ class Zigzag {
     layer.rows = kRows;
     layer.cols = kCols;
     layer.words = (kCols + 63) / 64;
-    layer.weights = Matrix<double>(kRows, layer.stride());
+    Matrix<double> weights(kRows, layer.stride());
     layer.gram = Panels<double>(kCols, layer.words);
     it.blocks = {kRows, 2};
     it.fixed = BitRows(kRows, kCols);
@@ -37,10 +37,11 @@ class Zigzag {
         layer.gram(col, other) = layer.gram(other, col) = random_.Normal();
       }
       for (int64_t row = 0; row < kRows; ++row) {
-        layer.weights(row, col) = col % 11 == 0 ? 0 : random_.Normal();
+        weights(row, col) = col % 11 == 0 ? 0 : random_.Normal();
         if (row == 1 && random_.Uniform() < 0.3) it.fixed.Set(row, col);
       }
     }
+    layer.weights = std::move(weights);
     it.layer = std::make_shared<PanelLayer<double>>(std::move(layer));
     for (BitRows* side : {&sides_[0], &sides_[1]}) {
       *side = BitRows(kRows, kCols);

@@ -55,9 +55,10 @@ absl::StatusOr<Outcome> Iterate(ConstMatrixView weights, ConstMatrixView gram,
   SPARSEFW_ASSIGN_OR_RETURN(const Backend* cpu, FindBackend("cpu"));
   SPARSEFW_ASSIGN_OR_RETURN(const StartingPoint start,
                             MakeStartingPoint(weights, gram, pattern, {}, 0.8));
-  SPARSEFW_ASSIGN_OR_RETURN(
-      const auto engine,
-      LoadedEngine(*cpu, start, {.threads = 2, .precision = Precision::kFloat32}));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto engine, LoadedEngine(*cpu, start,
+                                                            {.threads = 2,
+                                                             .precision = Precision::kFloat32,
+                                                             .screening = Screening::kAlways}));
   Outcome outcome;
   SPARSEFW_ASSIGN_OR_RETURN(outcome.stats,
                             engine->Step({.count = 250, .rule = rule, .measure_drift = true}));
@@ -88,6 +89,7 @@ TEST_P(WeightsInPlaceTest, SameBitsAsACopy) {
   EXPECT_EQ(in_place.stats.toggled, copied.stats.toggled);
   EXPECT_EQ(in_place.stats.drift, copied.stats.drift);
   EXPECT_EQ(in_place.stats.screening.iterations, copied.stats.screening.iterations);
+  EXPECT_GT(in_place.stats.screening.iterations, 0) << "no screened iteration was compared";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -116,6 +118,34 @@ TEST(WeightsInPlaceTest, TheSameWhereWeightsAreTooSmallOrTooLarge) {
     EXPECT_EQ(other.rounded.mask, base.rounded.mask) << exponent;
     EXPECT_EQ(other.stats.relaxed_loss, std::ldexp(base.stats.relaxed_loss, 2 * exponent));
   }
+}
+
+TEST(WeightsInPlaceTest, BothEndsOfTheRange) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 4, .cols = 64});
+  const auto in_place = [&](float largest) {
+    Matrix<float> weights(4, 64);
+    weights(1, 3) = largest;
+    const absl::StatusOr<Scale> scale =
+        ChooseScale(weights.view(), layer.gram.view(), ParallelContext(1));
+    return scale.ok() && ScaleInPlace(weights.view(), *scale).weights_exponent == 0;
+  };
+  EXPECT_TRUE(in_place(0x1p-8F));
+  EXPECT_FALSE(in_place(std::nextafter(0x1p-8F, 0.0F)));
+  EXPECT_TRUE(in_place(std::nextafter(0x1p25F, 0.0F)));
+  EXPECT_FALSE(in_place(0x1p25F));
+}
+
+// G would need a factor that is infinite as a double.
+TEST(WeightsInPlaceTest, ACopyWhereGIsTiny) {
+  Matrix<float> weights(4, 64);
+  weights(1, 3) = 0x1p-4F;
+  Matrix<double> gram(64, 64);
+  for (int64_t j = 0; j < 64; ++j) gram(j, j) = 0x1p-925;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Scale scale,
+                                ChooseScale(weights.view(), gram.view(), ParallelContext(1)));
+  const Scale chosen = ScaleInPlace(weights.view(), scale);
+  EXPECT_TRUE(std::isfinite(chosen.gram_factor()));
+  EXPECT_EQ(chosen.weights_exponent, scale.weights_exponent);
 }
 
 TEST(LoadPanelsTest, RefersToWhatNeedsNoChange) {

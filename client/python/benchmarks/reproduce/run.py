@@ -47,22 +47,39 @@ def choose(model, tokenizer, texts, scale):
     return {name: cloze.accuracy(model, tokenizer, texts[name], scale.cloze) for name in HELD_OUT}
 
 
-def one(folder, model_folder, tokenizer, texts, scale, name, options, server):
+def one(model_folder, tokenizer, texts, scale, name, options, server, state):
     """Prunes and evaluates; what is kept."""
     started = time.monotonic()
     model = load(model_folder)
-    state = folder / "state" / file_of(folder, name, scale, options).stem
     report = prune_model(
         model, tokenizer, data=texts["calibration"], server=server.address, state_dir=state, progress=False,
         **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
     pruned = time.monotonic()
     perplexity = evaluate(model, tokenizer, texts, scale)
-    shutil.rmtree(state)
     return {
         "name": name, "options": options, "sparsity": report.sparsity, "perplexity": perplexity,
         "cloze": choose(model, tokenizer, texts, scale),
         "prune_seconds": pruned - started, "evaluate_seconds": time.monotonic() - pruned,
         "threads": torch.get_num_threads(), "load": os.getloadavg()[0], **report.to_dict()}
+
+
+def dense(folder, model_folder, tokenizer, texts, scale):
+    """What the model itself has, where that is not there yet."""
+    path = file_of(folder, "dense", scale, {})
+    kept = {"name": "dense", "options": {}, "sparsity": 0.0}
+    if path.exists():
+        kept = json.loads(path.read_text())
+    if "perplexity" in kept and kept.get("cloze"):
+        return
+    model = load(model_folder)
+    if "perplexity" not in kept:
+        started = time.monotonic()
+        kept["perplexity"] = evaluate(model, tokenizer, texts, scale)
+        kept["evaluate_seconds"] = time.monotonic() - started
+        kept["tokens"] = {
+            name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
+    kept["cloze"] = choose(model, tokenizer, texts, scale)
+    write(path, kept)
 
 
 def main():
@@ -84,21 +101,15 @@ def main():
     runs = settings.runs(scale)
     if arguments.kept:
         unpack(arguments.kept, folder, scale, {"dense": {}, **runs})
-    path = file_of(folder, "dense", scale, {})
-    if not path.exists():
-        started = time.monotonic()
-        counts = {name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
-        model = load(model_folder)
-        found = evaluate(model, tokenizer, texts, scale)
-        write(path, {"name": "dense", "options": {}, "sparsity": 0.0, "perplexity": found, "tokens": counts,
-                     "cloze": choose(model, tokenizer, texts, scale),
-                     "evaluate_seconds": time.monotonic() - started})
+    dense(folder, model_folder, tokenizer, texts, scale)
     wanted = {name: options for name, options in runs.items() if re.search(arguments.only, name)}
     with serve("--workers", "1") as server:
         for number, (name, options) in enumerate(wanted.items(), 1):
             path = file_of(folder, name, scale, options)
             if not path.exists():
-                write(path, one(folder, model_folder, tokenizer, texts, scale, name, options, server))
+                state = folder / "state" / path.stem
+                write(path, one(model_folder, tokenizer, texts, scale, name, options, server, state))
+                shutil.rmtree(state)
             found = json.loads(path.read_text())
             values = ", ".join(f"{key} {value['value']:.2f}" for key, value in found["perplexity"].items())
             print(f"{number}/{len(wanted)} {name}: {values}; {found['prune_seconds']:.0f} s", flush=True)

@@ -69,6 +69,7 @@ def table_cloze(runs):
         return " / ".join(f"{shares[text]:.0%}" for text in texts) if shares else "-"
 
     lines = by_pattern(runs, "cloze, share right: " + " / ".join(texts), cell)
+    lines.insert(1, ["dense", *[cell(runs["dense"])] * (len(lines[0]) - 1)])
     return grid([line for line in lines if any(part != "-" for part in line[1:])])
 
 

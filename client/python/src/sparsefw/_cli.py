@@ -55,7 +55,9 @@ def _add_prune(commands: Any) -> None:
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
-    parser.add_argument("--method", default="sparsefw", help="sparsefw, sparsegpt, ria, wanda, magnitude")
+    parser.add_argument(
+        "--method", default="sparsefw", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude"
+    )
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--step-rule", choices=["open-loop", "line-search", "auto"])

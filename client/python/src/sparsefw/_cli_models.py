@@ -51,7 +51,7 @@ def add_prune_model(commands: Any) -> None:
     parser.add_argument("--warm-start", choices=["wanda", "ria", "magnitude"])
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
-    parser.add_argument("--step-rule", choices=["open-loop", "line-search"])
+    parser.add_argument("--step-rule", choices=["open-loop", "line-search", "auto"])
     parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
     for name in ("swaps", "reconstruct", "joint"):
         parser.add_argument(f"--{name}", action="store_true", default=None)

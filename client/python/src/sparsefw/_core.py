@@ -137,9 +137,7 @@ class Core:
             message.sweep.CopyFrom(spec.make_points(options, settings))
             message.sweep.keep = job_pb2.Sweep.ALL if keep_all else job_pb2.Sweep.BEST
             if options.get("return_weight") is None:
-                message.return_pruned_weight = any(
-                    spec.updates_weights({**options, **setting}) for setting in settings
-                )
+                message.return_pruned_weight = spec.updates_weights(message)
         uploads = _uploads(inputs)
         if uploads or inputs.activations is not None:
             await self.session.check_options(_check_request(message, inputs))

@@ -1,13 +1,15 @@
-"""Tensors in safetensors files, bfloat16 included, which NumPy does not know."""
+"""Tensors in safetensors files, bfloat16 included, which NumPy does not know; files written as a whole."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sparsefw.arrays import Buffer
 from sparsefw.errors import invalid
@@ -75,7 +77,38 @@ def save(
         offset += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    with open(path, "wb") as file:
+    with atomically(Path(path)) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for data, _, _ in tensors.values():
             file.write(data)
+
+
+@contextlib.contextmanager
+def atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is there as a whole or, where its writing ends early, as it was before; also after a power
+    loss. What is no file (a pipe, /dev/stdout) is written as it is.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            yield file
+        return
+    path = path.resolve()  # the file that a link leads to, not the link
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

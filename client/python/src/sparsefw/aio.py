@@ -27,7 +27,7 @@ from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import TERMINAL, Session
 from sparsefw._rpc.upload import TransferProgress
 from sparsefw.client import check_embedded, choose_credentials, resolve_address, state_numbers
-from sparsefw.embedded import EmbeddedServer
+from sparsefw.embedded import EmbeddedServer, start_in_thread
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
 from sparsefw.results import Event, Result
@@ -52,7 +52,7 @@ async def connect(
     embedded = None
     if address == "auto":
         check_embedded(token, tls, tls_ca, tls_cert, tls_key)
-        embedded = await asyncio.to_thread(EmbeddedServer, *server_flags)
+        embedded = await start_in_thread(*server_flags)
         address = embedded.address
     elif server_flags:
         raise invalid('server_flags are of server="auto"')

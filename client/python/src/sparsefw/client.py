@@ -255,7 +255,8 @@ class Client:
                     when `wait` or `result` has seen its end.
             gram:   likewise, [d_in, d_in].
             activations: instead of gram, what `Client.gram` takes.
-            points: makes it a sweep: settings of method, pattern, sparsity, alpha, swaps, reconstruct.
+            points: makes it a sweep: settings of method, pattern, sparsity, alpha, swaps, reconstruct,
+                    joint.
             keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
             request_id: makes it idempotent across processes: the same id with the same options and inputs
                     goes on with the same uploads and returns the same job. At most 100 characters.
@@ -302,7 +303,7 @@ class Client:
         """Many settings on one weight and Gram matrix in one job.
 
         Every combination of the options that are lists (method, pattern, sparsity, alpha, swaps,
-        reconstruct), the last one varying fastest; or exactly `points`. At most 256.
+        reconstruct, joint), the last one varying fastest; or exactly `points`. At most 256.
 
         >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
         >>> table.best.mask, table.best_setting, table.to_pandas()                 # doctest: +SKIP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import importlib
@@ -179,3 +180,29 @@ def serve(*flags: str, timeout: float = 60.0) -> EmbeddedServer:
     ...     client = sparsefw.connect(server.address)
     """
     return EmbeddedServer(*flags, timeout=timeout)
+
+
+async def start_in_thread(*flags: str) -> EmbeddedServer:
+    """EmbeddedServer(*flags) without blocking the event loop. Where the task is cancelled meanwhile, the
+    server ends as soon as it has started: a thread cannot be interrupted, and nobody else knows of it.
+    """
+    lock, started, abandoned = threading.Lock(), list[EmbeddedServer](), threading.Event()
+
+    def start() -> EmbeddedServer:
+        server = EmbeddedServer(*flags)
+        with lock:
+            started.append(server)
+            unwanted = abandoned.is_set()
+        if unwanted:
+            server.close()
+        return server
+
+    try:
+        return await asyncio.to_thread(start)
+    except asyncio.CancelledError:
+        with lock:
+            abandoned.set()
+            ready = list(started)
+        for server in ready:  # it was on its way here
+            threading.Thread(target=server.close, name="sparsefw-server-end").start()
+        raise

@@ -269,6 +269,19 @@ class Result:
         """There are pruned weights: they were asked for, or updated."""
         return self._weight is not None
 
+    def check_weight(self) -> None:
+        """Raises FailedPrecondition where the losses are of new weights that are not here: they were not
+        asked for (return_weight=False), or the server had no room for them.
+        """
+        if self.losses.reconstructed is not None and not self.has_weight:
+            raise errors.refuse(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "CLIENT_ARGUMENT",
+                f"{self.job} updated the weights (loss {self.losses.reconstructed:.6g}) and returned none, "
+                f"only a mask (loss {self.losses.final:.6g} with the old ones): return_weight must not be "
+                "False, and the server needs room for them",
+            )
+
     @functools.cached_property
     def weight(self) -> npt.NDArray[Any]:
         """Pruned weight [d_out, d_in] in the dtype of W.

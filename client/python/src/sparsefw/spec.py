@@ -15,7 +15,7 @@ from sparsefw.v1 import job_pb2
 class JobOptions(TypedDict, total=False):
     """What `submit`, `prune` and `sweep` take. What is not given has the server's default.
 
-    method:       "sparsefw" (default), "sparsegpt", "ria", "wanda" or "magnitude".
+    method:       "sparsefw" (default), "sparsegpt", "alps", "ria", "wanda" or "magnitude".
     pattern:      "per-row" (default), "unstructured", or "K:N": of every N consecutive inputs keep K.
     sparsity:     share of the weights removed, [0, 1]; with "per-row" and "unstructured".
     alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9, with `joint` 0.4.
@@ -118,13 +118,16 @@ def _duration(name: str, value: float) -> duration_pb2.Duration:
     return duration
 
 
-def updates_weights(options: Mapping[str, Any]) -> bool:
-    """The job makes weights that are not W's."""
-    return bool(
-        options.get("reconstruct")
-        or options.get("joint")
-        or options.get("method") in ("sparsegpt", "alps")
-        or (options.get("preset") == "best" and options.get("joint") is None)
+def updates_weights(spec: job_pb2.JobSpec) -> bool:
+    """The job, or a point of its sweep, makes weights that are not W's."""
+    best = spec.preset == job_pb2.BEST  # ALPS with refine.joint, where nothing else is said
+    method = spec.method or (job_pb2.ALPS if best else job_pb2.SPARSEFW)
+    joint = spec.refine.joint if spec.refine.HasField("joint") else best
+    return any(
+        (point.method or method) in (job_pb2.SPARSEGPT, job_pb2.ALPS)
+        or (point.joint if point.HasField("joint") else joint)
+        or (point.reconstruct if point.HasField("reconstruct") else spec.reconstruct)
+        for point in spec.sweep.points or [job_pb2.SweepPoint()]
     )
 
 
@@ -153,7 +156,6 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
         device=given.get("device", ""),
         priority=given.get("priority", 0),
         labels=given.get("labels", {}),
-        return_pruned_weight=bool(given.get("return_weight", updates_weights(given))),
     )
     if "preset" in given:
         spec.preset = _enum(job_pb2.Preset, given["preset"], "preset")
@@ -184,6 +186,8 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
     for name in ("deadline", "result_ttl"):
         if name in given:
             getattr(spec, name).CopyFrom(_duration(name, given[name]))
+    # From the finished message: names come in several spellings.
+    spec.return_pruned_weight = bool(given.get("return_weight", updates_weights(spec)))
     return spec
 
 

@@ -10,6 +10,7 @@ with hold_masks(model):                                              # zeros sta
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Unpack
@@ -19,7 +20,7 @@ import torch
 from sparsefw.client import Client, connect
 from sparsefw.errors import invalid
 from sparsefw.results import Event, Result
-from sparsefw.spec import JobOptions
+from sparsefw.spec import JobOptions, make_spec, updates_weights
 
 # Tokens of one product. Fewer lose less to float32, more are faster.
 _TOKENS: Final = 1024
@@ -28,12 +29,17 @@ _PANEL: Final = 512
 
 
 @contextlib.contextmanager
-def exact_products() -> Iterator[None]:
-    """Float32 products with float32 operands: no TF32, no bfloat16."""
+def exact_products(device: Any = "cpu") -> Iterator[None]:
+    """Float32 products with float32 operands on this device: no TF32, no bfloat16, no autocast."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
+    kind = torch.device(device).type
     try:
-        yield
+        # Batches that come from within an `autocast` leave it on here.
+        with contextlib.ExitStack() as stack:
+            if torch.amp.is_autocast_available(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            yield
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -61,7 +67,7 @@ class GramSum:
         if inputs.shape[-1] != self.d_in:
             raise invalid(f"inputs must have {self.d_in} features; got shape {list(inputs.shape)}")
         tokens = inputs.detach().reshape(-1, self.d_in)
-        with torch.no_grad(), exact_products():
+        with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
                 values = part.to(torch.float32)
                 self._sum += (values.T @ values).to(self._sum.device)
@@ -120,6 +126,9 @@ def prune_linear(
         The result: `result.losses`, `result.certificate`, `result.torch_mask()`.
     """
     weight = weight_of(layer)
+    wanted = make_spec(options)
+    if updates_weights(wanted) and not wanted.return_pruned_weight:
+        raise invalid("return_weight must not be False: the layer needs the weights that the job makes")
     gram = inputs if isinstance(inputs, GramSum) else _sum_of(inputs, weight.shape[1])
     if gram.d_in != weight.shape[1]:
         raise invalid(f"the layer has {weight.shape[1]} inputs; the Gram matrix is of {gram.d_in}")
@@ -145,7 +154,12 @@ def _sum_of(inputs: Any, d_in: int) -> GramSum:
 
 
 def apply_result(weight: Any, result: Result) -> None:
-    """Writes new weights, or zeros where the mask removes, into [d_out, d_in] in place."""
+    """Writes new weights, or zeros where the mask removes, into [d_out, d_in] in place.
+
+    Raises:
+        FailedPrecondition (CLIENT_ARGUMENT): the result's losses are of new weights that it does not have.
+    """
+    result.check_weight()
     with torch.no_grad():
         if result.has_weight:
             weight.copy_(result.torch_weight())
@@ -154,7 +168,7 @@ def apply_result(weight: Any, result: Result) -> None:
 
 
 class HeldMasks:
-    """Masks that are held; see `hold_masks`. A context manager; `remove` lets go.
+    """Masks that are held; see `hold_masks`. A context manager; `remove` clears once more and lets go.
 
     Attributes:
         names: of the parameters, as in `model.named_parameters()`.
@@ -164,6 +178,7 @@ class HeldMasks:
         """`removed`: by parameter, bool of its shape and device, True where it stays 0."""
         self.names = tuple(removed)
         self._handles: list[Any] = []
+        self._clear: list[Callable[[], None]] = []
         parameters = dict(model.named_parameters())
         owners: dict[str, dict[str, Any]] = {}
         for name, zeros in removed.items():
@@ -179,9 +194,14 @@ class HeldMasks:
             clear = _zeroing(masks)
             self._handles.append(module.register_forward_pre_hook(clear))
             self._handles.append(module.register_state_dict_pre_hook(clear))
+            self._clear.append(functools.partial(clear, module))
 
     def remove(self) -> None:
-        """Ends it. Safe to call again."""
+        """Ends it, with removed weights at zero. Safe to call again: then it does nothing."""
+        # After the last step of an optimizer nothing may have used or saved the weights.
+        for clear in self._clear:
+            clear()
+        self._clear.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -219,8 +239,9 @@ def hold_masks(
     """Keeps pruned weights at zero while a model is trained, whatever the optimizer.
 
     Nothing is added to the model's parameters, buffers or state_dict: hooks clear the gradient of removed
-    weights, and the weights themselves before every use and before they are saved. `save_pretrained`
-    writes the same folder as without it.
+    weights, and the weights themselves before every use, before they are saved and when it ends. In
+    between, an optimizer with older moments may have moved them. `save_pretrained` writes the same folder
+    as without it.
 
     Args:
         model: any torch.nn.Module.

@@ -31,7 +31,8 @@ std::string InstructionSet() {
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, ParallelContext(0).threads());
-  if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols);
+  // The scores of the next warm start are chosen from while the last point's iteration is held.
+  if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols) + 4 * rows * cols;
   if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
   const int64_t weights = request.joint ? 4 * rows * cols : 0;  // of the start
   if (request.reconstruct || request.joint) {
@@ -83,8 +84,8 @@ class CpuBackendImpl final : public Backend {
   }
 
   // With what Solve holds beside the engine: the warm, fixed, rounded, best, last tried and
-  // refined mask. The scores of the warm start are gone before the engine is loaded; iteration,
-  // swaps and reconstruction come one after the other.
+  // refined mask. The scores of the first warm start are gone before the engine is loaded;
+  // iteration, swaps and reconstruction come one after the other.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -77,8 +78,8 @@ class CudaBackend final : public Backend {
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    // The entries of the start, before they are on the device.
-    const int64_t start = 8 * rows * StrideOf(cols);
+    // The entries of the start, before they are on the device; before those, the scores.
+    const int64_t start = std::max(8 * rows * StrideOf(cols), 4 * rows * cols);
     return kScorePieceBytes + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
            kStagingBytes + kSavedPieceBytes;
   }

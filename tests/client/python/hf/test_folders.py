@@ -80,6 +80,8 @@ def test_the_folder_is_the_same_but_for_what_was_pruned(client, folder):
     card = (folder / "out/README.md").read_text()
     assert card.startswith("---\nlicense: mit\n---\n# A model\n")
     assert card.count("## Pruning") == 1
+    for text in (card, str(report)):  # the bound is not one for every mask
+        assert "share of the mask's loss that no mask with the same fixed weights can avoid" in text
     # Again, over what it wrote before: the card has one section.
     prune(folder / "out", folder / "out2", client, method="wanda", pattern="2:4", sparsity=None)
     assert (folder / "out2/README.md").read_text().count("## Pruning") == 1
@@ -176,6 +178,131 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
         prune(folder / "nothing", folder / "new", client)
     with pytest.raises(sparsefw.InvalidArgument, match=r"no config\.json"):
         prune(folder / "out", folder / "new", client)
+
+
+@pytest.fixture
+def nothing_is_computed(monkeypatch):
+    """Whatever is refused is refused before the model is read."""
+    from sparsefw.hf import pipeline
+
+    def computed(*_):
+        raise AssertionError("the run began")
+
+    monkeypatch.setattr(pipeline, "Streamed", computed)
+
+
+def mounted(monkeypatch, path):
+    """As if a disk were mounted there."""
+    from sparsefw.hf import folder as folders
+
+    monkeypatch.setattr(folders.os.path, "ismount", lambda place: Path(place) == path.resolve())
+
+
+def refused(folder, words, out=None, **options):
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune(folder / "dense", out or folder / "out", "127.0.0.1:9", **options)
+
+
+def test_out_that_cannot_be_written_is_refused_at_the_start(folder, nothing_is_computed, monkeypatch):
+    save("llama", folder / "dense")
+    (folder / "file").write_text("")
+    refused(folder, "cannot be written: .*/file: Not a directory", folder / "file/out")
+    refused(folder, "cannot be written: /proc: ", Path("/proc/sparsefw/out"))  # root, too
+    (folder / "circle").symlink_to(folder / "circle")
+    refused(folder, "no place for a folder|not overwritten|cannot be written", folder / "circle")
+    refused(folder, "state_dir must not be in out", state_dir=folder / "out")
+    refused(folder, "state_dir must not be in out", state_dir=folder / "out/state")
+    (folder / "link").symlink_to(folder / "out")
+    refused(folder, "state_dir must not be in out", state_dir=folder / "link/state")
+    (folder / "sparsefw.json").write_text("{}")
+    refused(folder, "the model must not be in out", folder)
+    (folder / "disk").mkdir()
+    (folder / "disk/sparsefw.json").write_text("{}")
+    mounted(monkeypatch, folder / "disk")
+    refused(folder, "is a mount point with a pruned model", folder / "disk")
+    assert not (folder / "out").exists()
+
+
+def test_an_unwritable_parent_is_refused_at_the_start(folder, nothing_is_computed, monkeypatch):
+    import tempfile
+
+    def denied(dir, **_):
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    save("llama", folder / "dense")
+    monkeypatch.setattr(tempfile, "mkdtemp", denied)
+    refused(folder, f"cannot be written: {folder.resolve()}: Permission denied", folder / "new/out")
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_an_empty_folder_is_filled_where_it_is(client, folder, monkeypatch, disk):
+    """A mount point cannot be replaced, and its parent may be read-only."""
+    save("llama", folder / "dense")
+    prune(folder / "dense", folder / "expected", client, method="wanda")
+    (folder / "out").mkdir()
+    if disk:
+        (folder / "out/lost+found").mkdir()
+        mounted(monkeypatch, folder / "out")
+    inode, here = (folder / "out").stat().st_ino, {path.name for path in folder.iterdir()}
+    report = prune(folder / "dense", folder / "out", client, method="wanda")
+    assert (folder / "out").stat().st_ino == inode
+    assert {path.name for path in folder.iterdir()} == here
+    names = {path.name for path in (folder / "out").iterdir()}
+    assert names - {"lost+found"} == {path.name for path in (folder / "expected").iterdir()}
+    for path in (folder / "expected").glob("*.safetensors"):
+        assert path.read_bytes() == (folder / "out" / path.name).read_bytes()
+    assert json.loads((folder / "out/sparsefw.json").read_text())["layers"] == report.layers
+
+
+def test_a_folder_that_was_filled_in_part_is_filled_again(client, folder, monkeypatch):
+    """sparsefw.json comes last; until then the same call goes on."""
+    save("llama", folder / "dense")
+    (folder / "out").mkdir()
+    replace = Path.replace
+
+    def killed(self, target):
+        if self.name == "sparsefw.json":
+            assert {path.name for path in (folder / "dense").iterdir()} <= {p.name for p in target.parent.iterdir()}
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune(folder / "dense", folder / "out", client, method="wanda", state_dir=folder / "state")
+    assert not (folder / "out/sparsefw.json").exists()
+    monkeypatch.setattr(Path, "replace", replace)
+    prune(folder / "dense", folder / "out", client, method="wanda", state_dir=folder / "state")
+    assert (folder / "out/sparsefw.json").exists()
+    assert not [path for path in (folder / "out").iterdir() if path.name.startswith(".")]
+    load(folder / "out")
+
+
+def test_a_link_leads_to_the_folder_that_is_replaced(client, folder):
+    save("llama", folder / "dense")
+    (folder / "link").symlink_to(folder / "disk/out")
+    for pattern in ("2:4", "1:4"):
+        prune(folder / "dense", folder / "link", client, method="wanda", pattern=pattern, sparsity=None)
+        assert (folder / "link").is_symlink()
+        facts = json.loads((folder / "disk/out/sparsefw.json").read_text())
+        assert facts["settings"]["pattern"] == pattern
+    assert [path.name for path in (folder / "disk").iterdir()] == ["out"]
+
+
+def test_what_cannot_be_replaced_at_the_end_leaves_both_models(client, folder, monkeypatch):
+    save("llama", folder / "dense")
+    prune(folder / "dense", folder / "out", client, method="wanda")
+    rename = Path.rename
+
+    def busy(self, target):
+        if self == (folder / "out").resolve():
+            raise OSError(16, "Device or resource busy")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"Device or resource busy; the pruned model is .*partial"):
+        prune(folder / "dense", folder / "out", client, method="ria")
+    load(folder / "out")
+    load(folder / ".out.partial")
 
 
 def test_quantised_weights_are_refused(client, folder):

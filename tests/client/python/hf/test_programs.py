@@ -74,6 +74,15 @@ def test_sequences():
     assert data.digest(one) != data.digest(data.sequences(None, [1, 2, 3, 4], 4, None))
 
 
+def test_frozen_modules_stay_frozen():
+    model = tiny.make("llama").train()
+    model.model.layers[0].eval()
+    model.model.layers[1].mlp.eval()
+    before = [module.training for module in model.modules()]
+    evaluate_perplexity(model, data=tiny.tokens(), sequence_length=24)
+    assert [module.training for module in model.modules()] == before
+
+
 def test_report(client, dense, folder):
     report = prune_model(dense, data=tiny.tokens(), sparsity=0.5, iterations=50, server=client, progress=True)
     rows = report.rows()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,10 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+import grpc
+import numpy as np
 import pytest
 import sparsefw
 import tiny
 import torch
+import transformers
 from sparsefw.hf import prune_model
 from support.processes import wait_until
 
@@ -118,8 +122,66 @@ def test_only_what_is_missing_is_done_again(expected, folder, client):
     assert [row["losses"] for row in again.layers] == [row["losses"] for row in report.layers]
     # Nothing is missing: no server is asked.
     shutil.rmtree(folder / "out")
-    run(folder, "127.0.0.1:9")
+    last = run(folder, "127.0.0.1:9")
     assert weights(folder / "out") == expected
+    # The server's version is that of the run that made the results.
+    assert last.versions == report.versions
+    assert last.versions["server"] == client.info().version
+
+
+def test_what_other_versions_made_is_kept_and_said(expected, folder, client):
+    first = run(folder, client)
+    assert set(first.versions) == {"sparsefw", "torch", "transformers", "server"}
+    now = first.versions["server"]
+    for index, changes in [(0, {"server": "0.0.9"}), (1, {"server": "0.0.9"}), (2, {"torch": "2.0.0"})]:
+        path = folder / f"state/block-{index:04d}.json"
+        record = json.loads(path.read_text())
+        assert record["versions"] == first.versions
+        record["versions"] |= changes
+        path.write_text(json.dumps(record))
+    (folder / "state/block-0003.json").unlink()
+    words = rf"server 0\.0\.9 \(blocks 0-1\), {re.escape(now)} \(blocks 2\), now {re.escape(now)}.* remove the folder"
+    with pytest.warns(RuntimeWarning, match=words):
+        report = run(folder, client)
+    assert report.versions["server"] == f"0.0.9 (blocks 0-1), {now} (blocks 2-3)"
+    assert report.versions["torch"] == f"{torch.__version__} (blocks 0-1, 3), 2.0.0 (blocks 2)"
+    assert report.versions["sparsefw"] == sparsefw.__version__
+    assert "server: 0.0.9 (blocks 0-1)" in str(report)
+    assert json.loads((folder / "out/sparsefw.json").read_text())["versions"] == report.versions
+    assert "server:" not in str(first)
+
+
+def test_a_server_that_is_updated_during_a_run(folder):
+    from sparsefw.hf.state import State
+
+    seen = iter(["1", "1", "1", None, "2"])  # at the start and at every result; None: it is away just now
+
+    def ask():
+        version = next(seen)
+        if version is None:
+            raise sparsefw.Unavailable("away", code=grpc.StatusCode.UNAVAILABLE)
+        return {"server": version}
+
+    state = State(folder / "state", {})
+    state.work_with(ask, 4)
+    state.save("curve-0000", {"w": []})
+    for index in (0, 1, 3):
+        state.save_block(index, {}, [])
+    assert state.versions(4) == {"server": "1 (blocks 0-1; curves 0), 2 (blocks 3)"}
+    assert state.load("curve-0000") == {"w": []}
+    assert state.load("curve-0001") is None
+    state.close()
+
+
+def test_numbers_of_numpy_and_pytorch_are_numbers(folder, client):
+    rules = {"down_proj": 0.25}
+    run(folder, client, model=tiny.make("llama"), out=None, allocation=rules, alpha=0.75)
+    report = run(folder, client, model=tiny.make("llama"), out=None, sparsity=np.float32(0.5), swaps=np.True_,
+                 iterations=np.int64(200), alpha=torch.tensor(0.75), allocation={"down_proj": np.float32(0.25)})
+    assert json.loads(json.dumps(report.to_dict()))["settings"] == report.settings
+    assert type(report.settings["options"]["iterations"]) is int
+    with pytest.raises(sparsefw.InvalidArgument, match="cannot be kept"):
+        run(folder, client, model=tiny.make("llama"), out=None, swaps=object())
 
 
 def test_finished_blocks_are_read_for_their_tensors_alone(folder, client, monkeypatch):
@@ -168,17 +230,32 @@ def test_a_model_in_memory(folder, client):
         ({"data": tiny.tokens(count=5)}, "samples was 6, is 5"),
         ({"propagate": False}, "propagate was true, is false"),
         ({"ignore": ["lm_head", "q_proj"]}, "ignore was"),
+        # The first rule that matches counts.
+        ({"allocation": {"proj": 0.5, "down_proj": 0.25}}, "allocation was"),
+        # Other activations, the same weights.
+        ({"model": lambda: tiny.make("llama", hidden_act="relu")}, r"model\.config was"),
     ],
 )
 def test_another_call_is_refused(folder, client, change, words):
     model = tiny.make("llama")
-    run(folder, client, model=model, out=None)
+    rules = {"allocation": {"down_proj": 0.25, "proj": 0.5}} if "allocation" in change else {}
+    run(folder, client, model=model, out=None, **rules)
+    other = change.get("model", lambda: tiny.make("llama"))()
     with pytest.raises(sparsefw.FailedPrecondition, match=words) as raised:
-        run(folder, client, model=tiny.make("llama"), out=None, **change)
+        run(folder, client, out=None, **{**rules, **change, "model": other})
     assert raised.value.reason == "STATE_DIFFERS"
     # And so is the model that was pruned meanwhile.
-    with pytest.raises(sparsefw.FailedPrecondition, match="model was"):
-        run(folder, client, model=model, out=None)
+    with pytest.raises(sparsefw.FailedPrecondition, match=r"model\.weights was"):
+        run(folder, client, model=model, out=None, **rules)
+
+
+def test_where_a_model_came_from_is_no_difference(folder, client):
+    """Loaded again from elsewhere, or saved meanwhile, which sets some of its configuration."""
+    model = tiny.make("llama")
+    run(folder, client, model=tiny.make("llama"), out=None)
+    model.save_pretrained(folder / "dense")
+    run(folder, client, model=transformers.AutoModelForCausalLM.from_pretrained(folder / "dense"), out=None)
+    run(folder, client, model=model, out=None)
 
 
 def test_a_folder_that_is_no_state(folder, client):

@@ -131,6 +131,25 @@ def test_an_error_names_the_matrix(start_server):
         assert [tensor.kind for tensor in client.list() if tensor.kind == "gram"] == []
 
 
+def test_new_weights_that_a_server_did_not_keep_are_an_error(client, monkeypatch):
+    """Not masks of the old weights beside losses of the new ones."""
+    from sparsefw import spec
+
+    monkeypatch.setattr(spec, "updates_weights", lambda *_: False)
+    with pytest.raises(sparsefw.FailedPrecondition, match=r"weight: jobs/\S+ updated the weights"):
+        prune(tiny.make("llama"), client, method="sparsegpt")
+
+
+@pytest.mark.parametrize("method", ["SparseGPT", "Alps"])
+def test_new_weights_are_written_however_a_method_is_spelled(client, method):
+    old, one, other = tiny.make("llama"), tiny.make("llama"), tiny.make("llama")
+    prune(one, client, method=method)
+    prune(other, client, method=method.lower())
+    assert same(one, other)
+    weight, new = (model.model.layers[0].mlp.up_proj.weight for model in (old, one))
+    assert not torch.equal(new, weight * (new != 0))
+
+
 def test_sparsity_by_name(client):
     model = tiny.make("llama")
     report = prune(model, client, sparsity=0.5, allocation={r"down_proj": 0.25, r"layers\.1\.mlp": 0.75})

@@ -5,7 +5,7 @@ import pytest
 import sparsefw
 import tiny
 import torch
-from sparsefw.torch import GramSum, hold_masks, prune_linear
+from sparsefw.torch import GramSum, apply_result, hold_masks, prune_linear
 from support import reference
 from transformers.pytorch_utils import Conv1D
 
@@ -45,6 +45,17 @@ def test_gram_sum_keeps_small_tokens_beside_large_ones():
     assert gram.matrix().item() == pytest.approx(1e8 + 1000, rel=1e-7)
 
 
+def test_gram_sum_is_exact_within_autocast():
+    """Batches that a generator makes within autocast leave it on for whoever iterates."""
+    batches, here, there = inputs(), GramSum(32), GramSum(32)
+    for batch in batches:
+        here.add(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            there.add(batch)
+            assert torch.is_autocast_enabled("cpu")
+    assert torch.equal(here.matrix(), there.matrix())
+
+
 def test_gram_sum_refuses_another_width():
     with pytest.raises(sparsefw.InvalidArgument, match="32 features"):
         GramSum(32).add(torch.ones(4, 31))
@@ -74,6 +85,26 @@ def test_prune_linear_writes_new_weights(client):
     made = tiny.loss(before, layer.weight.detach(), gram_of(batches))
     assert made == pytest.approx(result.losses.reconstructed, rel=1e-3)
     assert made < result.losses.final
+
+
+@pytest.mark.parametrize("options", [{"method": "SparseGPT"}, {"preset": "Best"}, {"preset": "best", "joint": False}])
+def test_new_weights_arrive_however_names_are_written(client, options):
+    layer, batches = torch.nn.Linear(32, 24), inputs()
+    before = layer.weight.detach().clone()
+    result = prune_linear(layer, batches, client=client, sparsity=0.6, **options)
+    made = tiny.loss(before, layer.weight.detach(), gram_of(batches))
+    assert made == pytest.approx(result.losses.reconstructed, rel=1e-3)
+
+
+def test_lost_new_weights_are_an_error_and_no_mask_of_the_old_ones(client):
+    layer, batches = torch.nn.Linear(32, 24), inputs()
+    before, options = layer.weight.detach().clone(), {"method": "wanda", "sparsity": 0.6, "reconstruct": True}
+    with pytest.raises(sparsefw.InvalidArgument, match="return_weight must not be False"):
+        prune_linear(layer, batches, client=client, return_weight=False, **options)
+    result = client.prune(before, gram_of(batches).float(), return_weight=False, **options)
+    with pytest.raises(sparsefw.FailedPrecondition, match="updated the weights .* and returned none"):
+        apply_result(layer.weight, result)
+    assert torch.equal(layer.weight, before)
 
 
 def test_prune_linear_refuses_what_is_no_layer(client):
@@ -124,7 +155,12 @@ def test_held_masks_survive_training(family, kind):
         for name, where in removed.items():
             assert not bool(saved[name][where].any()), name
             assert not torch.equal(saved[name], before[name]), name
+        train(model, optimizer, 1)  # the last step, which nothing uses or saves
+    # A file of the tensors themselves is written without a state_dict.
+    for name, where in removed.items():
+        assert not bool(model.get_parameter(name)[where].any()), name
     train(model, optimizer, 1)
+    held.remove()  # again: it has let go
     assert any(bool(model.get_parameter(name)[where].any()) for name, where in removed.items())
 
 

@@ -94,5 +94,7 @@ def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float |
 
 
 def describe(allocation: str | Mapping[str, float]) -> Any:
-    """For the manifest."""
-    return allocation if isinstance(allocation, str) else dict(allocation)
+    """For the manifest: rules as pairs, since the first that matches counts."""
+    if isinstance(allocation, str):
+        return allocation
+    return [[pattern, float(value)] for pattern, value in allocation.items()]

@@ -3,29 +3,90 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from sparsefw.errors import invalid
-from sparsefw.hf.report import Report
+from sparsefw.hf.report import CERTIFICATE, Report
 
 FACTS: Final = "sparsefw.json"
+# Of what a run keeps in a folder that it fills; the second is the model before it is complete.
+_OWN: Final = ".sparsefw"
+_PARTIAL: Final = ".sparsefw.partial"
 _BEGIN: Final = "<!-- sparsefw begin -->"
 _END: Final = "<!-- sparsefw end -->"
 
 
-def check_out(out: Path) -> None:
-    """Raises InvalidArgument where the folder holds what no earlier run has written."""
-    if out.exists() and not (out / FACTS).exists() and (not out.is_dir() or any(out.iterdir())):
+def resolve_out(out: str | os.PathLike[str]) -> Path:
+    """Where the folder really is: what a link leads to is replaced, never the link."""
+    try:
+        return Path(out).resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise invalid(f"out={os.fspath(out)}: is no place for a folder: {error}") from None
+
+
+def check_out(out: Path, state_dir: Path | None = None, model: Path | None = None) -> None:
+    """Raises InvalidArgument where the folder could not be written at the end of a run: before hours of work
+    rather than after them.
+
+    Args:
+        out:       of `resolve_out`.
+        state_dir, model: of the run; replacing `out` must not remove them.
+    """
+    _check_contents(out)
+    if state_dir is not None and state_dir.resolve().is_relative_to(out):
+        raise invalid(f"state_dir must not be in out, which is replaced at the end; got {state_dir} in {out}")
+    if model is not None and out in model.resolve().parents:
+        raise invalid(f"the model must not be in out, which is replaced at the end; got {model} in {out}")
+    place = out if _goes_inside(out) else out.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        # What permissions, access lists and the kind of file system say together.
+        os.rmdir(tempfile.mkdtemp(prefix=".sparsefw-", dir=place))
+    except OSError as error:
+        raise invalid(f"{out}: cannot be written: {place}: {error.strerror}") from None
+
+
+def _check_contents(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir() or (_foreign(out) and not (out / FACTS).exists() and not (out / _PARTIAL).exists()):
         raise invalid(f"{out}: exists and is no model that was pruned before; it is not overwritten")
+    if os.path.ismount(out) and (out / FACTS).exists():
+        raise invalid(f"{out}: is a mount point with a pruned model and cannot be replaced; empty it")
+
+
+def _foreign(out: Path) -> list[Path]:
+    """What is in the folder and not of this program or, of a new disk, the file system's."""
+    skipped = {"lost+found"} if os.path.ismount(out) else set()
+    return [p for p in out.iterdir() if p.name not in skipped and not p.name.startswith(_OWN)]
+
+
+def _goes_inside(out: Path) -> bool:
+    """The folder is there and is filled, not replaced: it may be a mount point, and its parent read-only."""
+    return out.is_dir() and not (out / FACTS).exists()
+
+
+def near(out: Path) -> Path | None:
+    """A folder on the same disk for what is needed meanwhile."""
+    if _goes_inside(out):
+        return out
+    return out.parent if out.parent.is_dir() else None
 
 
 def write_folder(out: Path, report: Report, tokenizer: Any, write: Callable[[Path], None]) -> None:
-    """Writes it beside its place and moves it there when it is complete."""
-    partial = out.with_name(f".{out.name}.partial")
+    """Writes it beside its place and moves it there when it is complete; into an empty folder that is there
+    from within, sparsefw.json last.
+    """
+    check_out(out)
+    inside = _goes_inside(out)
+    partial = out / _PARTIAL if inside else out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
     write(partial)
@@ -35,10 +96,36 @@ def write_folder(out: Path, report: Report, tokenizer: Any, write: Callable[[Pat
     card = partial / "README.md"
     text = card.read_text(encoding="utf-8") if card.exists() else ""
     card.write_text(with_section(text, section(report)), encoding="utf-8")
-    check_out(out)
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
+    _check_contents(out)
+    if inside:
+        _move_up(partial, out)
+    else:
+        _replace(partial, out)
+
+
+def _move_up(partial: Path, out: Path) -> None:
+    """Until the last file is moved the folder `partial` says that this is unfinished, and whose it is."""
+    for entry in sorted(partial.iterdir(), key=lambda path: path.name == FACTS):
+        there = out / entry.name
+        if there.is_dir():  # of a run that ended in here
+            shutil.rmtree(there)
+        entry.replace(there)
+    partial.rmdir()
+
+
+def _replace(partial: Path, out: Path) -> None:
+    """An earlier run's folder goes when the new one is in its place."""
+    old = out.with_name(f".{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    try:
+        if out.exists():
+            out.rename(old)
+        partial.rename(out)
+    except OSError as error:
+        if old.exists() and not out.exists():
+            old.rename(out)
+        raise invalid(f"{out}: cannot be replaced: {error.strerror}; the pruned model is {partial}") from None
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def with_section(text: str, new: str) -> str:
@@ -64,6 +151,6 @@ def section(report: Report) -> str:
         *("| " + " | ".join(line) + " |" for line in table[1:]),
         "",
         "Loss and warm start are |WX - W'X|^2 in per cent of pruning everything (means); the certificate is "
-        "the share of the mask's loss that no mask can avoid.",
+        f"the {CERTIFICATE}.",
     ]
     return "\n".join(lines)

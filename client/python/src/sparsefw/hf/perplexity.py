@@ -40,13 +40,15 @@ class Perplexity:
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Without dropout; afterwards as before."""
-    training = model.training
+    """Without dropout; afterwards every module is as before: some may be frozen while others are trained."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        model.train(modes[0][1])  # what its own `train` does besides
+        for module, training in modes:
+            module.training = training
 
 
 def evaluate_perplexity(

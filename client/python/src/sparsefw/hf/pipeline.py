@@ -14,7 +14,7 @@ import torch
 
 from sparsefw.client import Client
 from sparsefw.hf import data as texts
-from sparsefw.hf.folder import check_out, write_folder
+from sparsefw.hf.folder import check_out, near, resolve_out, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.progress import Progress
@@ -80,7 +80,9 @@ def prune_model(
                    minimises the sum of relative losses, each sparsity within allocation_bound of
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
-        out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json.
+        out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json: a new
+                   one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
+                   before anything is computed.
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
                    summed there; "auto": what is fewer bytes. Fused experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
@@ -118,9 +120,9 @@ def prune_model(
     )
     servers = servers_of(server)
     started = time.monotonic()
-    folder, place = folder_of(model), Path(out) if out is not None else None
+    folder, place = folder_of(model), resolve_out(out) if out is not None else None
     if place is not None:
-        check_out(place)
+        check_out(place, Path(state_dir) if state_dir is not None else None, folder)
     source: Source
     if folder is None:
         source = InMemory(model)
@@ -135,8 +137,8 @@ def prune_model(
         stack.enter_context(evaluating(source.model))
         lasting = state_dir is not None
         if state_dir is None:
-            near = str(place.parent) if place is not None and place.parent.is_dir() else None
-            state_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=near))
+            disk = near(place) if place is not None else None
+            state_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=disk))
         state = State(Path(state_dir), facts)
         stack.callback(state.close)
         shown = Progress(sum(len(block.matrices) for block in layout), len(layout), progress)

@@ -9,7 +9,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# The bound holds for masks that keep what was fixed from the start (alpha), not for all.
+CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed weights can avoid"
 
 
 @dataclasses.dataclass
@@ -18,7 +21,8 @@ class Report:
 
     Attributes:
         settings: the arguments that decide the outcome.
-        versions: of the packages and servers.
+        versions: of the packages and servers that made the results; where a run went on with others, all of
+                  them, with the blocks that each made.
         layers:   one dictionary a matrix: name, shape, method, pattern, kept, sparsity, tokens, losses
                   (as sparsefw.Losses), iterations, swaps, seconds, device, parts, note.
         dense:    matrices that stay dense on purpose: in blocks (routers, what was ignored), then outside
@@ -47,8 +51,8 @@ class Report:
         """One dictionary a matrix.
 
         loss: of what was written, as a share of pruning everything. warm_start: likewise. reduction:
-        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best there is;
-        0 of methods that have none.
+        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best with these
+        fixed weights; 0 of methods that have none.
         """
         rows = []
         for layer in self.layers:
@@ -140,10 +144,12 @@ class Report:
         ]
         lines.append(
             "loss, warm start: |WX - W'X|^2 in per cent of pruning everything, means; "
-            "certificate: share of the mask's loss that no mask can avoid"
+            f"certificate: {CERTIFICATE}"
         )
         noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
         lines += [f"{count} matrices: {note}" for note, count in noted.items()]
+        # Several: of servers side by side, or of a run that went on after an update.
+        lines += [f"{name}: {text}" for name, text in self.versions.items() if ", " in str(text)]
         if self.dense:
             lines.append(f"dense: {', '.join(self.dense[:3])}{' ...' if len(self.dense) > 3 else ''}")
         return "\n".join(lines)

@@ -61,7 +61,7 @@ class Run:
             if (done := self._state.load_block(block.index)) is not None:
                 self._records[block.index] = done.records
         missing = [block.index for block in self._layout if block.index not in self._records]
-        versions: dict[str, Any] = {
+        versions: dict[str, str] = {
             "sparsefw": sparsefw.__version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -70,7 +70,7 @@ class Run:
         if missing:
             lasting, trace = self._lasting, self._trace
             with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
-                versions["server"] = pool.clients[0].info().version
+                self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares, curves = self._allocate(pool, matrices)
                 self._prune_blocks(pool, shares, missing[-1])
         else:
@@ -80,7 +80,8 @@ class Run:
         layers = [record for block in self._layout for record in self._records[block.index]]
         dense = [name for block in self._layout for name in block.dense]
         dense += dense_outside(self._source.model, self._settings.ignore)
-        return Report({}, versions, layers, dense, 0.0, curves=curves)
+        made_by = self._state.versions(len(self._layout))
+        return Report({}, made_by, layers, dense, 0.0, curves=curves)
 
     def _apply_all(self) -> None:
         if isinstance(self._source, InMemory):

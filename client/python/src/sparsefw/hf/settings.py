@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +38,9 @@ class Settings:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        # NumPy's and PyTorch's numbers are not JSON's.
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
         if self.gram not in ("auto", "client", "server"):
             raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
         if not 0 < self.allocation_bound <= 1:
@@ -48,6 +53,10 @@ class Settings:
         allocate.check(self.allocation, self.pattern, self.sparsity)
         # Whatever no job would take is refused before anything is read.
         spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
+        try:
+            json.dumps(dict(self.options))
+        except (TypeError, ValueError) as error:
+            raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
     def job_options(self, sparsity: float) -> Any:
         """Of a matrix with this sparsity."""
@@ -68,7 +77,7 @@ class Settings:
             "data": data,
             "samples": len(samples),
             "sequence_length": max(int(sample.shape[1]) for sample in samples),
-            "sparsity": self.sparsity,
+            "sparsity": None if self.sparsity is None else float(self.sparsity),
             "pattern": self.pattern,
             "method": method_name({**self.options, "method": self.method}),
             "options": dict(self.options),
@@ -81,6 +90,17 @@ class Settings:
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }
+
+
+def _plain(value: Any) -> Any:
+    """With numbers of Python's own types, also within dictionaries."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return _plain(value.item())
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def method_name(options: Mapping[str, Any]) -> str:

@@ -142,6 +142,11 @@ class Pool:
         """Of the servers, for the report."""
         return ", ".join(client.address for client in self.clients)
 
+    @property
+    def version(self) -> str:
+        """Of the servers, each once."""
+        return ", ".join(dict.fromkeys(client.info().version for client in self.clients))
+
     def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
         """Sends a Gram matrix, float32 [d_in, d_in], to every server."""
         data = arrays.as_buffer(matrix, "gram", ("float32",))
@@ -252,6 +257,7 @@ class Pool:
             result = job.result()
             with contextlib.suppress(Error):
                 job.delete()  # the mask is here
+            result.check_weight()
             return result
 
         return _named(self._request(task, part), run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,6 +18,8 @@ from sparsefw.hf.layout import Block, Matrix, find_blocks
 
 MASK: Final = "|mask"
 WEIGHT: Final = "|weight"
+# Of a configuration; saving a model sets some of them. The weights have their dtype.
+_ORIGIN: Final = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
 def pack(matrix: Matrix, mask: Any, weight: Any) -> tuple[str, Any]:
@@ -46,6 +49,18 @@ def _mask(matrix: Matrix, tensors: Mapping[str, Any]) -> Any:
         return None
     packed = tensors[matrix.name + MASK].numpy()
     return torch.from_numpy(arrays.unpack_mask(packed.tobytes(), (matrix.rows, matrix.columns)))
+
+
+def _computing(config: Any) -> Any:
+    """Of a configuration, without what says where the model comes from."""
+    if isinstance(config, dict):
+        return {str(key): _computing(value) for key, value in config.items() if key not in _ORIGIN}
+    return [_computing(value) for value in config] if isinstance(config, list | tuple) else config
+
+
+def _kind(value: Any) -> str:
+    """Of what JSON does not know; its text may have an address in it, which is another in every process."""
+    return str(value) if isinstance(value, torch.dtype) else type(value).__qualname__
 
 
 class Source(Protocol):
@@ -79,14 +94,18 @@ class InMemory:
         self.model = model
         self._blocks = model.get_submodule(find_blocks(model))
 
-    def digest(self) -> Any:
+    def digest(self) -> dict[str, str]:
         state = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             data = tensor.detach().contiguous().cpu().reshape(-1)
             if data.numel():
                 state.update(data.view(torch.uint8).numpy().data)
-        return state.hexdigest()
+        # Activations, masks of attention, scales: the same weights can compute something else.
+        config = self.model.config
+        config = _computing(config.to_dict() if hasattr(config, "to_dict") else vars(config))
+        text = json.dumps([type(self.model).__name__, config], sort_keys=True, default=_kind)
+        return {"config": hashlib.sha256(text.encode()).hexdigest(), "weights": state.hexdigest()}
 
     @contextlib.contextmanager
     def prologue(self) -> Iterator[None]:

@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ import grpc
 from safetensors.torch import load_file, save_file
 
 from sparsefw import errors
+from sparsefw._files import atomically
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
@@ -33,21 +36,8 @@ def _differences(there: Any, here: Any, path: str = "") -> list[str]:
 
 def write_atomically(path: Path, text: str) -> None:
     """All of it or nothing, also after a power loss."""
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with atomically(path) as file:
+        file.write(text.encode())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +53,9 @@ class State:
 
     A manifest says which run it is: digests of model and data, and every option that decides the outcome.
     A block counts as finished when its record is there and the digest in it is that of its tensors.
+
+    Versions of packages and servers are kept with every result, not in the manifest: after an update the
+    run goes on, since what is finished is as good as before, and the report says which made what.
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -74,6 +67,8 @@ class State:
             InvalidArgument (CLIENT_ARGUMENT): the folder holds other things.
         """
         self.folder = folder
+        self._versions: dict[str, str] = {}
+        self._ask: Callable[[], Mapping[str, str]] = dict
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -126,12 +121,12 @@ class State:
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         partial.rename(path)
-        record = {"digest": file_digest(path), "layers": records}
+        record = {"digest": file_digest(path), "versions": self._made_by(), "layers": records}
         write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
 
     def load_block(self, index: int) -> BlockState | None:
         """None where it is not finished, or damaged: it is done again then."""
-        record = self.load(f"block-{index:04d}")
+        record = self._read(f"block-{index:04d}")
         path = self.folder / f"block-{index:04d}.safetensors"
         if record is None or not path.exists() or file_digest(path) != record["digest"]:
             return None
@@ -139,14 +134,78 @@ class State:
 
     def save(self, name: str, value: Any) -> None:
         """Any other result, as JSON."""
-        write_atomically(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
+        record = {"versions": self._made_by(), "value": value}
+        write_atomically(self.folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
     def load(self, name: str) -> Any:
         """None where there is none."""
+        record = self._read(name)
+        # A folder from before versions were kept has the value alone.
+        return record["value"] if record is not None and record.keys() == {"versions", "value"} else record
+
+    def _read(self, name: str) -> Any:
         try:
             return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
+
+    def work_with(self, ask: Callable[[], Mapping[str, str]], blocks: int) -> None:
+        """Keeps versions with every result from now on, and warns where earlier ones have others.
+
+        Args:
+            ask:    what they are; again for every result, since a server may be updated during a run.
+            blocks: of the model.
+        """
+        self._ask, self._versions = ask, dict(ask())
+        there = self.versions(blocks)
+        changed = [name for name in there if there[name] != self._versions.get(name)]
+        if changed:
+            names = "; ".join(f"{name} {there[name]}, now {self._versions.get(name)}" for name in changed)
+            warnings.warn(
+                f"{self.folder}: what is finished was made with other versions: {names}. The run goes on, "
+                "but its outcome is not that of one version; to prune it all with these, remove the folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _made_by(self) -> dict[str, str]:
+        # A server that is away just now must not cost a result that is here: then it is as last seen.
+        with contextlib.suppress(errors.Error):
+            self._versions = dict(self._ask())
+        return self._versions
+
+    def versions(self, blocks: int) -> dict[str, str]:
+        """Of packages and servers that made the results so far, by name. Where there are several, all, with
+        the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
+        """
+        made: dict[str, dict[str, dict[str, list[int]]]] = {}
+        for what, index in itertools.product(("block", "curve"), range(blocks)):
+            record = self._read(f"{what}-{index:04d}")
+            if record is not None:
+                for name, version in (record.get("versions") or {"server": "unknown"}).items():
+                    by_what = made.setdefault(name, {}).setdefault(version, {})
+                    by_what.setdefault(f"{what}s", []).append(index)
+        return {name: _listed(versions) for name, versions in made.items()}
+
+
+def _listed(versions: Mapping[str, Mapping[str, list[int]]]) -> str:
+    if len(versions) == 1:
+        return next(iter(versions))
+    return ", ".join(
+        f"{version} ({'; '.join(f'{what} {_ranges(indices)}' for what, indices in made.items())})"
+        for version, made in versions.items()
+    )
+
+
+def _ranges(indices: list[int]) -> str:
+    """ "0-3, 7" """
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1][1:] = [index]
+        else:
+            runs.append([index])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def file_digest(path: Path) -> str:
