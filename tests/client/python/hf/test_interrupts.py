@@ -187,7 +187,7 @@ def test_a_kill_while_jobs_run(expected, folder, client, shared_server):
     process = start(folder, shared_server.address, iterations=LONG["iterations"])
     try:
         wait_until(
-            lambda: (finished(folder) == 1 and is_running(client)) or process.poll() is not None, 60,
+            lambda: (finished(folder) == 1 and is_running(client)) or process.poll() is not None, 300,
             "jobs of the second block")
         assert process.poll() is None, process.stderr.read()
     finally:
