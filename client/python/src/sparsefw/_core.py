@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ _DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "mask": ("bool",),
 }
 OnEvent = Callable[[Event], None]
+# Seconds of one call after an error, and of all calls of `Core.clear`.
+_ONE_CALL: Final = 1.0
+_ALL_CALLS: Final = 10.0
 
 
 def kind_name(tensor: tensor_pb2.Tensor) -> str:
@@ -159,35 +163,98 @@ class Core:
             return await self.session.create_job(message, request_id), made
         except BaseException:
             if request_id is None:
-                await self.discard(made)
+                await self.give_back(made)
             raise
 
     async def discard(self, names: Sequence[str]) -> None:
-        """Deletes tensors that nobody needs any more, as far as that works."""
+        """Deletes tensors that nobody needs any more, as far as that works. Not after an error."""
         for name in names:
             with contextlib.suppress(Error):
                 await self.session.delete_tensor(name)
 
+    async def give_back(self, names: Sequence[str]) -> None:
+        """Deletes tensors after an error: whoever waits for the error must not wait for retries.
+
+        One attempt of a second each, and none once the server cannot be reached.
+        """
+        with contextlib.suppress(errors.Unavailable):
+            for name in names:
+                await self._is_gone(name)
+
     async def abandon(self, job: str, temporary: Sequence[str]) -> None:
         """Cancels a job that nobody waits for any more, and deletes its inputs; in a second or two."""
-        session = self.session
-        with contextlib.suppress(Error):
+        with contextlib.suppress(errors.Unavailable):
+            await self._cancel(job)
+            await self._delete_all(temporary, time.monotonic() + _ONE_CALL)
+
+    async def clear(self, labels: Mapping[str, str], tensors: Sequence[str]) -> None:
+        """At the end of a run: cancels and deletes the jobs with these labels, if any, and deletes tensors.
+
+        As far as that works: every call is made once and may take a second, all of them ten, and none is
+        made once the server cannot be reached.
+        """
+        end = time.monotonic() + _ALL_CALLS
+        with contextlib.suppress(errors.Unavailable):
+            jobs = await self._labelled(labels) if labels else []
+            for job in jobs:
+                if job.state not in TERMINAL:
+                    await self._cancel(job.name)
+            # A job that was cancelled takes a moment to end, and holds its inputs until then.
+            await self._delete_all([*(job.name for job in jobs), *tensors], end)
+
+    async def _labelled(self, labels: Mapping[str, str]) -> list[job_pb2.Job]:
+        jobs: list[job_pb2.Job] = []
+        request = prune_service_pb2.ListJobsRequest(labels=dict(labels))
+        try:
+            while True:
+                page = await self.session.transport.unary(wire.LIST_JOBS, request, _ONE_CALL)
+                jobs.extend(page.jobs)
+                request.page_token = page.next_page_token
+                if not request.page_token:
+                    return jobs
+        except errors.Unavailable:
+            raise
+        except Error:
+            return jobs
+
+    async def _cancel(self, job: str) -> None:
+        """Raises Unavailable; else as far as that works."""
+        try:
             request = prune_service_pb2.CancelJobRequest(name=job)
-            await session.transport.unary(wire.CANCEL_JOB, request, 1.0)
-        left = list(temporary)
-        for _ in range(10):
-            left = [name for name in left if not await self._is_gone(name)]
-            if not left:
-                return
-            await session.transport.sleep(0.1)
+            await self.session.transport.unary(wire.CANCEL_JOB, request, _ONE_CALL)
+        except errors.Unavailable:
+            raise
+        except Error:
+            return
+
+    async def _delete_all(self, names: Sequence[str], end: float) -> None:
+        """Jobs and tensors, until `end` those that are still in use again and again."""
+        left = list(names)
+        while left:
+            busy = []
+            for name in left:
+                if not await self._is_gone(name):
+                    busy.append(name)
+                if time.monotonic() > end:
+                    return
+            left = busy
+            if left:
+                await self.session.transport.sleep(0.1)
 
     async def _is_gone(self, name: str) -> bool:
-        """Deletes a tensor; False while a job still reads it."""
+        """Deletes a job or a tensor; False while it is in use. Raises Unavailable."""
+        transport = self.session.transport
         try:
-            request = tensor_service_pb2.DeleteTensorRequest(name=name)
-            await self.session.transport.unary(wire.DELETE_TENSOR, request, 1.0)
+            if name.startswith("jobs/"):
+                delete_job = prune_service_pb2.DeleteJobRequest(name=name)
+                await transport.unary(wire.DELETE_JOB, delete_job, _ONE_CALL)
+            else:
+                delete_tensor = tensor_service_pb2.DeleteTensorRequest(name=name)
+                await transport.unary(wire.DELETE_TENSOR, delete_tensor, _ONE_CALL)
+        except errors.Unavailable:
+            raise
         except Error as error:
-            return error.reason != "TENSOR_IN_USE"
+            return error.reason not in ("TENSOR_IN_USE", "JOB_NOT_FINISHED")
         return True
 
     async def wait(self, job: job_pb2.Job, on_event: OnEvent | None) -> job_pb2.Job:

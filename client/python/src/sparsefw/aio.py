@@ -112,6 +112,9 @@ class Tensor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            await self._client.core.give_back([self.name])
+            return
         with contextlib.suppress(Error):
             await self.delete()
 

@@ -13,6 +13,7 @@ from sparsefw._core import Core, Inputs
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
 from sparsefw._rpc.session import Session
+from sparsefw._rpc.stoppable import StoppableTransport
 from sparsefw._rpc.sync import SyncTransport, run
 from sparsefw._rpc.upload import TransferProgress
 from sparsefw.embedded import EmbeddedServer
@@ -381,6 +382,13 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<sparsefw.Client {self.address}>"
+
+
+def stoppable(client: Client) -> Client:
+    """A client over the same connections. `close` ends what it does, in any thread, and leaves them open."""
+    session = client.core.session
+    assert isinstance(session.transport, SyncTransport)
+    return Client(Session(session.address, StoppableTransport(session.transport), session.options))
 
 
 def state_numbers(states: Sequence[str]) -> list[int]:

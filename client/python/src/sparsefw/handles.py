@@ -62,6 +62,9 @@ class Tensor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            run(self._client.core.give_back([self.name]))
+            return
         with contextlib.suppress(Error):
             self.delete()
 

@@ -5,8 +5,12 @@ import sparsefw
 import tiny
 import torch
 from sparsefw.hf import prune_model
-from sparsefw.hf.layout import layout_of
+from sparsefw.hf.layout import dense_outside, layout_of
 from support import reference
+
+
+# Outside of the blocks, never pruned.
+ENDS = ["model.embed_tokens.weight", "lm_head.weight"]
 
 
 def prune(model, client, **options):
@@ -100,8 +104,54 @@ def test_an_uncovered_matrix_is_refused_by_name(client):
         prune(model, client)
     assert raised.value.reason == "CLIENT_ARGUMENT"
     report = prune(model, client, ignore=["lm_head", r"\.adapter$"])
-    assert report.dense == ["model.layers.1.mlp.adapter"]
+    assert report.dense == ["model.layers.1.mlp.adapter", *ENDS]
     assert bool((layer.adapter == 1).all())
+
+
+def test_a_matrix_beside_the_blocks_is_refused_by_name(client):
+    """OPT-350m has projections before and after its blocks."""
+    model = tiny.make("opt", word_embed_proj_dim=16)
+    with pytest.raises(
+        sparsefw.InvalidArgument, match=r"decoder\.project_out\.weight.*decoder\.project_in\.weight"
+    ) as raised:
+        prune(model, client)
+    assert raised.value.reason == "CLIENT_ARGUMENT"
+    report = prune(model, client, ignore=[r"\.project_(in|out)\."])
+    assert len(report.layers) == 2 * tiny.MATRICES["opt"]
+    decoder = "model.decoder."
+    assert sorted(report.dense) == sorted([
+        f"{decoder}embed_tokens.weight", f"{decoder}embed_positions.weight", f"{decoder}project_in.weight",
+        f"{decoder}project_out.weight", "lm_head.weight"])
+
+
+def test_a_second_list_of_blocks_is_refused_by_name():
+    model = tiny.make("llama")
+    model.tower = torch.nn.ModuleList([torch.nn.Linear(32, 16, bias=False)])
+    with pytest.raises(sparsefw.InvalidArgument, match=r"tower\.0\.weight \[16, 32\]"):
+        layout_of(model)
+    assert sum(len(block.matrices) for block in layout_of(model, [r"^tower"])) == 14
+
+
+def test_what_is_tied_to_the_head_stays_dense():
+    """Also where nothing is ignored: the head is never pruned."""
+    model = tiny.make("llama", vocab_size=48)
+    assert "lm_head.weight" in dense_outside(model)
+    model.lm_head.weight = model.model.layers[0].mlp.up_proj.weight
+    layout = layout_of(model)
+    assert "model.layers.0.mlp.up_proj.weight" in layout[0].dense
+    assert len(layout[0].matrices) == 6
+
+
+def test_layers_of_a_block_with_one_weight_are_pruned_once(client):
+    """Two masks on one memory would prune it twice."""
+    model = tiny.make("llama")
+    for block in model.model.layers:
+        block.mlp.up_proj.weight = block.mlp.gate_proj.weight
+    report = prune(model, client)
+    assert [row["name"] for row in report.layers if "up_proj" in row["name"]] == []
+    assert len(report.layers) == 2 * 6
+    for row in report.layers:
+        reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", 0.5)
 
 
 def test_ignored_matrices_stay_dense(client):
@@ -110,7 +160,7 @@ def test_ignored_matrices_stay_dense(client):
     assert len(report.layers) == 14 - 2 - 4
     for name in report.dense:
         assert torch.equal(model.get_parameter(name), dense.get_parameter(name))
-    assert len(report.dense) == 6
+    assert len(report.dense) == 6 + len(ENDS)
     with pytest.raises(sparsefw.InvalidArgument, match="nothing of Llama"):
         prune(tiny.make("llama"), client, ignore=["proj"])
 
@@ -120,10 +170,10 @@ def test_routers_stay_dense_unless_asked(client, family):
     dense, model = tiny.make(family), tiny.make(family)
     report = prune(model, client)
     routers = [name for name, _ in dense.named_parameters() if name.endswith("mlp.gate.weight")]
-    assert report.dense == routers
+    assert report.dense == routers + ENDS
     assert len(routers) == 2
     report = prune(tiny.make(family), client, routers=True)
-    assert report.dense == []
+    assert report.dense == ENDS
     assert len(report.layers) == 2 * (tiny.MATRICES[family] + 1)
 
 
@@ -198,8 +248,12 @@ def test_an_encoder(client):
 
     torch.manual_seed(1)
     model = transformers.BertForMaskedLM(transformers.BertConfig(**tiny.COMMON, intermediate_size=48)).train()
-    report = prune(model, client)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"cls\.predictions\.transform\.dense\.weight \[32, 32\]"):
+        prune(model, client)
+    report = prune(model, client, ignore=[r"^cls\."])
     assert len(report.layers) == 12
+    assert "cls.predictions.transform.dense.weight" in report.dense
+    assert "bert.embeddings.position_embeddings.weight" in report.dense
     assert model.training
 
 

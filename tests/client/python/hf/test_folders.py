@@ -113,6 +113,60 @@ def test_new_weights_in_a_folder(client, folder):
         assert torch.equal(value, loaded.get_parameter(name)), name
 
 
+def rewrite(folder, change):
+    """Every tensor of a folder as `change` of name and tensor gives it."""
+    for path in folder.glob("*.safetensors"):
+        new = {name: change(name, value).contiguous() for name, value in load_file(path).items()}
+        save_file(new, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral"])
+@pytest.mark.parametrize("reconstruct", [False, True])
+def test_kept_weights_keep_their_bits(client, folder, family, reconstruct):
+    """Where a folder's weights have several dtypes, also those that are not read as they are there."""
+    save(family, folder / "dense")
+    precise = ("down_proj", "w2", "c_fc", "o_proj")
+    rewrite(
+        folder / "dense",
+        lambda name, value: value if any(word in name for word in precise) else value.to(torch.bfloat16))
+    before = tensors(folder / "dense")
+    report = prune(folder / "dense", folder / "out", client, method="wanda", reconstruct=reconstruct)
+    after = tensors(folder / "out")
+    assert before.keys() == after.keys()
+    seen = set()
+    for name, value in before.items():
+        assert value.dtype == after[name].dtype, name
+        if value.dtype == torch.float32:
+            seen.add(torch.equal(value, after[name]))
+            kept = value * (after[name] != 0)
+            assert torch.equal(after[name], kept) != (reconstruct and not torch.equal(value, after[name])), name
+            if not torch.equal(value, after[name]):
+                reference.check_counts(
+                    ((after[name].T if family == "gpt2" else after[name]) != 0).numpy(), "per-row", 0.6)
+    assert False in seen
+    assert len(report.layers) == 2 * tiny.MATRICES[family]
+
+
+def test_what_a_family_keeps_in_float32(client, folder):
+    """A bias in float32 decides to which experts a token goes; in bfloat16 it is the same for all."""
+    torch.manual_seed(4)
+    config = transformers.Dots1Config(
+        **tiny.COMMON, num_key_value_heads=2, head_dim=8, intermediate_size=48, moe_intermediate_size=16,
+        n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0,
+        max_position_embeddings=64, initializer_range=tiny.SPREAD)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "dense")
+    near = 64 + 0.05 * torch.tensor([1.0, -1.0, 2.0, -2.0])
+    rewrite(
+        folder / "dense",
+        lambda name, value: near.clone() if "e_score_correction_bias" in name else value.to(torch.bfloat16))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "dense", dtype=torch.bfloat16)
+    streamed = prune(folder / "dense", folder / "out", client)
+    whole = prune(model, None, client)
+    assert [row["tokens"] for row in streamed.layers] == [row["tokens"] for row in whole.layers]
+    assert [row["losses"] for row in streamed.layers] == [row["losses"] for row in whole.layers]
+    assert torch.equal(tensors(folder / "out")["model.layers.1.mlp.gate.e_score_correction_bias"], near)
+
+
 def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
     save("llama", folder / "dense")
     (folder / "out").mkdir()
@@ -276,18 +330,42 @@ def test_hidden_states_in_a_file_are_the_same(client, folder, monkeypatch):
 MEASURED = """
 import re, sys
 import torch
-from sparsefw.hf import prune_model
+from sparsefw.hf import hidden, prune_model
 torch.set_num_threads(1)
 import transformers.models.llama.modeling_llama
 def memory(what):
     return int(re.search(what + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
 open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+samples, length = int(sys.argv[4]), int(sys.argv[5])
+hidden.MEMORY_BYTES = 1 << 20
 before = memory("VmRSS")
-prune_model(sys.argv[1], data=torch.arange(64).reshape(2, 32), pattern="2:4", method="magnitude",
-            server=sys.argv[3], out=sys.argv[2], gram="client", ignore=["[qkv]_proj", "mlp"],
-            progress=False)
+prune_model(sys.argv[1], data=torch.arange(samples * length).reshape(samples, length) % 128, pattern="2:4",
+            method="magnitude", server=sys.argv[3], out=sys.argv[2], gram="client",
+            ignore=["[qkv]_proj", "mlp"], samples=samples, progress=False)
 print(memory("VmHWM") - before)
 """
+
+
+def measure(folder, server, samples, length):
+    """Bytes at the peak of a run, beyond what Python and its packages take."""
+    words = [folder / "dense", folder / "out", server.address, samples, length]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *map(str, words)],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_hidden_states_are_never_in_memory_as_a_whole(shared_server, folder):
+    """128 MiB of them, from their first forward pass to the last."""
+    width, samples, length = 512, 128, 512
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=width, intermediate_size=32, num_hidden_layers=2, head_dim=32,
+        num_attention_heads=4, num_key_value_heads=1, max_position_embeddings=length)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "dense")
+    used = measure(folder, shared_server, samples, length)
+    print(f"hidden states {samples * length * width * 4 >> 20} MiB, used {used >> 20} MiB")
+    assert used < 64 << 20
 
 
 def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder):
@@ -300,12 +378,8 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder):
     block = sum(value.numel() * 4 for value in model.model.layers[0].parameters())
     model.save_pretrained(folder / "dense", max_shard_size="1GB")
     del model
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, folder / "dense", folder / "out", shared_server.address],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0, done.stderr
     grams = 8 * width**2
-    used = int(done.stdout)
+    used = measure(folder, shared_server, 2, 32)
     print(f"block {block >> 20} MiB, all {count * block >> 20} MiB, used {used >> 20} MiB")
     assert used < 2 * block + 2 * grams + (64 << 20)
     assert used < count * block / 2

@@ -184,6 +184,28 @@ def test_numbers_of_numpy_and_pytorch_are_numbers(folder, client):
         run(folder, client, model=tiny.make("llama"), out=None, swaps=object())
 
 
+def test_finished_blocks_are_read_for_their_tensors_alone(folder, client, monkeypatch):
+    """And hashed as often: not for records, which are at hand."""
+    from sparsefw.hf.state import State
+
+    save(folder / "dense")
+    load, read = State.load_block, []
+
+    def counted(self, index):
+        done = load(self, index)
+        if done is not None:
+            read.append(index)
+        return done
+
+    monkeypatch.setattr(State, "load_block", counted)
+    run(folder, client)
+    assert sorted(read) == list(range(BLOCKS))  # for the folder that is written
+    (folder / "state/block-0003.json").unlink()
+    read.clear()
+    run(folder, client)
+    assert [read.count(index) for index in range(BLOCKS)] == [3, 3, 3, 1]  # checked, run, written
+
+
 def test_a_model_in_memory(folder, client):
     whole = tiny.make("gpt2")
     prune_model(whole, data=tiny.tokens(), server=client, **OPTIONS)

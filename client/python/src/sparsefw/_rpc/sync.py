@@ -113,6 +113,12 @@ class SyncWriter(Generic[Response]):
     async def write(self, message: bytes) -> bool:
         return self._handoff.put(message)
 
+    def end(self) -> None:
+        """No more messages follow: `write` says so from now on, and `finish` what the server has made of
+        those that were sent.
+        """
+        self._handoff.half_close()
+
     async def finish(self) -> Response:
         self._handoff.half_close()
         try:
@@ -281,6 +287,7 @@ class SyncTransport:
         call: Any = channel.unary_stream(
             method.path, request_serializer=serialize, response_deserializer=method.parse
         )(request, metadata=self._metadata)
+        self._opened(call)
         guard = _SilenceGuard(silence, call) if silence else None
         try:
             for response in call:
@@ -296,6 +303,9 @@ class SyncTransport:
             if guard:
                 guard.close()
             call.cancel()
+
+    def _opened(self, call: Any) -> None:
+        """A stream is read from now on."""
 
     def _check_open(self) -> None:
         if self._closed.is_set():

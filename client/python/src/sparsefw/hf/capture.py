@@ -38,12 +38,8 @@ class Call:
         return out[0] if isinstance(out, tuple) else out
 
 
-@dataclasses.dataclass
-class Captured:
-    """Of every sample: the first block's input, and the calls of all blocks."""
-
-    inputs: list[Any]
-    calls: list[list[Call]]  # [block][sample]
+# [block][sample]
+Calls = list[list[Call]]
 
 
 class _Shared:
@@ -123,8 +119,9 @@ def capture(
     blocks: Sequence[Any],
     samples: Sequence[Any],
     tuple_length: int,
+    take: Callable[[Any], None] = lambda hidden: None,
     run: Callable[[int, Callable[..., Any]], Callable[..., Any]] | None = None,
-) -> Captured:
+) -> Calls:
     """Runs what is before the blocks, and the blocks' own calls with blocks that do nothing.
 
     Keyword arguments are taken for each block: they differ (Gemma-3's rotary embeddings by attention
@@ -132,10 +129,11 @@ def capture(
 
     Args:
         tuple_length: of what a block returns; 0: a tensor.
+        take:         gets the first block's input of every sample, in their order, as it comes: all of them
+                      may be more than fits into memory.
         run:          of a block's index and forward function, what runs the block after all.
     """
-    calls: list[list[Call]] = [[] for _ in blocks]
-    inputs: list[Any] = []
+    calls: Calls = [[] for _ in blocks]
     shared = _Shared()
 
     position = 0  # in the forward pass of one sample
@@ -150,7 +148,7 @@ def capture(
                 raise invalid(f"{type(model).__name__} does not run its blocks in their order")
             hidden, call = _split(args, arguments)
             if index == 0:
-                inputs.append(hidden.detach())
+                take(hidden.detach())
             rest, named = shared(call.rest), shared(dict(call.arguments))
             calls[index].append(Call(rest, named, call.keyword))
             if index == len(blocks) - 1:
@@ -169,17 +167,17 @@ def capture(
             _forward(model, tokens)
     if any(len(of_block) != len(samples) for of_block in calls):
         raise invalid(f"{type(model).__name__} does not run each of its blocks once")
-    return Captured(inputs, calls)
+    return calls
 
 
-def check_independent(captured: Captured, true: Captured) -> None:
+def check_independent(captured: Calls, true: Calls) -> None:
     """Raises InvalidArgument where a block is called with what blocks before it made, besides the hidden
     states: then its calls cannot be known without running them.
 
     Args:
         captured, true: of the first sample, without and with blocks that run.
     """
-    for index, (ours, theirs) in enumerate(zip(captured.calls, true.calls, strict=True)):
+    for index, (ours, theirs) in enumerate(zip(captured, true, strict=True)):
         one, other = ours[0], theirs[0]
         for name in dict.fromkeys([*one.arguments, *other.arguments]):
             if not _equal(one.arguments.get(name), other.arguments.get(name)):

@@ -55,6 +55,11 @@ class Checkpoint:
         else:
             raise invalid(f"{folder}: has neither {_SINGLE} nor {_INDEX}")
         self._mapping = get_model_conversion_mapping(model)
+        # As from_pretrained: some families keep what decides routing in float32. Taken now: loading changes
+        # the dtypes that are asked for here.
+        self._dtype = model.dtype
+        plan = getattr(model, "_get_dtype_plan", None)
+        self._dtype_plan: dict[str, Any] = plan(model.dtype) if plan is not None else {}
         self._targets = self._find_targets()
 
     def _find_targets(self) -> dict[str, list[str]]:
@@ -100,7 +105,10 @@ class Checkpoint:
                     opened[path] = stack.enter_context(safe_open(path, "pt"))
                 tensors[key] = opened[path].get_slice(key)
             config = LoadStateDictConfig(
-                device_map={"": device}, dtype=self._model.dtype, weight_mapping=self._mapping
+                device_map={"": device},
+                dtype=self._dtype,
+                dtype_plan=self._dtype_plan,
+                weight_mapping=self._mapping,
             )
             convert_and_load_state_dict_in_model(self._model, tensors, config)
 
@@ -112,7 +120,8 @@ class Checkpoint:
         """The tensors on disk, by their names there, that make the parameters `wanted`.
 
         Args:
-            values: of all parameters of the block: several may share a tensor on disk.
+            values: of all parameters of the block, several of which may share a tensor on disk; or marks of
+                the same shapes.
         """
         made = revert_weight_conversion(self._model, dict(values))
         found: dict[str, Any] = {}
@@ -150,8 +159,16 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
     return 8 + length, entries
 
 
+# What becomes of a weight on disk: marks of a PatchedCopy.
+PRUNED: Final = 0
+KEPT: Final = 1
+NEW: Final = 2
+
+
 class PatchedCopy:
-    """Safetensors files in which tensors are overwritten where they are: shape and dtype stay."""
+    """Safetensors files in which tensors are changed where they are: shape and dtype stay, and so does every
+    bit of the weights that are kept.
+    """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
@@ -163,21 +180,37 @@ class PatchedCopy:
             self._headers[path] = _read_header(path)
         return self._headers[path]
 
-    def write(self, key: str, value: Any) -> None:
-        """Replaces a tensor's values; they are converted to the dtype that it has there."""
+    def patch(self, key: str, marks: Any, new: Any = None) -> None:
+        """Changes a tensor.
+
+        Args:
+            marks: uint8 of the tensor's shape: PRUNED, KEPT or NEW.
+            new:   values where it is NEW; they are converted to the dtype that the tensor has there.
+        """
         path = self._files[key]
         begin, entries = self._header(path)
         entry = entries[key]
-        if entry["shape"] != list(value.shape):
-            raise invalid(f"{key}: is {entry['shape']} on disk; got {list(value.shape)}")
-        data = value.detach().cpu().to(_DTYPES[entry["dtype"]]).contiguous()
-        view = memoryview(data.view(torch.uint8).numpy().reshape(-1))
+        if entry["shape"] != list(marks.shape):
+            raise invalid(f"{key}: is {entry['shape']} on disk; got {list(marks.shape)}")
+        if entry["dtype"] not in _DTYPES:
+            raise invalid(f"{key}: is {entry['dtype']} on disk; can be pruned: {', '.join(_DTYPES)}")
+        dtype = _DTYPES[entry["dtype"]]
         start, end = entry["data_offsets"]
-        if len(view) != end - start:
-            raise invalid(f"{key}: has {end - start} bytes on disk; got {len(view)}")
         with open(path, "rb+") as file:
             file.seek(begin + start)
-            file.write(view)
+            data = bytearray(file.read(end - start))
+            if len(data) != marks.numel() * dtype.itemsize:
+                raise invalid(
+                    f"{key}: must have {marks.numel() * dtype.itemsize} bytes on disk; got {len(data)}"
+                )
+            if not data:
+                return
+            there = torch.frombuffer(data, dtype=dtype).reshape(marks.shape)
+            there.masked_fill_(marks == PRUNED, 0)
+            if new is not None:
+                there.copy_(torch.where(marks == NEW, new.cpu().to(dtype), there))
+            file.seek(begin + start)
+            file.write(data)
 
 
 _DTYPES: Final[dict[str, Any]] = {

@@ -22,7 +22,8 @@ class Group:
     Attributes:
         key:    name of the first of them.
         module: whose inputs these are.
-        certain: every sample reaches them; experts get what is routed to them.
+        certain: the first sample reaches them, so that there is at least one batch of inputs; of experts
+                 nobody knows before the tokens are routed.
     """
 
     key: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,29 +15,42 @@ _WIDEST: Final = 8
 
 
 class HiddenStates:
-    """One tensor a sample. Read and written by sample, so that a file needs no memory.
+    """One tensor a sample. They come, are read and are written by sample, so that a file needs no memory.
 
     A file is read and written in turn, not mapped: its pages are not memory of this process.
     """
 
-    def __init__(self, samples: Sequence[Any], folder: Path | None) -> None:
-        """Takes the tensors; `folder`: where a file may be, None: nowhere."""
-        self._shapes = [tuple(sample.shape) for sample in samples]
+    def __init__(self, folder: Path) -> None:
+        """`folder`: where a file may be."""
+        self._folder = folder
+        self._shapes: list[tuple[int, ...]] = []
+        self._dtypes: list[Any] = []
+        self._offsets = [0]
         self._file: int | None = None
         self._memory: list[Any] = []
-        total = sum(sample.numel() * sample.element_size() for sample in samples)
-        if folder is None or total <= MEMORY_BYTES or samples[0].device.type != "cpu":
-            self._memory = list(samples)
-            return
-        self._dtypes = [sample.dtype for sample in samples]
-        self._offsets = [0]
-        for sample in samples:  # blocks may return another dtype than they get
-            self._offsets.append(self._offsets[-1] + sample.numel() * _WIDEST)
-        path = folder / f"hidden-states-{os.getpid()}"
+        self._bytes = 0
+
+    def append(self, sample: Any) -> None:
+        """One more sample. Once they are too many for memory, they all go to the file."""
+        self._shapes.append(tuple(sample.shape))
+        self._dtypes.append(sample.dtype)
+        # Blocks may return another dtype than they get.
+        self._offsets.append(self._offsets[-1] + sample.numel() * _WIDEST)
+        self._bytes += sample.numel() * sample.element_size()
+        if self._file is None:
+            self._memory.append(sample)
+            if self._bytes > MEMORY_BYTES and sample.device.type == "cpu":
+                self._to_file()
+        else:
+            self[len(self) - 1] = sample
+
+    def _to_file(self) -> None:
+        path = self._folder / f"hidden-states-{os.getpid()}"
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         path.unlink()  # it ends with the process
-        for index, sample in enumerate(samples):
-            self[index] = sample
+        for index in range(len(self)):
+            self[index] = self._memory[index]
+        self._memory = []
 
     def __len__(self) -> int:
         return len(self._shapes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
@@ -55,9 +55,11 @@ class Matrix:
 
     def view(self, block: Any) -> Any:
         """[rows, columns], over the memory of the parameter."""
-        weight = self.of(block).detach()
-        if self.expert is not None:
-            weight = weight[self.expert]
+        return self.within(self.of(block).detach())
+
+    def within(self, parameter: Any) -> Any:
+        """[rows, columns], over the memory of a tensor of the parameter's shape."""
+        weight = parameter if self.expert is None else parameter[self.expert]
         return weight.T if self.transposed else weight
 
 
@@ -130,19 +132,30 @@ def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> 
         routers: those that choose experts are pruned like other layers; else they stay dense.
 
     Raises:
-        InvalidArgument (CLIENT_ARGUMENT): a parameter with two or more dimensions in a block that this
-            does not cover: it would stay dense and nobody would know.
+        InvalidArgument (CLIENT_ARGUMENT): a parameter with two or more dimensions, in a block or outside,
+            that this does not cover: it would stay dense and nobody would know.
     """
     patterns = [_compiled(text) for text in ignore]
     path = find_blocks(model)
+    outside, uncovered = _outside(model, path, patterns)
+    # By memory: what is tied to a parameter that stays dense stays dense too.
+    fixed = {id(parameter) for parameter in outside.values()}
+    fixed |= {
+        id(parameter)
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if any(pattern.search(name) for pattern in patterns)
+    }
     blocks = []
-    uncovered: list[str] = []
-    seen: set[int] = set()
+    seen: set[tuple[int, int | None]] = set()
     for index, block in enumerate(model.get_submodule(path)):
-        found = _block(f"{path}.{index}", index, block, patterns, routers)
-        # What several blocks share is pruned once, with the inputs of the first of them.
-        own = [matrix for matrix in found[0].matrices if id(matrix.of(block)) not in seen]
-        seen.update(id(matrix.of(block)) for matrix in own)
+        found = _block(f"{path}.{index}", index, block, fixed, routers)
+        # What several blocks or layers share is pruned once, with the inputs of the first of them.
+        own = []
+        for matrix in found[0].matrices:
+            key = (id(matrix.of(block)), matrix.expert)
+            if key not in seen:
+                seen.add(key)
+                own.append(matrix)
         blocks.append(dataclasses.replace(found[0], matrices=tuple(own)))
         uncovered += found[1]
     if uncovered:
@@ -156,6 +169,32 @@ def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> 
     return tuple(blocks)
 
 
+def dense_outside(model: Any, ignore: Sequence[str] = ()) -> list[str]:
+    """Names of the matrices outside of the blocks, all of which stay dense: embeddings, the head, and
+    what `ignore` names.
+    """
+    return list(_outside(model, find_blocks(model), [_compiled(text) for text in ignore])[0])
+
+
+def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[dict[str, Any], list[str]]:
+    """(parameters outside of the blocks that stay dense on purpose, others)"""
+    in_blocks = {id(parameter) for parameter in model.get_submodule(path).parameters()}
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    known = {id(parameter) for end in ends if end is not None for parameter in end.parameters()}
+    dense: dict[str, Any] = {}
+    uncovered = []
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter.dim() < 2 or name.startswith(f"{path}."):
+            continue
+        owner = model.get_submodule(name.rpartition(".")[0])
+        ignored = any(pattern.search(name) for pattern in ignore)
+        if ignored or id(parameter) in known or isinstance(owner, _NO_MATRICES):
+            dense[name] = parameter
+        elif id(parameter) not in in_blocks:  # else the block covers it
+            uncovered.append(f"{name} {list(parameter.shape)}")
+    return dense, uncovered
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
@@ -163,9 +202,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise invalid(f'"{pattern}" is no regular expression: {error}') from None
 
 
-def _block(
-    name: str, index: int, block: Any, ignore: Sequence[re.Pattern[str]], routers: bool
-) -> tuple[Block, list[str]]:
+def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) -> tuple[Block, list[str]]:
+    """(block, weights that are not covered); `fixed`: ids of parameters that stay dense."""
     matrices: list[Matrix] = []
     dense: list[str] = []
     for path, module in block.named_modules():
@@ -179,18 +217,18 @@ def _block(
             label = f"{name}.{path}.weight" if path else f"{name}.weight"
             shape = (columns, rows) if flat else (rows, columns)
             matrices.append(Matrix(label, path, "weight", *shape, transposed=flat))
-    ignored = {m.parameter for m in matrices if any(p.search(m.parameter) for p in ignore)}
+    ignored = {m.parameter for m in matrices if id(m.of(block)) in fixed}
     dense += sorted(ignored)
     covered = {m.parameter for m in matrices} | set(dense)
     uncovered = []
     for local, parameter in block.named_parameters():
         full = f"{name}.{local}"
         owner = block.get_submodule(local.rpartition(".")[0])
-        if parameter.dim() < 2 or full in covered or isinstance(owner, _NO_MATRICES):
+        if parameter.dim() < 2 or full in covered:
             continue
         if local.endswith("bias"):  # of fused experts, a row each
             continue
-        if any(pattern.search(full) for pattern in ignore):
+        if id(parameter) in fixed or isinstance(owner, _NO_MATRICES):
             dense.append(full)
         else:
             uncovered.append(f"{full} {list(parameter.shape)}")

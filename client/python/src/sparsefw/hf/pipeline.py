@@ -70,7 +70,8 @@ def prune_model(
                    device of the server is `job_device`.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense. A parameter with two or more
-                   dimensions in a block that is neither covered nor ignored is an error.
+                   dimensions that is neither covered nor ignored is an error. Embeddings and the output
+                   head always stay dense, whatever is given here; so does what is tied to them.
         routers:   also prune what chooses the experts; they stay dense otherwise.
         propagate: False: every block sees what the dense model gives it.
         samples:   sequences of calibration text, at most.
@@ -83,7 +84,7 @@ def prune_model(
                    one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
                    before anything is computed.
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
-                   summed there; "auto": what is fewer bytes. Experts are always summed by the client.
+                   summed there; "auto": what is fewer bytes. Fused experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
         split_above: weights of a matrix above which its rows are divided among several servers.
         device:    of torch, for a folder; None: CUDA where there is one.

@@ -25,7 +25,8 @@ class Report:
                   them, with the blocks that each made.
         layers:   one dictionary a matrix: name, shape, method, pattern, kept, sparsity, tokens, losses
                   (as sparsefw.Losses), iterations, swaps, seconds, device, parts, note.
-        dense:    parameters of blocks that stay dense on purpose (routers, what was ignored).
+        dense:    matrices that stay dense on purpose: in blocks (routers, what was ignored), then outside
+                  (embeddings, the head).
         seconds:  of the whole run; one that was resumed counts its last part.
         out:      the folder that was written, or None.
         curves:   with allocation="loss-curve": the loss curve of every matrix.

@@ -11,10 +11,10 @@ import transformers
 import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
-from sparsefw.hf.capture import Captured, capture, check_independent, first_call
+from sparsefw.hf.capture import Calls, capture, check_independent, first_call
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
-from sparsefw.hf.layout import Block, Matrix, find_blocks
+from sparsefw.hf.layout import Block, Matrix, dense_outside, find_blocks
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
@@ -46,6 +46,8 @@ class Run:
         place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
         self._samples = [sample.to(place) for sample in samples]
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
+        # Of finished blocks: kept, so that their tensors are not read and hashed for these alone.
+        self._records: dict[int, list[dict[str, Any]]] = {}
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
@@ -55,7 +57,10 @@ class Run:
 
     def to_the_end(self, servers: Sequence[str | Client]) -> Report:
         matrices = [matrix for block in self._layout for matrix in block.matrices]
-        missing = [block.index for block in self._layout if self._state.load_block(block.index) is None]
+        for block in self._layout:
+            if (done := self._state.load_block(block.index)) is not None:
+                self._records[block.index] = done.records
+        missing = [block.index for block in self._layout if block.index not in self._records]
         versions: dict[str, str] = {
             "sparsefw": sparsefw.__version__,
             "torch": torch.__version__,
@@ -72,11 +77,9 @@ class Run:
             self._apply_all()
         if self._settings.allocation == "loss-curve":
             curves = self._curves()
-        layers = []
-        for block in self._layout:
-            done = self._state.load_block(block.index)
-            layers += done.records if done else []
+        layers = [record for block in self._layout for record in self._records[block.index]]
         dense = [name for block in self._layout for name in block.dense]
+        dense += dense_outside(self._source.model, self._settings.ignore)
         made_by = self._state.versions(len(self._layout))
         return Report({}, made_by, layers, dense, 0.0, curves=curves)
 
@@ -87,15 +90,17 @@ class Run:
                     apply(module, block, self.outcomes(block.index))
         self._progress.done(sum(len(block.matrices) for block in self._layout))
 
-    def _capture(self) -> Captured:
+    def _capture(self, take: Callable[[Any], None]) -> Calls:
+        """The calls of all blocks; `take` gets the first block's inputs, sample by sample."""
         with self._source.prologue():
             hidden, call = first_call(self._source.model, self._blocks[0], self._samples[0])
             with self._source.block(0) as block, torch.no_grad():
                 length = _tuple_length(block, hidden, call)
             model, blocks = self._source.model, self._blocks
-            captured = capture(model, blocks, self._samples, length)
-            check_independent(captured, capture(model, blocks, self._samples[:1], length, self._really))
-            return captured
+            calls = capture(model, blocks, self._samples, length, take)
+            true = capture(model, blocks, self._samples[:1], length, run=self._really)
+            check_independent(calls, true)
+            return calls
 
     def _really(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         """A block's forward function, with its weights."""
@@ -108,22 +113,22 @@ class Run:
 
     def _walk(self) -> Iterator[tuple[Block, Any, HiddenStates, Any]]:
         """(layout, block, its inputs, its calls) of every block; whoever iterates advances the states."""
-        captured = self._capture()
-        hidden = HiddenStates(captured.inputs, self._state.folder)
-        captured.inputs.clear()
+        hidden = HiddenStates(self._state.folder)
         try:
+            calls = self._capture(hidden.append)
             for of_block in self._layout:
-                calls = captured.calls[of_block.index]
+                of_this = calls[of_block.index]
                 with self._source.block(of_block.index) as block:
-                    yield of_block, block, hidden, calls
-                calls.clear()
+                    yield of_block, block, hidden, of_this
+                of_this.clear()
         finally:
             hidden.close()
 
     def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
         for of_block, block, hidden, calls in self._walk():
             advance = of_block.index < last
-            done = self._state.load_block(of_block.index)
+            known = of_block.index in self._records
+            done = self._state.load_block(of_block.index) if known else None
             if done is not None:
                 self._progress.block(of_block.index, "finished before")
                 self._progress.done(len(of_block.matrices))
@@ -131,6 +136,7 @@ class Run:
                 continue
             tensors, records = self._solve(pool, of_block, block, hidden, calls, shares)
             self._state.save_block(of_block.index, tensors, records)
+            self._records[of_block.index] = records
             self._move_on(of_block, block, hidden, calls, tensors, advance)
 
     def _move_on(

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -19,12 +19,15 @@ from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor
 from sparsefw.hf.layout import Matrix
+from sparsefw.hf.server import Server
 from sparsefw.hf.settings import method_name
 from sparsefw.results import Event, Progress, Result
 from sparsefw.sweep_results import SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
 _JOBS: Final = 4
+# Seconds for the errors of other matrices, once one has failed.
+_MOMENT: Final = 1.0
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
 # Of a report, what a trace keeps.
@@ -88,18 +91,22 @@ class Pool:
         `trace`: records keep the losses of their report points.
         """
         self._stack = contextlib.ExitStack()
-        self.clients: list[Client] = []
-        self._run, self._lasting = run, lasting
+        self._servers: list[Server] = []
+        self._lasting = lasting
+        # Nobody comes back: two such runs with the same inputs on one server must not meet.
+        self._run = run if lasting else f"{run}-{uuid.uuid4().hex[:12]}"
         self._split_above = split_above
         self._trace = trace
         self._grams: dict[str, dict[int, Tensor]] = {}
         self._digests: dict[str, str] = {}
+        self._nameless = False  # the Gram matrices are such that nobody can find again
         self._load = [0] * len(servers)
-        self._lock = threading.Lock()
+        self._threads = concurrent.futures.ThreadPoolExecutor(_JOBS * len(servers), "sparsefw-layer")
         try:
             for server in servers:
-                own = server if isinstance(server, Client) else self._stack.enter_context(connect(server))
-                self.clients.append(own)
+                own = not isinstance(server, Client)
+                client = server if isinstance(server, Client) else self._stack.enter_context(connect(server))
+                self._servers.append(Server(client, own, lasting))
         except BaseException:
             self._stack.close()
             raise
@@ -108,17 +115,27 @@ class Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not self._lasting:
-            self._abandon()
-        self._stack.close()
+        """After an error: the threads end at their next step and are waited for. Only then is it known
+        what they have left on the servers, and may the same call be made again in this process.
+        """
+        try:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            if kind is not None:
+                for server in self._servers:
+                    server.stop()
+            self._threads.shutdown()
+            for server in self._servers:
+                if kind is None:
+                    server.clear({})
+                elif not self._lasting or self._nameless:
+                    server.clear({_RUN: self._run})
+        finally:
+            self._stack.close()
 
-    def _abandon(self) -> None:
-        """Ends the jobs of this run, and removes what they read."""
-        for client in self.clients:
-            with contextlib.suppress(Error):
-                for job in client.jobs(["QUEUED", "RUNNING"], labels={_RUN: self._run}):
-                    job.cancel().wait()
-        self.drop_grams()
+    @property
+    def clients(self) -> list[Client]:
+        """Of the servers, for the thread that made the pool."""
+        return [server.client for server in self._servers]
 
     @property
     def name(self) -> str:
@@ -136,27 +153,27 @@ class Pool:
         digest = _digest(data.data)
         self._digests[key] = digest
         request = f"{self._run}/{_digest(f'{key} {digest}'.encode())}"
-        self._grams[key] = {
-            index: client.upload(matrix, "gram", tokens=tokens, request_id=request)
-            for index, client in enumerate(self.clients)
-        }
+        for index, server in enumerate(self._servers):
+            tensor = server.upload(server.client, matrix, "gram", request, tokens)
+            self._grams.setdefault(key, {})[index] = tensor
 
     def stream_gram(self, key: str, batches: Callable[[], Iterable[Any]]) -> int:
         """As `add_gram`, of activations that every server sums; returns the tokens."""
         # Without a request id: there is no name for a content that nobody has seen yet.
-        self._grams[key] = {index: client.gram(batches()) for index, client in enumerate(self.clients)}
+        self._nameless = True
+        for index, server in enumerate(self._servers):
+            self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(batches()))
         tensor = self._grams[key][0]
         self._digests[key] = tensor.name
         return tensor.tokens
 
     def drop_grams(self) -> None:
         """Removes those that were added."""
-        for on_servers in self._grams.values():
-            for tensor in on_servers.values():
-                with contextlib.suppress(Error):
-                    tensor.delete()
+        for index, server in enumerate(self._servers):
+            server.delete(server.client, [of_key[index] for of_key in self._grams.values()])
         self._grams.clear()
         self._digests.clear()
+        self._nameless = False
 
     def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
         """Runs the tasks in parallel; yields them in their order."""
@@ -188,25 +205,25 @@ class Pool:
     def _each(
         self, tasks: Sequence[Task], work: Callable[[Task, tuple[int, int], int], Any]
     ) -> Iterator[tuple[Task, list[Any]]]:
-        executor = concurrent.futures.ThreadPoolExecutor(_JOBS * len(self.clients), "sparsefw-layer")
-        try:
-            futures = [
-                [executor.submit(work, task, part, self._choose(task, part)) for part in self._parts(task)]
-                for task in tasks
-            ]
-            for task, parts in zip(tasks, futures, strict=True):
-                try:
-                    yield task, [future.result() for future in parts]
-                except Error as error:
-                    raise error.with_message(f"{task.matrix.name}: {error.message}") from error
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
-        executor.shutdown()
+        futures = [
+            [self._threads.submit(work, task, part, self._choose(task, part)) for part in self._parts(task)]
+            for task in tasks
+        ]
+        owner = {future: task for task, parts in zip(tasks, futures, strict=True) for future in parts}
+        running = set(owner)
+        for task, parts in zip(tasks, futures, strict=True):
+            # An error is told at once, not after hours of the matrices before it.
+            while not running.isdisjoint(parts):
+                ended, running = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                if any(future.exception() for future in ended):
+                    _raise_first(owner)
+            yield task, [future.result() for future in parts]
 
     def _parts(self, task: Task) -> list[tuple[int, int]]:
         pattern = str(task.options.get("pattern") or "per-row")
-        return row_parts(task.matrix, pattern, len(self.clients), self._split_above)
+        return row_parts(task.matrix, pattern, len(self._servers), self._split_above)
 
     def _choose(self, task: Task, part: tuple[int, int]) -> int:
         """The server with the least work so far."""
@@ -226,18 +243,18 @@ class Pool:
         return {"labels": {_RUN: self._run, "sparsefw.matrix": task.matrix.name[-60:]}, **task.options}
 
     def _prune(
-        self, task: Task, part: tuple[int, int], server: int, on_event: Callable[[Task, Event], None]
+        self, task: Task, part: tuple[int, int], number: int, on_event: Callable[[Task, Event], None]
     ) -> Result:
-        client = self.clients[server]
+        server = self._servers[number]
 
         def run(request: str) -> Result:
-            job = client.submit(
-                task.weight[part[0] : part[1]],
-                self._grams[task.gram][server],
-                request_id=request,
-                **self._job_options(task),
+            weight = self._send(server, task, part, request)
+            job = server.worker.submit(
+                weight, self._grams[task.gram][number], request_id=request, **self._job_options(task)
             )
-            result = job.result(lambda event: on_event(task, event))
+            job.wait(lambda event: on_event(task, event))
+            server.delete(server.worker, [weight])
+            result = job.result()
             with contextlib.suppress(Error):
                 job.delete()  # the mask is here
             result.check_weight()
@@ -245,25 +262,45 @@ class Pool:
 
         return _named(self._request(task, part), run)
 
+    def _send(self, server: Server, task: Task, part: tuple[int, int], request: str) -> Tensor:
+        rows = task.weight[part[0] : part[1]]
+        return server.upload(server.worker, rows, "weight", f"{request}/weight")
+
     def _curve(
-        self, task: Task, part: tuple[int, int], server: int, sparsities: Sequence[float]
+        self, task: Task, part: tuple[int, int], number: int, sparsities: Sequence[float]
     ) -> SweepResult:
-        client = self.clients[server]
+        server = self._servers[number]
         options = {key: value for key, value in self._job_options(task).items() if key != "sparsity"}
 
         def run(request: str) -> SweepResult:
-            table = client.sweep(
-                task.weight[part[0] : part[1]],
-                self._grams[task.gram][server],
+            weight = self._send(server, task, part, request)
+            table = server.worker.sweep(
+                weight,
+                self._grams[task.gram][number],
                 request_id=request,
                 sparsity=list(sparsities),
                 **options,
             )
+            server.delete(server.worker, [weight])
             with contextlib.suppress(Error):
-                client.delete(table.job)
+                server.worker.delete(table.job)
             return table
 
         return _named(self._request(task, part, list(sparsities)), run)
+
+
+def _raise_first(owner: Mapping[concurrent.futures.Future[Any], Task]) -> None:
+    """Raises the error of the first matrix that has one; the message names it. At least one has.
+
+    Those before it get a moment: a weight that is no number makes the inputs of matrices after it such.
+    """
+    concurrent.futures.wait(owner, timeout=_MOMENT)
+    for future, task in owner.items():
+        error = future.exception() if future.done() else None
+        if isinstance(error, Error):
+            raise error.with_message(f"{task.matrix.name}: {error.message}") from error
+        if error is not None:
+            raise error
 
 
 def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:

@@ -13,7 +13,7 @@ import torch
 
 from sparsefw import arrays
 from sparsefw.errors import invalid
-from sparsefw.hf.checkpoint import Checkpoint, meta_model, unload
+from sparsefw.hf.checkpoint import KEPT, NEW, PRUNED, Checkpoint, meta_model, unload
 from sparsefw.hf.layout import Block, Matrix, find_blocks
 
 MASK: Final = "|mask"
@@ -36,13 +36,19 @@ def apply(block: Any, layout: Block, tensors: Mapping[str, Any]) -> None:
     with torch.no_grad():
         for matrix in layout.matrices:
             view = matrix.view(block)
-            weight = tensors.get(matrix.name + WEIGHT)
-            if weight is not None:
-                view.copy_(weight)
-                continue
-            packed = tensors[matrix.name + MASK].numpy()
-            mask = torch.from_numpy(arrays.unpack_mask(packed.tobytes(), (matrix.rows, matrix.columns)))
-            view.masked_fill_(~mask.to(view.device), 0)
+            mask = _mask(matrix, tensors)
+            if mask is None:
+                view.copy_(tensors[matrix.name + WEIGHT])
+            else:
+                view.masked_fill_(~mask.to(view.device), 0)
+
+
+def _mask(matrix: Matrix, tensors: Mapping[str, Any]) -> Any:
+    """None where the outcome is new weights."""
+    if matrix.name + WEIGHT in tensors:
+        return None
+    packed = tensors[matrix.name + MASK].numpy()
+    return torch.from_numpy(arrays.unpack_mask(packed.tobytes(), (matrix.rows, matrix.columns)))
 
 
 def _computing(config: Any) -> Any:
@@ -182,11 +188,34 @@ class Streamed:
         for of_block in layout:
             if not of_block.matrices:
                 continue
+            tensors = outcomes(of_block.index)
+            wanted = dict.fromkeys(matrix.parameter for matrix in of_block.matrices)
+            marks = self._checkpoint.on_disk(self._marks(of_block, tensors), wanted)
+            if not any(name.endswith(WEIGHT) for name in tensors):
+                for key, value in marks.items():
+                    copy.patch(key, value)
+                continue
             with self.block(of_block.index) as block:
-                apply(block, of_block, outcomes(of_block.index))
+                apply(block, of_block, tensors)
                 values = {
                     f"{of_block.name}.{name}": value.detach() for name, value in block.state_dict().items()
                 }
-                wanted = dict.fromkeys(matrix.parameter for matrix in of_block.matrices)
                 for key, value in self._checkpoint.on_disk(values, wanted).items():
-                    copy.write(key, value)
+                    copy.patch(key, marks[key], value)
+
+    def _marks(self, layout: Block, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """What becomes of every weight of a block, by parameter. On disk the weights may have another dtype
+        than in memory, in which those that are kept must not be written back.
+        """
+        marks = {
+            f"{layout.name}.{name}": torch.full(value.shape, KEPT, dtype=torch.uint8)
+            for name, value in self._blocks[layout.index].state_dict().items()
+        }
+        for matrix in layout.matrices:
+            view = matrix.within(marks[matrix.parameter])
+            mask = _mask(matrix, tensors)
+            if mask is None:
+                view.fill_(NEW)
+            else:
+                view.masked_fill_(~mask, PRUNED)
+        return marks
