@@ -1,9 +1,19 @@
 """Runs as JSON files, what is derived from their layers, and one file of all of them."""
 
+import argparse
 import collections
 import hashlib
 import json
 import re
+from pathlib import Path
+
+
+def kept_file(text):
+    """For argparse."""
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f'must be a file that --keep wrote; got "{text}"')
+    return path
 
 
 def file_of(folder, name, scale, options):

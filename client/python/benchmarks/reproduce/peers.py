@@ -21,7 +21,7 @@ import safetensors.torch
 import settings
 import torch
 import transformers
-from kept_runs import write
+from kept_runs import kept_file, write
 
 from sparsefw.hf.data import sequences
 
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--peer-python", type=Path, required=True, help="of llm-compressor's environment")
     parser.add_argument("--only", default="", help="regular expression of 'pattern, method, tool'")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE",
+    parser.add_argument("--from", dest="kept", type=kept_file, metavar="FILE",
                         help="runs that this file of --keep has are not done again")
     parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
     arguments = parser.parse_args()

@@ -18,7 +18,7 @@ import inputs
 import settings
 import torch
 import transformers
-from kept_runs import file_of, unpack, write
+from kept_runs import file_of, kept_file, unpack, write
 
 from sparsefw import serve
 from sparsefw.hf import evaluate_perplexity, prune_model
@@ -90,7 +90,7 @@ def main():
         scales.add_argument(f"--{name}", dest="scale", action="store_const", const=name, default="full")
     parser.add_argument("--only", default="", help="regular expression of run names")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE",
+    parser.add_argument("--from", dest="kept", type=kept_file, metavar="FILE",
                         help="runs that this file of tables.py --keep has are not done again")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
