@@ -154,13 +154,8 @@ class JointSearch {
 
   // G becomes H, and back.
   void Damp() {
-    double sum = 0;
-    for (int64_t j = 0; j < cols(); ++j) {
-      diagonal_.push_back(layer_.gram(j, j));
-      sum += static_cast<double>(layer_.gram(j, j));
-    }
-    const double added = request_.options.damping * sum / static_cast<double>(cols());
-    for (int64_t j = 0; j < cols(); ++j) layer_.gram(j, j) += static_cast<Real>(added);
+    for (int64_t j = 0; j < cols(); ++j) diagonal_.push_back(layer_.gram(j, j));
+    AddDamping(layer_, request_.options.damping);
   }
   void RemoveDamping() {
     for (int64_t j = 0; j < cols(); ++j) layer_.gram(j, j) = diagonal_[Index(j)];

@@ -33,7 +33,7 @@ class Reconstruction {
                                     const std::function<bool()>& out_of_time) {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
                               LoadScaled<Real>(problem.weights, problem.gram, scale_, context_));
-    Damp();
+    if (damping_ != 0) AddDamping(layer_, damping_);
     for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
       const int64_t rows = std::min(kPanelRows, layer_.rows - first);
       SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeStart(first + row); }));
@@ -45,13 +45,6 @@ class Reconstruction {
   }
 
  private:
-  void Damp() {
-    if (damping_ == 0) return;
-    double sum = 0;
-    for (int64_t j = 0; j < layer_.cols; ++j) sum += static_cast<double>(layer_.gram(j, j));
-    const double added = damping_ * sum / static_cast<double>(layer_.cols);
-    for (int64_t j = 0; j < layer_.cols; ++j) layer_.gram(j, j) += static_cast<Real>(added);
-  }
   double Unscaled(double weight) const { return std::ldexp(weight, -scale_.weights_exponent); }
   double Masked(int64_t row, int64_t col) const {
     return mask_.Get(row, col) ? static_cast<double>(layer_.weights(row, col)) : 0;
@@ -149,6 +142,14 @@ absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Sc
 }
 
 template <typename Real>
+void AddDamping(ScaledLayer<Real>& layer, double damping) {
+  double sum = 0;
+  for (int64_t j = 0; j < layer.cols; ++j) sum += static_cast<double>(layer.gram(j, j));
+  const double added = damping * sum / static_cast<double>(layer.cols);
+  for (int64_t j = 0; j < layer.cols; ++j) layer.gram(j, j) += static_cast<Real>(added);
+}
+
+template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols) {
   const int64_t stride = (cols + 63) / 64 * 64;
   const int64_t panel = std::min(rows, kPanelRows);
@@ -175,6 +176,8 @@ template absl::StatusOr<Matrix<float>> SolveOnMask<double>(const EngineProblem&,
                                                            const Mask&, const Matrix<float>&,
                                                            double, const std::function<bool()>&,
                                                            const ParallelContext&);
+template void AddDamping<float>(ScaledLayer<float>&, double);
+template void AddDamping<double>(ScaledLayer<double>&, double);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);
 template int64_t ReconstructBytes<double>(int64_t, int64_t);
 

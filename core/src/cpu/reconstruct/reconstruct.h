@@ -49,6 +49,10 @@ absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Sc
                                           double damping, const std::function<bool()>& out_of_time,
                                           const ParallelContext& context);
 
+// G becomes H = G + damping mean(diag G) I.
+template <typename Real>
+void AddDamping(ScaledLayer<Real>& layer, double damping);
+
 template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols);
 
