@@ -27,8 +27,8 @@ Pattern Decode(const records::Pattern& from) {
 }
 
 records::SolveOptions Encode(const SolveOptions& options) {
-  const auto& [method, warm_start, alpha, iterations, step_rule, rel_gap, report_every, swaps,
-               keep_fixed, reconstruct, joint, joint_options, sparsegpt, measure_new_weights,
+  const auto& [method, warm_start, shrinkage, alpha, iterations, step_rule, rel_gap, report_every,
+               swaps, keep_fixed, reconstruct, joint, joint_options, sparsegpt, measure_new_weights,
                deadline, threads, product_precision] = options;
   const auto& [warm_method, ria_exponent] = warm_start;
   const auto& [damping, block] = sparsegpt;
@@ -37,6 +37,7 @@ records::SolveOptions Encode(const SolveOptions& options) {
   to.set_method(SameNumber<records::Method>(method));
   to.set_warm_start_method(SameNumber<records::SaliencyMethod>(warm_method));
   to.set_ria_exponent(ria_exponent);
+  to.set_shrinkage(shrinkage);
   to.set_alpha(alpha);
   to.set_iterations(iterations);
   to.set_step_rule(SameNumber<records::StepRule>(step_rule));
@@ -62,6 +63,7 @@ SolveOptions Decode(const records::SolveOptions& from) {
   options.method = SameNumber<Method>(from.method());
   options.warm_start.method = SameNumber<SaliencyMethod>(from.warm_start_method());
   options.warm_start.ria_exponent = from.ria_exponent();
+  options.shrinkage = from.shrinkage();
   options.alpha = from.alpha();
   options.iterations = from.iterations();
   options.step_rule = SameNumber<StepRule>(from.step_rule());
@@ -180,7 +182,7 @@ ProgressReport Decode(const records::Progress& from) {
 
 records::SolveSummary Encode(const SolveSummary& solve) {
   const auto& [kept_count, full_loss, warm_start_loss, relaxed_loss, rounded_loss, final_loss,
-               reconstructed_loss, damping, joint, new_weights_loss, lower_bound,
+               reconstructed_loss, unshrunk, damping, joint, new_weights_loss, lower_bound,
                relative_reduction, iterations, swaps, drift, stop_cause, candidate, load_time,
                solve_time, screening] = solve;
   const auto& [searched, start_loss, reduction, exchanges, converged] = joint;
@@ -193,6 +195,12 @@ records::SolveSummary Encode(const SolveSummary& solve) {
     to.mutable_joint()->set_converged(converged);
   }
   if (new_weights_loss.has_value()) to.set_new_weights_loss(*new_weights_loss);
+  if (unshrunk.has_value()) {
+    const auto& [full, warm_start, result] = *unshrunk;
+    to.mutable_unshrunk()->set_full(full);
+    to.mutable_unshrunk()->set_warm_start(warm_start);
+    to.mutable_unshrunk()->set_result(result);
+  }
   to.set_kept_count(kept_count);
   to.set_full_loss(full_loss);
   to.set_warm_start_loss(warm_start_loss);
@@ -225,6 +233,10 @@ SolveSummary Decode(const records::SolveSummary& from) {
   solve.rounded_loss = from.rounded_loss();
   solve.final_loss = from.final_loss();
   solve.reconstructed_loss = from.reconstructed_loss();
+  if (from.has_unshrunk()) {
+    solve.unshrunk = {from.unshrunk().full(), from.unshrunk().warm_start(),
+                      from.unshrunk().result()};
+  }
   solve.damping = from.damping();
   solve.joint = {from.joint().searched(), from.joint().start_loss(), from.joint().reduction(),
                  from.joint().exchanges(), from.joint().converged()};

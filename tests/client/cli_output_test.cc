@@ -61,7 +61,7 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
                                       "candidate", "device", "timings", "swaps", "drift", "damping",
                                       "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
-                                                "lower_bound", "reconstructed"));
+                                                "lower_bound", "reconstructed", "unshrunk"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
   EXPECT_EQ(json["job"], "jobs/7");
   EXPECT_EQ(json["state"], "SUCCEEDED");

@@ -361,6 +361,8 @@ TEST(ParseTest, JointAndPresets) {
   EXPECT_DOUBLE_EQ(joint.spec.refine().joint_damping(), 0.01);
   EXPECT_DOUBLE_EQ(joint.spec.refine().joint_excluded(), 0.25);
   EXPECT_FALSE(joint.spec.has_reconstruct());
+  EXPECT_FALSE(joint.spec.has_shrinkage());
+  EXPECT_DOUBLE_EQ(MustSubmit(Submit({"--shrinkage", "0.125"})).spec.shrinkage(), 0.125);
   // Only what is said: the rest is the preset's.
   const SubmitOptions preset = MustSubmit(Submit({"--preset", "balanced", "--alpha", "0.25"}));
   EXPECT_EQ(preset.spec.preset(), v1::BALANCED);

@@ -30,7 +30,8 @@ WAYS = {
     "joint from Wanda": {"method": "wanda", "joint": 1},
     "joint from SparseFW": {**SPARSEFW, "joint": 1},
 }
-KEPT = ("seconds", "final_loss", "reconstructed_loss", "full_loss", "joint_exchanges")
+KEPT = ("seconds", "final_loss", "reconstructed_loss", "full_loss", "unshrunk",
+        "joint_exchanges")
 
 
 def measure(bin_folder, plan, layer_files, peer_python, log):
@@ -58,8 +59,10 @@ def measure(bin_folder, plan, layer_files, peer_python, log):
 
 
 def loss_of(way):
-    """(per cent of pruning everything, whether with new weights)"""
+    """(per cent of pruning everything, whether with new weights); with G itself"""
     new = way["reconstructed_loss"] is not None
+    if way.get("unshrunk"):
+        return 100 * way["unshrunk"]["loss"] / way["unshrunk"]["full_loss"], new
     loss = way["reconstructed_loss"] if new else way["final_loss"]
     return 100 * loss / way["full_loss"], new
 

@@ -91,6 +91,11 @@ std::string CauseName(StopCause cause) {
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
 }
 
+Json UnshrunkJson(const SolveResult& result) {
+  if (!result.unshrunk.has_value()) return nullptr;
+  return {{"full_loss", result.unshrunk->full}, {"loss", result.unshrunk->result}};
+}
+
 Json ResultJson(const SolveResult& result) {
   return {{"iterations", result.iterations},
           {"stop_cause", CauseName(result.stop_cause)},
@@ -102,6 +107,7 @@ Json ResultJson(const SolveResult& result) {
           {"lower_bound", result.lower_bound},
           {"reconstructed_loss",
            result.weights.size() > 0 ? Json(result.reconstructed_loss) : Json(nullptr)},
+          {"unshrunk", UnshrunkJson(result)},
           {"joint_start_loss", result.joint.start_loss},
           {"joint_exchanges", result.joint.exchanges},
           {"joint_converged", result.joint.converged},

@@ -51,6 +51,11 @@ struct SolveOptions {
   // have own weights, which start from nothing, the mask they are compared with.
   SaliencyOptions warm_start = {};
 
+  // Of every method, [0, 1): the solve works on H = (1 - shrinkage) G + shrinkage diag(G), and
+  // every loss and the certificate are of H, but SolveSummary::unshrunk. G is an estimate
+  // from few tokens; shrinking its correlations lets masks and weights fit other inputs better.
+  double shrinkage = 0;
+
   double alpha = 0.9;         // [0, 1]: fraction of the kept weights that is fixed
   int64_t iterations = 2000;  // >= 1
   StepRule step_rule = StepRule::kOpenLoop;
@@ -117,6 +122,14 @@ struct JointSummary {
   bool converged = false;  // no exchange of its columns lowers the loss
 };
 
+// Losses with G itself, of a solve with a shrinkage, whose others are of H: float64, from those
+// (docs/numerics.md, Shrinkage). To compare solves with different shrinkages.
+struct UnshrunkLosses {
+  double full = 0;        // of pruning everything
+  double warm_start = 0;  // of its mask
+  double result = 0;      // of the weights where there are any, else of the mask
+};
+
 // Numbers of a finished solve, without the matrices.
 struct SolveSummary {
   int64_t kept_count = 0;
@@ -131,6 +144,7 @@ struct SolveSummary {
   // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights. Only
   // where the joint search was cancelled it can be an upper estimate.
   double reconstructed_loss = 0;
+  std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
   double damping = 0;  // of methods with own weights: the one that was enough
   JointSummary joint = {};
   // Of measure_new_weights: of the mask with the weights solved on it, whether or not

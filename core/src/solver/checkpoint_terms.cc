@@ -58,6 +58,7 @@ std::string CheckpointTerms(const Problem& problem, const SolveOptions& options,
   lines.Add("method", NameOf(options.method));
   lines.Add("warm_start", NumberOf(options.warm_start.method));
   lines.Add("ria_exponent", options.warm_start.ria_exponent);
+  lines.Add("shrinkage", options.shrinkage);
   lines.Add("alpha", options.alpha);
   lines.Add("iterations", options.iterations);
   lines.Add("step_rule", NumberOf(options.step_rule));

@@ -6,15 +6,17 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "core/src/solver/shrunk_gram.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
 
 namespace sparsefw {
 
-// Plain data, valid for one W, one G and one engine. Each part is filled by the
+// Plain data, valid for one W, one G, one shrinkage and one engine. Each part is filled by the
 // first solve that needs it.
 struct LayerCache {
   bool reused = false;              // more solves of this layer follow
+  ShrunkGram shrunk;                // what the engine reads as G, where there is a shrinkage
   std::unique_ptr<Engine> engine;   // may be loaded again, with the same W and G
   std::optional<double> full_loss;  // ||WX||^2
   Mask warm;                        // the latest warm start ...

@@ -54,6 +54,10 @@ absl::Status ValidateOptions(const SolveOptions& options) {
     return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got alpha=%s",
                    NumberText(options.alpha));
   }
+  if (!(options.shrinkage >= 0 && options.shrinkage < 1)) {
+    return Invalid("OPTION_INVALID", "shrinkage must be in [0, 1); got shrinkage=%s",
+                   NumberText(options.shrinkage));
+  }
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("iterations", options.iterations, 1));
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("report_every", options.report_every, 1));
   SPARSEFW_RETURN_IF_ERROR(RequireAtLeast("threads", options.threads, 0));

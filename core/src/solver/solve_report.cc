@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -112,6 +113,21 @@ double SolveRun::Certificate(double loss) const {
   return bound <= loss + rounding ? std::max(0.0, loss) : 0;
 }
 
+absl::Status SolveRun::MeasureUnshrunk() {
+  if (options_.shrinkage == 0) return absl::OkStatus();
+  const auto with_gram = [&](double loss, const Mask& mask, const Matrix<float>& weights) {
+    return UnshrunkLoss(loss, options_.shrinkage, problem_.weights, given_gram_, mask, weights);
+  };
+  const bool new_weights = result_.weights.size() > 0;
+  const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;
+  return ParallelContext(options_.threads).Run([&] {
+    result_.unshrunk = {with_gram(result_.full_loss, Mask(warm_.rows(), warm_.cols()), {}),
+                        with_gram(result_.warm_start_loss, warm_, {}),
+                        with_gram(loss, result_.mask, result_.weights)};
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<SolveResult> SolveRun::Finish() {
   for (double* loss :
        {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss, &result_.final_loss,
@@ -119,6 +135,7 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
     SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
     *loss = std::max(*loss, 0.0);
   }
+  SPARSEFW_RETURN_IF_ERROR(MeasureUnshrunk());
   result_.kept_count = result_.mask.CountKept();
   result_.iterations = stats_.iteration;
   if (!one_shot()) {

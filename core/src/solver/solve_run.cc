@@ -21,8 +21,9 @@ SaliencyOptions SaliencyOf(const SolveOptions& options) {
   return saliency;
 }
 
-SolveContext WithOptions(const SolveContext& context, const SolveOptions& options) {
-  return {.problem = context.problem,
+SolveContext With(const SolveContext& context, const Problem& problem,
+                  const SolveOptions& options) {
+  return {.problem = problem,
           .options = options,
           .backend = context.backend,
           .cache = context.cache,
@@ -52,7 +53,9 @@ std::vector<double> DiagonalOf(ConstMatrixView gram) {
 
 SolveRun::SolveRun(const SolveContext& context)
     : options_(WithStepRule(context.options)),
-      context_(WithOptions(context, options_)),
+      given_gram_(context.problem.gram),
+      problem_(context.problem),
+      context_(With(context, problem_, options_)),
       start_(context.now()),
       last_checkpoint_(start_) {}
 
@@ -100,6 +103,7 @@ absl::Status SolveRun::Prepare() {
   const absl::Status status = parallel.Run([&] {
     SPARSEFW_RETURN_IF_ERROR(ValidateProblem(context_.problem));
     SPARSEFW_RETURN_IF_ERROR(CheckLimits());
+    ShrinkGram();
     return ChooseWarmStart();
   });
   SPARSEFW_RETURN_IF_ERROR(status);
@@ -107,6 +111,15 @@ absl::Status SolveRun::Prepare() {
   SPARSEFW_RETURN_IF_ERROR(LoadEngine());
   result_.load_time = context_.now() - start_;
   return EvaluateStart();
+}
+
+// Into a copy, since others may read the caller's.
+void SolveRun::ShrinkGram() {
+  if (options_.shrinkage == 0) return;
+  ShrunkGram& shrunk = context_.cache.shrunk;
+  if (shrunk.empty()) shrunk = ShrunkGram(given_gram_, options_.shrinkage);
+  problem_.gram = shrunk.view();
+  problem_.device_gram = nullptr;  // which is the given one
 }
 
 // The scores as a matrix are needed here only: what rounds later asks for single ones.

@@ -53,6 +53,7 @@ class SolveRun {
 
   // Before there is a mask every error ends the solve, stop and deadline too.
   absl::Status Prepare();
+  void ShrinkGram();
   absl::Status ChooseWarmStart();
   absl::Status LoadEngine();
   absl::Status EvaluateStart();
@@ -89,6 +90,7 @@ class SolveRun {
   bool Stopped() const { return context_.stop != nullptr && context_.stop->requested(); }
   bool TimeForLosses(int count) const;
   bool TimeToBegin(int losses);
+  absl::Status MeasureUnshrunk();
   absl::StatusOr<SolveResult> Finish();
 
   // solve_checkpoint.cc. What a solve does next; the values stand in checkpoints.
@@ -100,7 +102,11 @@ class SolveRun {
   absl::Status WriteCheckpoint(CheckpointWriter& writer, Stage next);
   absl::Duration Elapsed() const { return elapsed_before_ + (context_.now() - start_); }
 
-  const SolveOptions options_;  // without kAuto; what context_ refers to
+  // What context_ refers to: options without kAuto, and the problem that is solved, whose gram
+  // is the shrunk one after Prepare.
+  const SolveOptions options_;
+  const ConstMatrixView given_gram_;
+  Problem problem_;
   const SolveContext context_;
   const absl::Time start_;
   Engine* engine_ = nullptr;  // of context_.work

@@ -41,7 +41,8 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
     Problem problem = layer;
     problem.pattern = points[index].pattern;
     SolveOptions options = points[index].options;
-    options.threads = points.front().options.threads;  // they share an engine
+    options.threads = points.front().options.threads;  // they share an engine and its inputs
+    options.shrinkage = points.front().options.shrinkage;
     options.product_precision = points.front().options.product_precision;
     PointObserver point_observer(observer, index);
     absl::StatusOr<SolveResult> result = RunSolve({.problem = problem,

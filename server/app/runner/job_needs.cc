@@ -23,6 +23,8 @@ std::string_view NeedsCpu(const SweepPoint& point) {
 
 }  // namespace
 
+bool SharesGram(const JobSpec& spec) { return spec.options.shrinkage == 0; }
+
 absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
                                                      const std::vector<const Backend*>& otherwise) {
@@ -46,7 +48,8 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                  name, backends.front()->Describe().name);
 }
 
-int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols) {
+int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
+                     DType gram) {
   const std::vector<SweepPoint> points = PointsOf(spec);
   const bool sweep = points.size() > 1;
   int64_t most = 0;
@@ -69,7 +72,8 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     const int64_t both = sweep ? own + engine : std::max(own, engine);
     most = std::max(most, second_start ? AlpsBytes(rows, cols) + both : both);
   }
-  return most;
+  const bool shrunk = spec.options.shrinkage > 0;
+  return most + (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);
 }
 
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
@@ -82,7 +86,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
         .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
-        .device_gram = true,
+        .device_gram = SharesGram(spec),
         .weights = weights.dtype,
         .gram = gram,
         .product_precision = points.front().options.product_precision};

@@ -21,12 +21,17 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
                                                      const std::vector<const Backend*>& otherwise);
 
+// Whether it reads the Gram as it was uploaded, and so the copy on the device that other jobs
+// use. With a shrinkage it has one of its own.
+bool SharesGram(const JobSpec& spec);
+
 // Bytes of host memory while it runs: the most that any point needs. In a sweep an engine
 // still holds its copies of the layer while SparseGPT works.
-int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols);
+int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
+                     DType gram);
 
-// Bytes of device memory, without the Gram. The engine of a sweep uses the precision of
-// the first point.
+// Bytes of device memory, without a Gram that jobs share. The engine of a sweep uses the precision
+// of the first point.
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
                     DType gram);
 

@@ -164,14 +164,14 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kGram, inputs.gram, cols, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmSaliency, inputs.warm_saliency, rows, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmMask, inputs.warm_mask, rows, cols));
-  needs.working_bytes = WorkingBytes(backend, spec, rows, cols);
+  const DType gram = inputs.gram.value_or(MatrixSpec()).dtype;
+  needs.working_bytes = WorkingBytes(backend, spec, rows, cols, gram);
   SPARSEFW_RETURN_IF_ERROR(
       CheckHostMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
   needs.result_bytes = ResultBytes(spec, *inputs.weight);
   if (backend.has_device_memory()) {
-    const DType gram = inputs.gram.value_or(MatrixSpec()).dtype;
     needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram);
-    needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
+    if (SharesGram(spec)) needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
   }
   return needs;
 }

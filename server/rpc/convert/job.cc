@@ -107,6 +107,11 @@ v1::JobResult NumbersToProto(const JobResult& result) {
   losses.set_final(solve.final_loss);
   losses.set_lower_bound(solve.lower_bound);
   if (result.weights_updated) losses.set_reconstructed(solve.reconstructed_loss);
+  if (solve.unshrunk.has_value()) {
+    losses.mutable_unshrunk()->set_full(solve.unshrunk->full);
+    losses.mutable_unshrunk()->set_warm_start(solve.unshrunk->warm_start);
+    losses.mutable_unshrunk()->set_result(solve.unshrunk->result);
+  }
   proto.set_relative_reduction(solve.relative_reduction);
   proto.set_iterations(solve.iterations);
   proto.set_stop_reason(StopToProto(solve.stop_cause));

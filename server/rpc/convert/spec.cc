@@ -350,6 +350,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   }
   SPARSEFW_RETURN_IF_ERROR(WarmStartFromProto(proto.warm_start(), &spec));
   SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
+  if (proto.has_shrinkage()) spec.options.shrinkage = proto.shrinkage();
   AfterwardsFromProto(proto, &spec.options);
   const bool alpha_given = proto.sparsefw().has_alpha() || proto.preset() != v1::PRESET_UNSPECIFIED;
   ChooseAlpha(alpha_given, &spec.options);
@@ -389,6 +390,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   }
   warm.set_ria_exponent(spec.options.warm_start.ria_exponent);
 
+  proto.set_shrinkage(spec.options.shrinkage);
   v1::SparseFwOptions& options = *proto.mutable_sparsefw();
   options.set_alpha(spec.options.alpha);
   options.set_iterations(spec.options.iterations);

@@ -61,6 +61,27 @@ def test_weights_come_in_the_dtype_of_the_input(client, layer, dtype):
     assert updated.loss == updated.losses.reconstructed / updated.losses.full
 
 
+def test_losses_with_a_shrinkage(client, layer):
+    result = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", reconstruct=True,
+                          shrinkage=0.25)
+    gram = layer.gram.astype(np.float64)
+    shrunk = 0.75 * gram + 0.25 * np.diag(np.diag(gram))
+    missing = layer.weight.astype(np.float64) - result.weight
+    losses = result.losses
+    assert losses.reconstructed == pytest.approx(((missing @ shrunk) * missing).sum(), rel=1e-5)
+    assert losses.unshrunk.result == pytest.approx(((missing @ gram) * missing).sum(), rel=1e-4)
+    assert losses.unshrunk.full == pytest.approx(layer.loss(np.zeros_like(result.mask)), rel=1e-5)
+    assert losses.unshrunk.warm_start == pytest.approx(layer.loss(result.mask), rel=1e-4)
+    assert result.loss == losses.unshrunk.result / losses.unshrunk.full
+    plain = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", reconstruct=True)
+    assert plain.losses.unshrunk is None
+    # The same mask, since the diagonal stays; the best weights of G lose the least with G.
+    assert (plain.mask == result.mask).all()
+    assert plain.loss < result.loss
+    with pytest.raises(sparsefw.InvalidArgument, match="shrinkage"):
+        client.prune(layer.weight, layer.gram, sparsity=0.6, shrinkage=1)
+
+
 def test_what_the_joint_search_did(client, layer):
     result = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", joint=True)
     solved = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda", reconstruct=True)

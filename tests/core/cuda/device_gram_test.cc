@@ -95,6 +95,22 @@ TEST_P(DeviceGramTest, GivesTheSameBits) {
   }
 }
 
+// What is on the device is the Gram as it was given.
+TEST_P(DeviceGramTest, WithAShrinkageTheEngineHasItsOwn) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto gram, backend_->UploadGram(gram_.view(), nullptr));
+  const auto run = [&](const DeviceGram* device_gram) {
+    problem_.device_gram = device_gram;
+    SolveOptions options = Options();
+    options.shrinkage = 0.25;
+    return Solve(problem_, options, *backend_, nullptr, nullptr);
+  };
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult from_host, run(nullptr));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult from_device, run(gram.get()));
+  ExpectSame(from_device, from_host);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult plain, Run(gram.get()));
+  EXPECT_NE(from_device.full_loss, plain.full_loss);
+}
+
 TEST_P(DeviceGramTest, SweepsUseItForEveryPoint) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto gram, backend_->UploadGram(gram_.view(), nullptr));
   std::vector<SweepPoint> points(3, {problem_.pattern, Options()});

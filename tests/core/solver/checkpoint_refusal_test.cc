@@ -88,6 +88,7 @@ TEST_F(CheckpointTest, OtherOptionsAreRefused) {
   const Matrix<float> saliency(12, 20);
   const Matrix<float> float_gram(20, 20);
   const std::vector<std::pair<std::string, std::function<void()>>> changes = {
+      {"shrinkage=", [&] { options_.shrinkage = 0.1; }},
       {"alpha=", [&] { options_.alpha = 0.5000000000000001; }},
       {"iterations=", [&] { options_.iterations = 41; }},
       {"step_rule=", [&] { options_.step_rule = StepRule::kLineSearch; }},

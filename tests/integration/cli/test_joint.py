@@ -41,12 +41,16 @@ def test_the_best_preset_is_below_all_others(cli, real_layer, folder):
     def loss(*flags):
         return real_layer.run(cli, folder, "per-row", *flags)[0]["losses"]["reconstructed"]
 
-    best = loss("--preset", "best")
+    # On the calibration inputs themselves.
+    best = loss("--preset", "best", "--shrinkage", "0")
     alps = loss("--method", "alps")
     assert best < alps < loss("--method", "sparsegpt")
     assert best < loss("--method", "wanda", "--joint") < alps
     assert best < loss("--preset", "fast", "--reconstruct")
     assert best < loss("--preset", "balanced", "--reconstruct")
+    shrunk = loss("--preset", "best")
+    assert shrunk == loss("--method", "alps", "--alpha", "0.4", "--joint", "--shrinkage", "0.1")
+    assert shrunk < loss("--method", "alps", "--shrinkage", "0.1")
 
 
 def test_presets_are_their_settings_and_flags_win(cli, layer):

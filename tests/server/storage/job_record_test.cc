@@ -35,8 +35,8 @@ auto Fields(const JointOptions& v) {
   return std::tie(a, b);
 }
 auto Fields(const SolveOptions& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 auto Fields(const SweepPoint& v) {
   const auto& [a, b] = v;
@@ -54,10 +54,14 @@ auto Fields(const JointSummary& v) {
   const auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
+auto Fields(const UnshrunkLosses& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
 auto Fields(const SolveSummary& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, screening] = v;
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, x, screening] = v;
   const auto& [t, u, w] = screening;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w);
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, x, t, u, w);
 }
 auto Fields(const JobResult& v) {
   const auto& [a, b, c, d, e, f, g, h, i] = v;
@@ -148,6 +152,7 @@ SolveOptions Options(int seed) {
   SolveOptions options;
   options.method = Method::kSparseGpt;
   options.warm_start = {SaliencyMethod::kRia, 0.1 * seed};
+  options.shrinkage = 0.0625;
   options.alpha = 1.0 / 3;
   options.iterations = seed;
   options.step_rule = StepRule::kLineSearch;
@@ -175,6 +180,7 @@ SolveSummary Summary() {
   solve.rounded_loss = 4;
   solve.final_loss = 5;
   solve.reconstructed_loss = std::numeric_limits<double>::quiet_NaN();
+  solve.unshrunk = {7.5, 3.25, 2.75};
   solve.damping = 0.01;
   solve.joint = {true, 6.5, 0.25, 77, true};
   solve.new_weights_loss = 4.25;

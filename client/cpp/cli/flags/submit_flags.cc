@@ -32,6 +32,9 @@ absl::Status CheckRanges(const SubmitFlags& flags) {
       Require(flags.damping, damping >= 0 && damping <= 1, "--damping must be in [0, 1]"));
   SPARSEFW_RETURN_IF_ERROR(Require(flags.block_size, flags.block_size.value_or(1) >= 1,
                                    "--block-size must be at least 1"));
+  const double shrinkage = flags.shrinkage.value_or(0);
+  SPARSEFW_RETURN_IF_ERROR(
+      Require(flags.shrinkage, shrinkage >= 0 && shrinkage < 1, "--shrinkage must be in [0, 1)"));
   const double joint_damping = flags.joint_damping.value_or(0);
   SPARSEFW_RETURN_IF_ERROR(Require(flags.joint_damping, joint_damping >= 0 && joint_damping <= 1,
                                    "--joint-damping must be in [0, 1]"));
@@ -104,6 +107,7 @@ void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
   if (flags.joint_damping) spec.mutable_refine()->set_joint_damping(*flags.joint_damping);
   if (flags.joint_excluded) spec.mutable_refine()->set_joint_excluded(*flags.joint_excluded);
   if (flags.reconstruct) spec.set_reconstruct(true);
+  if (flags.shrinkage) spec.set_shrinkage(*flags.shrinkage);
   if (flags.damping) spec.mutable_sparsegpt()->set_damping(*flags.damping);
   if (flags.block_size) spec.mutable_sparsegpt()->set_block_size(*flags.block_size);
 }
@@ -148,8 +152,11 @@ void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
   AddOption(app, "--sparsity", flags.sparsity, "SHARE", "share of the weights to remove, [0, 1]");
   AddOption(app, "--ria-exponent", flags.ria_exponent, "A",
             "RIA's exponent of the activation norm (default 0.5)");
+  AddOption(app, "--shrinkage", flags.shrinkage, "S",
+            "share of the inputs' correlations that is taken away, [0, 1): better with few tokens; "
+            "losses are then of what is left (default 0)");
   AddOption(app, "--damping", flags.damping, "D",
-            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.001)");
+            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
   AddOption(app, "--block-size", flags.block_size, "N",
             "SparseGPT: columns whose mask is chosen together (default 128)");
   GroupFlags(app, "Method");

@@ -25,6 +25,7 @@ struct SubmitFlags {
   std::optional<double> sparsity;
   std::string warm_start;
   std::optional<double> ria_exponent;
+  std::optional<double> shrinkage;
   std::optional<double> alpha;
   std::optional<int64_t> iterations;
   std::string step_rule;

@@ -21,6 +21,13 @@ Json Seconds(const std::optional<absl::Duration>& span) {
   return span ? Json(absl::ToDoubleSeconds(*span)) : Json(nullptr);
 }
 
+Json UnshrunkJson(const v1::Losses& losses) {
+  if (!losses.has_unshrunk()) return nullptr;
+  return {{"full", Number(losses.unshrunk().full())},
+          {"warm_start", Number(losses.unshrunk().warm_start())},
+          {"result", Number(losses.unshrunk().result())}};
+}
+
 Json LossesJson(const v1::Losses& losses) {
   return Json{
       {"full", Number(losses.full())},
@@ -29,7 +36,8 @@ Json LossesJson(const v1::Losses& losses) {
       {"rounded", Number(losses.rounded())},
       {"final", Number(losses.final())},
       {"lower_bound", Number(losses.lower_bound())},
-      {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr}};
+      {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr},
+      {"unshrunk", UnshrunkJson(losses)}};
 }
 
 Json JointJson(const v1::JobResult& result) {
@@ -99,7 +107,8 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   }
   json["device"] = done ? Json(result.device()) : Json(nullptr);
   json["timings"] = Timings(job, times);
-  for (const char* key : {"swaps", "drift", "damping", "joint", "screening"}) json[key] = number(key);
+  for (const char* key : {"swaps", "drift", "damping", "joint", "screening"})
+    json[key] = number(key);
   json["attempts"] = job.attempts();
   if (result.sweep_size() > 0) {
     json["best_point"] = result.best_point();

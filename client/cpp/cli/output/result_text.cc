@@ -103,6 +103,16 @@ void AddGap(const v1::Losses& losses, Table& table) {
                       100 * losses.lower_bound() / losses.full()));
 }
 
+// What can be compared with a result of another shrinkage.
+void AddUnshrunk(double shrinkage, const v1::Losses& losses, Table& table) {
+  const v1::Losses::Unshrunk& unshrunk = losses.unshrunk();
+  if (!(unshrunk.full() > 0)) return;
+  table.AddShare("unshrunk", unshrunk.result() / unshrunk.full(),
+                 absl::StrFormat("the loss with G itself, the others are of G with shrinkage %g; "
+                                 "warm start %.3f %%",
+                                 shrinkage, 100 * unshrunk.warm_start() / unshrunk.full()));
+}
+
 void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
   const v1::JobResult& result = job.result();
   const v1::Losses& losses = result.losses();
@@ -121,6 +131,7 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
   }
   AddReduction(job, point, table);
   if (point.method() == v1::SPARSEFW) AddGap(losses, table);
+  AddUnshrunk(job.spec().shrinkage(), losses, table);
   if (job.shape_size() != 2) return;
   const int64_t weights = job.shape(0) * job.shape(1);
   const int64_t removed = weights - result.kept_count();

@@ -40,12 +40,17 @@ def read(folder):
     return found
 
 
+def loss_share(losses):
+    """Relative to pruning everything, with new weights where there are any; with G itself."""
+    unshrunk = losses.get("unshrunk")
+    if unshrunk:
+        return unshrunk["result"] / unshrunk["full"]
+    return (losses["final"] if losses["reconstructed"] is None else losses["reconstructed"]) / losses["full"]
+
+
 def mean_loss(run):
-    """Of the layers, relative to pruning everything, with new weights where there are any."""
-    shares = [
-        (losses["final"] if losses["reconstructed"] is None else losses["reconstructed"]) / losses["full"]
-        for losses in (layer["losses"] for layer in run["layers"])
-    ]
+    """Of the layers, as `loss_share`."""
+    shares = [loss_share(layer["losses"]) for layer in run["layers"]]
     return sum(shares) / len(shares)
 
 
@@ -74,32 +79,36 @@ def _spread(at, values):
 
 
 COLUMNS = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound", "reconstructed")
+UNSHRUNK = ("full", "warm_start", "result")
 
 
 def compact(run):
     """A run with a row a layer, six digits, for the repository."""
-    if "columns" in run:
-        return {**run, "layers": [_row(layer) for layer in run["layers"]]}
     layers = run.get("layers", [])
     if any("trace" in layer for layer in layers):
         run = {**run, "along_iterations": along_iterations(run)}
     kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
-    columns = ["name", "kept", *COLUMNS, "seconds"]
-    return {**kept, "columns": columns, "layers": [_row(layer) for layer in layers]}
+    rows = [_row(layer) for layer in layers]
+    return {**kept, "columns": list(rows[0]) if rows else [], "layers": [list(row.values()) for row in rows]}
 
 
 def _row(layer):
-    return [layer["name"], layer["kept"], *(_short(layer["losses"][name]) for name in COLUMNS),
-            _short(layer["seconds"])]
+    losses = layer["losses"]
+    row = {"name": layer["name"], "kept": layer["kept"], **{name: _short(losses[name]) for name in COLUMNS}}
+    if losses.get("unshrunk"):
+        row |= {f"unshrunk_{name}": _short(losses["unshrunk"][name]) for name in UNSHRUNK}
+    return {**row, "seconds": _short(layer["seconds"])}
 
 
 def expand(run):
     """The other way round: layers with their losses and seconds, without what compact left out."""
     layers = []
-    for row in run["layers"]:
-        name, kept, *losses, seconds = row
-        layers.append({"name": name, "kept": kept, "losses": dict(zip(COLUMNS, losses, strict=True)),
-                       "seconds": seconds})
+    for values in run["layers"]:
+        row = dict(zip(run["columns"], values, strict=True))
+        losses = {name: row[name] for name in COLUMNS}
+        if "unshrunk_full" in row:
+            losses["unshrunk"] = {name: row[f"unshrunk_{name}"] for name in UNSHRUNK}
+        layers.append({"name": row["name"], "kept": row["kept"], "losses": losses, "seconds": row["seconds"]})
     return {**run, "layers": layers}
 
 

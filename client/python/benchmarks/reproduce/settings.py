@@ -29,6 +29,8 @@ PATTERNS = {
 # The label that every sweep changes one setting of.
 BASE = ("60 % per-row", "SparseFW (Wanda)")
 BASE_ALPHA = 0.9
+# Whose shrinkage is changed.
+SHRUNK = ("SparseFW (Wanda)", "SparseFW (Wanda) + swaps + reconstruction", "ALPS")
 PRESETS = ("paper", "fast", "balanced", "best")
 
 
@@ -46,6 +48,7 @@ class Scale:
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
     presets: tuple[str, ...] = ()
+    shrinkages: tuple[float, ...] = ()
     trace: bool = False  # losses along the iterations
     cloze: int = 0  # items of each text
 
@@ -56,19 +59,21 @@ SMALL = Scale(
     iteration_counts=(20, 50, 200, 1000),
     sample_counts=(4, 16, 64),
     presets=PRESETS,
+    shrinkages=(0, 0.1, 0.2),
     trace=True,
     cloze=100,
 )
 # A part of the small ones.
 QUICK = dataclasses.replace(
     SMALL, patterns=("60 % per-row",), labels=("Wanda", "SparseGPT", "SparseFW (Wanda)"),
-    alphas=(), iteration_counts=(), sample_counts=(), presets=(), trace=False)
+    alphas=(), iteration_counts=(), sample_counts=(), presets=(), shrinkages=(), trace=False)
 FULL = Scale(
     128, 2048, 64, 2000, tuple(PATTERNS),
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(100, 500, 1000, 2000),
     sample_counts=(8, 32, 128),
     presets=PRESETS,
+    shrinkages=(0, 0.1, 0.2),
     trace=True,
     cloze=400,
 )
@@ -104,6 +109,14 @@ def sweeps(scale):
             for preset in scale.presets
         },
     }
+    for other in SHRUNK if scale.shrinkages else ():
+        options = {**PATTERNS[pattern], **TABLE1[other]}
+        found[f"shrinkage of {other}"] = {
+            share: (f"{pattern}, shrinkage {share}, {other}", {**options, "shrinkage": share})
+            if share
+            else (f"{pattern}, {other}", options)
+            for share in scale.shrinkages
+        }
     return {what: runs for what, runs in found.items() if runs}
 
 

@@ -26,6 +26,8 @@ class JobOptions(TypedDict, total=False):
     warm_start:   "wanda" (default), "ria", "magnitude", or an array or tensor [d_out, d_in]: of bool a mask
                   with the exact counts, of float32 scores, higher is kept.
     ria_exponent: RIA's exponent of the activation norm; 0.5.
+    shrinkage:    share of the inputs' correlations that is taken away, [0, 1); 0. The losses are of the Gram
+                  matrix without it, but `Losses.unshrunk`.
     swaps:        exchange kept and removed weights while that lowers the loss; False.
     keep_fixed:   swaps leave the fixed weights alone; True.
     reconstruct:  recompute the kept weights; False.
@@ -54,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     report_every: int
     warm_start: Any
     ria_exponent: float
+    shrinkage: float
     swaps: bool
     keep_fixed: bool
     reconstruct: bool
@@ -163,6 +166,8 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
         spec.method = _enum(job_pb2.Method, given.get("method", "sparsefw"), "method")
     if "reconstruct" in given:
         spec.reconstruct = bool(given["reconstruct"])
+    if "shrinkage" in given:
+        spec.shrinkage = given["shrinkage"]
     for name in ("alpha", "iterations", "rel_gap", "report_every"):
         if name in given:
             setattr(spec.sparsefw, name, given[name])

@@ -43,6 +43,23 @@ def test_two_servers_share_the_work(start_server):
             assert client.jobs() == []
 
 
+def test_losses_with_g_itself_are_reported_whatever_the_split(start_server):
+    servers = [start_server().address for _ in range(2)]
+    plain = prune(tiny.make("llama"), servers[0], propagate=False)
+    alone = prune(tiny.make("llama"), servers[0], propagate=False, shrinkage=0.25)
+    parts = prune(tiny.make("llama"), servers, propagate=False, shrinkage=0.25, split_above=0)
+    for one, two, other in zip(alone.layers, parts.layers, plain.layers, strict=True):
+        assert "unshrunk" not in other["losses"]
+        assert one["losses"]["full"] != pytest.approx(other["losses"]["full"], rel=1e-3)
+        for name in ("full", "warm_start", "result"):
+            assert one["losses"]["unshrunk"][name] == pytest.approx(
+                two["losses"]["unshrunk"][name], rel=1e-9)
+    # Wanda's mask is the same, and so is its loss with G.
+    for one, other in zip(alone.rows(), plain.rows(), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert one["warm_start"] == pytest.approx(other["warm_start"], rel=1e-4)
+
+
 def test_requests_are_named_by_their_content(client):
     """After a crash the same work is found, and no other in its place."""
     def matrix(scale):

@@ -85,6 +85,7 @@ TEST(ConvertJobTest, UnsetFieldsTakeTheDocumentedDefaults) {
   EXPECT_EQ(spec->options.method, Method::kSparseFw);
   EXPECT_EQ(spec->options.warm_start.method, SaliencyMethod::kWanda);
   EXPECT_EQ(spec->options.warm_start.ria_exponent, 0.5);
+  EXPECT_EQ(spec->options.shrinkage, 0);
   EXPECT_EQ(spec->options.alpha, 0.9);
   EXPECT_EQ(spec->options.iterations, 2000);
   EXPECT_EQ(spec->options.step_rule, StepRule::kOpenLoop);
@@ -102,6 +103,7 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   proto.set_method(v1::RIA);
   proto.mutable_warm_start()->set_method(v1::MAGNITUDE);
   proto.mutable_warm_start()->set_ria_exponent(0.25);
+  proto.set_shrinkage(0.375);
   v1::SparseFwOptions& options = *proto.mutable_sparsefw();
   options.set_alpha(0);
   options.set_iterations(7);

@@ -50,16 +50,17 @@ class Report:
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary a matrix.
 
-        loss: of what was written, as a share of pruning everything. warm_start: likewise. reduction:
-        1 - loss / warm_start. certificate: lower bound / final loss of the mask, 1 = the best with these
-        fixed weights; 0 of methods that have none.
+        loss: of what was written, as a share of pruning everything; warm_start: likewise. Both with G
+        itself, whatever the shrinkage. reduction: 1 - loss / warm_start. certificate: lower bound / final
+        loss of the mask, 1 = the best with these fixed weights; 0 of methods that have none.
         """
         rows = []
         for layer in self.layers:
             losses = layer["losses"]
-            full = losses["full"] or 1.0
             new = losses["reconstructed"]
-            last = losses["final"] if new is None else new
+            result = losses["final"] if new is None else new
+            shown = losses.get("unshrunk") or {**losses, "result": result}
+            full, last = shown["full"] or 1.0, shown["result"]
             rows.append(
                 {
                     "name": layer["name"],
@@ -73,8 +74,8 @@ class Report:
                     "kept": layer["kept"],
                     "tokens": layer["tokens"],
                     "loss": last / full,
-                    "warm_start": losses["warm_start"] / full,
-                    "reduction": 1 - last / losses["warm_start"] if losses["warm_start"] else 0.0,
+                    "warm_start": shown["warm_start"] / full,
+                    "reduction": 1 - last / shown["warm_start"] if shown["warm_start"] else 0.0,
                     "certificate": losses["lower_bound"] / losses["final"] if losses["final"] else 1.0,
                     "seconds": layer["seconds"],
                     "note": layer["note"],

@@ -334,7 +334,7 @@ def _merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:
                 raise point.error
         results = [point.result for point in parts if point.result is not None]
         full = sum(result.losses.full for result in results) or 1.0
-        loss = sum(result.loss * result.losses.full for result in results)
+        loss = sum(result.losses.result for result in results)
         points.append({"sparsity": float(parts[0].setting["sparsity"]), "loss": loss / full})
     return points
 
@@ -342,11 +342,14 @@ def _merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:
 def _merged(task: Task, parts: Sequence[Result]) -> Solved:
     """Rows are independent: losses and bounds of parts add up."""
     names = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound")
-    losses: dict[str, float | None] = {
-        name: sum(getattr(part.losses, name) for part in parts) for name in names
-    }
+    losses: dict[str, Any] = {name: sum(getattr(part.losses, name) for part in parts) for name in names}
     new = [part.losses.reconstructed for part in parts]
     losses["reconstructed"] = sum(value for value in new if value is not None) if None not in new else None
+    unshrunk = [part.losses.unshrunk for part in parts if part.losses.unshrunk is not None]
+    if unshrunk:
+        losses["unshrunk"] = {
+            name: sum(getattr(part, name) for part in unshrunk) for name in ("full", "warm_start", "result")
+        }
     weight = torch.cat([part.torch_weight() for part in parts]) if parts[0].has_weight else None
     kept = sum(part.kept for part in parts)
     shape = (task.matrix.rows, task.matrix.columns)

@@ -133,7 +133,7 @@ class JobResult(_message.Message):
     def __init__(self, mask: _Optional[str] = ..., pruned_weight: _Optional[str] = ..., kept_count: _Optional[int] = ..., losses: _Optional[_Union[Losses, _Mapping]] = ..., relative_reduction: _Optional[float] = ..., iterations: _Optional[int] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., candidate: _Optional[_Union[Candidate, str]] = ..., device: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., swaps: _Optional[int] = ..., drift: _Optional[float] = ..., damping: _Optional[float] = ..., sweep: _Optional[_Iterable[_Union[SweepOutcome, _Mapping]]] = ..., best_point: _Optional[int] = ..., screening: _Optional[_Union[Screening, _Mapping]] = ..., joint: _Optional[_Union[JointOutcome, _Mapping]] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ["deadline", "device", "gram", "labels", "method", "pattern", "preset", "priority", "product_precision", "reconstruct", "refine", "result_ttl", "return_pruned_weight", "sparsefw", "sparsegpt", "sweep", "warm_start", "weight"]
+    __slots__ = ["deadline", "device", "gram", "labels", "method", "pattern", "preset", "priority", "product_precision", "reconstruct", "refine", "result_ttl", "return_pruned_weight", "shrinkage", "sparsefw", "sparsegpt", "sweep", "warm_start", "weight"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,7 @@ class JobSpec(_message.Message):
     REFINE_FIELD_NUMBER: _ClassVar[int]
     RESULT_TTL_FIELD_NUMBER: _ClassVar[int]
     RETURN_PRUNED_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SHRINKAGE_FIELD_NUMBER: _ClassVar[int]
     SPARSEFW_FIELD_NUMBER: _ClassVar[int]
     SPARSEGPT_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
@@ -172,12 +173,13 @@ class JobSpec(_message.Message):
     refine: Refine
     result_ttl: _duration_pb2.Duration
     return_pruned_weight: bool
+    shrinkage: float
     sparsefw: SparseFwOptions
     sparsegpt: SparseGptOptions
     sweep: Sweep
     warm_start: WarmStart
     weight: str
-    def __init__(self, weight: _Optional[str] = ..., gram: _Optional[str] = ..., method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., warm_start: _Optional[_Union[WarmStart, _Mapping]] = ..., sparsefw: _Optional[_Union[SparseFwOptions, _Mapping]] = ..., priority: _Optional[int] = ..., deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., result_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., return_pruned_weight: bool = ..., refine: _Optional[_Union[Refine, _Mapping]] = ..., reconstruct: bool = ..., sparsegpt: _Optional[_Union[SparseGptOptions, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., product_precision: _Optional[_Union[ProductPrecision, str]] = ..., preset: _Optional[_Union[Preset, str]] = ...) -> None: ...
+    def __init__(self, weight: _Optional[str] = ..., gram: _Optional[str] = ..., method: _Optional[_Union[Method, str]] = ..., pattern: _Optional[_Union[Pattern, _Mapping]] = ..., warm_start: _Optional[_Union[WarmStart, _Mapping]] = ..., sparsefw: _Optional[_Union[SparseFwOptions, _Mapping]] = ..., priority: _Optional[int] = ..., deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., result_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., return_pruned_weight: bool = ..., refine: _Optional[_Union[Refine, _Mapping]] = ..., reconstruct: bool = ..., sparsegpt: _Optional[_Union[SparseGptOptions, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., product_precision: _Optional[_Union[ProductPrecision, str]] = ..., preset: _Optional[_Union[Preset, str]] = ..., shrinkage: _Optional[float] = ...) -> None: ...
 
 class JointOutcome(_message.Message):
     __slots__ = ["converged", "exchanges", "reduction", "start_loss"]
@@ -192,13 +194,23 @@ class JointOutcome(_message.Message):
     def __init__(self, start_loss: _Optional[float] = ..., reduction: _Optional[float] = ..., exchanges: _Optional[int] = ..., converged: bool = ...) -> None: ...
 
 class Losses(_message.Message):
-    __slots__ = ["final", "full", "lower_bound", "reconstructed", "relaxed", "rounded", "warm_start"]
+    __slots__ = ["final", "full", "lower_bound", "reconstructed", "relaxed", "rounded", "unshrunk", "warm_start"]
+    class Unshrunk(_message.Message):
+        __slots__ = ["full", "result", "warm_start"]
+        FULL_FIELD_NUMBER: _ClassVar[int]
+        RESULT_FIELD_NUMBER: _ClassVar[int]
+        WARM_START_FIELD_NUMBER: _ClassVar[int]
+        full: float
+        result: float
+        warm_start: float
+        def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., result: _Optional[float] = ...) -> None: ...
     FINAL_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     RECONSTRUCTED_FIELD_NUMBER: _ClassVar[int]
     RELAXED_FIELD_NUMBER: _ClassVar[int]
     ROUNDED_FIELD_NUMBER: _ClassVar[int]
+    UNSHRUNK_FIELD_NUMBER: _ClassVar[int]
     WARM_START_FIELD_NUMBER: _ClassVar[int]
     final: float
     full: float
@@ -206,8 +218,9 @@ class Losses(_message.Message):
     reconstructed: float
     relaxed: float
     rounded: float
+    unshrunk: Losses.Unshrunk
     warm_start: float
-    def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., relaxed: _Optional[float] = ..., rounded: _Optional[float] = ..., final: _Optional[float] = ..., lower_bound: _Optional[float] = ..., reconstructed: _Optional[float] = ...) -> None: ...
+    def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., relaxed: _Optional[float] = ..., rounded: _Optional[float] = ..., final: _Optional[float] = ..., lower_bound: _Optional[float] = ..., reconstructed: _Optional[float] = ..., unshrunk: _Optional[_Union[Losses.Unshrunk, _Mapping]] = ...) -> None: ...
 
 class Pattern(_message.Message):
     __slots__ = ["nm", "per_row", "unstructured"]

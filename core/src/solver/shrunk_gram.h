@@ -1,0 +1,44 @@
+// G with its off-diagonal entries made smaller, and what that changes of a loss.
+//
+//   H = (1 - s) G + s diag(G),  0 <= s < 1
+//   L_H(D) = (1 - s) L_G(D) + s sum_ij D_ij^2 G_jj,  D = W - W'
+//
+// The diagonal stays, so Wanda's and RIA's scores do. H is positive semi-definite where G
+// is. What s is for and how it is chosen: docs/numerics.md, Shrinkage.
+#ifndef SPARSEFW_CORE_SRC_SOLVER_SHRUNK_GRAM_H_
+#define SPARSEFW_CORE_SRC_SOLVER_SHRUNK_GRAM_H_
+
+#include <variant>
+
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw {
+
+// H, of G's dtype. Empty until there is one.
+class ShrunkGram {
+ public:
+  ShrunkGram() = default;
+
+  // gram: [n, n], F32 or F64. Memory: n^2 of its values. Cost: one pass over them.
+  // Threads: those of ParallelFor; unfinished where its limits ended it.
+  ShrunkGram(ConstMatrixView gram, double shrinkage);
+
+  bool empty() const { return std::holds_alternative<std::monostate>(values_); }
+  ConstMatrixView view() const;
+
+ private:
+  std::variant<std::monostate, Matrix<float>, Matrix<double>> values_;
+};
+
+// L_G of the weights, or of mask.W where there are none, from L_H.
+//
+// Numeric: float64, at least 0; the same bits for any number of threads, those of ParallelFor.
+// Where H is F32 its
+//          rounding makes a difference of up to 2^-24 sum_ijk |D_ij G_jk D_ik|.
+double UnshrunkLoss(double loss, double shrinkage, ConstMatrixView weights, ConstMatrixView gram,
+                    const Mask& mask, const Matrix<float>& new_weights);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_SOLVER_SHRUNK_GRAM_H_
