@@ -9,7 +9,7 @@ namespace sparsefw {
 enum class Preset {
   kPaper,     // SparseFW, Algorithm 2 as printed: the defaults of SolveOptions
   kFast,      // Wanda, then swaps; half of the kept weights stay
-  kBalanced,  // SparseFW with alpha = 0.5 and line search, then swaps
+  kBalanced,  // SparseFW with alpha = 0.5 and line search on a shrunk G, then swaps
   kBest,      // mask and weights together, from those of ALPS, of a shrunk G
 };
 

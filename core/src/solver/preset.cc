@@ -3,8 +3,8 @@
 namespace sparsefw {
 namespace {
 
-// Of some the one with the lowest perplexity of a language model: docs/adr/0035.
-constexpr double kBestShrinkage = 0.1;
+// Of a few the one with the lowest perplexity of a language model: docs/adr/0035.
+constexpr double kShrinkage = 0.1;
 
 }  // namespace
 
@@ -14,14 +14,15 @@ SolveOptions PresetOptions(Preset preset) {
       return {.method = Method::kWanda, .alpha = 0.5, .swaps = true};
     case Preset::kBalanced:
       // Line search has settled by then; swaps finish what is left.
-      return {.alpha = 0.5,
+      return {.shrinkage = kShrinkage,
+              .alpha = 0.5,
               .iterations = 200,
               .step_rule = StepRule::kLineSearch,
               .report_every = 50,
               .swaps = true};
     case Preset::kBest:
       return {.method = Method::kAlps,
-              .shrinkage = kBestShrinkage,
+              .shrinkage = kShrinkage,
               .alpha = kJointAlpha,
               .joint = true};
     case Preset::kPaper:

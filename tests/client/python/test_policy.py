@@ -132,12 +132,14 @@ def test_a_spec_has_every_option():
     message = spec.make_spec({
         "method": "ria", "pattern": "unstructured", "sparsity": 0.5, "alpha": 0.25, "iterations": 7,
         "step_rule": "line-search", "rel_gap": 0.01, "report_every": 3, "warm_start": "magnitude",
-        "ria_exponent": 0.75, "shrinkage": 0.125, "swaps": True, "keep_fixed": False, "reconstruct": True, "damping": 0.02,
+        "ria_exponent": 0.75, "shrinkage": 0.125, "swaps": True, "keep_fixed": False, "reconstruct": True,
+        "damping": 0.02,
         "block_size": 64, "device": "cpu", "precision": "bf16", "priority": -3, "deadline": 1.5,
         "result_ttl": 60, "labels": {"a": "b"},
     })
     expected = job_pb2.JobSpec(
-        method=job_pb2.RIA, shrinkage=0.125, reconstruct=True, return_pruned_weight=True, device="cpu", priority=-3,
+        method=job_pb2.RIA, shrinkage=0.125, reconstruct=True, return_pruned_weight=True, device="cpu",
+        priority=-3,
         product_precision=job_pb2.PRODUCT_BF16, labels={"a": "b"},
         pattern=job_pb2.Pattern(unstructured=job_pb2.Pattern.Unstructured(sparsity=0.5)),
         sparsefw=job_pb2.SparseFwOptions(alpha=0.25, iterations=7, step_rule=job_pb2.LINE_SEARCH,

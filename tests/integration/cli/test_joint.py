@@ -47,7 +47,7 @@ def test_the_best_preset_is_below_all_others(cli, real_layer, folder):
     assert best < alps < loss("--method", "sparsegpt")
     assert best < loss("--method", "wanda", "--joint") < alps
     assert best < loss("--preset", "fast", "--reconstruct")
-    assert best < loss("--preset", "balanced", "--reconstruct")
+    assert best < loss("--preset", "balanced", "--reconstruct", "--shrinkage", "0")
     shrunk = loss("--preset", "best")
     assert shrunk == loss("--method", "alps", "--alpha", "0.4", "--joint", "--shrinkage", "0.1")
     assert shrunk < loss("--method", "alps", "--shrinkage", "0.1")
@@ -58,6 +58,11 @@ def test_presets_are_their_settings_and_flags_win(cli, layer):
         result = cli.run(*layer.submit("--json", *flags)).expect(0).json()
         return result, layer.mask()
 
+    balanced, mask = spec("--preset", "balanced")
+    plain, same = spec("--method", "sparsefw", "--alpha", "0.5", "--step-rule", "line-search",
+                       "--iterations", "200", "--swaps", "--shrinkage", "0.1")
+    assert np.array_equal(mask, same) and balanced["losses"] == plain["losses"]
+    assert spec("--preset", "balanced", "--shrinkage", "0")[0]["losses"]["unshrunk"] is None
     paper, mask = spec("--preset", "paper")
     plain, same = spec("--method", "sparsefw")
     assert np.array_equal(mask, same) and paper["losses"] == plain["losses"]

@@ -18,6 +18,7 @@ import tiny
 import torch
 import transformers
 from sparsefw.hf import prune_model
+from sparsefw.hf.state import State
 from support.processes import wait_until
 
 ROOT = Path(sparsefw.__file__).resolve().parents[1]
@@ -152,8 +153,6 @@ def test_what_other_versions_made_is_kept_and_said(expected, folder, client):
 
 
 def test_a_server_that_is_updated_during_a_run(folder):
-    from sparsefw.hf.state import State
-
     seen = iter(["1", "1", "1", None, "2"])  # at the start and at every result; None: it is away just now
 
     def ask():
@@ -186,8 +185,6 @@ def test_numbers_of_numpy_and_pytorch_are_numbers(folder, client):
 
 def test_finished_blocks_are_read_for_their_tensors_alone(folder, client, monkeypatch):
     """And hashed as often: not for records, which are at hand."""
-    from sparsefw.hf.state import State
-
     save(folder / "dense")
     load, read = State.load_block, []
 
@@ -266,8 +263,6 @@ def test_a_folder_that_is_no_state(folder, client):
 
 
 def test_one_process_at_a_time(folder):
-    from sparsefw.hf.state import State
-
     state = State(folder / "state", {"a": 1})
     with pytest.raises(sparsefw.FailedPrecondition, match="another process") as raised:
         State(folder / "state", {"a": 1})
@@ -294,3 +289,27 @@ def test_an_interrupt_keeps_finished_blocks(folder, client, monkeypatch):
         run(folder, client)
     assert finished(folder) == 2
     assert not (folder / "out").exists()
+
+
+def test_every_folder_is_a_run_of_its_own(folder):
+    """Two calls with the same work share no requests; a folder opened again is the same run."""
+    facts = {"model": "m", "sparsity": 0.5}
+    names = []
+    for name in ("one", "two", "one"):
+        state = State(folder / name, facts)
+        names.append(state.run)
+        state.close()
+    assert names[0] == names[2] != names[1]
+    # Begun by an earlier version, which wrote no name.
+    (folder / "old").mkdir()
+    (folder / "old" / "manifest.json").write_text(json.dumps(facts))
+    names = []
+    for _ in range(2):
+        state = State(folder / "old", facts)
+        names.append(state.run)
+        state.close()
+    assert names[0] == names[1] != ""
+    for damaged in ("[]", "{", "3"):
+        (folder / "old" / "manifest.json").write_text(damaged)
+        with pytest.raises(sparsefw.InvalidArgument, match="is damaged"):
+            State(folder / "old", facts)

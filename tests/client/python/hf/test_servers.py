@@ -175,6 +175,8 @@ def test_sparsity_by_name(client):
         reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", wanted)
     with pytest.raises(sparsefw.InvalidArgument, match="matches no matrix"):
         prune(tiny.make("llama"), client, allocation={"w_proj": 0.5})
+    with pytest.raises(sparsefw.InvalidArgument, match=r'"\(proj" is no regular expression'):
+        prune(tiny.make("llama"), client, allocation={"(proj": 0.5})
     with pytest.raises(sparsefw.InvalidArgument, match="no sparsity is given"):
         prune(tiny.make("llama"), client, sparsity=None, allocation={"down_proj": 0.5})
     with pytest.raises(sparsefw.InvalidArgument, match="fixes the sparsity"):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparsefw.errors import invalid
-from sparsefw.hf.layout import Matrix
+from sparsefw.hf.layout import Matrix, compile_rule
 
 # Of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
@@ -19,7 +18,7 @@ def by_name(
     matrices: Sequence[Matrix], rules: Mapping[str, float], otherwise: float | None
 ) -> dict[str, float]:
     """The sparsity of the first rule, a regular expression, that is found in the parameter's name."""
-    compiled = [(re.compile(pattern), float(value)) for pattern, value in rules.items()]
+    compiled = [(compile_rule(pattern), float(value)) for pattern, value in rules.items()]
     chosen: dict[str, float] = {}
     for matrix in matrices:
         for pattern, value in compiled:

@@ -135,7 +135,7 @@ def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> 
         InvalidArgument (CLIENT_ARGUMENT): a parameter with two or more dimensions, in a block or outside,
             that this does not cover: it would stay dense and nobody would know.
     """
-    patterns = [_compiled(text) for text in ignore]
+    patterns = [compile_rule(text) for text in ignore]
     path = find_blocks(model)
     outside, uncovered = _outside(model, path, patterns)
     # By memory: what is tied to a parameter that stays dense stays dense too.
@@ -173,7 +173,7 @@ def dense_outside(model: Any, ignore: Sequence[str] = ()) -> list[str]:
     """Names of the matrices outside of the blocks, all of which stay dense: embeddings, the head, and
     what `ignore` names.
     """
-    return list(_outside(model, find_blocks(model), [_compiled(text) for text in ignore])[0])
+    return list(_outside(model, find_blocks(model), [compile_rule(text) for text in ignore])[0])
 
 
 def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[dict[str, Any], list[str]]:
@@ -195,7 +195,8 @@ def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[
     return dense, uncovered
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def compile_rule(pattern: str) -> re.Pattern[str]:
+    """A regular expression of `ignore` or `allocation`."""
     try:
         return re.compile(pattern)
     except re.error as error:

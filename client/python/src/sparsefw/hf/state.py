@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,13 @@ from sparsefw._files import atomically
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
+# In it: the run's own name. Two folders of the same work share no requests on a server.
+_RUN: Final = "run"
+
+
+def _digest_of(facts: Mapping[str, Any]) -> str:
+    """The name of a run that was begun without one."""
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _differences(there: Any, here: Any, path: str = "") -> list[str]:
@@ -92,10 +100,13 @@ class State:
         except FileNotFoundError:
             if any(entry.name not in (".lock", f".{MANIFEST}.partial") for entry in self.folder.iterdir()):
                 raise invalid(f"{self.folder}: is not empty and has no {MANIFEST}") from None
-            write_atomically(path, json.dumps(facts, indent=1) + "\n")
-            there = facts
+            there = {**facts, _RUN: uuid.uuid4().hex[:16]}
+            write_atomically(path, json.dumps(there, indent=1) + "\n")
         except ValueError:
-            raise invalid(f"{path}: is damaged") from None
+            there = None
+        if not isinstance(there, dict):
+            raise invalid(f"{path}: is damaged")
+        self.run: str = there.pop(_RUN, "") or _digest_of(facts)
         different = _differences(there, facts)
         if different:
             raise errors.refuse(
@@ -105,8 +116,6 @@ class State:
                 "start anew; a model in memory that was pruned in part must be loaded anew",
                 difference=different[0],
             )
-        text = json.dumps(facts, sort_keys=True).encode()
-        self.run = hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def close(self) -> None:
         """Lets the folder go."""
