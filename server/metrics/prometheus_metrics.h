@@ -16,7 +16,8 @@
 //   screened_iterations_total,               counter    iterations that looked only at columns that
 //   screening_epochs_total                              could still change, and choices of these
 //   job_active_share{method}                 histogram  of the weights, in screened iterations
-//   job_relative_reduction{method}           histogram  1 - final/warm-start loss, with a result
+//   job_relative_reduction{method}           histogram  1 - final/warm-start loss, with a result;
+//                                                       with a shrinkage of H
 //   jobs{state}                              gauge      jobs kept, by state
 //   job_queue_depth                          gauge      jobs that wait for a worker
 //   memory_budget_bytes, memory_used_bytes   gauge      room for tensors and uploads

@@ -158,6 +158,12 @@ TEST_F(CliModelTest, TheTableHasALineForEveryLayerAndOneForAll) {
               HasSubstr("layers.b  10x10  60.00 %  5.00 %           50.00 %            -\n"));
   EXPECT_THAT(table, HasSubstr("2 layers    120  58.33 %\n"));
   EXPECT_EQ(LayerNumbers(layers[1]), "loss 5.00 %, 50.00 % below warm start");
+  // With a shrinkage the losses with G itself are shown.
+  Json shrunk = layers[1];
+  shrunk["losses"]["unshrunk"] = {{"full", 50.0}, {"warm_start", 4.0}, {"result", 3.0}};
+  EXPECT_EQ(LayerNumbers(shrunk), "loss 6.00 %, 25.00 % below warm start");
+  shrunk["losses"]["unshrunk"] = nullptr;
+  EXPECT_EQ(LayerNumbers(shrunk), LayerNumbers(layers[1]));
 }
 
 }  // namespace

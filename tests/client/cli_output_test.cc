@@ -56,7 +56,7 @@ std::vector<std::string> Keys(const nlohmann::ordered_json& json) {
 TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
-  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shape", "kept",
+  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shrinkage", "shape", "kept",
                                       "losses", "relative_reduction", "iterations", "stop_reason",
                                       "candidate", "device", "timings", "swaps", "drift", "damping",
                                       "joint", "screening", "attempts"));

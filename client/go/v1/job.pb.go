@@ -1469,6 +1469,7 @@ func (x *Progress) GetWarmStartLoss() float64 {
 	return 0
 }
 
+// With JobSpec.shrinkage those of H, but `unshrunk`.
 type Losses struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

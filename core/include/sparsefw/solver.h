@@ -123,14 +123,15 @@ struct JointSummary {
 };
 
 // Losses with G itself, of a solve with a shrinkage, whose others are of H: float64, from those
-// (docs/numerics.md, Shrinkage). To compare solves with different shrinkages.
+// (docs/numerics.md, Shrinkage). To compare solves with different shrinkages. After a cancel
+// they are as exact as the losses of H.
 struct UnshrunkLosses {
   double full = 0;        // of pruning everything
   double warm_start = 0;  // of its mask
   double result = 0;      // of the weights where there are any, else of the mask
 };
 
-// Numbers of a finished solve, without the matrices.
+// Numbers of a finished solve, without the matrices. With a shrinkage losses are of H.
 struct SolveSummary {
   int64_t kept_count = 0;
   double full_loss = 0;        // ||WX||^2: the loss of pruning everything
@@ -202,7 +203,8 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          The same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
 // Memory:  see Backend::EstimateHostBytes; of methods with own weights also
-//          SparseGptBytes, AlpsBytes, which the joint search of an n:m pattern needs as well.
+//          SparseGptBytes, AlpsBytes, which the joint search of an n:m pattern needs as well;
+//          with a shrinkage a copy of G.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say

@@ -46,7 +46,7 @@ struct SweepStart {
 
 // Solves layer with every point's pattern and options, in order; layer.pattern
 // is not used. Every result is, bit for bit, that of Solve with that point
-// alone.
+// alone, with the first point's shrinkage.
 //
 // Once `stop` is set or a deadline has passed, points not yet begun end with
 // Cancelled and DeadlineExceeded. Nothing else that befalls a point ends the
@@ -54,8 +54,8 @@ struct SweepStart {
 //
 // Memory:  that of the point that needs most, and for the shared product
 //          4 or 8 bytes a weight.
-// Threads: as Solve. options.threads and options.product_precision are taken
-//          from the first point.
+// Threads: as Solve. options.threads, options.product_precision and options.shrinkage are
+//          taken from the first point.
 // Errors:  InvalidArgument  no point; what ValidateProblem says of W and G
 //          what OnResult returned
 //          FailedPrecondition  start.checkpoints.resume is not of start.first_point,

@@ -21,10 +21,8 @@ SolveOptions PresetOptions(Preset preset) {
               .report_every = 50,
               .swaps = true};
     case Preset::kBest:
-      return {.method = Method::kAlps,
-              .shrinkage = kShrinkage,
-              .alpha = kJointAlpha,
-              .joint = true};
+      return {
+          .method = Method::kAlps, .shrinkage = kShrinkage, .alpha = kJointAlpha, .joint = true};
     case Preset::kPaper:
       break;
   }

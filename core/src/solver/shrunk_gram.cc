@@ -15,12 +15,12 @@ template <typename Real>
 Matrix<Real> Shrink(ConstMatrixView gram, double shrinkage) {
   const int64_t size = gram.rows();
   Matrix<Real> shrunk(size, size);
-  const auto factor = static_cast<Real>(1 - shrinkage);
+  const double factor = 1 - shrinkage;  // rounded once, with the product
   ParallelFor(size, kRowsOfBlock, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Real* from = gram.row<Real>(i);
       Real* to = shrunk.row(i);
-      for (int64_t j = 0; j < size; ++j) to[j] = factor * from[j];
+      for (int64_t j = 0; j < size; ++j) to[j] = static_cast<Real>(factor * from[j]);
       to[i] = from[i];
     }
   });

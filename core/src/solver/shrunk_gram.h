@@ -21,7 +21,7 @@ class ShrunkGram {
   ShrunkGram() = default;
 
   // gram: [n, n], F32 or F64. Memory: n^2 of its values. Cost: one pass over them.
-  // Threads: those of ParallelFor; unfinished where its limits ended it.
+  // Threads: those of ParallelFor, whose limits end it by an exception: there is no part of H.
   ShrunkGram(ConstMatrixView gram, double shrinkage);
 
   bool empty() const { return std::holds_alternative<std::monostate>(values_); }
@@ -33,9 +33,9 @@ class ShrunkGram {
 
 // L_G of the weights, or of mask.W where there are none, from L_H.
 //
-// Numeric: float64, at least 0; the same bits for any number of threads, those of ParallelFor.
-// Where H is F32 its
-//          rounding makes a difference of up to 2^-24 sum_ijk |D_ij G_jk D_ik|.
+// Numeric: float64, at least 0. The rounding of H, if it is F32, adds up to
+//          2^-24 sum_ijk |D_ij G_jk D_ik|, that of L_H its own error / (1 - s).
+// Threads: those of ParallelFor; the same bits for any number of them.
 double UnshrunkLoss(double loss, double shrinkage, ConstMatrixView weights, ConstMatrixView gram,
                     const Mask& mask, const Matrix<float>& new_weights);
 

@@ -77,6 +77,7 @@ void JobEvents::LogEnd(const Job& job) {
   logger_->Log(LogLevel::kInfo, "job_ended",
                About(job, {{"state", StateName(job)},
                            {"iterations", solve.iterations},
+                           {"shrinkage", job.spec.options.shrinkage},
                            {"final_loss", solve.final_loss},
                            {"relative_reduction", solve.relative_reduction},
                            {"solve_s", absl::ToDoubleSeconds(solve.solve_time)}}));

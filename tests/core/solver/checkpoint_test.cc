@@ -11,6 +11,7 @@
 #include "sparsefw/solver.h"
 #include "tests/core/engines/engine_kinds.h"
 #include "tests/core/solver/memory_checkpoints.h"
+#include "tests/testing/masks.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
 
@@ -162,6 +163,25 @@ INSTANTIATE_TEST_SUITE_P(All, ResumeOfEngineTest,
                          ::testing::Values(EngineKind::kReference, EngineKind::kCpuFloat64,
                                            EngineKind::kCudaFloat64),
                          [](const auto& test) { return NameOf(test.param); });
+
+// H has the same bits again.
+TEST_P(ResumeOfEngineTest, WithAShrinkage) {
+  Layer layer = MakeLayer(GetParam(), Pattern::PerRow(0.6), StepRule::kOpenLoop, 0.5, 24, 32);
+  layer.options.iterations = 30;
+  layer.options.report_every = 12;
+  layer.options.shrinkage = 0.3;
+  ExpectEveryInterruptionHarmless(layer);
+  const OneSolve stopped = layer.Solve({}, 1);
+  SPARSEFW_ASSERT_OK(stopped.result);
+  EXPECT_EQ(stopped.result->stop_cause, StopCause::kCancelled);
+  ASSERT_TRUE(stopped.result->unshrunk.has_value());
+  const double loss =
+      testing::NaiveLoss(layer.layer.weights.view(), layer.layer.gram.view(), stopped.result->mask);
+  EXPECT_NEAR(stopped.result->unshrunk->result, loss, 1e-6 * loss);
+  const OneSolve resumed = layer.Solve(stopped.checkpoints.back());
+  SPARSEFW_ASSERT_OK(resumed.result);
+  EXPECT_EQ(resumed.result->unshrunk->result, layer.SolveWithout().result->unshrunk->result);
+}
 
 TEST_P(ResumeOfEngineTest, SwapsAndReconstructionFollow) {
   for (const Pattern& pattern : {Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {

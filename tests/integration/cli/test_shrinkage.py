@@ -60,10 +60,19 @@ def test_new_weights_are_those_of_the_shrunk_gram(cli, real_layer, folder):
 
 
 def test_it_is_shown_to_people(cli, layer):
-    done = cli.run(*layer.submit("--shrinkage", "0.125")).expect(0)
-    line = next(line for line in done.out.splitlines() if line.strip().startswith("unshrunk"))
-    assert "%" in line and "shrinkage 0.125" in line
-    assert "unshrunk" not in cli.run(*layer.submit()).expect(0).out
+    def lines(*flags):
+        out = cli.run(*layer.submit(*flags)).expect(0).out
+        return {line.split()[0]: line for line in out.splitlines() if line.strip()}
+
+    shown = lines("--shrinkage", "0.125")
+    result = cli.run(*layer.submit("--shrinkage", "0.125", "--json")).expect(0).json()
+    assert result["shrinkage"] == 0.125
+    unshrunk = result["losses"]["unshrunk"]
+    assert f"{100 * unshrunk['result'] / unshrunk['full']:.3f} %" in shown["loss"]
+    assert shown["shrinkage"].split()[1] == "0.125:"
+    assert "shrinkage" not in lines()
+    table = cli.run(*layer.submit("--shrinkage", "0.125", "--sweep", "alpha=0,0.5")).expect(0).out
+    assert table.rstrip().splitlines()[-1].endswith("shrinkage 0.125")
 
 
 @pytest.mark.parametrize("value", ["1", "-0.1", "nan"])

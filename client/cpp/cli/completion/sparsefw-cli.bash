@@ -5,7 +5,7 @@ _sparsefw_cli_flags() {
   local common="--help --json --server --tls-ca --tls-cert --tls-key --token-file --timeout \
     --retry-for"
   local outputs="--out --out-weights --keep-tensors --quiet"
-  local spec="--method --pattern --sparsity --preset --ria-exponent --damping --block-size --iterations \
+  local spec="--method --pattern --sparsity --preset --ria-exponent --shrinkage --damping --block-size --iterations \
     --step-rule --alpha --rel-gap --report-every --warm-start --swaps --no-keep-fixed --reconstruct \
     --joint --joint-damping --joint-excluded --deadline --device --precision --priority --label"
   case $1 in
@@ -41,7 +41,7 @@ _sparsefw_cli_values() {
 # Which flags are followed by a value that cannot be completed.
 _sparsefw_cli_takes_text() {
   case $1 in
-    --server | --timeout | --retry-for | --sparsity | --ria-exponent | --damping | --block-size | \
+    --server | --timeout | --retry-for | --sparsity | --ria-exponent | --shrinkage | --damping | --block-size | \
       --joint-damping | --joint-excluded | --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
       --limit | --in-flight) return 0 ;;
   esac

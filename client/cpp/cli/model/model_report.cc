@@ -14,15 +14,29 @@ int64_t Weights(const Json& layer) {
   return layer["shape"][0].get<int64_t>() * layer["shape"][1].get<int64_t>();
 }
 
-std::optional<double> Loss(const Json& layer, const char* name) {
-  const Json& losses = layer["losses"];
+std::optional<double> Number(const Json& losses, const char* name) {
   if (!losses.contains(name) || !losses[name].is_number()) return std::nullopt;
   return losses[name].get<double>();
 }
 
-std::optional<double> Written(const Json& layer) {
+std::optional<double> Loss(const Json& layer, const char* name) {
+  return Number(layer["losses"], name);
+}
+
+// Full, warm start's and that of what is written, with G itself whatever the shrinkage.
+struct Shown {
+  std::optional<double> full, warm_start, written;
+};
+
+Shown ShownOf(const Json& layer) {
+  const Json& losses = layer["losses"];
+  if (losses.contains("unshrunk") && losses["unshrunk"].is_object()) {
+    const Json& with_gram = losses["unshrunk"];
+    return {Number(with_gram, "full"), Number(with_gram, "warm_start"),
+            Number(with_gram, "result")};
+  }
   const auto updated = Loss(layer, "reconstructed");
-  return updated ? updated : Loss(layer, "final");
+  return {Loss(layer, "full"), Loss(layer, "warm_start"), updated ? updated : Loss(layer, "final")};
 }
 
 // part / whole; "-" where there is none.
@@ -32,9 +46,14 @@ std::string Percent(std::optional<double> part, std::optional<double> whole) {
 }
 
 std::string Below(const Json& layer) {
-  const auto start = Loss(layer, "warm_start"), written = Written(layer);
-  if (!start || !written) return "-";
-  return Percent(*start - *written, start);
+  const Shown shown = ShownOf(layer);
+  if (!shown.warm_start || !shown.written) return "-";
+  return Percent(*shown.warm_start - *shown.written, shown.warm_start);
+}
+
+std::string LossShare(const Json& layer) {
+  const Shown shown = ShownOf(layer);
+  return Percent(shown.written, shown.full);
 }
 
 std::string Certificate(const Json& layer) {
@@ -51,7 +70,7 @@ Line LineOf(const Json& layer) {
       layer["name"].get<std::string>(),
       absl::StrFormat("%dx%d", layer["shape"][0].get<int64_t>(), layer["shape"][1].get<int64_t>()),
       Percent(static_cast<double>(weights - kept), static_cast<double>(weights)),
-      Percent(Written(layer), Loss(layer, "full")),
+      LossShare(layer),
       Below(layer),
       Certificate(layer)};
 }
@@ -59,8 +78,7 @@ Line LineOf(const Json& layer) {
 }  // namespace
 
 std::string LayerNumbers(const Json& layer) {
-  return absl::StrFormat("loss %s, %s below warm start",
-                         Percent(Written(layer), Loss(layer, "full")), Below(layer));
+  return absl::StrFormat("loss %s, %s below warm start", LossShare(layer), Below(layer));
 }
 
 std::string DenseNote(const std::vector<std::string>& names) {

@@ -99,6 +99,7 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   json["state"] = JobStateName(job.state());
   json["method"] = MethodName(point.method());
   json["pattern"] = PatternName(point.pattern());
+  json["shrinkage"] = Number(job.spec().shrinkage());
   json["shape"] = Json::array();
   for (const int64_t dim : job.shape()) json["shape"].push_back(dim);
   for (const char* key :

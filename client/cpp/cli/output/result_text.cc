@@ -103,22 +103,23 @@ void AddGap(const v1::Losses& losses, Table& table) {
                       100 * losses.lower_bound() / losses.full()));
 }
 
-// What can be compared with a result of another shrinkage.
-void AddUnshrunk(double shrinkage, const v1::Losses& losses, Table& table) {
+// With G itself, so that results of different shrinkages can be compared.
+void AddUnshrunkLoss(const v1::Losses& losses, Table& table) {
   const v1::Losses::Unshrunk& unshrunk = losses.unshrunk();
-  if (!(unshrunk.full() > 0)) return;
-  table.AddShare("unshrunk", unshrunk.result() / unshrunk.full(),
-                 absl::StrFormat("the loss with G itself, the others are of G with shrinkage %g; "
-                                 "warm start %.3f %%",
-                                 shrinkage, 100 * unshrunk.warm_start() / unshrunk.full()));
+  const double share = unshrunk.full() > 0 ? unshrunk.result() / unshrunk.full() : 0;
+  table.AddShare("loss", share,
+                 losses.has_reconstructed()
+                     ? std::string("|WX - W'X|^2 / |WX|^2 with the updated weights W'")
+                     : absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
+                                       100 * (1 - share)));
 }
 
-void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
-  const v1::JobResult& result = job.result();
-  const v1::Losses& losses = result.losses();
+void AddLoss(const v1::Losses& losses, Table& table) {
   const double full = losses.full();
   if (!(full > 0)) {
     table.Add("loss", FormatLoss(losses.final()) + "; |WX|^2 is 0");
+  } else if (losses.has_unshrunk()) {
+    AddUnshrunkLoss(losses, table);
   } else if (losses.has_reconstructed()) {
     table.AddShare("loss", losses.reconstructed() / full,
                    absl::StrFormat("|WX - W'X|^2 / |WX|^2 with the updated weights W'; "
@@ -129,9 +130,19 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
                    absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
                                    100 * (1 - losses.final() / full)));
   }
+}
+
+void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
+  const v1::JobResult& result = job.result();
+  const v1::Losses& losses = result.losses();
+  AddLoss(losses, table);
+  if (losses.has_unshrunk()) {
+    table.Add("shrinkage", absl::StrFormat("%g: the figures below are of G with so much smaller "
+                                           "correlations",
+                                           job.spec().shrinkage()));
+  }
   AddReduction(job, point, table);
   if (point.method() == v1::SPARSEFW) AddGap(losses, table);
-  AddUnshrunk(job.spec().shrinkage(), losses, table);
   if (job.shape_size() != 2) return;
   const int64_t weights = job.shape(0) * job.shape(1);
   const int64_t removed = weights - result.kept_count();

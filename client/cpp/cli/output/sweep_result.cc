@@ -130,7 +130,10 @@ std::string SweepText(const v1::Job& job) {
                 ? Aligned(line, widths, 6) + "  failed: " + outcome.error().message() + "\n"
                 : Aligned(line, widths, kColumns) + "\n";
   }
-  return text + "* the result; loss, loss with new weights W' and bound in per cent of |WX|^2\n";
+  text += "* the result; loss, loss with new weights W' and bound in per cent of |WX|^2";
+  const double shrinkage = job.spec().shrinkage();
+  return text +
+         (shrinkage > 0 ? absl::StrFormat(", all of G with shrinkage %g\n", shrinkage) : "\n");
 }
 
 }  // namespace sparsefw::cli

@@ -89,7 +89,9 @@ def compact(run):
         run = {**run, "along_iterations": along_iterations(run)}
     kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
     rows = [_row(layer) for layer in layers]
-    return {**kept, "columns": list(rows[0]) if rows else [], "layers": [list(row.values()) for row in rows]}
+    # Experts without tokens have no losses with G itself.
+    columns = max((list(row) for row in rows), key=len, default=[])
+    return {**kept, "columns": columns, "layers": [[row.get(name) for name in columns] for row in rows]}
 
 
 def _row(layer):
@@ -106,7 +108,7 @@ def expand(run):
     for values in run["layers"]:
         row = dict(zip(run["columns"], values, strict=True))
         losses = {name: row[name] for name in COLUMNS}
-        if "unshrunk_full" in row:
+        if row.get("unshrunk_full") is not None:
             losses["unshrunk"] = {name: row[f"unshrunk_{name}"] for name in UNSHRUNK}
         layers.append({"name": row["name"], "kept": row["kept"], "losses": losses, "seconds": row["seconds"]})
     return {**run, "layers": layers}

@@ -12,6 +12,7 @@
 `sparsefw.aio` is the same to be awaited.
 """
 
+from sparsefw._losses import Losses, Unshrunk
 from sparsefw.client import Client, connect
 from sparsefw.embedded import EmbeddedServer, serve
 from sparsefw.errors import (
@@ -36,7 +37,6 @@ from sparsefw.options import Options, Retry
 from sparsefw.results import (
     Event,
     Joint,
-    Losses,
     Progress,
     Result,
     Screening,
@@ -79,6 +79,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "Unshrunk",
     "connect",
     "serve",
 ]

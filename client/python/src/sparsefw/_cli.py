@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -111,13 +112,12 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 def describe(result: Result) -> dict[str, Any]:
     """The numbers of a result, for JSON."""
-    losses = result.losses
     return {
         "job": result.job,
         "state": result.state,
         "shape": list(result.shape),
         "kept": result.kept,
-        "losses": {key: getattr(losses, key) for key in losses.__dataclass_fields__},
+        "losses": dataclasses.asdict(result.losses),
         "relative_reduction": result.relative_reduction,
         "iterations": result.iterations,
         "stop_reason": result.stop_reason,

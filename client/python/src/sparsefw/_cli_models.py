@@ -52,6 +52,12 @@ def add_prune_model(commands: Any) -> None:
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--step-rule", choices=["open-loop", "line-search", "auto"])
+    parser.add_argument(
+        "--shrinkage",
+        type=float,
+        metavar="S",
+        help="share of the inputs' correlations that is taken away; better with few samples",
+    )
     parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
     for name in ("swaps", "reconstruct", "joint"):
         parser.add_argument(f"--{name}", action="store_true", default=None)
@@ -97,7 +103,17 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
 
 def _prune_model(arguments: argparse.Namespace) -> int:
     models = _models()
-    keys = ("warm_start", "alpha", "iterations", "step_rule", "preset", "swaps", "reconstruct", "joint")
+    keys = (
+        "warm_start",
+        "alpha",
+        "iterations",
+        "step_rule",
+        "shrinkage",
+        "preset",
+        "swaps",
+        "reconstruct",
+        "joint",
+    )
     with contextlib.ExitStack() as stack:
         report = models.prune_model(
             arguments.model,

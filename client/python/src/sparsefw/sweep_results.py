@@ -58,14 +58,17 @@ class SweepResult(Sequence[SweepPoint]):
         return iter(self._points)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary a point: its setting, its losses as shares of pruning everything, its error."""
+        """One dictionary a point: its setting, its losses as shares of pruning everything, its error.
+
+        With a shrinkage, which all points share, of the Gram matrix that it leaves.
+        """
         rows = []
         for index, point in enumerate(self._points):
             row: dict[str, Any] = dict(point.setting)
             if point.result is not None:
                 losses, full = point.result.losses, point.result.losses.full or 1.0
                 row.update(
-                    loss=point.result.loss,
+                    loss=losses.result / full,
                     mask_loss=losses.final / full,
                     lower_bound=losses.lower_bound / full,
                     warm_start=losses.warm_start / full,

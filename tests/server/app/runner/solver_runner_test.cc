@@ -18,6 +18,28 @@ constexpr int64_t kWeightBytes = kRows * kCols * 4;
 constexpr int64_t kMaskBytes = kRows * kCols / 8;
 constexpr int64_t kInputBytes = kWeightBytes + kCols * kCols * 4;
 
+// A device whose engines are not made: only what they would need is asked.
+class SomeDevice final : public Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  DeviceDescription Describe() const override { return {.name = "cuda:0", .description = ""}; }
+  bool has_device_memory() const override { return true; }
+  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions&) const override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t,
+                                                                         int) const override {
+    return absl::UnimplementedError("");
+  }
+  int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 7000; }
+  int64_t EstimateDeviceBytes(int64_t, int64_t, const MemoryRequest& request) const override {
+    return request.device_gram ? 1000 : 1000 + kGramBytes;
+  }
+  int64_t DeviceGramBytes(int64_t, DType) const override { return kGramBytes; }
+
+  static constexpr int64_t kGramBytes = 300;
+};
+
 class SolverRunnerTest : public ::testing::Test {
  protected:
   void Open(int64_t budget, SolverRunnerOptions runner = {}) {
@@ -31,7 +53,8 @@ class SolverRunnerTest : public ::testing::Test {
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
     transient_ = std::make_unique<TransientTensors>(store_.get());
-    runner.backends = runner.default_backends = {*FindBackend("cpu")};
+    if (runner.backends.empty()) runner.backends = {*FindBackend("cpu")};
+    runner.default_backends = runner.backends;
     runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), runner);
     std::vector<float> weight(kRows * kCols);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3.0F;
@@ -85,6 +108,28 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
   job_.result = result;
   runner_->Discard(job_);
   EXPECT_EQ(store_->usage().used_bytes, before);
+}
+
+TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
+  const SomeDevice device;
+  SolverRunnerOptions options;
+  options.backends = options.default_backends = {&device};
+  options.solve_memory_bytes = 7000 + kCols * kCols * 4;
+  Open(1 << 20, options);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed shared, runner_->Check(job_.spec, {}));
+  EXPECT_EQ(shared.bytes, 1000);
+  EXPECT_EQ(shared.gram_bytes, SomeDevice::kGramBytes);
+  job_.spec.options.shrinkage = 0.5;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed own, runner_->Check(job_.spec, {}));
+  EXPECT_EQ(own.bytes, 1000 + SomeDevice::kGramBytes);
+  EXPECT_EQ(own.gram_bytes, 0);
+  // On the host too.
+  --options.solve_memory_bytes;
+  runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), options);
+  EXPECT_THAT(runner_->Check(job_.spec, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "[4, 16]"));
+  job_.spec.options.shrinkage = 0;
+  EXPECT_THAT(runner_->Check(job_.spec, {}), IsOk());
 }
 
 TEST_F(SolverRunnerTest, AJobWithoutRoomForItsResultIsRefused) {
