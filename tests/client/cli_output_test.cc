@@ -101,7 +101,7 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 19u);
+  EXPECT_EQ(Keys(json).size(), 20u);
   for (const char* key : {"kept", "losses", "relative_reduction", "iterations", "stop_reason",
                           "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;
