@@ -109,3 +109,22 @@ def test_a_run_that_is_there_is_not_replaced(tmp_path):
     (tmp_path / "kept.json").write_text(json.dumps([kept_runs.compact(pruned(name, options, [0.1]))]))
     kept_runs.unpack(tmp_path / "kept.json", tmp_path, settings.SMALL, {name: options})
     assert json.loads(path.read_text()) == {"there": True}
+
+
+def test_a_layer_without_losses_with_g_itself_is_kept_beside_others(tmp_path):
+    """Experts that no token reached are pruned without the shrinkage of the others."""
+    name = "60 % per-row, shrinkage 0.1, ALPS"
+    options = settings.runs(settings.SMALL)[name]
+    whole = pruned(name, options, [0.1, 0.2])
+    with_gram = {"full": 9.0, "warm_start": 5.0, "result": 4.5}
+    whole["layers"][1]["losses"] = {**whole["layers"][1]["losses"], "unshrunk": with_gram}
+    again = kept_runs.expand(json.loads(json.dumps(kept_runs.compact(whole))))
+    assert [layer["losses"].get("unshrunk") for layer in again["layers"]] == [None, with_gram]
+    assert kept_runs.mean_loss(again) == kept_runs.mean_loss(whole) == (3 / 8 + 0.5) / 2
+
+
+def test_a_preset_that_has_changed_is_another_run():
+    runs = settings.runs(settings.SMALL)
+    assert runs["60 % per-row, preset best"] == {
+        "pattern": "per-row", "sparsity": 0.6, "preset": "best", "shrinkage": 0.1}
+    assert "shrinkage" not in runs["60 % per-row, preset paper"]

@@ -49,6 +49,7 @@ def choose(model, tokenizer, texts, scale):
 
 def one(model_folder, tokenizer, texts, scale, name, options, server, state):
     """Prunes and evaluates; what is kept."""
+    resumed = any(state.glob("block-*"))  # then the seconds are those of the last part
     started = time.monotonic()
     model = load(model_folder)
     report = prune_model(
@@ -59,7 +60,7 @@ def one(model_folder, tokenizer, texts, scale, name, options, server, state):
     return {
         "name": name, "options": options, "sparsity": report.sparsity, "perplexity": perplexity,
         "cloze": choose(model, tokenizer, texts, scale),
-        "prune_seconds": pruned - started, "evaluate_seconds": time.monotonic() - pruned,
+        "resumed": resumed, "prune_seconds": pruned - started, "evaluate_seconds": time.monotonic() - pruned,
         "threads": torch.get_num_threads(), "load": os.getloadavg()[0], **report.to_dict()}
 
 

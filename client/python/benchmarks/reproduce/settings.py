@@ -31,7 +31,8 @@ BASE = ("60 % per-row", "SparseFW (Wanda)")
 BASE_ALPHA = 0.9
 # Whose shrinkage is changed.
 SHRUNK = ("SparseFW (Wanda)", "SparseFW (Wanda) + swaps + reconstruction", "ALPS")
-PRESETS = ("paper", "fast", "balanced", "best")
+# With what has changed of a preset: a kept run of other values is another run.
+PRESETS = {"paper": {}, "fast": {}, "balanced": {"shrinkage": 0.1}, "best": {"shrinkage": 0.1}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ SMALL = Scale(
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(20, 50, 200, 1000),
     sample_counts=(4, 16, 64),
-    presets=PRESETS,
+    presets=tuple(PRESETS),
     shrinkages=(0, 0.1, 0.2),
     trace=True,
     cloze=100,
@@ -72,7 +73,7 @@ FULL = Scale(
     alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(100, 500, 1000, 2000),
     sample_counts=(8, 32, 128),
-    presets=PRESETS,
+    presets=tuple(PRESETS),
     shrinkages=(0, 0.1, 0.2),
     trace=True,
     cloze=400,
@@ -105,7 +106,8 @@ def sweeps(scale):
             for value in scale.sample_counts
         },
         "preset": {
-            preset: (f"{pattern}, preset {preset}", {**PATTERNS[pattern], "preset": preset})
+            preset: (
+                f"{pattern}, preset {preset}", {**PATTERNS[pattern], "preset": preset, **PRESETS[preset]})
             for preset in scale.presets
         },
     }

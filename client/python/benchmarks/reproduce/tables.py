@@ -142,8 +142,10 @@ def job_seconds(run):
 def seconds(runs):
     """What every run took."""
     lines = [["run", "mean loss of a layer", "seconds of all jobs", "seconds in all"]]
-    lines += [[name, f"{mean_loss(run):.2%}", f"{job_seconds(run):.0f}", f"{run['prune_seconds']:.0f}"]
-              for name, run in runs.items() if name != "dense"]
+    for name, run in runs.items():
+        if name != "dense":
+            whole = f"{run['prune_seconds']:.0f}" + (" (resumed)" if run.get("resumed") else "")
+            lines.append([name, f"{mean_loss(run):.2%}", f"{job_seconds(run):.0f}", whole])
     return grid(lines)
 
 
