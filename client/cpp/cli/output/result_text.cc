@@ -137,8 +137,7 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
   const v1::Losses& losses = result.losses();
   AddLoss(losses, table);
   if (losses.has_unshrunk()) {
-    table.Add("shrinkage", absl::StrFormat("%g: the figures below are of G with so much smaller "
-                                           "correlations",
+    table.Add("shrinkage", absl::StrFormat("s = %g; the figures below are of (1 - s) G + s diag(G)",
                                            job.spec().shrinkage()));
   }
   AddReduction(job, point, table);
