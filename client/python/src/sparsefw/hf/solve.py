@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import torch
@@ -157,12 +157,14 @@ class Pool:
             tensor = server.upload(server.client, matrix, "gram", request, tokens)
             self._grams.setdefault(key, {})[index] = tensor
 
-    def stream_gram(self, key: str, batches: Callable[[], Iterable[Any]]) -> int:
+    def stream_gram(self, key: str, batches: Callable[[], Generator[Any, None, None]]) -> int:
         """As `add_gram`, of activations that every server sums; returns the tokens."""
         # Without a request id: there is no name for a content that nobody has seen yet.
         self._nameless = True
         for index, server in enumerate(self._servers):
-            self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(batches()))
+            # Closed here: after an error the exception would keep it, and what it holds.
+            with contextlib.closing(batches()) as inputs:
+                self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(inputs))
         tensor = self._grams[key][0]
         self._digests[key] = tensor.name
         return tensor.tokens
