@@ -4,7 +4,7 @@ import pytest
 import sparsefw
 import tiny
 import torch
-from sparsefw.hf import prune_model, run
+from sparsefw.hf import hidden, pipeline, prune_model, run
 from sparsefw.hf.capture import first_call
 from sparsefw.hf.grams import find_groups, stream_inputs
 from sparsefw.hf.layout import layout_of
@@ -71,10 +71,10 @@ def test_streamed_inputs_are_let_go_between_samples(finished):
     model = tiny.make("llama")
     block, seen = model.model.layers[0], []
     (of_block, *_) = layout_of(model, (), False)
-    hidden = torch.zeros(1, 4, 32)
+    states = torch.zeros(1, 4, 32)
     call = first_call(model, block, tiny.tokens(1, 4))[1]
-    group = find_groups(block, of_block, hidden, call)[0]
-    inputs = stream_inputs(block, group, [hidden, hidden], [call, call])
+    group = find_groups(block, of_block, states, call)[0]
+    inputs = stream_inputs(block, group, [states, states], [call, call])
     for tokens in inputs:
         seen.append(tokens.shape)
         assert torch.is_grad_enabled()
@@ -82,3 +82,56 @@ def test_streamed_inputs_are_let_go_between_samples(finished):
         if not finished:
             break
     assert seen == [(4, 32)] * (2 if finished else 1)
+
+
+@pytest.mark.parametrize("allocation", ["uniform", "loss-curve"])
+def test_an_error_holds_neither_the_file_nor_the_block(client, folder, monkeypatch, allocation):
+    sources, files = [], []
+
+    class Seen(hidden.HiddenStates):
+        def __init__(self, place):
+            super().__init__(place)
+            files.append(self)
+
+    def streamed(*arguments):
+        sources.append(Streamed(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(run, "HiddenStates", Seen)
+    monkeypatch.setattr(pipeline, "Streamed", streamed)
+    model = tiny.make("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight[3, 4] = float("nan")
+    model.save_pretrained(folder / "dense")
+    with pytest.raises(sparsefw.InvalidArgument) as held:
+        prune_model(
+            folder / "dense", data=tiny.tokens(), server=client, sparsity=0.5, allocation=allocation,
+            progress=False)
+    assert held.value.reason == "NON_FINITE"
+    assert [states._file for states in files] == [None]
+    assert {value.device.type for value in sources[0].model.parameters()} == {"meta"}
+
+
+def in_a_file(folder, monkeypatch, *samples):
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    states = hidden.HiddenStates(folder)
+    for sample in samples:
+        states.append(sample)
+    assert states._file is not None
+    return states
+
+
+def test_hidden_states_may_get_another_shape(folder, monkeypatch):
+    states = in_a_file(folder, monkeypatch, torch.rand(1, 4, 8), torch.rand(1, 4, 8))
+    neighbour = states[1]
+    for shape in ((1, 4, 6), (1, 4, 16), (1, 2, 8)):
+        value = torch.rand(*shape)
+        states[0] = value
+        assert torch.equal(states[0], value)
+    states[0] = torch.rand(4, 8, 1, dtype=torch.float64)
+    assert states[0].shape == (4, 8, 1)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"sample 0 must fit into 256 bytes .*\[1, 4, 17\]"):
+        states[0] = torch.rand(1, 4, 17)
+    assert torch.equal(states[1], neighbour)
+    states.close()
