@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Unpack
 
 import torch
 
+from sparsefw._rpc.sync import run
 from sparsefw.client import Client, connect
-from sparsefw.errors import invalid
+from sparsefw.errors import Error, FailedPrecondition, InvalidArgument, NotFound, invalid
+from sparsefw.handles import Job, Tensor
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions, make_spec, updates_weights
 
@@ -119,6 +121,9 @@ def prune_linear(
         inputs:   what the layer sees: a tensor [..., d_in], an iterable of such tensors, or a GramSum. The
                   Gram matrix is summed on their device.
         client:   of `sparsefw.connect`; None: one is made for this call, to `server`.
+        request_id: makes it idempotent across processes: after Ctrl-C or a lost connection the same call goes
+                  on with the same uploads and job. One that has returned, or whose job has failed, leaves
+                  nothing behind: then the same id begins anew. At most 100 characters.
         options:  see sparsefw.JobOptions. Where they update weights (sparsegpt, alps, reconstruct, joint)
                   the layer gets the new ones.
 
@@ -135,10 +140,54 @@ def prune_linear(
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(connect(server))
-        tensor = stack.enter_context(client.upload(gram.matrix(), "gram", tokens=gram.tokens))
-        result = client.prune(weight, tensor, progress=progress, request_id=request_id, **options)
+        if request_id is None:
+            tensor = stack.enter_context(client.upload(gram.matrix(), "gram", tokens=gram.tokens))
+            result = client.prune(weight, tensor, progress=progress, **options)
+        else:
+            result = _prune_named(client, weight, gram, request_id, progress, options)
     apply_result(weight, result)
     return result
+
+
+def _prune_named(
+    client: Client,
+    weight: Any,
+    gram: GramSum,
+    request_id: str,
+    progress: bool | Callable[[Event], None],
+    options: JobOptions,
+) -> Result:
+    """Goes on with what an interrupted call of this id has left. Nothing stays once the result is here, or
+    once there will be none: the id would lead to that job, and with other inputs be refused.
+    """
+    made: list[Tensor | Job] = []
+    try:
+        made.append(client.upload(weight, "weight", request_id=f"{request_id}/weight"))
+        name = f"{request_id}/gram"
+        made.append(client.upload(gram.matrix(), "gram", tokens=gram.tokens, request_id=name))
+        job = client.submit(*made, request_id=request_id, **options)
+        # The job goes first: it must not be there without its inputs.
+        made.insert(0, job)
+        result = job.result(progress)
+    except Error as error:
+        if _is_final(error, made):
+            run(client.core.give_back([one.name for one in made]))
+        raise
+    for one in made:
+        with contextlib.suppress(Error):  # the result is here
+            client.delete(one)
+    return result
+
+
+def _is_final(error: Error, made: Sequence[Tensor | Job]) -> bool:
+    """The same call cannot go on with what was made: the job has ended without a result that can still be
+    fetched, or was refused for its inputs or options.
+    """
+    if made and isinstance(made[0], Job):
+        return made[0].state in ("FAILED", "CANCELLED") or isinstance(error, NotFound)
+    refused = isinstance(error, InvalidArgument | FailedPrecondition)
+    # Of a job with other options that is there, these may be the inputs.
+    return refused and error.reason != "REQUEST_ID_REUSED"
 
 
 def _sum_of(inputs: Any, d_in: int) -> GramSum:
