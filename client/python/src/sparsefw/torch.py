@@ -33,17 +33,39 @@ _PANEL: Final = 512
 @contextlib.contextmanager
 def exact_products(device: Any = "cpu") -> Iterator[None]:
     """Float32 products with float32 operands on this device: no TF32, no bfloat16, no autocast."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
     kind = torch.device(device).type
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_full_precision())
         # Batches that come from within an `autocast` leave it on here.
-        with contextlib.ExitStack() as stack:
-            if torch.amp.is_autocast_available(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.amp.is_autocast_available(kind):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def _full_precision() -> Iterator[None]:
+    """Of products, while it is open; then as it was."""
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # PyTorch before 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
             yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The older functions raise where somebody has used these.
+    chosen = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(backends, chosen, strict=True):
+            # It may come from torch.backends.fp32_precision, and must follow that again.
+            backend.fp32_precision = "none"
+            if backend.fp32_precision != precision:
+                backend.fp32_precision = precision
 
 
 class GramSum:
@@ -229,14 +251,17 @@ class HeldMasks:
         self._handles: list[Any] = []
         self._clear: list[Callable[[], None]] = []
         parameters = dict(model.named_parameters())
-        owners: dict[str, dict[str, Any]] = {}
+        zeros_of = {id(parameters[name]): zeros for name, zeros in removed.items()}
         for name, zeros in removed.items():
-            parameter = parameters[name]
             # The optimizer's moments never learn of removed weights.
-            if parameter.requires_grad:
-                self._handles.append(parameter.register_hook(_masked_gradient(zeros)))
-            module, _, attribute = name.rpartition(".")
-            owners.setdefault(module, {})[attribute] = zeros
+            if parameters[name].requires_grad:
+                self._handles.append(parameters[name].register_hook(_masked_gradient(zeros)))
+        owners: dict[str, dict[str, Any]] = {}
+        # Also of what several modules share: each of them may use it first.
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if (found := zeros_of.get(id(parameter))) is not None:
+                module, _, attribute = name.rpartition(".")
+                owners.setdefault(module, {})[attribute] = found
         for path, masks in owners.items():
             module = model.get_submodule(path)
             # Whatever an optimizer did: before use, and before anything is saved, they are zeros again.
@@ -244,16 +269,21 @@ class HeldMasks:
             self._handles.append(module.register_forward_pre_hook(clear))
             self._handles.append(module.register_state_dict_pre_hook(clear))
             self._clear.append(functools.partial(clear, module))
+        # Weights are not always used by their module's own forward function (MultiheadAttention's out_proj).
+        self._handles.append(model.register_forward_pre_hook(lambda *_: self._clear_all()))
 
     def remove(self) -> None:
         """Ends it, with removed weights at zero. Safe to call again: then it does nothing."""
         # After the last step of an optimizer nothing may have used or saved the weights.
-        for clear in self._clear:
-            clear()
+        self._clear_all()
         self._clear.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+    def _clear_all(self) -> None:
+        for clear in self._clear:
+            clear()
 
     def __enter__(self) -> HeldMasks:
         return self
