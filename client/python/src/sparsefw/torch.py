@@ -206,7 +206,9 @@ def _is_final(error: Error, made: Sequence[Tensor | Job]) -> bool:
     fetched, or was refused for its inputs or options.
     """
     if made and isinstance(made[0], Job):
-        return made[0].state in ("FAILED", "CANCELLED") or isinstance(error, NotFound)
+        job = made[0]
+        none = job.state == "FAILED" or (job.state == "CANCELLED" and not job.message.HasField("result"))
+        return none or isinstance(error, NotFound)
     refused = isinstance(error, InvalidArgument | FailedPrecondition)
     # Of a job with other options that is there, these may be the inputs.
     return refused and error.reason != "REQUEST_ID_REUSED"

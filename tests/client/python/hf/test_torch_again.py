@@ -88,3 +88,22 @@ def test_the_same_call_after_a_refusal_or_a_failure_begins_anew(client):
     result = prune_linear(layer_of(), inputs(), client=client, progress=cancel, **CALL, **ENDLESS)
     assert result.state == "CANCELLED"
     prune_linear(layer_of(), inputs(), client=client, **CALL)
+
+
+def test_a_cancelled_jobs_mask_is_still_fetched_after_a_lost_connection(client, monkeypatch):
+    def cancel(event):
+        if event.progress is not None and event.progress.iteration:
+            client.job(event.message.job.name).cancel()
+
+    fetch = _core.Core._fetch
+
+    async def lost(self, job, result):
+        raise sparsefw.Unavailable("lost", code=None, reason="UNREACHABLE")
+
+    monkeypatch.setattr(_core.Core, "_fetch", lost)
+    with pytest.raises(sparsefw.Unavailable):
+        prune_linear(layer_of(), inputs(), client=client, progress=cancel, **CALL, **ENDLESS)
+    (job,) = client.jobs()
+    monkeypatch.setattr(_core.Core, "_fetch", fetch)
+    result = prune_linear(layer_of(), inputs(), client=client, **CALL, **ENDLESS)
+    assert (result.job, result.state) == (job.name, "CANCELLED")
