@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,34 @@ def test_a_file_that_is_not_written_to_its_end_is_as_before(folder):
     assert (folder / "link").is_symlink() and set(load_file(path)) == {"other"}
     _files.save("/dev/null", good, {})
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/../dev/stdout"])
+def test_a_redirected_output_is_written_not_replaced(folder, name):
+    script = (
+        "import sys; from pathlib import Path; from sparsefw import _files\n"
+        "print('before', flush=True)\n"
+        "with _files.atomically(Path(sys.argv[1])) as file: file.write(b'tensors\\n')\n"
+        "print('after')")
+    path = folder / "out"
+    path.write_text("header\n")
+    inode = path.stat().st_ino
+    with open(path, "ab") as output:
+        subprocess.run(
+            [sys.executable, "-c", script, name], stdout=output, check=True,
+            env={"PYTHONPATH": str(Path(_cli.__file__).parents[1])})
+    assert path.read_text() == "header\nbefore\ntensors\nafter\n"
+    assert path.stat().st_ino == inode
+    assert [entry.name for entry in folder.iterdir()] == ["out"]
+
+
+def test_shared_memory_holds_files():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        path = Path(place, "mask.safetensors")
+        path.write_bytes(b"before")
+        with pytest.raises(ZeroDivisionError), _files.atomically(path):
+            raise ZeroDivisionError
+        assert path.read_bytes() == b"before"
 
 
 def test_serve_is_the_server():

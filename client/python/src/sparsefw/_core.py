@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
@@ -105,14 +105,14 @@ class Core:
     ) -> tensor_pb2.Tensor:
         if dtype not in _DTYPES["gram"]:
             raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
-        rest = _each(batches)
-        try:
-            first = await rest.__anext__()
-        except StopAsyncIteration:
-            raise invalid("there must be at least one batch of activations") from None
-        buffer = as_buffer(first, "activations", ACTIVATION_DTYPES)
-        content = GramContent(buffer, rest, dtype, self.session.options, progress)
-        return await upload(self.session, content, request_id)
+        async with contextlib.aclosing(_each(batches)) as rest:
+            try:
+                first = await rest.__anext__()
+            except StopAsyncIteration:
+                raise invalid("there must be at least one batch of activations") from None
+            buffer = as_buffer(first, "activations", ACTIVATION_DTYPES)
+            content = GramContent(buffer, rest, dtype, self.session.options, progress)
+            return await upload(self.session, content, request_id)
 
     async def sum_grams(
         self, parts: Iterable[Any], dtype: str = "float32", request_id: str | None = None
@@ -350,7 +350,7 @@ def _check_request(message: job_pb2.JobSpec, inputs: Inputs) -> prune_service_pb
     return request
 
 
-async def _each(batches: Any) -> AsyncIterator[Any]:
+async def _each(batches: Any) -> AsyncGenerator[Any, None]:
     """The batches of one array, of an iterable or of an asynchronous iterable of them."""
     if arrays.is_array(batches):
         yield batches

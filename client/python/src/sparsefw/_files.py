@@ -6,6 +6,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from sparsefw.errors import invalid
 
 _DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 _BIGGEST_HEADER: Final = 100 << 20
+# Names of what this process has open.
+_DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d+)|(stdout|stderr))")
+_STANDARD: Final = {"stdout": 1, "stderr": 2}
 
 
 def split_name(argument: str) -> tuple[str, str]:
@@ -88,8 +92,8 @@ def atomically(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there as a whole or, where its writing ends early, as it was before; also after a power
     loss. What is no file (a pipe, /dev/stdout) is written as it is.
     """
-    if path.exists() and not path.is_file():
-        with open(path, "wb") as file:
+    if (stream := _stream(path)) is not None:
+        with stream as file:
             yield file
         return
     path = path.resolve()  # the file that a link leads to, not the link
@@ -104,6 +108,17 @@ def atomically(path: Path) -> Iterator[IO[bytes]]:
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _stream(path: Path) -> IO[bytes] | None:
+    """What is written as it is; None: a file, which is replaced."""
+    # Not where links lead: that may be a file to which the output of this program was redirected.
+    name = os.path.abspath(path)
+    if found := _DESCRIPTOR.fullmatch(name):
+        # A copy goes on where the descriptor stands; opened anew the file would lose what is in it.
+        return os.fdopen(os.dup(int(found[1]) if found[1] else _STANDARD[found[2]]), "wb")
+    system = name.startswith(("/dev/", "/proc/")) and not name.startswith("/dev/shm/")
+    return open(path, "wb") if system or (path.exists() and not path.is_file()) else None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Unpack
 
 import torch
 
+from sparsefw._rpc.sync import run
 from sparsefw.client import Client, connect
-from sparsefw.errors import invalid
+from sparsefw.errors import Error, FailedPrecondition, InvalidArgument, NotFound, invalid
+from sparsefw.handles import Job, Tensor
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions, make_spec, updates_weights
 
@@ -31,17 +33,39 @@ _PANEL: Final = 512
 @contextlib.contextmanager
 def exact_products(device: Any = "cpu") -> Iterator[None]:
     """Float32 products with float32 operands on this device: no TF32, no bfloat16, no autocast."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
     kind = torch.device(device).type
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_full_precision())
         # Batches that come from within an `autocast` leave it on here.
-        with contextlib.ExitStack() as stack:
-            if torch.amp.is_autocast_available(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.amp.is_autocast_available(kind):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def _full_precision() -> Iterator[None]:
+    """Of products, while it is open; then as it was."""
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # PyTorch before 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
             yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The older functions raise where somebody has used these.
+    chosen = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(backends, chosen, strict=True):
+            # It may come from torch.backends.fp32_precision, and must follow that again.
+            backend.fp32_precision = "none"
+            if backend.fp32_precision != precision:
+                backend.fp32_precision = precision
 
 
 class GramSum:
@@ -119,6 +143,9 @@ def prune_linear(
         inputs:   what the layer sees: a tensor [..., d_in], an iterable of such tensors, or a GramSum. The
                   Gram matrix is summed on their device.
         client:   of `sparsefw.connect`; None: one is made for this call, to `server`.
+        request_id: makes it idempotent across processes: after Ctrl-C or a lost connection the same call goes
+                  on with the same uploads and job. One that has returned, or whose job has failed, leaves
+                  nothing behind: then the same id begins anew. At most 100 characters.
         options:  see sparsefw.JobOptions. Where they update weights (sparsegpt, alps, reconstruct, joint)
                   the layer gets the new ones.
 
@@ -135,10 +162,56 @@ def prune_linear(
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(connect(server))
-        tensor = stack.enter_context(client.upload(gram.matrix(), "gram", tokens=gram.tokens))
-        result = client.prune(weight, tensor, progress=progress, request_id=request_id, **options)
+        if request_id is None:
+            tensor = stack.enter_context(client.upload(gram.matrix(), "gram", tokens=gram.tokens))
+            result = client.prune(weight, tensor, progress=progress, **options)
+        else:
+            result = _prune_named(client, weight, gram, request_id, progress, options)
     apply_result(weight, result)
     return result
+
+
+def _prune_named(
+    client: Client,
+    weight: Any,
+    gram: GramSum,
+    request_id: str,
+    progress: bool | Callable[[Event], None],
+    options: JobOptions,
+) -> Result:
+    """Goes on with what an interrupted call of this id has left. Nothing stays once the result is here, or
+    once there will be none: the id would lead to that job, and with other inputs be refused.
+    """
+    made: list[Tensor | Job] = []
+    try:
+        made.append(client.upload(weight, "weight", request_id=f"{request_id}/weight"))
+        name = f"{request_id}/gram"
+        made.append(client.upload(gram.matrix(), "gram", tokens=gram.tokens, request_id=name))
+        job = client.submit(*made, request_id=request_id, **options)
+        # The job goes first: it must not be there without its inputs.
+        made.insert(0, job)
+        result = job.result(progress)
+    except Error as error:
+        if _is_final(error, made):
+            run(client.core.give_back([one.name for one in made]))
+        raise
+    for one in made:
+        with contextlib.suppress(Error):  # the result is here
+            client.delete(one)
+    return result
+
+
+def _is_final(error: Error, made: Sequence[Tensor | Job]) -> bool:
+    """The same call cannot go on with what was made: the job has ended without a result that can still be
+    fetched, or was refused for its inputs or options.
+    """
+    if made and isinstance(made[0], Job):
+        job = made[0]
+        none = job.state == "FAILED" or (job.state == "CANCELLED" and not job.message.HasField("result"))
+        return none or isinstance(error, NotFound)
+    refused = isinstance(error, InvalidArgument | FailedPrecondition)
+    # Of a job with other options that is there, these may be the inputs.
+    return refused and error.reason != "REQUEST_ID_REUSED"
 
 
 def _sum_of(inputs: Any, d_in: int) -> GramSum:
@@ -180,14 +253,17 @@ class HeldMasks:
         self._handles: list[Any] = []
         self._clear: list[Callable[[], None]] = []
         parameters = dict(model.named_parameters())
-        owners: dict[str, dict[str, Any]] = {}
+        zeros_of = {id(parameters[name]): zeros for name, zeros in removed.items()}
         for name, zeros in removed.items():
-            parameter = parameters[name]
             # The optimizer's moments never learn of removed weights.
-            if parameter.requires_grad:
-                self._handles.append(parameter.register_hook(_masked_gradient(zeros)))
-            module, _, attribute = name.rpartition(".")
-            owners.setdefault(module, {})[attribute] = zeros
+            if parameters[name].requires_grad:
+                self._handles.append(parameters[name].register_hook(_masked_gradient(zeros)))
+        owners: dict[str, dict[str, Any]] = {}
+        # Also of what several modules share: each of them may use it first.
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if (found := zeros_of.get(id(parameter))) is not None:
+                module, _, attribute = name.rpartition(".")
+                owners.setdefault(module, {})[attribute] = found
         for path, masks in owners.items():
             module = model.get_submodule(path)
             # Whatever an optimizer did: before use, and before anything is saved, they are zeros again.
@@ -195,16 +271,21 @@ class HeldMasks:
             self._handles.append(module.register_forward_pre_hook(clear))
             self._handles.append(module.register_state_dict_pre_hook(clear))
             self._clear.append(functools.partial(clear, module))
+        # Weights are not always used by their module's own forward function (MultiheadAttention's out_proj).
+        self._handles.append(model.register_forward_pre_hook(lambda *_: self._clear_all()))
 
     def remove(self) -> None:
         """Ends it, with removed weights at zero. Safe to call again: then it does nothing."""
         # After the last step of an optimizer nothing may have used or saved the weights.
-        for clear in self._clear:
-            clear()
+        self._clear_all()
         self._clear.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+    def _clear_all(self) -> None:
+        for clear in self._clear:
+            clear()
 
     def __enter__(self) -> HeldMasks:
         return self

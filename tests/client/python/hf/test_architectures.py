@@ -165,6 +165,13 @@ def test_ignored_matrices_stay_dense(client):
         prune(tiny.make("llama"), client, ignore=["proj"])
 
 
+def test_one_rule_to_ignore_is_no_letters(client):
+    report = prune(tiny.make("llama"), client, ignore="down_proj")
+    assert len(report.layers) == 2 * (tiny.MATRICES["llama"] - 1)
+    assert not any("down_proj" in row["name"] for row in report.layers)
+    assert report.settings["ignore"] == ["down_proj"]
+
+
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_routers_stay_dense_unless_asked(client, family):
     dense, model = tiny.make(family), tiny.make(family)

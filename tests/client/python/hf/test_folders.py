@@ -216,6 +216,10 @@ def test_out_that_cannot_be_written_is_refused_at_the_start(folder, nothing_is_c
     refused(folder, "state_dir must not be in out", state_dir=folder / "link/state")
     (folder / "sparsefw.json").write_text("{}")
     refused(folder, "the model must not be in out", folder)
+    (folder / "dense/sparsefw.json").write_text("{}")  # pruned before
+    (folder / "again").symlink_to(folder / "dense")
+    refused(folder, "the model must not be in out", folder / "again")
+    refused(folder, "the model must not be in out", folder / "dense")
     (folder / "disk").mkdir()
     (folder / "disk/sparsefw.json").write_text("{}")
     mounted(monkeypatch, folder / "disk")

@@ -5,6 +5,7 @@ import math
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sparsefw
 import tiny
@@ -169,6 +170,29 @@ def test_without_torch_the_commands_say_so(monkeypatch, capsys):
     monkeypatch.setattr(_cli_models.importlib, "import_module", missing)
     assert _cli.main(["eval-perplexity", ".", "--data", "x"]) == 2
     assert "torch is not installed: pip install 'sparsefw[hf]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "made", [iter, lambda texts: (text for text in texts), lambda texts: np.array(texts, dtype=object),
+             np.array, lambda texts: dict.fromkeys(texts).keys()],
+    ids=["iterator", "generator", "objects", "array", "keys"])
+def test_texts_may_come_as_anything(client, dense, folder, made):
+    """Of a folder with a tokenizer."""
+    texts = TEXT.split("\n\n")
+    expected = evaluate_perplexity(folder / "dense", data=texts, sequence_length=32).value
+    assert evaluate_perplexity(folder / "dense", data=made(texts), sequence_length=32).value == expected
+    options = {"sparsity": 0.5, "method": "wanda", "server": client, "samples": 4, "progress": False}
+    assert prune_model(folder / "dense", data=made(texts), **options).sparsity == pytest.approx(0.5)
+
+
+def test_token_ids_may_be_numpys():
+    ids = list(np.arange(10))
+    assert [part.tolist() for part in data.sequences(None, ids, 5, None)] == [
+        [[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 9]]]
+    with pytest.raises(sparsefw.InvalidArgument, match="a mixture"):
+        data.sequences(None, ["text", [1, 2]], 5, None)
+    with pytest.raises(sparsefw.InvalidArgument, match="data must be texts, or token ids; got int"):
+        data.sequences(None, 5, 5, None)
 
 
 def test_texts_need_their_tokenizer(client, dense):

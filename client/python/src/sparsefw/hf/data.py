@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,13 +22,23 @@ class _Text(list[int]):
         return [self[index * length : (index + 1) * length] for index in range(whole)] or [self]
 
 
-def _ids_of(tokenizer: Any, data: Any) -> _Text | list[list[int]]:
-    """Of texts: one list; of token ids: one, or one a sequence."""
-    if isinstance(data, torch.Tensor) or hasattr(data, "tolist"):
+def listed(data: Any) -> list[Any]:
+    """Texts or token ids as a list: what they come as may be read only once, and says little about them.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): neither.
+    """
+    if hasattr(data, "tolist"):  # tensors, arrays, Series
         data = data.tolist()
     if isinstance(data, str):
-        data = [data]
-    items = list(data)
+        return [data]
+    if not isinstance(data, Iterable):
+        raise invalid(f"data must be texts, or token ids; got {type(data).__name__}")
+    return list(data)
+
+
+def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
+    """Of texts: one list; of token ids: one, or one a sequence."""
     if not items:
         raise invalid("data must hold at least one text or sequence of token ids")
     if all(isinstance(item, str) for item in items):
@@ -35,9 +46,9 @@ def _ids_of(tokenizer: Any, data: Any) -> _Text | list[list[int]]:
             raise invalid("texts need a tokenizer; without one data must be token ids")
         ids = tokenizer("\n\n".join(items), verbose=False)["input_ids"]
         return _Text(int(token) for token in ids)
-    if all(isinstance(item, int) for item in items):
-        return _Text(items)
-    if all(isinstance(item, Iterable) for item in items):
+    if all(isinstance(item, numbers.Integral) for item in items):
+        return _Text(int(item) for item in items)
+    if all(isinstance(item, Iterable) and not isinstance(item, str) for item in items):
         return [[int(token) for token in item] for item in items]
     raise invalid("data must be texts, or token ids; got a mixture")
 
@@ -56,7 +67,7 @@ def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list
         raise invalid(f"sequence_length must be at least 2; got {length}")
     if count is not None and count < 1:
         raise invalid(f"samples must be at least 1; got {count}")
-    ids = _ids_of(tokenizer, data)
+    ids = _ids_of(tokenizer, listed(data))
     parts = ids.cut(length) if isinstance(ids, _Text) else [item[:length] for item in ids]
     if min(len(part) for part in parts) < 2:
         raise invalid("a sequence must have at least two tokens")
@@ -65,9 +76,9 @@ def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list
     return [torch.tensor([part], dtype=torch.long) for part in parts]
 
 
-def tokenizer_of(folder: str | os.PathLike[str], data: Any) -> Any:
-    """The folder's tokenizer where `data` is text; token ids need none."""
-    text = isinstance(data, str) or (isinstance(data, list | tuple) and data and isinstance(data[0], str))
+def tokenizer_of(folder: str | os.PathLike[str], items: list[Any]) -> Any:
+    """The folder's tokenizer where what is `listed` is text; token ids need none."""
+    text = bool(items) and isinstance(items[0], str)
     return transformers.AutoTokenizer.from_pretrained(folder) if text else None
 
 

@@ -41,7 +41,7 @@ def check_out(out: Path, state_dir: Path | None = None, model: Path | None = Non
     _check_contents(out)
     if state_dir is not None and state_dir.resolve().is_relative_to(out):
         raise invalid(f"state_dir must not be in out, which is replaced at the end; got {state_dir} in {out}")
-    if model is not None and out in model.resolve().parents:
+    if model is not None and model.resolve().is_relative_to(out):
         raise invalid(f"the model must not be in out, which is replaced at the end; got {model} in {out}")
     place = out if _goes_inside(out) else out.parent
     while not place.exists() and place != place.parent:

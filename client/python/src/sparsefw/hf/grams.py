@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -177,13 +177,17 @@ def sum_grams(
     return sums
 
 
-def stream_inputs(block: Any, group: Group, hidden: HiddenStates, calls: Sequence[Call]) -> Iterator[Any]:
+def stream_inputs(
+    block: Any, group: Group, hidden: HiddenStates, calls: Sequence[Call]
+) -> Generator[Any, None, None]:
     """The inputs of one group, sample by sample, for a server that sums them."""
     taken: list[Any] = []
-    with torch.no_grad(), _watched(block, [group], lambda _, tokens: taken.append(tokens)):
-        for index, call in enumerate(calls):
+    for index, call in enumerate(calls):
+        # Not around `yield`: a generator that nobody finishes would leave both on, in the caller's thread and
+        # on the caller's model.
+        with torch.no_grad(), _watched(block, [group], lambda _, tokens: taken.append(tokens)):
             call.run(block, hidden[index])
-            for tokens in taken:
-                if tokens.numel():
-                    yield tokens.reshape(-1, tokens.shape[-1])
-            taken.clear()
+        for tokens in taken:
+            if tokens.numel():
+                yield tokens.reshape(-1, tokens.shape[-1])
+        taken.clear()

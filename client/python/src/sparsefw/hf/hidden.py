@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from sparsefw.errors import invalid
+
 # Of all samples together; above it they go to a file.
 MEMORY_BYTES: Final = 256 << 20
 _WIDEST: Final = 8
@@ -69,8 +71,16 @@ class HiddenStates:
         if self._file is None:
             self._memory[index] = value
             return
-        self._dtypes[index] = value.dtype
-        data = memoryview(value.detach().contiguous().view(torch.uint8).numpy().reshape(-1))
+        room = self._offsets[index + 1] - self._offsets[index]
+        if value.numel() * value.element_size() > room:
+            raise invalid(
+                f"the hidden states of sample {index} must fit into {room} bytes after every block, twice "
+                f"what the first one gets in float32; got {list(value.shape)}, {value.dtype}"
+            )
+        # Of another shape than before: what is read must be what was written.
+        self._shapes[index], self._dtypes[index] = tuple(value.shape), value.dtype
+        # A scalar has no other view.
+        data = memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         done = 0
         while done < len(data):
             done += os.pwrite(self._file, data[done:], self._offsets[index] + done)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from sparsefw.hf.data import longest, sequences, tokenizer_of
+from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
@@ -69,6 +69,7 @@ def evaluate_perplexity(
         data:    texts, which are joined by blank lines, or token ids.
         samples: as many windows, spread evenly; None: all.
     """
+    data = listed(data)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         tokenizer = tokenizer or tokenizer_of(model, data)
         model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")

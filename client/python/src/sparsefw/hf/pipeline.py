@@ -37,7 +37,7 @@ def prune_model(
     pattern: str = "per-row",
     method: str | None = None,
     server: str | Client | Sequence[str | Client] = "auto",
-    ignore: Sequence[str] = ("lm_head",),
+    ignore: str | Sequence[str] = ("lm_head",),
     routers: bool = False,
     propagate: bool = True,
     samples: int = 128,
@@ -69,9 +69,9 @@ def prune_model(
                    joint, preset, warm_start, ...); "sparsefw" unless method or preset says otherwise. The
                    device of the server is `job_device`.
         server:    "auto", "host:port", a client, or a list of servers.
-        ignore:    regular expressions of parameter names that stay dense. A parameter with two or more
-                   dimensions that is neither covered nor ignored is an error. Embeddings and the output
-                   head always stay dense, whatever is given here; so does what is tied to them.
+        ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
+                   two or more dimensions that is neither covered nor ignored is an error. Embeddings and the
+                   output head always stay dense, whatever is given here; so does what is tied to them.
         routers:   also prune what chooses the experts; they stay dense otherwise.
         propagate: False: every block sees what the dense model gives it.
         samples:   sequences of calibration text, at most.
@@ -102,11 +102,12 @@ def prune_model(
     """
     if "job_device" in options:
         options["device"] = options.pop("job_device")
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)  # not one a letter
     settings = Settings(
         sparsity=sparsity,
         pattern=pattern,
         method=method,
-        ignore=tuple(ignore),
+        ignore=ignore,
         routers=routers,
         propagate=propagate,
         samples=samples,
@@ -118,6 +119,7 @@ def prune_model(
         split_above=split_above,
         options={key: value for key, value in options.items() if value is not None},
     )
+    data = texts.listed(data)
     servers = servers_of(server)
     started = time.monotonic()
     folder, place = folder_of(model), resolve_out(out) if out is not None else None

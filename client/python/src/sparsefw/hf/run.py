@@ -42,9 +42,7 @@ class Run:
         self._source, self._settings, self._layout = source, settings, layout
         self._state, self._progress, self._lasting, self._trace = state, progress, lasting, trace
         self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
-        place = next((p.device for p in source.model.parameters() if p.device.type != "meta"), None)
-        place = place or next((b.device for b in source.model.buffers() if b.device.type != "meta"), "cpu")
-        self._samples = [sample.to(place) for sample in samples]
+        self._samples = [sample.to(source.device) for sample in samples]
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
         # Of finished blocks: kept, so that their tensors are not read and hashed for these alone.
         self._records: dict[int, list[dict[str, Any]]] = {}

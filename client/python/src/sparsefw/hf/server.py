@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import grpc
 
 from sparsefw import errors
 from sparsefw._rpc.sync import run
 from sparsefw.client import Client, stoppable
-from sparsefw.handles import Tensor
+from sparsefw.handles import Job, Tensor
+
+Outcome = TypeVar("Outcome")
 
 
 class Server:
@@ -55,6 +60,42 @@ class Server:
                 continue
             with self._lock:
                 self._made.pop(tensor.name, None)
+
+    def outcome(
+        self,
+        rows: Any,
+        request: str,
+        submit: Callable[[Tensor], Job],
+        fetch: Callable[[Job], Outcome],
+    ) -> Outcome:
+        """Of one job on a weight, by `self.worker`. Both are removed once the outcome is here or there will
+        be none. After any other error they stay: whoever comes back finds them by their names.
+        """
+        weight = self.upload(self.worker, rows, "weight", f"{request}/weight")
+        try:
+            job = submit(weight)
+        except errors.Error as error:
+            if error.reason == "REQUEST_ID_REUSED":
+                self.delete(self.worker, [weight])  # the next request has one of its own
+            raise
+        try:
+            outcome = fetch(job)
+            if job.state == "CANCELLED":  # its mask is not the one that was asked for
+                raise errors.refuse(
+                    grpc.StatusCode.CANCELLED, "CANCELLED", f"{job.name} was cancelled by somebody else"
+                )
+        except errors.Error as error:
+            if job.state in ("FAILED", "CANCELLED") or isinstance(error, errors.NotFound):
+                self._remove(job, weight)
+            raise
+        self._remove(job, weight)
+        return outcome
+
+    def _remove(self, job: Job, weight: Tensor) -> None:
+        # The job first: without its weight it would be in the way of the same request.
+        with contextlib.suppress(errors.Error):
+            job.delete()
+        self.delete(self.worker, [weight])
 
     def stop(self) -> None:
         """Threads end what they do with `worker`, with an error."""

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import torch
@@ -17,11 +17,12 @@ import torch
 from sparsefw import arrays
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
-from sparsefw.handles import Tensor
+from sparsefw.handles import Job, Tensor
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.server import Server
 from sparsefw.hf.settings import method_name
 from sparsefw.results import Event, Progress, Result
+from sparsefw.spec import split_sweep
 from sparsefw.sweep_results import SweepResult
 
 # Jobs that are waited for at the same time on one server; it runs as many as it has workers.
@@ -157,12 +158,14 @@ class Pool:
             tensor = server.upload(server.client, matrix, "gram", request, tokens)
             self._grams.setdefault(key, {})[index] = tensor
 
-    def stream_gram(self, key: str, batches: Callable[[], Iterable[Any]]) -> int:
+    def stream_gram(self, key: str, batches: Callable[[], Generator[Any, None, None]]) -> int:
         """As `add_gram`, of activations that every server sums; returns the tokens."""
         # Without a request id: there is no name for a content that nobody has seen yet.
         self._nameless = True
         for index, server in enumerate(self._servers):
-            self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(batches()))
+            # Closed here: after an error the exception would keep it, and what it holds.
+            with contextlib.closing(batches()) as inputs:
+                self._grams.setdefault(key, {})[index] = server.keep(server.client.gram(inputs))
         tensor = self._grams[key][0]
         self._digests[key] = tensor.name
         return tensor.tokens
@@ -248,43 +251,35 @@ class Pool:
         server = self._servers[number]
 
         def run(request: str) -> Result:
-            weight = self._send(server, task, part, request)
-            job = server.worker.submit(
-                weight, self._grams[task.gram][number], request_id=request, **self._job_options(task)
+            return server.outcome(
+                task.weight[part[0] : part[1]],
+                request,
+                lambda weight: server.worker.submit(
+                    weight, self._grams[task.gram][number], request_id=request, **self._job_options(task)
+                ),
+                lambda job: job.result(lambda event: on_event(task, event)),
             )
-            job.wait(lambda event: on_event(task, event))
-            server.delete(server.worker, [weight])
-            result = job.result()
-            with contextlib.suppress(Error):
-                job.delete()  # the mask is here
-            result.check_weight()
-            return result
 
-        return _named(self._request(task, part), run)
-
-    def _send(self, server: Server, task: Task, part: tuple[int, int], request: str) -> Tensor:
-        rows = task.weight[part[0] : part[1]]
-        return server.upload(server.worker, rows, "weight", f"{request}/weight")
+        result = _named(self._request(task, part), run)
+        result.check_weight()
+        return result
 
     def _curve(
         self, task: Task, part: tuple[int, int], number: int, sparsities: Sequence[float]
     ) -> SweepResult:
         server = self._servers[number]
         options = {key: value for key, value in self._job_options(task).items() if key != "sparsity"}
+        job_options, points = split_sweep({**options, "sparsity": list(sparsities)}, None)
 
         def run(request: str) -> SweepResult:
-            weight = self._send(server, task, part, request)
-            table = server.worker.sweep(
-                weight,
-                self._grams[task.gram][number],
-                request_id=request,
-                sparsity=list(sparsities),
-                **options,
+            return server.outcome(
+                task.weight[part[0] : part[1]],
+                request,
+                lambda weight: server.worker.submit(
+                    weight, self._grams[task.gram][number], points=points, request_id=request, **job_options
+                ),
+                Job.sweep_result,
             )
-            server.delete(server.worker, [weight])
-            with contextlib.suppress(Error):
-                server.worker.delete(table.job)
-            return table
 
         return _named(self._request(task, part, list(sparsities)), run)
 

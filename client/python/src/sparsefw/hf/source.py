@@ -68,6 +68,11 @@ class Source(Protocol):
 
     model: Any
 
+    @property
+    def device(self) -> Any:
+        """Where token ids go in."""
+        ...
+
     def digest(self) -> Any:
         """Of all that the model computes with."""
         ...
@@ -93,6 +98,16 @@ class InMemory:
             raise invalid("the model has parameters on the device meta; give its folder instead")
         self.model = model
         self._blocks = model.get_submodule(find_blocks(model))
+
+    @property
+    def device(self) -> Any:
+        try:
+            embedding = self.model.get_input_embeddings()
+        except (AttributeError, NotImplementedError):  # not every model says which it is
+            embedding = None
+        parts = [embedding] if isinstance(embedding, torch.nn.Module) else []
+        parameters = (parameter for part in [*parts, self.model] for parameter in part.parameters())
+        return next(parameters).device
 
     def digest(self) -> dict[str, str]:
         state = hashlib.sha256()
@@ -123,7 +138,7 @@ class Streamed:
     """A folder of transformers. One block is in memory at a time, the rest on the device "meta"."""
 
     def __init__(self, folder: Path, device: Any = "cpu") -> None:
-        self._device = device
+        self._device = torch.device(device)
         self.model = meta_model(folder, device)
         self._checkpoint = Checkpoint(folder, self.model)
         self._path = find_blocks(self.model)
@@ -139,6 +154,11 @@ class Streamed:
                         f"{self._path}.{index}.{name} belongs to block {owners[id(parameter)]} too; load the "
                         "model and pass it instead of its folder"
                     )
+
+    @property
+    def device(self) -> Any:
+        # The parameters do not say: they are on the device "meta" until they are read.
+        return self._device
 
     def digest(self) -> Any:
         return self._checkpoint.digest()

@@ -1,0 +1,137 @@
+"""Where a run computes, and what it holds while an error of it is looked at."""
+
+import pytest
+import sparsefw
+import tiny
+import torch
+from sparsefw.hf import hidden, pipeline, prune_model, run
+from sparsefw.hf.capture import first_call
+from sparsefw.hf.grams import find_groups, stream_inputs
+from sparsefw.hf.layout import layout_of
+from sparsefw.hf.source import InMemory, Streamed
+
+
+def samples_of(source):
+    one = run.Run(source, None, [], [torch.zeros(1, 4, dtype=torch.long)], None, None, lasting=False)
+    return {sample.device for sample in one._samples}
+
+
+@pytest.mark.parametrize("family", ["opt", "gpt2", "llama"])
+def test_samples_go_to_the_device_of_the_source(folder, family):
+    """Of a folder no parameter says it, and OPT has no buffer. "meta" stands for a device that is not there."""
+    tiny.make(family).save_pretrained(folder / "dense")
+    assert samples_of(Streamed(folder / "dense", "meta")) == {torch.device("meta")}
+    assert samples_of(Streamed(folder / "dense")) == {torch.device("cpu")}
+
+
+def test_samples_go_where_the_input_embedding_is(monkeypatch):
+    model = tiny.make("llama")
+    source = InMemory(model)
+    assert source.device == torch.device("cpu")
+    model.model.layers.to("meta")  # other devices of a model that is spread
+    model.model.norm.to("meta")
+    assert samples_of(source) == {torch.device("cpu")}
+    model.model.embed_tokens.to("meta")
+    model.lm_head.to("cpu")
+    assert samples_of(source) == {torch.device("meta")}
+
+    def unknown():
+        raise NotImplementedError
+
+    monkeypatch.setattr(model, "get_input_embeddings", unknown)
+    assert source.device == next(model.parameters()).device
+
+
+def hooks_of(model):
+    return [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+
+
+def test_an_error_while_activations_are_streamed_leaves_no_hook(restartable, monkeypatch):
+    """Nor gradients switched off, however long somebody looks at the error."""
+    server, model = restartable(), tiny.make("llama")
+    stream = run.stream_inputs
+
+    def lost(*arguments):
+        server.kill()
+        return stream(*arguments)
+
+    monkeypatch.setattr(run, "stream_inputs", lost)
+    options = sparsefw.Options(retry=sparsefw.Retry(give_up_after=0.5))
+    with sparsefw.connect(server.address, options=options) as client:
+        with pytest.raises(sparsefw.Unavailable) as held:
+            prune_model(
+                model, data=tiny.tokens(), server=client, sparsity=0.5, gram="server", progress=False)
+        assert torch.is_grad_enabled()
+        assert hooks_of(model) == []
+        assert held.value.__traceback__ is not None
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_streamed_inputs_are_let_go_between_samples(finished):
+    model = tiny.make("llama")
+    block, seen = model.model.layers[0], []
+    (of_block, *_) = layout_of(model, (), False)
+    states = torch.zeros(1, 4, 32)
+    call = first_call(model, block, tiny.tokens(1, 4))[1]
+    group = find_groups(block, of_block, states, call)[0]
+    inputs = stream_inputs(block, group, [states, states], [call, call])
+    for tokens in inputs:
+        seen.append(tokens.shape)
+        assert torch.is_grad_enabled()
+        assert hooks_of(model) == []
+        if not finished:
+            break
+    assert seen == [(4, 32)] * (2 if finished else 1)
+
+
+@pytest.mark.parametrize("allocation", ["uniform", "loss-curve"])
+def test_an_error_holds_neither_the_file_nor_the_block(client, folder, monkeypatch, allocation):
+    sources, files = [], []
+
+    class Seen(hidden.HiddenStates):
+        def __init__(self, place):
+            super().__init__(place)
+            files.append(self)
+
+    def streamed(*arguments):
+        sources.append(Streamed(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(run, "HiddenStates", Seen)
+    monkeypatch.setattr(pipeline, "Streamed", streamed)
+    model = tiny.make("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight[3, 4] = float("nan")
+    model.save_pretrained(folder / "dense")
+    with pytest.raises(sparsefw.InvalidArgument) as held:
+        prune_model(
+            folder / "dense", data=tiny.tokens(), server=client, sparsity=0.5, allocation=allocation,
+            progress=False)
+    assert held.value.reason == "NON_FINITE"
+    assert [states._file for states in files] == [None]
+    assert {value.device.type for value in sources[0].model.parameters()} == {"meta"}
+
+
+def in_a_file(folder, monkeypatch, *samples):
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    states = hidden.HiddenStates(folder)
+    for sample in samples:
+        states.append(sample)
+    assert states._file is not None
+    return states
+
+
+def test_hidden_states_may_get_another_shape(folder, monkeypatch):
+    states = in_a_file(folder, monkeypatch, torch.rand(1, 4, 8), torch.rand(1, 4, 8))
+    neighbour = states[1]
+    for shape in ((1, 4, 6), (1, 4, 16), (1, 2, 8)):
+        value = torch.rand(*shape)
+        states[0] = value
+        assert torch.equal(states[0], value)
+    states[0] = torch.rand(4, 8, 1, dtype=torch.float64)
+    assert states[0].shape == (4, 8, 1)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"sample 0 must fit into 256 bytes .*\[1, 4, 17\]"):
+        states[0] = torch.rand(1, 4, 17)
+    assert torch.equal(states[1], neighbour)
+    states.close()
