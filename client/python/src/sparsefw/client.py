@@ -259,7 +259,9 @@ class Client:
                     joint.
             keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
             request_id: makes it idempotent across processes: the same id with the same options and inputs
-                    goes on with the same uploads and returns the same job. At most 100 characters.
+                    goes on with the same uploads and returns the same job. At most 100 characters. Arrays
+                    that were uploaded for it are there until its result was read; from then on the same
+                    call is refused (REQUEST_ID_REUSED) until the job is deleted.
             options: see JobOptions.
 
         Raises:
