@@ -158,7 +158,7 @@ struct JointRequest {
   // Ends the search with what it has. May be empty; called often, from any thread and
   // from several at once.
   std::function<bool()> out_of_time = {};
-  // The same for solving the weights found without the damping, which comes after it.
+  // The same for solving the weights on the mask found, which comes after it.
   std::function<bool()> solving_out_of_time = {};
 };
 

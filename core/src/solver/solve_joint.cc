@@ -12,7 +12,7 @@ namespace sparsefw {
 namespace {
 
 // In evaluations of the loss, as in solve_after.cc: two products and the first rows;
-// afterwards solving without the damping, the product that decides about rows, and the
+// afterwards solving the weights, the product that decides about rows, and the
 // losses of weights and mask.
 constexpr int kLossesToSearch = 12;
 constexpr int kLossesAfterSearch = 9;

@@ -82,7 +82,9 @@ class Server:
             outcome = fetch(job)
             if job.state == "CANCELLED":  # its mask is not the one that was asked for
                 raise errors.refuse(
-                    grpc.StatusCode.CANCELLED, "CANCELLED", f"{job.name} was cancelled by somebody else"
+                    grpc.StatusCode.CANCELLED,
+                    "CANCELLED",
+                    f"{job.name} was cancelled: its mask so far is not the result",
                 )
         except errors.Error as error:
             if job.state in ("FAILED", "CANCELLED") or isinstance(error, errors.NotFound):
