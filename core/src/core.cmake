@@ -30,11 +30,12 @@ sparsefw_library(core
     cpu/joint/detours.cc cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
     cpu/joint/row_search.cc
     cpu/joint/tableau.cc cpu/joint/tableau_build.cc cpu/joint/transfers.cc
-    cpu/reconstruct/reconstruct.cc cpu/reconstruct/row_conjugate_gradients.cc
+    cpu/reconstruct/nystrom_preconditioner.cc cpu/reconstruct/reconstruct.cc
+    cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc
     alps/alps.cc alps/alternation.cc alps/shifted_inverse.cc
-    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/preset.cc solver/shrunk_gram.cc solver/solve_after.cc
+    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/joint_defaults.cc solver/preset.cc solver/shrunk_gram.cc solver/solve_after.cc
     solver/solve_alps.cc solver/solve_checkpoint.cc solver/solve_joint.cc solver/solve_report.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
     solver/sweep.cc
     backends/cuda_module.cc backends/registry.cc

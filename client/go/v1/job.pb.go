@@ -729,7 +729,7 @@ type SparseFwOptions struct {
 	unknownFields protoimpl.UnknownFields
 
 	// Fraction of the kept weights, those with the highest saliency, that is
-	// fixed from the start: [0, 1]; unset means 0.9, with refine.joint 0.4. With
+	// fixed from the start: [0, 1]; unset means 0.9, with refine.joint and n:m 0.4. With
 	// refine.keep_fixed every method reads it for refine.swaps and refine.joint, which
 	// leave these weights alone.
 	Alpha *float64 `protobuf:"fixed64,1,opt,name=alpha,proto3,oneof" json:"alpha,omitempty"`
@@ -821,7 +821,8 @@ type Refine struct {
 	Swaps *bool `protobuf:"varint,1,opt,name=swaps,proto3,oneof" json:"swaps,omitempty"`
 	// Fixed weights (sparsefw.alpha) may not be swapped out; unset means true.
 	KeepFixed *bool `protobuf:"varint,2,opt,name=keep_fixed,json=keepFixed,proto3,oneof" json:"keep_fixed,omitempty"`
-	// From the method's mask with its weights solved: exchange kept and removed weights of
+	// From the method's mask with its weights solved, or from a few iterations of ALPS where these
+	// lose less: exchange kept and removed weights of
 	// a group, all kept weights of the row solved anew each time, while that lowers the
 	// loss. The result is mask and weights. Not with reconstruct, which it contains
 	// (OPTION_INVALID), and not on a CUDA device (OPTION_INVALID; `auto` takes the CPU).
@@ -830,7 +831,8 @@ type Refine struct {
 	// [0, 1]; unset means 0.001.
 	JointDamping *float64 `protobuf:"fixed64,9,opt,name=joint_damping,json=jointDamping,proto3,oneof" json:"joint_damping,omitempty"`
 	// Of the joint search: share of a row's columns, those that promise least, that take
-	// part only where they surely gain, [0, 1); unset means 0.25.
+	// part only where they surely gain, [0, 1); unset means that as many take part as may leave
+	// the row, with n:m 0.25.
 	JointExcluded *float64 `protobuf:"fixed64,10,opt,name=joint_excluded,json=jointExcluded,proto3,oneof" json:"joint_excluded,omitempty"`
 }
 

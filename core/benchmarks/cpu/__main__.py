@@ -16,6 +16,7 @@ Both end with status 1 when a cell is slower by more than noise.
 import argparse
 import dataclasses
 import datetime
+import os
 import sys
 import time
 from pathlib import Path
@@ -200,8 +201,16 @@ def keep_methods(options, results):
         log(f"wrote the table of {path}")
 
 
+def leave_blas_alone():
+    """What the environment tells OpenBLAS holds for the engine alone: the peer has another BLAS."""
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        if value := os.environ.pop(name, None):
+            log(f"{name}={value} of the environment is left out: OpenBLAS chooses for itself")
+
+
 def main(arguments=None):
     options = parse(arguments)
+    leave_blas_alone()
     if options.compare:
         words, slower = compare.text(*map(read_results, options.compare))
         print(words)

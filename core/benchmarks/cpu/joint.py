@@ -14,6 +14,8 @@ WAYS = {
     "alps": {"method": "alps"},
     "joint from wanda": {"method": "wanda", "joint": 1},
     "joint from alps": {"method": "alps", "joint": 1},
+    "joint from alps, wide window": {"method": "alps", "joint": 1, "alpha": 0.4,
+                                     "joint-excluded": 0.25},
 }
 # Of the first: seconds of two cores.
 LIMITS = {(1024, 1024): 3, (2048, 2048): 20}

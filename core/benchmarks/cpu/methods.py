@@ -29,6 +29,8 @@ WAYS = {
     "ALPS": {"method": "alps"},
     "joint from Wanda": {"method": "wanda", "joint": 1},
     "joint from SparseFW": {**SPARSEFW, "joint": 1},
+    "joint from ALPS, wide window": {"method": "alps", "joint": 1, "alpha": 0.4,
+                                     "joint-excluded": 0.25},
 }
 KEPT = ("seconds", "final_loss", "reconstructed_loss", "full_loss", "unshrunk",
         "joint_exchanges")

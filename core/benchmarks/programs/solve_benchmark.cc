@@ -134,8 +134,11 @@ int Main(int argc, char** argv) {
   const bool preset_joint = options.joint;
   options.joint = flags.Integer("joint", options.joint ? 1 : 0) != 0;
   // As for jobs that do not say.
-  if (options.joint && !preset_joint) options.alpha = kJointAlpha;
-  options.alpha = flags.Number("alpha", options.alpha);
+  const bool own_window = options.joint && !preset_joint;
+  options.alpha = flags.Number("alpha", own_window ? JointAlpha(problem.pattern) : options.alpha);
+  if (own_window) {
+    options.joint_options.excluded = JointExcluded(problem.pattern, options.alpha);
+  }
   options.joint_options.damping = flags.Number("joint-damping", options.joint_options.damping);
   options.joint_options.excluded = flags.Number("joint-excluded", options.joint_options.excluded);
   options.report_every = flags.Integer("report-every", options.report_every);

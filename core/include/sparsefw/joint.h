@@ -12,17 +12,29 @@
 //
 // and, where the whole matrix is one group, one row gives and another takes. Exchanges
 // are taken while they lower L*, then detours of several columns at once (kJointDetours in
-// backend.h). With n:m patterns, whose groups leave single exchanges little room, the search
-// begins at the result of ALPS where that loses less than the start. docs/numerics.md has the
-// derivation and what it is measured against.
+// backend.h). The search begins at the result of a few iterations of ALPS where that loses less
+// than the start. docs/numerics.md has the derivation and what it is measured against.
 #ifndef SPARSEFW_JOINT_H_
 #define SPARSEFW_JOINT_H_
+
+#include <cstdint>
+
+#include "sparsefw/pattern.h"
 
 namespace sparsefw {
 
 // The alpha to use with the joint search where none is asked for: the search gains less
-// the more is fixed, and costs less.
-inline constexpr double kJointAlpha = 0.4;
+// the more is fixed, and costs less. Within the groups of n:m patterns few exchanges would be left.
+double JointAlpha(const Pattern& pattern);
+// The same for JointOptions::excluded: as many columns of a row take part as may leave it, all
+// but a quarter with n:m patterns.
+double JointExcluded(const Pattern& pattern, double alpha);
+// Those of the preset `best`, whatever the pattern.
+inline constexpr double kWideJointAlpha = 0.4;
+inline constexpr double kWideJointExcluded = 0.25;
+
+// Upper estimate of the bytes that the search's own start needs, beside what the search does.
+int64_t JointStartBytes(int64_t rows, int64_t cols);
 
 struct JointOptions {
   // [0, 1]: multiple of the mean diagonal of G that is added to its diagonal, in the search
@@ -32,7 +44,7 @@ struct JointOptions {
   // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is
   // above what the cheapest kept weight costs. 0: every column takes part, which costs
   // more and finds little more.
-  double excluded = 0.25;
+  double excluded = kWideJointExcluded;
 };
 
 }  // namespace sparsefw

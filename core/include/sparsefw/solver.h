@@ -72,7 +72,7 @@ struct SolveOptions {
   bool reconstruct = false;
   // Of every method: its mask with the weights solved on it is where the joint search
   // starts; the alpha fraction of its kept weights stays unless keep_fixed is off.
-  // Of n:m patterns it starts from ALPS's where that loses less. Contains the
+  // It starts from a few iterations of ALPS where these lose less. Contains the
   // reconstruction: not together with it.
   bool joint = false;
   JointOptions joint_options = {};
@@ -203,8 +203,8 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          The same input gives the same mask bit
 //          for bit on one backend, for any number of threads.
 // Memory:  see Backend::EstimateHostBytes; of methods with own weights also
-//          SparseGptBytes, AlpsBytes, which the joint search of an n:m pattern needs as well;
-//          with a shrinkage a copy of G.
+//          SparseGptBytes, AlpsBytes; with the joint search JointStartBytes; with a shrinkage a
+//          copy of G.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say

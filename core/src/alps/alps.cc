@@ -1,14 +1,17 @@
 #include "core/src/alps/alps.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
 
 #include "core/src/alps/alternation.h"
+#include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/scaled_layer.h"
 #include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/alps.h"
+#include "sparsefw/joint.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -40,17 +43,23 @@ std::vector<double> Normalise(Layer& layer) {
   return norms;
 }
 
-}  // namespace
+Matrix<float> ToFloat(const Matrix<double>& from) {
+  Matrix<float> to(from.rows(), from.cols());
+  std::transform(from.data(), from.data() + from.size(), to.data(),
+                 [](double value) { return static_cast<float>(value); });
+  return to;
+}
 
-absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const ParallelContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(problem.weights, problem.gram, context));
-  SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
-                            LoadScaled<double>(problem.weights, problem.gram, scale, context));
-  const std::vector<double> norms = Normalise(layer);
-  Alternation alternation({layer.gram, layer.weights, layer.rows, layer.cols}, problem.pattern,
-                          context);
+template <typename Real>
+absl::StatusOr<PrunedLayer> PruneAs(const Layer& layer, const Matrix<Real>& h,
+                                    const Matrix<Real>& dense, const std::vector<double>& norms,
+                                    const Problem& problem, const Scale& scale,
+                                    const Effort& effort, const ParallelContext& context) {
+  Alternation<Real> alternation({layer.gram, h, dense, layer.rows, layer.cols}, problem.pattern,
+                                effort.settled, context);
   SPARSEFW_RETURN_IF_ERROR(alternation.Run());
-
+  SPARSEFW_RETURN_IF_ERROR(effort.steps > 0 ? alternation.PreconditionedSteps(effort.steps)
+                                            : alternation.StepsOnSupport());
   PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(layer.rows, layer.cols),
                      alternation.iterations()};
   const DType dtype = problem.weights.dtype();
@@ -58,15 +67,38 @@ absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const ParallelContext&
     for (int64_t col = 0; col < layer.cols; ++col) {
       if (alternation.pruned()(row, col) != 0) continue;
       result.mask.Set(row, col, true);
-      const double weight = alternation.weights()(row, col) / norms[static_cast<size_t>(col)];
+      const double weight =
+          static_cast<double>(alternation.weights()(row, col)) / norms[static_cast<size_t>(col)];
       result.weights(row, col) = RoundedTo(dtype, std::ldexp(weight, -scale.weights_exponent));
     }
   }
-  const std::optional<NonFinite> found = FindNonFinite(result.weights.view());
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const Effort& effort,
+                                  const ParallelContext& context) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(problem.weights, problem.gram, context));
+  SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
+                            LoadScaled<double>(problem.weights, problem.gram, scale, context));
+  const std::vector<double> norms = Normalise(layer);
+  absl::StatusOr<PrunedLayer> result = PrunedLayer{};
+  if (effort.single) {
+    const Matrix<float> dense = ToFloat(layer.weights);
+    layer.weights = {};
+    const Matrix<float> h = ToFloat(layer.gram);
+    result = PruneAs<float>(layer, h, dense, norms, problem, scale, effort, context);
+  } else {
+    result =
+        PruneAs<double>(layer, layer.gram, layer.weights, norms, problem, scale, effort, context);
+  }
+  SPARSEFW_RETURN_IF_ERROR(result.status());
+  const std::optional<NonFinite> found = FindNonFinite(result->weights.view());
   if (!found) return result;
   return Invalid("NON_FINITE",
                  "the new weights must fit in the dtype of weights, %s; that at [%d, %d] does not",
-                 DTypeName(dtype), found->row, found->col);
+                 DTypeName(problem.weights.dtype()), found->row, found->col);
 }
 
 }  // namespace alps
@@ -80,6 +112,21 @@ int64_t AlpsBytes(int64_t rows, int64_t cols) {
   const int64_t weights = 4 * rows * cols;
   const int64_t masks = 4 * rows * ((cols + 7) / 8);
   return layer + matrices + marks + weights + masks;
+}
+
+// The alternation in float32, of H^ in float64 as well, or the steps on its support.
+int64_t JointStartBytes(int64_t rows, int64_t cols) {
+  const int64_t stride = (cols + 63) / 64 * 64;
+  const int64_t layer = 8 * stride * (rows + cols) + 4 * stride * (rows + cols);
+  // Y, B, D, V, the right-hand side and the first D, or what the steps hold in their place; the
+  // factor in float64, the others as floats.
+  const int64_t matrices =
+      4 * stride * (8 * rows + 3 * cols) + 8 * stride * cols + 8 * 4 * 128 * cols;
+  const int64_t steps = cpu::RowConjugateGradients<float>::Bytes(rows, cols) - 16 * rows * stride;
+  const int64_t marks = 2 * rows * cols;
+  const int64_t weights = 4 * rows * cols;
+  const int64_t masks = 4 * rows * ((cols + 7) / 8);
+  return layer + matrices + std::max(steps, int64_t{0}) + marks + weights + masks;
 }
 
 }  // namespace sparsefw

@@ -18,15 +18,23 @@ struct PrunedLayer {
   int64_t iterations = 0;
 };
 
+// ALPS itself: 300 iterations in float64. Fewer in float32 give a start for another search.
+struct Effort {
+  double settled = 0;   // ends once this share of the support changes between two checks
+  bool single = false;  // float32 but for the factors of the inverses
+  int64_t steps = 0;    // on the support, preconditioned; 0: those of ALPS
+};
+
 // The problem is valid; saliency and warm mask are not used.
 //
-// Numeric: float64; the same bits for any number of threads
+// Numeric: float64 unless `single`; the same bits for any number of threads
 // Memory:  AlpsBytes
 // Cost:    2 rows cols^2 flops an iteration, 8/3 cols^3 for every rho
 // Errors:  Cancelled        stop signal or deadline of `context`
 //          InvalidArgument  G is not positive semi-definite (GRAM_NOT_POSITIVE_DEFINITE); a
 //                           new weight is too large for the dtype of W (NON_FINITE)
-absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const ParallelContext& context);
+absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const Effort& effort,
+                                  const ParallelContext& context);
 
 }  // namespace sparsefw::alps
 

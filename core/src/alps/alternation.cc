@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/select/selection.h"
@@ -20,15 +21,22 @@ constexpr double kMostRho = 1e6;
 constexpr int64_t kSteps = 10;
 constexpr double kStepTolerance = 1e-4;
 
+template <typename Real>
+double Product(Real a, Real b) {
+  return static_cast<double>(a) * static_cast<double>(b);
+}
+
 }  // namespace
 
-Alternation::Alternation(const NormalisedLayer& layer, const Pattern& pattern,
-                         const ParallelContext& context)
+template <typename Real>
+Alternation<Real>::Alternation(const NormalisedLayer<Real>& layer, const Pattern& pattern,
+                               double settled, const ParallelContext& context)
     : layer_(layer),
       pattern_(pattern),
       groups_(GroupsOf(pattern, layer.rows, layer.cols)),
+      settled_(settled),
       context_(context),
-      inverse_(layer.h, layer.cols, context),
+      inverse_(layer.exact, layer.cols, context),
       y_(layer.rows, layer.dense.cols()),
       b_(layer.rows, layer.dense.cols()),
       d_(layer.rows, layer.dense.cols()),
@@ -37,28 +45,31 @@ Alternation::Alternation(const NormalisedLayer& layer, const Pattern& pattern,
       pruned_(layer.rows, layer.cols),
       checked_(layer.rows, layer.cols) {}
 
-absl::Status Alternation::EachRow(absl::FunctionRef<void(int64_t)> body) const {
+template <typename Real>
+absl::Status Alternation<Real>::EachRow(absl::FunctionRef<void(int64_t)> body) const {
   const RowBlocks blocks{layer_.rows, RowGrain(layer_.cols)};
   return context_.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
   });
 }
 
-absl::Status Alternation::Multiply(const Matrix<double>& left, const Matrix<double>& right,
-                                   Matrix<double>& out) const {
-  return Gemm({.rows = layer_.rows,
-               .cols = layer_.cols,
-               .depth = layer_.cols,
-               .a = left.data(),
-               .a_stride = left.cols(),
-               .b = right.data(),
-               .b_stride = right.cols(),
-               .c = out.data(),
-               .c_stride = out.cols()},
+template <typename Real>
+absl::Status Alternation<Real>::Multiply(const Matrix<Real>& left, const Matrix<Real>& right,
+                                         Matrix<Real>& out) const {
+  return Gemm(GemmArgs<Real>{.rows = layer_.rows,
+                             .cols = layer_.cols,
+                             .depth = layer_.cols,
+                             .a = left.data(),
+                             .a_stride = left.cols(),
+                             .b = right.data(),
+                             .b_stride = right.cols(),
+                             .c = out.data(),
+                             .c_stride = out.cols()},
               context_);
 }
 
-absl::Status Alternation::SelectLargest(absl::FunctionRef<void(int64_t, double*)> score) {
+template <typename Real>
+absl::Status Alternation<Real>::SelectLargest(absl::FunctionRef<void(int64_t, Real*)> score) {
   if (pattern_.kind == Pattern::Kind::kUnstructured) {
     SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) { score(row, right_.row(row)); }));
     const int64_t count = layer_.rows * layer_.cols - groups_.total_kept;
@@ -68,7 +79,7 @@ absl::Status Alternation::SelectLargest(absl::FunctionRef<void(int64_t, double*)
     });
   }
   return EachRow([&](int64_t row) {
-    std::vector<Candidate<uint64_t>> scratch;
+    std::vector<Candidate<KeyOf<Real>>> scratch;
     score(row, right_.row(row));
     for (int64_t first = 0; first < layer_.cols; first += groups_.group_cols) {
       MarkLowest(right_.row(row) + first, groups_.group_cols, groups_.group_cols - groups_.capacity,
@@ -77,9 +88,10 @@ absl::Status Alternation::SelectLargest(absl::FunctionRef<void(int64_t, double*)
   });
 }
 
-absl::Status Alternation::Run() {
+template <typename Real>
+absl::Status Alternation<Real>::Run() {
   SPARSEFW_RETURN_IF_ERROR(Multiply(layer_.dense, layer_.h, y_));
-  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, Real* out) {
     for (int64_t j = 0; j < layer_.cols; ++j) out[j] = std::fabs(layer_.dense(row, j));
   }));
   std::copy_n(pruned_.data(), pruned_.size(), checked_.data());
@@ -88,7 +100,7 @@ absl::Status Alternation::Run() {
       d_(row, j) = Pruned(row, j) ? 0 : layer_.dense(row, j);
     }
   }));
-  Matrix<double> first(layer_.rows, d_.cols());
+  Matrix<Real> first(layer_.rows, d_.cols());
   std::copy_n(d_.data(), d_.size(), first.data());
   Next next = Next::kGoOn;
   while (iterations_ < kIterations && next != Next::kEnd) {
@@ -97,36 +109,39 @@ absl::Status Alternation::Run() {
     if (iterations_ % kCheckEvery == 0) next = Adapt();
     if (next == Next::kBeginAgain) {
       std::copy_n(first.data(), first.size(), d_.data());
-      std::fill_n(v_.data(), v_.size(), 0.0);
+      std::fill_n(v_.data(), v_.size(), Real(0));
       next = Next::kGoOn;
     }
   }
-  return StepsOnSupport();
+  return absl::OkStatus();
 }
 
-absl::Status Alternation::Iterate() {
+template <typename Real>
+absl::Status Alternation<Real>::Iterate() {
   SPARSEFW_RETURN_IF_ERROR(inverse_.Shift(rho_));
+  const auto rho = static_cast<Real>(rho_);
   SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
     for (int64_t j = 0; j < layer_.cols; ++j) {
-      right_(row, j) = y_(row, j) - v_(row, j) + rho_ * d_(row, j);
+      right_(row, j) = y_(row, j) - v_(row, j) + rho * d_(row, j);
     }
   }));
   SPARSEFW_RETURN_IF_ERROR(Multiply(right_, inverse_.inverse(), b_));
-  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, Real* out) {
     for (int64_t j = 0; j < layer_.cols; ++j) {
-      out[j] = std::fabs((v_(row, j) + rho_ * b_(row, j)) / rho_);
+      out[j] = std::fabs((v_(row, j) + rho * b_(row, j)) / rho);
     }
   }));
   return EachRow([&](int64_t row) {
     for (int64_t j = 0; j < layer_.cols; ++j) {
-      const double both = v_(row, j) + rho_ * b_(row, j);
-      d_(row, j) = Pruned(row, j) ? 0 : both / rho_;
-      v_(row, j) += rho_ * (b_(row, j) - d_(row, j));
+      const Real both = v_(row, j) + rho * b_(row, j);
+      d_(row, j) = Pruned(row, j) ? 0 : both / rho;
+      v_(row, j) += rho * (b_(row, j) - d_(row, j));
     }
   });
 }
 
-Alternation::Next Alternation::Adapt() {
+template <typename Real>
+typename Alternation<Real>::Next Alternation<Real>::Adapt() {
   int64_t changed = 0;
   for (int64_t i = 0; i < pruned_.size(); ++i) {
     changed += pruned_.data()[i] != checked_.data()[i] ? 1 : 0;
@@ -136,6 +151,7 @@ Alternation::Next Alternation::Adapt() {
                            ? 0
                            : static_cast<double>(changed) / static_cast<double>(groups_.total_kept);
   Next next = Next::kGoOn;
+  if (raised_ && share < settled_) return Next::kEnd;
   if (share > 0.005) {
     rho_ *= share > 0.1 ? 1.3 : 1.2;
     raised_ = true;
@@ -150,9 +166,9 @@ Alternation::Next Alternation::Adapt() {
   return iterations_ > kSettledFrom && share < kSettled ? Next::kEnd : next;
 }
 
-// Conjugate gradients on B H^ = Y, all rows at once, from top(B).
-absl::Status Alternation::StepsOnSupport() {
-  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, double* out) {
+template <typename Real>
+absl::Status Alternation<Real>::TakeSupport() {
+  SPARSEFW_RETURN_IF_ERROR(SelectLargest([&](int64_t row, Real* out) {
     for (int64_t j = 0; j < layer_.cols; ++j) out[j] = std::fabs(b_(row, j));
   }));
   SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
@@ -160,9 +176,15 @@ absl::Status Alternation::StepsOnSupport() {
       if (Pruned(row, j)) b_(row, j) = 0;
     }
   }));
-  SPARSEFW_RETURN_IF_ERROR(Multiply(b_, layer_.h, right_));
-  Matrix<double>& residual = d_;
-  Matrix<double>& direction = v_;
+  return Multiply(b_, layer_.h, right_);
+}
+
+// Conjugate gradients on B H^ = Y, all rows at once, from top(B).
+template <typename Real>
+absl::Status Alternation<Real>::StepsOnSupport() {
+  SPARSEFW_RETURN_IF_ERROR(TakeSupport());
+  Matrix<Real>& residual = d_;
+  Matrix<Real>& direction = v_;
   struct RowState {
     double squares = 0;  // of the residual
     double wanted = 0;   // where it is small enough
@@ -172,10 +194,10 @@ absl::Status Alternation::StepsOnSupport() {
     RowState& state = rows[static_cast<size_t>(row)];
     double start = 0;
     for (int64_t j = 0; j < layer_.cols; ++j) {
-      const double r = Pruned(row, j) ? 0 : y_(row, j) - right_(row, j);
+      const Real r = Pruned(row, j) ? 0 : y_(row, j) - right_(row, j);
       residual(row, j) = direction(row, j) = r;
-      state.squares += r * r;
-      start += Pruned(row, j) ? 0 : y_(row, j) * y_(row, j);
+      state.squares += Product(r, r);
+      start += Pruned(row, j) ? 0 : Product(y_(row, j), y_(row, j));
     }
     state.wanted = kStepTolerance * kStepTolerance * start;
   }));
@@ -188,17 +210,19 @@ absl::Status Alternation::StepsOnSupport() {
     SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
       RowState& state = rows[static_cast<size_t>(row)];
       double curvature = 0;
-      for (int64_t j = 0; j < layer_.cols; ++j) curvature += direction(row, j) * right_(row, j);
+      for (int64_t j = 0; j < layer_.cols; ++j) {
+        curvature += Product(direction(row, j), right_(row, j));
+      }
       if (!(curvature > 0)) return;
-      const double alpha = state.squares / curvature;
+      const auto alpha = static_cast<Real>(state.squares / curvature);
       double squares = 0;
       for (int64_t j = 0; j < layer_.cols; ++j) {
         if (Pruned(row, j)) continue;
         b_(row, j) += alpha * direction(row, j);
         residual(row, j) -= alpha * right_(row, j);
-        squares += residual(row, j) * residual(row, j);
+        squares += Product(residual(row, j), residual(row, j));
       }
-      const double beta = squares / state.squares;
+      const auto beta = static_cast<Real>(squares / state.squares);
       state.squares = squares;
       for (int64_t j = 0; j < layer_.cols; ++j) {
         if (!Pruned(row, j)) direction(row, j) = residual(row, j) + beta * direction(row, j);
@@ -207,5 +231,27 @@ absl::Status Alternation::StepsOnSupport() {
   }
   return absl::OkStatus();
 }
+
+template <typename Real>
+absl::Status Alternation<Real>::PreconditionedSteps(int64_t steps) {
+  d_ = {};
+  v_ = {};
+  SPARSEFW_RETURN_IF_ERROR(TakeSupport());
+  Mask support(layer_.rows, layer_.cols);
+  SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) {
+      if (!Pruned(row, j)) support.Set(row, j, true);
+      right_(row, j) = y_(row, j) - right_(row, j);
+    }
+  }));
+  cpu::RowConjugateGradients<Real> gradients(layer_.h, support, 0, layer_.rows);
+  SPARSEFW_RETURN_IF_ERROR(gradients.Solve(right_, {}, {.iterations = steps}, context_));
+  return EachRow([&](int64_t row) {
+    for (int64_t j = 0; j < layer_.cols; ++j) b_(row, j) += gradients.solution(row)[j];
+  });
+}
+
+template class Alternation<float>;
+template class Alternation<double>;
 
 }  // namespace sparsefw::alps

@@ -14,22 +14,34 @@
 namespace sparsefw::alps {
 
 // A layer in the units that make the diagonal of H^ 1; both may be wider than cols.
+template <typename Real>
 struct NormalisedLayer {
-  const Matrix<double>& h;      // [cols, stride]
-  const Matrix<double>& dense;  // B0 [rows, stride]
+  const Matrix<double>& exact;  // H^ [cols, stride], for the inverses
+  const Matrix<Real>& h;        // the same
+  const Matrix<Real>& dense;    // B0 [rows, stride]
   int64_t rows = 0;
   int64_t cols = 0;
 };
 
-// Memory: six matrices like `dense`, three like `h`. Lives for one call of Run.
+// Memory: six matrices like `dense`, three like `h` and a factor in float64. Lives for one call of
+// Run.
+template <typename Real>
 class Alternation {
  public:
-  Alternation(const NormalisedLayer& layer, const Pattern& pattern, const ParallelContext& context);
+  // Ends as well at the first check, rho having been raised, at which this share or less of
+  // the support has changed.
+  Alternation(const NormalisedLayer<Real>& layer, const Pattern& pattern, double settled,
+              const ParallelContext& context);
 
   // Errors: Cancelled, InvalidArgument (GRAM_NOT_POSITIVE_DEFINITE)
   absl::Status Run();
+  // After it, one of these: the steps of ALPS on the support; or so many of
+  // cpu/reconstruct/row_conjugate_gradients.h, which get nearer.
+  // Errors: Cancelled
+  absl::Status StepsOnSupport();
+  absl::Status PreconditionedSteps(int64_t steps);
 
-  const Matrix<double>& weights() const { return b_; }       // 0 where pruned
+  const Matrix<Real>& weights() const { return b_; }         // 0 where pruned
   const Matrix<uint8_t>& pruned() const { return pruned_; }  // [rows, cols]: 1 where pruned
   int64_t iterations() const { return iterations_; }
 
@@ -38,24 +50,25 @@ class Alternation {
 
   absl::Status Iterate();
   // Marks in pruned_ all but the largest magnitudes that `score` writes to a row.
-  absl::Status SelectLargest(absl::FunctionRef<void(int64_t, double*)> score);
+  absl::Status SelectLargest(absl::FunctionRef<void(int64_t, Real*)> score);
   Next Adapt();
-  absl::Status StepsOnSupport();
-  absl::Status Multiply(const Matrix<double>& left, const Matrix<double>& right,
-                        Matrix<double>& out) const;
+  absl::Status TakeSupport();
+  absl::Status Multiply(const Matrix<Real>& left, const Matrix<Real>& right,
+                        Matrix<Real>& out) const;
   absl::Status EachRow(absl::FunctionRef<void(int64_t)> body) const;
   bool Pruned(int64_t row, int64_t col) const { return pruned_(row, col) != 0; }
 
-  const NormalisedLayer layer_;
+  const NormalisedLayer<Real> layer_;
   const Pattern pattern_;
   const Groups groups_;
+  const double settled_;
   const ParallelContext& context_;
-  ShiftedInverse inverse_;
-  Matrix<double> y_;
-  Matrix<double> b_;
-  Matrix<double> d_;
-  Matrix<double> v_;
-  Matrix<double> right_;  // Y - V + rho D; scores of a selection
+  ShiftedInverse<Real> inverse_;
+  Matrix<Real> y_;
+  Matrix<Real> b_;
+  Matrix<Real> d_;
+  Matrix<Real> v_;
+  Matrix<Real> right_;  // Y - V + rho D; scores of a selection
   Matrix<uint8_t> pruned_;
   Matrix<uint8_t> checked_;  // pruned_ at the last check
   double rho_ = 0.1;

@@ -10,17 +10,20 @@
 
 namespace sparsefw::alps {
 
-ShiftedInverse::ShiftedInverse(const Matrix<double>& h, int64_t size,
-                               const ParallelContext& context)
+template <typename Real>
+ShiftedInverse<Real>::ShiftedInverse(const Matrix<double>& h, int64_t size,
+                                     const ParallelContext& context)
     : h_(h),
       size_(size),
       context_(context),
       factor_(size, h.cols()),
+      upper_(kSame ? 0 : size, kSame ? 0 : h.cols()),
       transposed_(size, h.cols()),
       inverse_(size, h.cols()) {}
 
 // H + rho I = R R^T, U = R^-1, inverse = U^T U.
-absl::Status ShiftedInverse::Shift(double rho) {
+template <typename Real>
+absl::Status ShiftedInverse<Real>::Shift(double rho) {
   if (rho == rho_) return absl::OkStatus();
   for (int64_t row = 0; row < size_; ++row) std::copy_n(h_.row(row), h_.cols(), factor_.row(row));
   sparsegpt::InverseFactor factor(factor_, size_, context_);
@@ -35,24 +38,48 @@ absl::Status ShiftedInverse::Shift(double rho) {
   const RowBlocks blocks{size_, 32};
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      for (int64_t col = 0; col < row; ++col) factor_(row, col) = 0;
       for (int64_t col = 0; col < size_; ++col) {
-        transposed_(row, col) = col <= row ? factor_(col, row) : 0;
+        if constexpr (kSame) {
+          if (col < row) factor_(row, col) = 0;
+        } else {
+          upper_(row, col) = col >= row ? static_cast<Real>(factor_(row, col)) : 0;
+        }
+        transposed_(row, col) = col <= row ? static_cast<Real>(factor_(col, row)) : 0;
       }
     }
   }));
-  SPARSEFW_RETURN_IF_ERROR(Gemm({.rows = size_,
-                                 .cols = size_,
-                                 .depth = size_,
-                                 .a = transposed_.data(),
-                                 .a_stride = transposed_.cols(),
-                                 .b = factor_.data(),
-                                 .b_stride = factor_.cols(),
-                                 .c = inverse_.data(),
-                                 .c_stride = inverse_.cols()},
-                                context_));
+  SPARSEFW_RETURN_IF_ERROR(MultiplyFactors());
   rho_ = rho;
   return absl::OkStatus();
 }
+
+// Of a block of rows no more than the columns before its end, which need no more terms either;
+// the others mirror these.
+template <typename Real>
+absl::Status ShiftedInverse<Real>::MultiplyFactors() {
+  constexpr int64_t kBlock = 256;
+  for (int64_t first = 0; first < size_; first += kBlock) {
+    const int64_t end = std::min(first + kBlock, size_);
+    SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<Real>{.rows = end - first,
+                                                 .cols = end,
+                                                 .depth = end,
+                                                 .a = transposed_.row(first),
+                                                 .a_stride = transposed_.cols(),
+                                                 .b = Upper(),
+                                                 .b_stride = factor_.cols(),
+                                                 .c = inverse_.row(first),
+                                                 .c_stride = inverse_.cols()},
+                                  context_));
+  }
+  const RowBlocks blocks{size_, 32};
+  return context_.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      for (int64_t col = row + 1; col < size_; ++col) inverse_(row, col) = inverse_(col, row);
+    }
+  });
+}
+
+template class ShiftedInverse<float>;
+template class ShiftedInverse<double>;
 
 }  // namespace sparsefw::alps

@@ -10,6 +10,8 @@
 
 namespace sparsefw::alps {
 
+// The factor in float64, the inverse as Real.
+template <typename Real>
 class ShiftedInverse {
  public:
   // h [size, stride], symmetric; outlives this object.
@@ -21,16 +23,28 @@ class ShiftedInverse {
   //         InvalidArgument  H + rho I is not positive definite
   //                          (GRAM_NOT_POSITIVE_DEFINITE)
   absl::Status Shift(double rho);
-  const Matrix<double>& inverse() const { return inverse_; }
+  const Matrix<Real>& inverse() const { return inverse_; }
 
  private:
+  static constexpr bool kSame = sizeof(Real) == sizeof(double);
+
+  absl::Status MultiplyFactors();
+  const Real* Upper() const {
+    if constexpr (kSame) {
+      return factor_.data();
+    } else {
+      return upper_.data();
+    }
+  }
+
   const Matrix<double>& h_;
   const int64_t size_;
   const ParallelContext& context_;
   double rho_ = -1;
   Matrix<double> factor_;
-  Matrix<double> transposed_;
-  Matrix<double> inverse_;
+  Matrix<Real> upper_;  // the factor as Real, where that is not float64
+  Matrix<Real> transposed_;
+  Matrix<Real> inverse_;
 };
 
 }  // namespace sparsefw::alps

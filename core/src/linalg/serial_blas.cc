@@ -62,6 +62,21 @@ void AddProduct(bool transpose, int64_t rows, int64_t cols, double alpha, const 
 }
 
 template <>
+void AddLowerSquare(int64_t rows, int64_t cols, const float* a, float* c) {
+  UseOneBlasThread();
+  if (rows == 0 || cols == 0) return;
+  cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, Int(cols), Int(rows), 1.0F, a, Int(cols), 1.0F,
+              c, Int(cols));
+}
+template <>
+void AddLowerSquare(int64_t rows, int64_t cols, const double* a, double* c) {
+  UseOneBlasThread();
+  if (rows == 0 || cols == 0) return;
+  cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, Int(cols), Int(rows), 1.0, a, Int(cols), 1.0,
+              c, Int(cols));
+}
+
+template <>
 void AddScaled(int64_t size, float alpha, const float* x, float* y) {
   UseOneBlasThread();
   cblas_saxpy(Int(size), alpha, x, 1, y, 1);

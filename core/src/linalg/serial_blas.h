@@ -26,6 +26,10 @@ template <typename Real>
 void AddProduct(bool transpose, int64_t rows, int64_t cols, Real alpha, const Real* a,
                 int64_t a_stride, const Real* x, Real* y);
 
+// C [cols, cols] := C + A^T A, the lower triangle; A [rows, cols], both without gaps.
+template <typename Real>
+void AddLowerSquare(int64_t rows, int64_t cols, const Real* a, Real* c);
+
 // y := y + alpha x
 template <typename Real>
 void AddScaled(int64_t size, Real alpha, const Real* x, Real* y);

@@ -65,7 +65,7 @@ Real KeepTop(int64_t count, std::vector<Candidate<Real>>& columns) {
   if (std::ssize(columns) > count) {
     std::vector<Candidate<Real>> order(columns);
     const auto last = order.begin() + count - 1;
-    std::nth_element(order.begin(), last, order.end(), Better<Real>);
+    std::nth_element(order.begin(), last, order.end(), BetterFirst());
     std::erase_if(columns, [&](const Candidate<Real>& column) { return Better(*last, column); });
     return last->key;
   }

@@ -22,13 +22,21 @@ bool Better(const Candidate<Key>& a, const Candidate<Key>& b) {
   return a.key != b.key ? a.key > b.key : a.col > b.col;
 }
 
+// The same for sorting: inlined, which the name of a function is not.
+struct BetterFirst {
+  template <typename Item>
+  bool operator()(const Item& a, const Item& b) const {
+    return Better(a, b);
+  }
+};
+
 // Drops all but the `count` best; those that are left are in no order.
 template <typename Key>
 void SelectBest(int64_t count, std::vector<Candidate<Key>>& candidates) {
   if (count >= std::ssize(candidates)) return;
   if (count > 0) {
     std::nth_element(candidates.begin(), candidates.begin() + count - 1, candidates.end(),
-                     Better<Key>);
+                     BetterFirst());
   }
   candidates.resize(static_cast<size_t>(count > 0 ? count : 0));
 }

@@ -48,8 +48,9 @@ void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t gro
   });
 }
 
-void MarkLowest(const double* scores, int64_t size, int64_t count,
-                std::vector<Candidate<uint64_t>>& scratch, uint8_t* marks) {
+template <typename Real>
+void MarkLowest(const Real* scores, int64_t size, int64_t count,
+                std::vector<Candidate<KeyOf<Real>>>& scratch, uint8_t* marks) {
   scratch.clear();
   for (int64_t i = 0; i < size; ++i) {
     scratch.push_back({OrderedKey(scores[i]), static_cast<uint32_t>(i)});
@@ -59,7 +60,8 @@ void MarkLowest(const double* scores, int64_t size, int64_t count,
   for (const auto& kept : scratch) marks[kept.col] = 0;
 }
 
-void MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
+template <typename Real>
+void MarkLowestOfMatrix(const Matrix<Real>& scores, int64_t width, int64_t count,
                         Matrix<uint8_t>& marks) {
   const RowBlocks blocks{scores.rows(), RowGrain(width)};
   ParallelFor(blocks.rows, blocks.rows_per_block, [&](int64_t begin, int64_t end) {
@@ -69,7 +71,15 @@ void MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t cou
     for (int64_t col = 0; col < width; ++col) sink(col, OrderedKey(scores(row, col)));
   };
   const auto take = [&](int64_t row, int64_t col) { marks(row, col) = 0; };
-  TakeTop({blocks, /*key_bits=*/64, scores.rows() * width - count}, visit, take);
+  constexpr int kKeyBits = 8 * static_cast<int>(sizeof(Real));
+  TakeTop({blocks, kKeyBits, scores.rows() * width - count}, visit, take);
 }
+
+template void MarkLowest<float>(const float*, int64_t, int64_t, std::vector<Candidate<uint32_t>>&,
+                                uint8_t*);
+template void MarkLowest<double>(const double*, int64_t, int64_t, std::vector<Candidate<uint64_t>>&,
+                                 uint8_t*);
+template void MarkLowestOfMatrix<float>(const Matrix<float>&, int64_t, int64_t, Matrix<uint8_t>&);
+template void MarkLowestOfMatrix<double>(const Matrix<double>&, int64_t, int64_t, Matrix<uint8_t>&);
 
 }  // namespace sparsefw

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/src/select/group_select.h"
+#include "core/src/select/ordered_key.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
@@ -26,8 +27,11 @@ void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t gro
 // The rest: sets marks[i] to 1 for the `count` lowest of scores[0 .. size), of
 // equal scores the lower index, and to 0 for the others. `scratch` is the
 // caller's, so that a loop allocates once.
-void MarkLowest(const double* scores, int64_t size, int64_t count,
-                std::vector<Candidate<uint64_t>>& scratch, uint8_t* marks);
+template <typename Real>
+using KeyOf = decltype(OrderedKey(Real()));
+template <typename Real>
+void MarkLowest(const Real* scores, int64_t size, int64_t count,
+                std::vector<Candidate<KeyOf<Real>>>& scratch, uint8_t* marks);
 
 // The same over the first `width` columns of a matrix, of equal scores the lower
 // row-major index.
@@ -35,7 +39,8 @@ void MarkLowest(const double* scores, int64_t size, int64_t count,
 // Shapes:  scores [rows, >= width]; marks [rows, >= width]
 // Threads: as ParallelFor
 // Cost:    O(rows*width): eight reads
-void MarkLowestOfMatrix(const Matrix<double>& scores, int64_t width, int64_t count,
+template <typename Real>
+void MarkLowestOfMatrix(const Matrix<Real>& scores, int64_t width, int64_t count,
                         Matrix<uint8_t>& marks);
 
 }  // namespace sparsefw

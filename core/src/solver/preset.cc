@@ -21,8 +21,11 @@ SolveOptions PresetOptions(Preset preset) {
               .report_every = 50,
               .swaps = true};
     case Preset::kBest:
-      return {
-          .method = Method::kAlps, .shrinkage = kShrinkage, .alpha = kJointAlpha, .joint = true};
+      return {.method = Method::kAlps,
+              .shrinkage = kShrinkage,
+              .alpha = kWideJointAlpha,
+              .joint = true,
+              .joint_options = {.excluded = kWideJointExcluded}};
     case Preset::kPaper:
       break;
   }

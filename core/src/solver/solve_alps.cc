@@ -13,7 +13,7 @@ absl::Status SolveRun::RunAlps() {
   SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   const ParallelContext limited(context_.options.threads, context_.stop,
                                 [this] { return context_.now() >= context_.options.deadline; });
-  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(context_.problem, limited);
+  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(context_.problem, {}, limited);
   // Which of the two it was.
   if (absl::IsCancelled(pruned.status())) SPARSEFW_RETURN_IF_ERROR(CheckLimits());
   SPARSEFW_RETURN_IF_ERROR(pruned.status());

@@ -18,6 +18,9 @@ constexpr int kLossesToSearch = 12;
 constexpr int kLossesAfterSearch = 9;
 constexpr int kLossesAfterSolving = 5;
 
+// Enough for a start: what is left to find, the search finds sooner.
+constexpr alps::Effort kShortAlps = {.settled = 0.1, .single = true, .steps = 2};
+
 }  // namespace
 
 absl::Status SolveRun::SearchJointly() {
@@ -65,14 +68,13 @@ absl::StatusOr<Mask> SolveRun::FixedInSearch(const Mask& mask, const Matrix<floa
                   options.keep_fixed ? options.alpha : 0);
 }
 
-// Of n:m patterns: the result of ALPS where it loses less than the start. What stops it, or
+// The result of a few iterations of ALPS where it loses less than the start. What stops it, or
 // speaks against it, leaves the search where it is.
 std::optional<alps::PrunedLayer> SolveRun::OtherStart() {
-  const bool small_groups = context_.problem.pattern.kind == Pattern::Kind::kKeepOfGroup;
-  if (!small_groups || context_.options.method == Method::kAlps) return std::nullopt;
+  if (context_.options.method == Method::kAlps) return std::nullopt;
   const ParallelContext limited(context_.options.threads, context_.stop,
                                 [this] { return !TimeForLosses(kLossesToSearch); });
-  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(context_.problem, limited);
+  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(context_.problem, kShortAlps, limited);
   if (!pruned.ok()) return std::nullopt;
   const absl::StatusOr<double> loss = engine_->LossOfWeights(pruned->weights);
   if (!loss.ok() || !(*loss < result_.reconstructed_loss)) return std::nullopt;
@@ -80,7 +82,9 @@ std::optional<alps::PrunedLayer> SolveRun::OtherStart() {
 }
 
 absl::Status SolveRun::TakeJoint(JointResult found) {
-  const absl::StatusOr<double> loss = engine_->LossOfWeights(found.weights);
+  // Found from scratch by the search itself, unless it was stopped.
+  const absl::StatusOr<double> loss =
+      Stopped() ? engine_->LossOfWeights(found.weights) : absl::StatusOr<double>(found.loss);
   absl::StatusOr<double> mask_loss = TimedLoss(found.mask);
   for (const absl::Status& status : {loss.status(), mask_loss.status()}) {
     if (absl::IsCancelled(status)) {

@@ -61,8 +61,8 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     } else if (options.method == Method::kAlps) {
       own = AlpsBytes(rows, cols);
     }
-    // Beside the engine: where the joint search of an n:m pattern may begin.
-    const bool second_start = options.joint && point.pattern.kind == Pattern::Kind::kKeepOfGroup;
+    // Beside the engine: where the joint search may begin.
+    const bool second_start = options.joint && options.method != Method::kAlps;
     const bool reconstruct = options.reconstruct || options.measure_new_weights;
     const MemoryRequest request = {
         .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
@@ -70,7 +70,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     const int64_t engine =
         uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
     const int64_t both = sweep ? own + engine : std::max(own, engine);
-    most = std::max(most, second_start ? AlpsBytes(rows, cols) + both : both);
+    most = std::max(most, second_start ? JointStartBytes(rows, cols) + both : both);
   }
   const bool shrunk = spec.options.shrinkage > 0;
   return most + (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);

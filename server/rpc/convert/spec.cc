@@ -213,9 +213,18 @@ void AfterwardsFromProto(const v1::JobSpec& proto, SolveOptions* options) {
   if (refine.has_joint_excluded()) options->joint_options.excluded = refine.joint_excluded();
 }
 
+// What a job asks for by itself or by its preset; the rest depends on other fields.
+struct Given {
+  bool alpha = false;
+  bool joint_excluded = false;
+};
+
 // With the joint search alpha has a default of its own.
-void ChooseAlpha(bool given, SolveOptions* options) {
-  if (!given) options->alpha = options->joint ? kJointAlpha : SolveOptions().alpha;
+void ChooseWindow(Given given, const Pattern& pattern, SolveOptions* options) {
+  if (!given.alpha) options->alpha = options->joint ? JointAlpha(pattern) : SolveOptions().alpha;
+  if (given.joint_excluded) return;
+  options->joint_options.excluded =
+      options->joint ? JointExcluded(pattern, options->alpha) : JointOptions().excluded;
 }
 
 void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* options) {
@@ -225,7 +234,7 @@ void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* opt
 
 // A point of the sweep is the job's own setting with what the point changes.
 absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const JobSpec& job,
-                                          bool alpha_given) {
+                                          Given given) {
   SweepPoint point{job.pattern, job.options};
   if (proto.method() != v1::METHOD_UNSPECIFIED) {
     SPARSEFW_ASSIGN_OR_RETURN(point.options.method, MethodFromProto(proto.method(), "method"));
@@ -237,11 +246,12 @@ absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const Job
   if (proto.has_swaps()) point.options.swaps = proto.swaps();
   if (proto.has_reconstruct()) point.options.reconstruct = proto.reconstruct();
   if (proto.has_joint()) point.options.joint = proto.joint();
-  ChooseAlpha(alpha_given || proto.has_alpha(), &point.options);
+  given.alpha = given.alpha || proto.has_alpha();
+  ChooseWindow(given, point.pattern, &point.options);
   return point;
 }
 
-absl::Status SweepFromProto(const v1::Sweep& proto, bool alpha_given, JobSpec* spec) {
+absl::Status SweepFromProto(const v1::Sweep& proto, Given given, JobSpec* spec) {
   if (proto.points_size() > kMaxSweepPoints) {
     return Invalid("OPTION_INVALID", "sweep.points must be at most %d; got %d", kMaxSweepPoints,
                    proto.points_size());
@@ -258,7 +268,7 @@ absl::Status SweepFromProto(const v1::Sweep& proto, bool alpha_given, JobSpec* s
       return UnknownEnum("sweep.keep", proto.keep());
   }
   for (int index = 0; index < proto.points_size(); ++index) {
-    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec, alpha_given);
+    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec, given);
     if (!point.ok()) return AtPoint(static_cast<size_t>(index), point.status());
     point->options.measure_new_weights =
         !proto.has_new_weights_losses() || proto.new_weights_losses();
@@ -352,13 +362,15 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
   if (proto.has_shrinkage()) spec.options.shrinkage = proto.shrinkage();
   AfterwardsFromProto(proto, &spec.options);
-  const bool alpha_given = proto.sparsefw().has_alpha() || proto.preset() != v1::PRESET_UNSPECIFIED;
-  ChooseAlpha(alpha_given, &spec.options);
+  const bool preset = proto.preset() != v1::PRESET_UNSPECIFIED;
+  const Given given = {.alpha = preset || proto.sparsefw().has_alpha(),
+                       .joint_excluded = preset || proto.refine().has_joint_excluded()};
+  ChooseWindow(given, spec.pattern, &spec.options);
   SparseGptFromProto(proto.sparsegpt(), &spec.options.sparsegpt);
   // Before the sweep, whose points take over what is the job's.
   SPARSEFW_ASSIGN_OR_RETURN(spec.options.product_precision,
                             PrecisionFromProto(proto.product_precision()));
-  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), alpha_given, &spec));
+  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), given, &spec));
   if (!proto.has_pattern()) spec.pattern = spec.sweep.front().pattern;
   spec.priority = proto.priority();
   if (proto.has_deadline()) {

@@ -44,7 +44,7 @@ TEST_P(AlpsGoldenTest, MaskWeightsIterationsAndLoss) {
   const Problem problem = {weights.view(), gram.view(), PatternOf(golden.at("pattern")),
                            ConstMatrixView(), nullptr};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const alps::PrunedLayer pruned,
-                                alps::Prune(problem, ParallelContext(2, nullptr)));
+                                alps::Prune(problem, {}, ParallelContext(2, nullptr)));
   EXPECT_EQ(pruned.iterations, golden.at("iterations").get<int64_t>());
   EXPECT_EQ(RowsOf(pruned.mask), golden.at("mask").get<std::vector<std::string>>());
   const Matrix<double> expected = MatrixOf<double>(golden.at("weights"));

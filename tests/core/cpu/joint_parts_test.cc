@@ -20,6 +20,7 @@ using ::sparsefw::testing::Random;
 using ::sparsefw::testing::RandomLayer;
 
 constexpr int64_t kCols = 90;
+constexpr int64_t kGramStride = 128;  // whole words of 64
 
 // One row with H = G + I, b and c.
 struct Row {
@@ -35,7 +36,7 @@ struct Row {
       energy += products[static_cast<size_t>(i)] * static_cast<double>(layer.weights(0, i));
     }
   }
-  Matrix<double> h{kCols, kCols};
+  Matrix<double> h{kCols, kGramStride};
   std::vector<double> products = std::vector<double>(kCols);
   double energy = 0;
 };
@@ -85,6 +86,39 @@ TEST(TableauTest, BuildIsOneSweepAfterAnother) {
   swept.Build(row.products.data(), row.energy, {}, {}, Range(0, 90));
   for (int64_t i = 0; i < 50; ++i) SweepAt(swept, i);
   ExpectSame(built, swept, 25);
+}
+
+// Whatever order the columns of the three kinds have among each other.
+TEST(TableauTest, MixedColumnsAreTakenFromTheirPlaces) {
+  const Row row(6);
+  std::vector<int32_t> fixed;
+  std::vector<int32_t> kept;
+  std::vector<int32_t> outside;
+  for (int32_t j = 0; j < kCols; ++j) {
+    (j % 7 < 2 ? fixed : j % 7 < 5 ? kept : outside).push_back(j * 59 % 90);
+  }
+  for (std::vector<int32_t>* columns : {&fixed, &kept, &outside}) {
+    std::sort(columns->begin(), columns->end());
+  }
+  RowTableau built(row.h, kCols);
+  built.Build(row.products.data(), row.energy, fixed, kept, outside);
+  RowTableau swept(row.h, kCols);
+  swept.Build(row.products.data(), row.energy, {}, {}, Range(0, 90));
+  for (const int32_t column : fixed) SweepAt(swept, column);
+  for (const int32_t column : kept) SweepAt(swept, column);
+  swept.Flush();
+  EXPECT_NEAR(built.loss(), swept.loss(), 1e-9 * swept.loss());
+  std::vector<double> row_a(static_cast<size_t>(built.stride()));
+  std::vector<double> row_b(static_cast<size_t>(swept.stride()));
+  for (int64_t i = 0; i < built.size(); ++i) {
+    built.Fetch(i, row_a.data());
+    swept.Fetch(built.column(i), row_b.data());
+    for (int64_t j = 0; j < built.size(); ++j) {
+      const double expected = row_b[static_cast<size_t>(built.column(j))];
+      EXPECT_NEAR(row_a[static_cast<size_t>(j)], expected, 1e-8 * (1 + std::fabs(expected)))
+          << i << " " << j;
+    }
+  }
 }
 
 TEST(TableauTest, SweepingOutUndoesSweepingIn) {
@@ -233,6 +267,53 @@ TEST(JointKernelsTest, CheapestIsInside) {
   EXPECT_EQ(Cheapest(inside), 90);
   std::fill(diagonals.begin(), diagonals.end(), 1.0);
   EXPECT_EQ(Cheapest(inside), -1);
+}
+
+TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {
+  constexpr int64_t kWords = 3;
+  Random random(3);
+  Matrix<float> from(1, 64 * kWords);
+  for (float& value : from.span()) value = static_cast<float>(random.Normal());
+  for (const double share : {0.0, 0.1, 0.5, 1.0}) {
+    std::vector<uint64_t> bits(kWords);
+    std::vector<float> expected;
+    for (int64_t j = 0; j < 64 * kWords; ++j) {
+      if (random.Uniform() >= share) continue;
+      bits[static_cast<size_t>(j / 64)] |= uint64_t{1} << (j % 64);
+      expected.push_back(from(0, j));
+    }
+    std::vector<float> to(expected.size() + kKernelSlack);
+    PickColumns(PickedColumns<float>{from.data(), bits.data(), kWords, to.data()});
+    to.resize(expected.size());
+    EXPECT_EQ(to, expected) << share;
+    std::vector<double> wide(from.span().begin(), from.span().end());
+    std::vector<double> picked(expected.size() + kKernelSlack);
+    PickColumns(PickedColumns<double>{wide.data(), bits.data(), kWords, picked.data()});
+    picked.resize(expected.size());
+    EXPECT_EQ(picked, std::vector<double>(expected.begin(), expected.end())) << share;
+  }
+}
+
+TEST(JointKernelsTest, RowsAreSubtractedFromASum) {
+  constexpr int64_t kSize = 128;
+  Random random(4);
+  for (const int64_t count : {0, 1, 7, 8, 9, 24}) {
+    Matrix<double> rows(count, kSize);
+    for (double& value : rows.span()) value = random.Normal();
+    std::vector<const double*> pointers;
+    std::vector<double> factors;
+    std::vector<double> sum(kSize, 1);
+    std::vector<double> expected = sum;
+    for (int64_t i = 0; i < count; ++i) {
+      pointers.push_back(rows.row(i));
+      factors.push_back(random.Normal());
+      for (int64_t j = 0; j < kSize; ++j) {
+        expected[static_cast<size_t>(j)] -= factors.back() * rows(i, j);
+      }
+    }
+    SubtractRows(RowSum<double>{kSize, count, pointers.data(), factors.data(), sum.data()});
+    for (size_t j = 0; j < sum.size(); ++j) EXPECT_NEAR(sum[j], expected[j], 1e-12) << count;
+  }
 }
 
 // Forward with U^T, backward with U: together the inverse of U^T U.

@@ -34,9 +34,11 @@ double LossOfWeights(const Problem& problem, const SolveOptions& options) {
 }
 
 void ExpectBelowAllOthers(const Problem& problem) {
+  const double alpha = JointAlpha(problem.pattern);
+  const JointOptions window = {.excluded = JointExcluded(problem.pattern, alpha)};
   const std::vector<SolveOptions> searches = {
-      {.method = Method::kWanda, .alpha = kJointAlpha, .joint = true},
-      {.alpha = kJointAlpha, .iterations = 50, .joint = true}};
+      {.method = Method::kWanda, .alpha = alpha, .joint = true, .joint_options = window},
+      {.alpha = alpha, .iterations = 50, .joint = true, .joint_options = window}};
   double worst = 0;
   for (const SolveOptions& options : searches) {
     worst = std::max(worst, LossOfWeights(problem, options));

@@ -174,12 +174,15 @@ TEST(SolverJointTest, NewWeightsAreMeasuredWhateverTheResult) {
 
 // Where the start is a mask of little use, ALPS is where the search of an n:m pattern begins; what
 // it is compared with stays the start.
-TEST(SolverJointTest, SmallGroupsBeginAtAlpsWhereThatLosesLess) {
+TEST(SolverJointTest, BeginsAtAFewIterationsOfAlpsWhereThatLosesLess) {
   const RandomLayer layer =
       MakeRandomLayer({.rows = 16, .cols = 64, .correlation = 0.9, .seed = 8});
-  const Problem problem = ProblemOf(layer, Pattern::KeepOfGroup(2, 4));
-  for (const char* device : {"cpu", "reference"}) {
-    SCOPED_TRACE(device);
+  for (const auto& [device, pattern] :
+       {std::pair("cpu", Pattern::KeepOfGroup(2, 4)), std::pair("cpu", Pattern::PerRow(0.6)),
+        std::pair("cpu", Pattern::Unstructured(0.6)),
+        std::pair("reference", Pattern::KeepOfGroup(2, 4))}) {
+    SCOPED_TRACE(std::string(device) + " " + ToString(pattern));
+    const Problem problem = ProblemOf(layer, pattern);
     // With all kept weights fixed there is nothing to search: what is found is where it begins.
     const auto solve = [&](const SolveOptions& options) {
       return Solve(problem, options, **FindBackend(device), nullptr, nullptr);
@@ -190,8 +193,10 @@ TEST(SolverJointTest, SmallGroupsBeginAtAlpsWhereThatLosesLess) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult start,
                                   solve({.method = Method::kMagnitude, .reconstruct = true}));
     ASSERT_LT(alps.reconstructed_loss, start.reconstructed_loss);
-    EXPECT_EQ(fixed.mask, alps.mask);
-    EXPECT_LE(fixed.reconstructed_loss, alps.reconstructed_loss);
+    EXPECT_NE(fixed.mask, start.mask);
+    // A few iterations are not all of them.
+    EXPECT_LT(fixed.reconstructed_loss, 1.1 * alps.reconstructed_loss);
+    EXPECT_LT(fixed.reconstructed_loss, start.reconstructed_loss);
     EXPECT_EQ(fixed.joint.start_loss, start.reconstructed_loss);
     EXPECT_EQ(fixed.candidate, CandidateKind::kJoint);
   }

@@ -18,7 +18,7 @@ class JobOptions(TypedDict, total=False):
     method:       "sparsefw" (default), "sparsegpt", "alps", "ria", "wanda" or "magnitude".
     pattern:      "per-row" (default), "unstructured", or "K:N": of every N consecutive inputs keep K.
     sparsity:     share of the weights removed, [0, 1]; with "per-row" and "unstructured".
-    alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9, with `joint` 0.4.
+    alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9, `joint` of "K:N": 0.4.
     iterations:   Frank-Wolfe steps; 2000.
     step_rule:    "open-loop" (default), "line-search" or "auto".
     rel_gap:      stop once the gap is at most this share of the relaxed loss; 0: never.
@@ -33,7 +33,8 @@ class JobOptions(TypedDict, total=False):
     reconstruct:  recompute the kept weights; False.
     joint:        find mask and weights together, from the method's result; False.
     joint_damping: of the joint search, share of the mean diagonal, [0, 1]; 0.001.
-    joint_excluded: of the joint search, share of a row's columns that it leaves out, [0, 1); 0.25.
+    joint_excluded: of the joint search, share of a row's columns that it leaves out, [0, 1): all but as
+                  many as may leave the row, with "K:N" 0.25.
     preset:       "paper", "fast", "balanced" or "best": settings for what is not given here.
     damping:      of SparseGPT, share of the mean diagonal; 0.01.
     block_size:   of SparseGPT, columns whose mask is chosen together; 128.

@@ -152,6 +152,49 @@ HWY_INLINE void SolvePanelAs(const PanelSolve<Real>& s) {
   }
 }
 
+template <typename Real>
+HWY_INLINE void PickAs(const PickedColumns<Real>& p) {
+  const hn::CappedTag<Real, 16> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const uint64_t of_vector = (uint64_t{1} << lanes) - 1;
+  Real* to = p.to;
+  for (int64_t word = 0; word < p.words; ++word) {
+    uint64_t bits = p.bits[word];
+    for (const Real* from = p.from + 64 * word; bits != 0; bits >>= lanes, from += lanes) {
+      const uint64_t some = bits & of_vector;
+      if (some == 0) continue;
+      const auto mask = hn::LoadMaskBits(d, reinterpret_cast<const uint8_t*>(&some));
+      hn::StoreU(hn::Compress(hn::LoadU(d, from), mask), d, to);
+      to += hn::CountTrue(d, mask);
+    }
+  }
+}
+
+// Several rows at a time: the sum is read and written once for all of them.
+template <typename Real>
+HWY_INLINE void SubtractAs(const RowSum<Real>& s) {
+  constexpr int64_t kRows = 8;
+  const hn::CappedTag<Real, 16> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t row = 0;
+  for (; row + kRows <= s.count; row += kRows) {
+    for (int64_t j = 0; j < s.size; j += lanes) {
+      auto sum = hn::LoadU(d, s.sum + j);
+      for (int64_t r = row; r < row + kRows; ++r) {
+        sum = hn::NegMulAdd(hn::Set(d, s.factors[r]), hn::LoadU(d, s.rows[r] + j), sum);
+      }
+      hn::StoreU(sum, d, s.sum + j);
+    }
+  }
+  for (; row < s.count; ++row) {
+    for (int64_t j = 0; j < s.size; j += lanes) {
+      const auto sum = hn::NegMulAdd(hn::Set(d, s.factors[row]), hn::LoadU(d, s.rows[row] + j),
+                                     hn::LoadU(d, s.sum + j));
+      hn::StoreU(sum, d, s.sum + j);
+    }
+  }
+}
+
 // The names that HWY_EXPORT takes are one a precision.
 float BestF32(const Leaving<float>& l) { return BestAs(l); }
 double BestF64(const Leaving<double>& l) { return BestAs(l); }
@@ -163,6 +206,10 @@ void AddOuterF32(const OuterProducts<float>& o) { AddOuterOf(o); }
 void AddOuterF64(const OuterProducts<double>& o) { AddOuterOf(o); }
 void SolvePanelF32(const PanelSolve<float>& s) { SolvePanelAs(s); }
 void SolvePanelF64(const PanelSolve<double>& s) { SolvePanelAs(s); }
+void PickF32(const PickedColumns<float>& p) { PickAs(p); }
+void PickF64(const PickedColumns<double>& p) { PickAs(p); }
+void SubtractF32(const RowSum<float>& s) { SubtractAs(s); }
+void SubtractF64(const RowSum<double>& s) { SubtractAs(s); }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -180,6 +227,10 @@ HWY_EXPORT(AddOuterF32);
 HWY_EXPORT(AddOuterF64);
 HWY_EXPORT(SolvePanelF32);
 HWY_EXPORT(SolvePanelF64);
+HWY_EXPORT(PickF32);
+HWY_EXPORT(PickF64);
+HWY_EXPORT(SubtractF32);
+HWY_EXPORT(SubtractF64);
 
 float BestGain(const Leaving<float>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF32)(leaving); }
 double BestGain(const Leaving<double>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF64)(leaving); }
@@ -197,6 +248,11 @@ void AddOuterProducts(const OuterProducts<double>& o) { HWY_DYNAMIC_DISPATCH(Add
 
 void SolvePanel(const PanelSolve<float>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF32)(s); }
 void SolvePanel(const PanelSolve<double>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF64)(s); }
+
+void PickColumns(const PickedColumns<float>& p) { HWY_DYNAMIC_DISPATCH(PickF32)(p); }
+void PickColumns(const PickedColumns<double>& p) { HWY_DYNAMIC_DISPATCH(PickF64)(p); }
+void SubtractRows(const RowSum<float>& s) { HWY_DYNAMIC_DISPATCH(SubtractF32)(s); }
+void SubtractRows(const RowSum<double>& s) { HWY_DYNAMIC_DISPATCH(SubtractF64)(s); }
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

@@ -81,6 +81,31 @@ struct PanelSolve {
 void SolvePanel(const PanelSolve<float>& solve);
 void SolvePanel(const PanelSolve<double>& solve);
 
+// to := the columns of `from` whose bit is set, in their order. Whole words of 64 columns;
+// writes up to kKernelSlack elements beyond.
+template <typename Real>
+struct PickedColumns {
+  const Real* from = nullptr;
+  const uint64_t* bits = nullptr;
+  int64_t words = 0;
+  Real* to = nullptr;
+};
+void PickColumns(const PickedColumns<float>& picked);
+void PickColumns(const PickedColumns<double>& picked);
+
+// sum [size] -= factors . rows, `count` of them, each `size` long and padded to whole
+// words of 64 elements as the sum is.
+template <typename Real>
+struct RowSum {
+  int64_t size = 0;
+  int64_t count = 0;
+  const Real* const* rows = nullptr;
+  const Real* factors = nullptr;
+  Real* sum = nullptr;
+};
+void SubtractRows(const RowSum<float>& sum);
+void SubtractRows(const RowSum<double>& sum);
+
 }  // namespace sparsefw::cpu
 
 #endif  // SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_KERNELS_H_

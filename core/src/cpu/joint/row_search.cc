@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "core/src/cpu/joint/joint_kernels.h"
-#include "core/src/linalg/serial_blas.h"
 
 namespace sparsefw::cpu {
 namespace {
@@ -34,7 +33,7 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       detours_(tableau_, groups_, budget),
       position_of_(Index(cols)),
       weights_(Index(cols)),
-      residual_(Index(cols)) {}
+      residual_(Index(gram.cols())) {}
 
 // Into fixed, kept and outside columns, and excluded ones: a share of all columns, of those
 // outside the ones that would gain least, of equal ones the lower columns; and those of
@@ -190,10 +189,18 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
   if (excluded_columns_.empty()) return 0;
   tableau_.Weights(weights_.data());
   for (int64_t j = 0; j < cols_; ++j) residual_[Index(j)] = static_cast<Real>(row.products[j]);
+  rows_.clear();
+  factors_.clear();
   for (int64_t j = 0; j < cols_; ++j) {
     if (weights_[Index(j)] == 0) continue;
-    serial::AddScaled(cols_, -weights_[Index(j)], gram_.row(j), residual_.data());
+    rows_.push_back(gram_.row(j));
+    factors_.push_back(weights_[Index(j)]);
   }
+  SubtractRows(RowSum<Real>{.size = cols_,
+                            .count = std::ssize(rows_),
+                            .rows = rows_.data(),
+                            .factors = factors_.data(),
+                            .sum = residual_.data()});
   // The cheapest kept weight of every group.
   std::vector<double> cheapest(Index(cols_ / groups_.group_cols),
                                std::numeric_limits<double>::infinity());

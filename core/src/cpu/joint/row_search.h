@@ -94,6 +94,8 @@ class RowSearch {
   std::vector<Real> column_;
   std::vector<Real> weights_;
   std::vector<Real> residual_;
+  std::vector<const Real*> rows_;  // scratch: of H, of the kept columns
+  std::vector<Real> factors_;
 };
 
 }  // namespace sparsefw::cpu

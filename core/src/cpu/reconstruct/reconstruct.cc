@@ -69,8 +69,10 @@ class Reconstruction {
   absl::Status SolvePanel(int64_t first, int64_t rows, const std::function<bool()>& out_of_time) {
     Matrix<double> product(rows, layer_.stride());
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses, RowLosses(first, product));
-    RowConjugateGradients<Real> gradients(layer_, mask_, first, product, losses);
-    SPARSEFW_RETURN_IF_ERROR(gradients.Solve(out_of_time, context_));
+    RowConjugateGradients<Real> gradients(layer_.gram, mask_, first, rows);
+    SPARSEFW_RETURN_IF_ERROR(
+        gradients.Solve(product, losses, {.out_of_time = out_of_time}, context_));
+    if (gradients.nothing_to_do()) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) {
       const Real* solution = gradients.solution(row);
       for (int64_t col = 0; col < layer_.cols; ++col) {
@@ -155,7 +157,7 @@ int64_t ReconstructBytes(int64_t rows, int64_t cols) {
   const int64_t panel = std::min(rows, kPanelRows);
   constexpr int64_t kSize = sizeof(Real);
   const int64_t layer = kSize * (rows + cols) * stride;
-  const int64_t gradients = 4 * kSize * panel * stride + 128 * panel + kSize * cols;
+  const int64_t gradients = RowConjugateGradients<Real>::Bytes(panel, cols);
   return layer + 4 * rows * cols + 8 * panel * stride + gradients +
          Float64ProductBytes(panel, cols);
 }

@@ -4,8 +4,8 @@
 //   min over w_hat supported on S of (w - w_hat) G (w - w_hat)^T
 //   <=>  G_SS w_hat_S = (G w)_S       S: the kept columns of the row
 //
-// Solved as G_SS d = (D G)_S with w_hat = w_S + d, D = W.(1 - M), by conjugate
-// gradients preconditioned with the diagonal of G, on all rows of a panel at
+// Solved as G_SS d = (D G)_S with w_hat = w_S + d, D = W.(1 - M), by preconditioned
+// conjugate gradients (nystrom_preconditioner.h) on all rows of a panel at
 // once: one dense product P G an iteration. Every step lowers the row's loss
 // by alpha * rho, so the loss is known without being computed; a row is done
 // when the steps of its window lowered it by less than kReconstructTolerance of

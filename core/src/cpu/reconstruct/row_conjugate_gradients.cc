@@ -10,73 +10,96 @@ namespace sparsefw::cpu {
 namespace {
 
 constexpr int64_t kRowsOfTask = 4;
+// A row is not begun where a preconditioned step could lower its loss by no more than this part
+// of it: it was solved before.
+constexpr double kSolved = 1e-7;
 
 }  // namespace
 
 template <typename Real>
-RowConjugateGradients<Real>::RowConjugateGradients(const ScaledLayer<Real>& layer, const Mask& mask,
-                                                   int64_t first_row,
-                                                   const Matrix<double>& residual,
-                                                   const std::vector<double>& losses)
-    : layer_(layer),
+RowConjugateGradients<Real>::RowConjugateGradients(const Matrix<Real>& gram, const Mask& mask,
+                                                   int64_t first_row, int64_t rows)
+    : gram_(gram),
+      cols_(mask.cols()),
       mask_(mask),
       first_row_(first_row),
-      preconditioner_(static_cast<size_t>(layer.cols)),
-      solution_(residual.rows(), layer.stride()),
-      residual_(residual.rows(), layer.stride()),
-      direction_(residual.rows(), layer.stride()),
-      product_(residual.rows(), layer.stride()) {
-  for (int64_t col = 0; col < layer.cols; ++col) {
-    const Real diagonal = layer.gram(col, col);
-    preconditioner_[static_cast<size_t>(col)] = diagonal > 0 ? 1 / diagonal : 0;
-  }
-  for (int64_t row = 0; row < residual.rows(); ++row) {
-    Row state = {.index = row, .loss = losses[static_cast<size_t>(row)]};
-    for (int64_t col = 0; col < layer.cols; ++col) {
-      if (!Kept(row, col)) continue;
-      const auto r = static_cast<Real>(residual(row, col));
-      const Real z = preconditioner_[static_cast<size_t>(col)] * r;
-      residual_(row, col) = r;
-      direction_(row, col) = z;
-      state.rho += static_cast<double>(r) * static_cast<double>(z);
-    }
-    state.done = !(state.rho > 0);
-    active_.push_back(state);
-  }
+      preconditioner_(gram, mask, first_row, rows),
+      solution_(rows, gram.cols()),
+      residual_(rows, gram.cols()),
+      direction_(rows, gram.cols()),
+      product_(rows, gram.cols()) {}
+
+template <typename Real>
+absl::Status RowConjugateGradients<Real>::EachActive(const ParallelContext& context,
+                                                     absl::FunctionRef<void(int64_t)> body) {
+  const RowBlocks blocks{std::ssize(active_), kRowsOfTask};
+  return context.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) body(i);
+  });
 }
 
 template <typename Real>
-absl::Status RowConjugateGradients<Real>::Solve(const std::function<bool()>& out_of_time,
+template <typename From>
+absl::Status RowConjugateGradients<Real>::Solve(const Matrix<From>& residual,
+                                                std::span<const double> losses,
+                                                const Limits& limits,
                                                 const ParallelContext& context) {
-  LeaveOutDone();
-  for (int64_t iteration = 0; iteration < kReconstructIterations && !active_.empty(); ++iteration) {
-    if (out_of_time && out_of_time()) break;
-    const GemmArgs<Real> args = {.rows = std::ssize(active_),
-                                 .cols = layer_.stride(),
-                                 .depth = layer_.cols,
-                                 .a = direction_.data(),
-                                 .a_stride = layer_.stride(),
-                                 .b = layer_.gram.data(),
-                                 .b_stride = layer_.stride(),
-                                 .c = product_.data(),
-                                 .c_stride = layer_.stride()};
-    SPARSEFW_RETURN_IF_ERROR(Gemm(args, context));
-    const RowBlocks blocks{std::ssize(active_), kRowsOfTask};
-    SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
-      for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) Step(i, iteration);
-    }));
+  SPARSEFW_RETURN_IF_ERROR(Begin(residual, losses, context));
+  for (int64_t iteration = 0; iteration < limits.iterations && !active_.empty(); ++iteration) {
+    if (limits.out_of_time && limits.out_of_time()) break;
+    SPARSEFW_RETURN_IF_ERROR(Multiply(context));
+    SPARSEFW_RETURN_IF_ERROR(EachActive(context, [&](int64_t i) { Advance(i, iteration); }));
     LeaveOutDone();
+    SPARSEFW_RETURN_IF_ERROR(Turn(context));
   }
   return absl::OkStatus();
 }
 
 template <typename Real>
-void RowConjugateGradients<Real>::Step(int64_t position, int64_t iteration) {
+template <typename From>
+absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
+                                                std::span<const double> losses,
+                                                const ParallelContext& context) {
+  for (int64_t row = 0; row < residual.rows(); ++row) {
+    active_.push_back(
+        {.index = row, .loss = losses.empty() ? 0 : losses[static_cast<size_t>(row)]});
+  }
+  SPARSEFW_RETURN_IF_ERROR(preconditioner_.Prepare(context));
+  SPARSEFW_RETURN_IF_ERROR(EachActive(context, [&](int64_t row) {
+    for (int64_t col = 0; col < cols_; ++col) {
+      if (Kept(row, col)) residual_(row, col) = static_cast<Real>(residual(row, col));
+    }
+  }));
+  SPARSEFW_RETURN_IF_ERROR(Turn(context));
+  losses_known_ = !losses.empty();
+  if (!losses_known_) return absl::OkStatus();
+  for (Row& row : active_) row.done = row.rho <= kSolved * row.loss;
+  LeaveOutDone();
+  nothing_to_do_ = active_.empty();
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status RowConjugateGradients<Real>::Multiply(const ParallelContext& context) {
+  return Gemm(GemmArgs<Real>{.rows = std::ssize(active_),
+                             .cols = gram_.cols(),
+                             .depth = cols_,
+                             .a = direction_.data(),
+                             .a_stride = gram_.cols(),
+                             .b = gram_.data(),
+                             .b_stride = gram_.cols(),
+                             .c = product_.data(),
+                             .c_stride = gram_.cols()},
+              context);
+}
+
+template <typename Real>
+void RowConjugateGradients<Real>::Advance(int64_t position, int64_t iteration) {
   Row& row = active_[static_cast<size_t>(position)];
-  Real* p = direction_.row(position);
+  const Real* p = direction_.row(position);
   const Real* product = product_.row(position);
   double curvature = 0;
-  for (int64_t col = 0; col < layer_.cols; ++col) {
+  for (int64_t col = 0; col < cols_; ++col) {
     curvature += static_cast<double>(p[col]) * static_cast<double>(product[col]);
   }
   // Zero in the null space of a singular G_SS, where nothing is left to gain.
@@ -87,32 +110,54 @@ void RowConjugateGradients<Real>::Step(int64_t position, int64_t iteration) {
   const double alpha = row.rho / curvature;
   const auto step = static_cast<Real>(alpha);
   Real* d = solution_.row(row.index);
-  Real* r = residual_.row(row.index);
-  double rho = 0;
-  for (int64_t col = 0; col < layer_.cols; ++col) {
+  Real* r = residual_.row(position);
+  for (int64_t col = 0; col < cols_; ++col) {
     if (!Kept(row.index, col)) continue;
     d[col] += step * p[col];
     r[col] -= step * product[col];
-    const Real z = preconditioner_[static_cast<size_t>(col)] * r[col];
-    rho += static_cast<double>(r[col]) * static_cast<double>(z);
   }
   const double gain = alpha * row.rho;
   row.loss -= gain;
   row.gains[static_cast<size_t>(iteration % kReconstructWindow)] = gain;
   const double recent = std::accumulate(row.gains.begin(), row.gains.end(), 0.0);
+  if (!losses_known_) return;
   const bool settled =
       iteration + 1 >= kReconstructWindow && recent <= kReconstructTolerance * row.loss;
-  row.done = settled || !(rho > 0) || !(row.loss > 0);
-  const auto beta = static_cast<Real>(rho / row.rho);
+  row.done = settled || !(row.loss > 0);
+}
+
+// The next directions, from the residuals.
+template <typename Real>
+absl::Status RowConjugateGradients<Real>::Turn(const ParallelContext& context) {
+  rows_.clear();
+  for (const Row& row : active_) rows_.push_back(row.index);
+  SPARSEFW_RETURN_IF_ERROR(preconditioner_.Apply(residual_, rows_, product_, context));
+  SPARSEFW_RETURN_IF_ERROR(EachActive(context, [&](int64_t i) { TurnRow(i); }));
+  LeaveOutDone();
+  return absl::OkStatus();
+}
+
+template <typename Real>
+void RowConjugateGradients<Real>::TurnRow(int64_t position) {
+  Row& row = active_[static_cast<size_t>(position)];
+  const Real* r = residual_.row(position);
+  const Real* diagonal = preconditioner_.diagonal().data();
+  Real* z = product_.row(position);
+  Real* p = direction_.row(position);
+  double rho = 0;
+  for (int64_t col = 0; col < cols_; ++col) {
+    z[col] = diagonal[col] * r[col] - z[col];
+    rho += static_cast<double>(r[col]) * static_cast<double>(z[col]);
+  }
+  const auto beta = static_cast<Real>(row.rho > 0 ? rho / row.rho : 0);
   row.rho = rho;
-  for (int64_t col = 0; col < layer_.cols; ++col) {
-    if (Kept(row.index, col)) {
-      p[col] = preconditioner_[static_cast<size_t>(col)] * r[col] + beta * p[col];
-    }
+  row.done = !(rho > 0);
+  for (int64_t col = 0; col < cols_; ++col) {
+    if (Kept(row.index, col)) p[col] = z[col] + beta * p[col];
   }
 }
 
-// Directions stay in the order of the rows, without gaps.
+// Residuals and directions stay in the order of the rows, without gaps.
 template <typename Real>
 void RowConjugateGradients<Real>::LeaveOutDone() {
   int64_t to = 0;
@@ -120,7 +165,8 @@ void RowConjugateGradients<Real>::LeaveOutDone() {
     const Row& row = active_[static_cast<size_t>(from)];
     if (row.done) continue;
     if (to != from) {
-      std::copy_n(direction_.row(from), layer_.stride(), direction_.row(to));
+      std::copy_n(residual_.row(from), gram_.cols(), residual_.row(to));
+      std::copy_n(direction_.row(from), gram_.cols(), direction_.row(to));
       active_[static_cast<size_t>(to)] = row;
     }
     ++to;
@@ -128,7 +174,23 @@ void RowConjugateGradients<Real>::LeaveOutDone() {
   active_.resize(static_cast<size_t>(to));
 }
 
+template <typename Real>
+int64_t RowConjugateGradients<Real>::Bytes(int64_t rows, int64_t cols) {
+  const int64_t stride = (cols + 63) / 64 * 64;
+  return 4 * static_cast<int64_t>(sizeof(Real)) * rows * stride + 128 * rows +
+         NystromPreconditioner<Real>::Bytes(rows, cols);
+}
+
 template class RowConjugateGradients<float>;
 template class RowConjugateGradients<double>;
+template absl::Status RowConjugateGradients<float>::Solve(const Matrix<float>&,
+                                                          std::span<const double>, const Limits&,
+                                                          const ParallelContext&);
+template absl::Status RowConjugateGradients<float>::Solve(const Matrix<double>&,
+                                                          std::span<const double>, const Limits&,
+                                                          const ParallelContext&);
+template absl::Status RowConjugateGradients<double>::Solve(const Matrix<double>&,
+                                                           std::span<const double>, const Limits&,
+                                                           const ParallelContext&);
 
 }  // namespace sparsefw::cpu

@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "core/src/linalg/scaled_layer.h"
+#include "core/src/cpu/reconstruct/nystrom_preconditioner.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/mask.h"
@@ -16,21 +18,32 @@
 
 namespace sparsefw::cpu {
 
-// Solves G_SS d = r_S for every row of a panel, S the row's kept columns.
+// Solves G_SS d = r_S for every row of a panel, S the row's kept columns, from d = 0 on.
 //
 // Rows that are done leave the product, so that the last slow ones cost little.
 template <typename Real>
 class RowConjugateGradients {
  public:
-  // Rows [first_row, first_row + rows) of the layer and the mask. `residual`
-  // [rows, stride], columns outside the mask are ignored; `losses`: of the
-  // rows at d = 0.
-  RowConjugateGradients(const ScaledLayer<Real>& layer, const Mask& mask, int64_t first_row,
-                        const Matrix<double>& residual, const std::vector<double>& losses);
+  struct Limits {
+    int64_t iterations = kReconstructIterations;
+    std::function<bool()> out_of_time = {};
+  };
 
+  // gram [cols, stride], symmetric, and mask outlive this object. Rows [first_row, first_row +
+  // rows) of the mask.
+  RowConjugateGradients(const Matrix<Real>& gram, const Mask& mask, int64_t first_row,
+                        int64_t rows);
+
+  // residual [rows, stride]: r; columns outside the mask are ignored. losses: of the rows at
+  // d = 0; empty: no row is done before the limits.
   // Errors: Cancelled
-  absl::Status Solve(const std::function<bool()>& out_of_time, const ParallelContext& context);
+  template <typename From>
+  absl::Status Solve(const Matrix<From>& residual, std::span<const double> losses,
+                     const Limits& limits, const ParallelContext& context);
 
+  // Whether d is 0 in all rows: they were solved already.
+  bool nothing_to_do() const { return nothing_to_do_; }
+  static int64_t Bytes(int64_t rows, int64_t cols);
   const Real* solution(int64_t row) const { return solution_.row(row); }
 
  private:
@@ -42,18 +55,30 @@ class RowConjugateGradients {
     bool done = false;
   };
   bool Kept(int64_t row, int64_t col) const { return mask_.Get(first_row_ + row, col); }
-  void Step(int64_t position, int64_t iteration);
+  template <typename From>
+  absl::Status Begin(const Matrix<From>& residual, std::span<const double> losses,
+                     const ParallelContext& context);
+  absl::Status EachActive(const ParallelContext& context, absl::FunctionRef<void(int64_t)> body);
+  absl::Status Multiply(const ParallelContext& context);
+  void Advance(int64_t position, int64_t iteration);
+  absl::Status Turn(const ParallelContext& context);
+  void TurnRow(int64_t position);
   void LeaveOutDone();
 
-  const ScaledLayer<Real>& layer_;
+  const Matrix<Real>& gram_;  // [cols, stride]
+  const int64_t cols_;
   const Mask& mask_;
   const int64_t first_row_;
-  std::vector<Real> preconditioner_;  // 1 / G_jj, 0 where G_jj is 0
-  Matrix<Real> solution_;             // d
-  Matrix<Real> residual_;             // r, 0 outside the mask
-  Matrix<Real> direction_;            // p of the active rows, one after the other
-  Matrix<Real> product_;              // p G of them
+  NystromPreconditioner<Real> preconditioner_;
+  Matrix<Real> solution_;  // d
+  // Of the active rows, one after the other:
+  Matrix<Real> residual_;   // r, 0 outside the mask
+  Matrix<Real> direction_;  // p, likewise
+  Matrix<Real> product_;    // p G; what the preconditioner takes from the residual
   std::vector<Row> active_;
+  bool losses_known_ = false;
+  bool nothing_to_do_ = false;
+  std::vector<int64_t> rows_;  // scratch: their indices
 };
 
 }  // namespace sparsefw::cpu

@@ -23,7 +23,7 @@ std::optional<Real> ScreenedAhead<Real>::FindCut(int64_t step) {
   cut.any = !merged_.empty();
   if (!cut.any) return Real{0};
   const auto last = merged_.begin() + std::min<int64_t>(wanted, std::ssize(merged_)) - 1;
-  std::nth_element(merged_.begin(), last, merged_.end(), Better<Real>);
+  std::nth_element(merged_.begin(), last, merged_.end(), BetterFirst());
   cut.last = *last;
   return all ? Real{0} : cut.last.score;
 }

@@ -135,7 +135,7 @@ absl::StatusOr<bool> ScreenedMatrix<Real>::FindThreshold() {
   Real threshold = hit ? guess.high() : 0;
   if (any_found_) {
     const auto last = merged_.begin() + std::min<int64_t>(wanted, std::ssize(merged_)) - 1;
-    std::nth_element(merged_.begin(), last, merged_.end(), Better<Real>);
+    std::nth_element(merged_.begin(), last, merged_.end(), BetterFirst());
     last_ = *last;
     threshold = last_.score;
   }

@@ -160,7 +160,7 @@ TEST(ConvertJobTest, TheJointSearchHasAnAlphaOfItsOwn) {
   EXPECT_EQ(FromProto(proto)->options.joint_options.damping, 0.001);
   proto.mutable_refine()->set_joint(true);
   EXPECT_TRUE(FromProto(proto)->options.joint);
-  EXPECT_EQ(FromProto(proto)->options.alpha, kJointAlpha);
+  EXPECT_EQ(FromProto(proto)->options.alpha, 0.4);
   v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
   point.set_joint(false);
   EXPECT_EQ(FromProto(proto)->sweep[0].options.alpha, 0.9);
@@ -173,6 +173,48 @@ TEST(ConvertJobTest, TheJointSearchHasAnAlphaOfItsOwn) {
   // The losses with and without new weights of every point, unless told otherwise.
   EXPECT_TRUE(FromProto(proto)->sweep[0].options.measure_new_weights);
   EXPECT_FALSE(FromProto(proto)->options.measure_new_weights);
+}
+
+TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
+  const auto window = [](const v1::JobSpec& proto) {
+    const SolveOptions options = FromProto(proto)->options;
+    return std::pair(options.alpha, options.joint_options.excluded);
+  };
+  v1::JobSpec proto = Minimal();
+  proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  EXPECT_EQ(window(proto), std::pair(0.9, 0.25));  // excluded is not read
+  proto.mutable_refine()->set_joint(true);
+  EXPECT_EQ(window(proto).first, 0.9);
+  EXPECT_NEAR(window(proto).second, 0.45, 1e-12);
+  proto.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
+  proto.mutable_sparsefw()->set_alpha(0.5);
+  EXPECT_EQ(window(proto).first, 0.5);
+  EXPECT_NEAR(window(proto).second, 0.4, 1e-12);
+  proto.mutable_sparsefw()->set_alpha(0);
+  proto.mutable_pattern()->mutable_unstructured()->set_sparsity(0.25);
+  EXPECT_EQ(window(proto), std::pair(0.0, 0.0));
+  proto.mutable_refine()->set_joint_excluded(0.125);
+  EXPECT_EQ(window(proto).second, 0.125);
+  proto.mutable_pattern()->mutable_nm()->set_keep(2);
+  proto.mutable_pattern()->mutable_nm()->set_group(4);
+  proto.clear_sparsefw();
+  EXPECT_EQ(window(proto), std::pair(0.4, 0.125));
+  proto.mutable_refine()->clear_joint_excluded();
+  EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
+  // The preset's own window, whatever the pattern.
+  proto = Minimal();
+  proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  proto.set_preset(v1::BEST);
+  EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
+  // A sweep's points, each by its pattern.
+  proto = Minimal();
+  proto.mutable_refine()->set_joint(true);
+  proto.mutable_sweep()->add_points();
+  proto.mutable_sweep()->add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.75);
+  const std::vector<SweepPoint> points = FromProto(proto)->sweep;
+  EXPECT_EQ(points[0].options.alpha, 0.4);
+  EXPECT_EQ(points[1].options.alpha, 0.9);
+  EXPECT_NEAR(points[1].options.joint_options.excluded, 0.725, 1e-12);
 }
 
 TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
