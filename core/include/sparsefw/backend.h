@@ -166,7 +166,8 @@ struct JointResult {
   Mask mask;              // meets the pattern as the start does
   Matrix<float> weights;  // zero outside it, rounded to the dtype of the weights
   // ||(W - weights) X||^2 in float64; where the stop signal ended the search, no more
-  // than an upper estimate. Never above that of the start's weights.
+  // than an upper estimate, infinite where it had not begun. Else never above that of the start's
+  // weights.
   double loss = 0;
   int64_t exchanges = 0;
   bool converged = false;  // neither exchange nor detour lowers the loss; false where cut short

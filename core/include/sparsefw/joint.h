@@ -43,7 +43,8 @@ struct JointOptions {
   // [0, 1): share of all columns of a row, those that would gain least by the lower bound
   // r_p^2 / G_pp at the start, that enter only if, when the search has ended, that bound is
   // above what the cheapest kept weight costs. 0: every column takes part, which costs
-  // more and finds little more.
+  // more and finds little more. Unstructured, where rows keep different numbers: the share of
+  // its removed columns that this is on average.
   double excluded = kWideJointExcluded;
 };
 

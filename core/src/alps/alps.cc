@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/src/alps/alternation.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/linalg/finite.h"
@@ -21,8 +22,17 @@ namespace {
 
 using Layer = ScaledLayer<double>;
 
+// Calls body(row) for every row, some of them in one task.
+absl::Status EachRow(int64_t rows, int64_t cols, const ParallelContext& context,
+                     absl::FunctionRef<void(int64_t)> body) {
+  const RowBlocks blocks{rows, RowGrain(cols)};
+  return context.ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
+  });
+}
+
 // Adds the damping, then makes the diagonal 1; returns s.
-std::vector<double> Normalise(Layer& layer) {
+absl::StatusOr<std::vector<double>> Normalise(Layer& layer, const ParallelContext& context) {
   double mean = 0;
   for (int64_t j = 0; j < layer.cols; ++j) {
     mean += layer.gram(j, j) / static_cast<double>(layer.cols);
@@ -32,21 +42,23 @@ std::vector<double> Normalise(Layer& layer) {
     layer.gram(j, j) += kDamping * mean;
     norms.push_back(layer.gram(j, j) > 0 ? std::sqrt(layer.gram(j, j)) : 1);
   }
-  for (int64_t i = 0; i < layer.cols; ++i) {
+  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.cols, layer.cols, context, [&](int64_t i) {
     for (int64_t j = 0; j < layer.cols; ++j) {
       layer.gram(i, j) /= norms[static_cast<size_t>(i)] * norms[static_cast<size_t>(j)];
     }
-  }
-  for (int64_t row = 0; row < layer.rows; ++row) {
+  }));
+  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.rows, layer.cols, context, [&](int64_t row) {
     for (int64_t j = 0; j < layer.cols; ++j) layer.weights(row, j) *= norms[static_cast<size_t>(j)];
-  }
+  }));
   return norms;
 }
 
-Matrix<float> ToFloat(const Matrix<double>& from) {
+absl::StatusOr<Matrix<float>> ToFloat(const Matrix<double>& from, const ParallelContext& context) {
   Matrix<float> to(from.rows(), from.cols());
-  std::transform(from.data(), from.data() + from.size(), to.data(),
-                 [](double value) { return static_cast<float>(value); });
+  SPARSEFW_RETURN_IF_ERROR(EachRow(from.rows(), from.cols(), context, [&](int64_t row) {
+    std::transform(from.row(row), from.row(row) + from.cols(), to.row(row),
+                   [](double value) { return static_cast<float>(value); });
+  }));
   return to;
 }
 
@@ -63,7 +75,7 @@ absl::StatusOr<PrunedLayer> PruneAs(const Layer& layer, const Matrix<Real>& h,
   PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(layer.rows, layer.cols),
                      alternation.iterations()};
   const DType dtype = problem.weights.dtype();
-  for (int64_t row = 0; row < layer.rows; ++row) {
+  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.rows, layer.cols, context, [&](int64_t row) {
     for (int64_t col = 0; col < layer.cols; ++col) {
       if (alternation.pruned()(row, col) != 0) continue;
       result.mask.Set(row, col, true);
@@ -71,7 +83,7 @@ absl::StatusOr<PrunedLayer> PruneAs(const Layer& layer, const Matrix<Real>& h,
           static_cast<double>(alternation.weights()(row, col)) / norms[static_cast<size_t>(col)];
       result.weights(row, col) = RoundedTo(dtype, std::ldexp(weight, -scale.weights_exponent));
     }
-  }
+  }));
   return result;
 }
 
@@ -82,12 +94,12 @@ absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const Effort& effort,
   SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(problem.weights, problem.gram, context));
   SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
                             LoadScaled<double>(problem.weights, problem.gram, scale, context));
-  const std::vector<double> norms = Normalise(layer);
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> norms, Normalise(layer, context));
   absl::StatusOr<PrunedLayer> result = PrunedLayer{};
   if (effort.single) {
-    const Matrix<float> dense = ToFloat(layer.weights);
+    SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> dense, ToFloat(layer.weights, context));
     layer.weights = {};
-    const Matrix<float> h = ToFloat(layer.gram);
+    SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> h, ToFloat(layer.gram, context));
     result = PruneAs<float>(layer, h, dense, norms, problem, scale, effort, context);
   } else {
     result =

@@ -20,7 +20,7 @@ struct PrunedLayer {
 
 // ALPS itself: 300 iterations in float64. Fewer in float32 give a start for another search.
 struct Effort {
-  double settled = 0;   // ends once this share of the support changes between two checks
+  double settled = 0;   // above 0: ends as soon as so few entries change, as a share of those kept
   bool single = false;  // float32 but for the factors of the inverses
   int64_t steps = 0;    // on the support, preconditioned; 0: those of ALPS
 };

@@ -151,7 +151,8 @@ typename Alternation<Real>::Next Alternation<Real>::Adapt() {
                            ? 0
                            : static_cast<double>(changed) / static_cast<double>(groups_.total_kept);
   Next next = Next::kGoOn;
-  if (raised_ && share < settled_) return Next::kEnd;
+  const bool unmoved = changed == 0 || iterations_ > kSettledFrom;
+  if (settled_ > 0 && (raised_ ? share < settled_ : unmoved)) return Next::kEnd;
   if (share > 0.005) {
     rho_ *= share > 0.1 ? 1.3 : 1.2;
     raised_ = true;

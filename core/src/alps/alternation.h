@@ -28,8 +28,8 @@ struct NormalisedLayer {
 template <typename Real>
 class Alternation {
  public:
-  // Ends as well at the first check, rho having been raised, at which this share or less of
-  // the support has changed.
+  // settled > 0: ends as well at the first check, rho having been raised, at which the entries
+  // that came or went are less than this share of those kept; or none did before.
   Alternation(const NormalisedLayer<Real>& layer, const Pattern& pattern, double settled,
               const ParallelContext& context);
 

@@ -223,8 +223,9 @@ struct Given {
 void ChooseWindow(Given given, const Pattern& pattern, SolveOptions* options) {
   if (!given.alpha) options->alpha = options->joint ? JointAlpha(pattern) : SolveOptions().alpha;
   if (given.joint_excluded) return;
+  const double fixed = options->keep_fixed ? options->alpha : 0;
   options->joint_options.excluded =
-      options->joint ? JointExcluded(pattern, options->alpha) : JointOptions().excluded;
+      options->joint ? JointExcluded(pattern, fixed) : JointOptions().excluded;
 }
 
 void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* options) {
@@ -362,9 +363,9 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
   if (proto.has_shrinkage()) spec.options.shrinkage = proto.shrinkage();
   AfterwardsFromProto(proto, &spec.options);
-  const bool preset = proto.preset() != v1::PRESET_UNSPECIFIED;
-  const Given given = {.alpha = preset || proto.sparsefw().has_alpha(),
-                       .joint_excluded = preset || proto.refine().has_joint_excluded()};
+  const Given given = {
+      .alpha = proto.preset() != v1::PRESET_UNSPECIFIED || proto.sparsefw().has_alpha(),
+      .joint_excluded = proto.preset() == v1::BEST || proto.refine().has_joint_excluded()};
   ChooseWindow(given, spec.pattern, &spec.options);
   SparseGptFromProto(proto.sparsegpt(), &spec.options.sparsegpt);
   // Before the sweep, whose points take over what is the job's.

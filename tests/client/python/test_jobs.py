@@ -91,7 +91,7 @@ def test_what_the_joint_search_did(client, layer):
     assert joint.exchanges > 0
     assert joint.converged
     assert result.candidate == "JOINT"
-    assert joint.exchanges >= (result.mask & ~solved.mask).sum() > 0
+    assert (result.mask & ~solved.mask).sum() > 0
     assert solved.joint is None
 
 

@@ -108,6 +108,36 @@ TEST(RowConjugateGradientsTest, SingularGramsAreNoObstacle) {
   for (int64_t j = 0; j < 70; ++j) EXPECT_EQ(gradients.solution(0)[j], 0);
 }
 
+// An input so small that its reciprocal is beyond float32 counts as none.
+TEST(RowConjugateGradientsTest, TheSmallestInputsDoNoHarm) {
+  const Systems systems(80);
+  Matrix<float> gram(80, systems.gram.cols());
+  Matrix<float> residual(kRightSides, systems.gram.cols());
+  for (const float tiny : {1e-39F, 1e-37F, 1e-33F, 1e-30F}) {
+    const auto share = [&](int64_t j) {
+      return j % 9 == 0 ? std::sqrt(static_cast<double>(tiny)) : 1;
+    };
+    for (int64_t i = 0; i < 80; ++i) {
+      for (int64_t j = 0; j < 80; ++j) {
+        gram(i, j) = static_cast<float>(systems.gram(i, j) * share(i) * share(j));
+      }
+    }
+    for (int64_t row = 0; row < kRightSides; ++row) {
+      for (int64_t j = 0; j < 80; ++j) {
+        residual(row, j) = static_cast<float>(systems.residual(row, j) * share(j));
+      }
+    }
+    RowConjugateGradients<float> gradients(gram, systems.mask, 0, kRightSides);
+    SPARSEFW_ASSERT_OK(
+        gradients.Solve(residual, {}, {.iterations = 50}, ParallelContext(2, nullptr)));
+    for (int64_t row = 0; row < kRightSides; ++row) {
+      for (int64_t j = 0; j < 80; ++j) {
+        EXPECT_TRUE(std::isfinite(gradients.solution(row)[j])) << tiny << " " << row << " " << j;
+      }
+    }
+  }
+}
+
 // What the strong directions of G cost without it: as many steps of plain conjugate gradients,
 // with the diagonal, are far behind.
 TEST(RowConjugateGradientsTest, FewStepsAreEnoughWhereDirectionsAreStrong) {
@@ -123,18 +153,42 @@ TEST(RowConjugateGradientsTest, FewStepsAreEnoughWhereDirectionsAreStrong) {
   }
 }
 
-TEST(RowConjugateGradientsTest, ARowThatIsSolvedIsLeftAlone) {
+TEST(RowConjugateGradientsTest, ARowThatWasSolvedBeforeIsLeftAlone) {
   const Systems systems(100);
   const ParallelContext context(2, nullptr);
   Matrix<double> tiny(kRightSides, systems.gram.cols());
   for (int64_t i = 0; i < tiny.size(); ++i) tiny.data()[i] = 1e-9 * systems.residual.data()[i];
   const std::vector<double> losses(kRightSides, 1e6);
-  RowConjugateGradients<double> solved(systems.gram, systems.mask, 0, kRightSides);
-  SPARSEFW_ASSERT_OK(solved.Solve(tiny, losses, {}, context));
-  EXPECT_TRUE(solved.nothing_to_do());
-  RowConjugateGradients<double> open(systems.gram, systems.mask, 0, kRightSides);
-  SPARSEFW_ASSERT_OK(open.Solve(systems.residual, losses, {}, context));
-  EXPECT_FALSE(open.nothing_to_do());
+  for (const bool before : {true, false}) {
+    RowConjugateGradients<double> solved(systems.gram, systems.mask, 0, kRightSides);
+    SPARSEFW_ASSERT_OK(solved.Solve(tiny, losses, {.solved_before = before}, context));
+    EXPECT_EQ(solved.nothing_to_do(), before);
+    RowConjugateGradients<double> open(systems.gram, systems.mask, 0, kRightSides);
+    SPARSEFW_ASSERT_OK(open.Solve(systems.residual, losses, {.solved_before = before}, context));
+    EXPECT_FALSE(open.nothing_to_do());
+  }
+}
+
+// Two inputs that are next to the same, of which one is removed: the residual is small beside the
+// loss, and yet a step gains half of it.
+TEST(RowConjugateGradientsTest, DirectionsThatAreNextToNothingAreNotSkipped) {
+  constexpr double kEpsilon = 1e-7;
+  const double delta = std::sqrt(kEpsilon / 4);
+  Matrix<double> gram(16, 64);
+  for (int64_t i = 0; i < 16; ++i) gram(i, i) = 1;
+  gram(0, 1) = gram(1, 0) = 1 - kEpsilon;
+  gram(0, 2) = gram(2, 0) = delta;
+  gram(1, 2) = gram(2, 1) = -delta;
+  Mask mask(1, 16);
+  for (int64_t j = 0; j < 16; ++j) mask.Set(0, j, j != 2);
+  Matrix<double> residual(1, 64);  // w = e_2
+  for (int64_t j = 0; j < 16; ++j) residual(0, j) = gram(2, j);
+  RowConjugateGradients<double> gradients(gram, mask, 0, 1);
+  const std::vector<double> losses = {1};
+  SPARSEFW_ASSERT_OK(gradients.Solve(residual, losses, {}, ParallelContext(1, nullptr)));
+  double gain = 0;  // r.d, at the solution
+  for (int64_t j = 0; j < 16; ++j) gain += residual(0, j) * gradients.solution(0)[j];
+  EXPECT_NEAR(gain, 0.5, 1e-3);
 }
 
 TEST(NystromPreconditionerTest, TheSameBitsForAnyNumberOfThreads) {

@@ -144,5 +144,27 @@ TEST_P(JointLimitsTest, AStopReturnsTheStartOrBetter) {
   }
 }
 
+// Before anything was searched there is no loss that a caller could take for a better one.
+TEST_P(JointLimitsTest, AStopBeforeTheFirstRowHasNoLoss) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 30, .cols = 64, .seed = 10});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const StartingPoint start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
+  StopSignal stop;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
+                                testing::LoadedEngine(GetParam(), start, {.stop = &stop}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Matrix<float> weights, engine->Reconstruct(start.warm, {}));
+  stop.Request();
+  const absl::StatusOr<JointResult> found =
+      engine->SearchJointly(start.warm, {.fixed = &start.fixed, .weights = &weights});
+  if (!found.ok()) {
+    EXPECT_EQ(found.status().code(), absl::StatusCode::kCancelled);
+    return;
+  }
+  EXPECT_EQ(found->exchanges, 0);
+  EXPECT_EQ(found->loss, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(found->mask, start.warm);
+}
+
 }  // namespace
 }  // namespace sparsefw

@@ -172,8 +172,8 @@ TEST(SolverJointTest, NewWeightsAreMeasuredWhateverTheResult) {
   EXPECT_EQ(solved.new_weights_loss, solved.reconstructed_loss);
 }
 
-// Where the start is a mask of little use, ALPS is where the search of an n:m pattern begins; what
-// it is compared with stays the start.
+// Where the start is a mask of little use, a few iterations of ALPS are where the search begins;
+// what the method's own mask loses is said all the same.
 TEST(SolverJointTest, BeginsAtAFewIterationsOfAlpsWhereThatLosesLess) {
   const RandomLayer layer =
       MakeRandomLayer({.rows = 16, .cols = 64, .correlation = 0.9, .seed = 8});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -80,8 +81,10 @@ class JointSearch {
     result_.mask = start_;
     result_.weights = CopyOf(*request_.weights);
     const absl::Status status = Prepare();
-    // Without exchanges it is the start, whose loss the caller knows.
-    if (absl::IsCancelled(status)) return std::move(result_);
+    if (absl::IsCancelled(status)) {
+      result_.loss = std::numeric_limits<double>::infinity();  // nothing was compared
+      return std::move(result_);
+    }
     SPARSEFW_RETURN_IF_ERROR(status);
     if (SearchRows() && groups_.whole_matrix) SearchBetweenRows();
     workspaces_.Clear();
@@ -190,7 +193,21 @@ class JointSearch {
             .tolerance = state.tolerance,
             .bounds = bounds_.row(row),
             .kept = kept,
-            .fixed = fixed};
+            .fixed = fixed,
+            .excluded = ExcludedOf(kept)};
+  }
+
+  // Where the whole matrix is one group, rows differ in how many columns are outside: of each
+  // the same share of those.
+  double ExcludedOf(const uint8_t* kept) const {
+    const double excluded = request_.options.excluded;
+    if (!groups_.whole_matrix) return excluded;
+    const auto all = static_cast<double>(rows() * cols());
+    const double outside = all - static_cast<double>(groups_.total_kept);
+    if (!(outside > 0)) return excluded;
+    const auto kept_here = static_cast<double>(std::count(kept, kept + cols(), uint8_t{1}));
+    const double here = 1 - kept_here / static_cast<double>(cols());
+    return std::min(1.0, excluded * here * all / outside);
   }
 
   std::optional<JointRowResult> SearchRow(int64_t row, const std::vector<uint8_t>& kept) {
@@ -199,8 +216,7 @@ class JointSearch {
     for (int64_t j = 0; j < cols(); ++j) fixed[Index(j)] = request_.fixed->Get(row, j) ? 1 : 0;
     std::unique_ptr<RowSearch<Real>> search = workspaces_.Take();
     if (search == nullptr) {
-      search = std::make_unique<RowSearch<Real>>(layer_.gram, cols(), groups_,
-                                                 request_.options.excluded, budget_);
+      search = std::make_unique<RowSearch<Real>>(layer_.gram, cols(), groups_, budget_);
     }
     JointRowResult found = search->Run(RowOf(row, kept.data(), fixed.data()),
                                        groups_.whole_matrix ? kMovesOffered : 0);

@@ -23,11 +23,10 @@ size_t Index(int64_t index) { return static_cast<size_t>(index); }
 
 template <typename Real>
 RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups,
-                           double excluded, SwapBudget& budget)
+                           SwapBudget& budget)
     : gram_(gram),
       cols_(cols),
       groups_(groups),
-      excluded_(excluded),
       budget_(budget),
       tableau_(gram, cols),
       detours_(tableau_, groups_, budget),
@@ -42,7 +41,7 @@ template <typename Real>
 void RowSearch<Real>::Divide(const JointRow& row) {
   order_.resize(Index(cols_));
   for (int64_t j = 0; j < cols_; ++j) order_[Index(j)] = static_cast<int32_t>(j);
-  const auto low = static_cast<int64_t>(excluded_ * static_cast<double>(cols_));
+  const auto low = static_cast<int64_t>(row.excluded * static_cast<double>(cols_));
   std::nth_element(order_.begin(), order_.begin() + low, order_.end(), [&](int32_t a, int32_t b) {
     return std::tuple(row.kept[a], row.bounds[a], a) < std::tuple(row.kept[b], row.bounds[b], b);
   });

@@ -21,6 +21,7 @@ struct JointRow {
   const float* bounds = nullptr;     // what a column outside would gain at least
   const uint8_t* kept = nullptr;     // 1 where kept
   const uint8_t* fixed = nullptr;    // 1 where it must stay; a subset of kept
+  double excluded = 0;               // share of all columns, of those outside
 };
 
 // A column that would go out of (into) the row next, and what that costs (gains) after
@@ -53,8 +54,7 @@ struct JointRowResult {
 template <typename Real>
 class RowSearch {
  public:
-  RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups, double excluded,
-            SwapBudget& budget);
+  RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups, SwapBudget& budget);
 
   // Ends early, not converged, only where the budget is spent. `moves`: of either list
   // that many.
@@ -79,7 +79,6 @@ class RowSearch {
   const Matrix<Real>& gram_;
   const int64_t cols_;
   const Groups groups_;
-  const double excluded_;
   SwapBudget& budget_;
   Tableau<Real> tableau_;
   Detours<Real> detours_;

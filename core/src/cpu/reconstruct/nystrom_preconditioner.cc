@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/blas.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kRank = 64;
 constexpr int kPowerSteps = 2;
 constexpr int64_t kRowsOfTask = 16;
+constexpr int64_t kKeptAtOnce = 256;  // rows of U
 // A direction that those before it span to within this share of its square is left out.
 constexpr double kDependent = 1e-10;
 // Of the mean diagonal: keeps a factor of float32 products positive.
@@ -144,9 +146,11 @@ NystromPreconditioner<Real>::NystromPreconditioner(const Matrix<Real>& gram, con
 
 template <typename Real>
 absl::Status NystromPreconditioner<Real>::Prepare(const ParallelContext& context) {
+  // 1 / (mu G_jj) must be finite; less of an input than that is as good as none.
+  const Real least = std::numeric_limits<Real>::min() / static_cast<Real>(kLeastMu * kLeastMu);
   for (int64_t j = 0; j < cols_; ++j) {
     const Real diagonal = gram_(j, j);
-    scale_[static_cast<size_t>(j)] = diagonal > 0 ? 1 / std::sqrt(diagonal) : 0;
+    scale_[static_cast<size_t>(j)] = diagonal > least ? 1 / std::sqrt(diagonal) : 0;
   }
   if (rank_ > 0) SPARSEFW_RETURN_IF_ERROR(FindFactor(context));
   for (int64_t j = 0; j < cols_; ++j) {
@@ -155,7 +159,7 @@ absl::Status NystromPreconditioner<Real>::Prepare(const ParallelContext& context
   }
   const RowBlocks blocks{row_factors_.rows(), kRowsOfTask};
   return context.ForEach(rank_ > 0 ? blocks.count() : 0, [&](int64_t block) {
-    std::vector<Real> kept;
+    std::vector<Real> kept(static_cast<size_t>(kKeptAtOnce * rank_));
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) FactorRow(row, kept);
   });
 }
@@ -185,9 +189,9 @@ absl::Status NystromPreconditioner<Real>::FindFactor(const ParallelContext& cont
   return absl::OkStatus();
 }
 
-// y := N q; q is overwritten.
+// y := N q.
 template <typename Real>
-absl::Status NystromPreconditioner<Real>::MultiplyNormalised(Matrix<Real>& q, Matrix<Real>& y,
+absl::Status NystromPreconditioner<Real>::MultiplyNormalised(const Matrix<Real>& q, Matrix<Real>& y,
                                                              const ParallelContext& context) {
   Matrix<Real> scaled(cols_, rank_);
   for (int64_t j = 0; j < cols_; ++j) {
@@ -233,16 +237,22 @@ void NystromPreconditioner<Real>::TakeFactor(const Matrix<Real>& u) {
 
 template <typename Real>
 void NystromPreconditioner<Real>::FactorRow(int64_t row, std::vector<Real>& kept) {
-  kept.clear();
+  std::vector<Real> square(static_cast<size_t>(rank_ * rank_));
+  for (int64_t i = 0; i < rank_; ++i) square[static_cast<size_t>(i * rank_ + i)] = 1;
+  int64_t count = 0;
+  const auto add = [&] {
+    serial::AddLowerSquare<Real>(count, rank_, kept.data(), square.data());
+    count = 0;
+  };
   for (int64_t j = 0; j < cols_; ++j) {
     const Real s = scale_[static_cast<size_t>(j)];
     if (!(s > 0) || !mask_.Get(first_row_ + row, j)) continue;
     const Real* from = right_.row(j);
-    for (int64_t i = 0; i < rank_; ++i) kept.push_back(from[i] / s);
+    Real* to = kept.data() + count * rank_;
+    for (int64_t i = 0; i < rank_; ++i) to[i] = from[i] / s;
+    if (++count == kKeptAtOnce) add();
   }
-  std::vector<Real> square(static_cast<size_t>(rank_ * rank_));
-  for (int64_t i = 0; i < rank_; ++i) square[static_cast<size_t>(i * rank_ + i)] = 1;
-  serial::AddLowerSquare<Real>(std::ssize(kept) / rank_, rank_, kept.data(), square.data());
+  add();
   Real* l = RowFactor(row);
   for (int64_t i = 0; i < rank_; ++i) {
     Real* to = l + FactorSize(i);
@@ -298,7 +308,11 @@ int64_t NystromPreconditioner<Real>::Bytes(int64_t rows, int64_t cols) {
   const int64_t rank = RankOf(cols);
   constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
   const int64_t stride = (cols + 63) / 64 * 64;
-  return kSize * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
+  const int64_t kept = kSize * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
+  const int64_t sums = 8 * rank * rank * ((cols + kRowsOfSum - 1) / kRowsOfSum + 3);
+  // Of as many threads as there are tasks, but of machines as we know them.
+  const int64_t tasks = std::min<int64_t>((rows + kRowsOfTask - 1) / kRowsOfTask, 64);
+  return kept + sums + tasks * kSize * rank * (kKeptAtOnce + rank);
 }
 
 template class NystromPreconditioner<float>;

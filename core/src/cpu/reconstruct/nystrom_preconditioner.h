@@ -1,7 +1,7 @@
 // An approximate inverse of G_SS for conjugate gradients on many rows, S each row's support.
 //
-//   N = s G s,  s_j = G_jj^-1/2 (0 where G_jj is 0);     N ~ U U^T + mu I,  U [cols, rank]
-//   z = s P_SS^-1 s r,     P_SS^-1 = (I - U_S (mu I + U_S^T U_S)^-1 U_S^T) / mu
+//   N = s G s,  s_j = G_jj^-1/2, 0 where that is beyond range;     N ~ U U^T + mu I,  U [cols,
+//   rank] z = s P_SS^-1 s r,     P_SS^-1 = (I - U_S (mu I + U_S^T U_S)^-1 U_S^T) / mu
 //
 // U: Nystrom approximation. Source: Frangella, Tropp, Udell 2021, "Randomized Nystrom
 // Preconditioning". Deviations: the test matrix is brought nearer to the strongest directions
@@ -48,7 +48,8 @@ class NystromPreconditioner {
 
  private:
   absl::Status FindFactor(const ParallelContext& context);
-  absl::Status MultiplyNormalised(Matrix<Real>& q, Matrix<Real>& y, const ParallelContext& context);
+  absl::Status MultiplyNormalised(const Matrix<Real>& q, Matrix<Real>& y,
+                                  const ParallelContext& context);
   void TakeFactor(const Matrix<Real>& u);
   void FactorRow(int64_t row, std::vector<Real>& kept);
   Real* RowFactor(int64_t row) { return row_factors_.row(row); }

@@ -70,8 +70,9 @@ class Reconstruction {
     Matrix<double> product(rows, layer_.stride());
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses, RowLosses(first, product));
     RowConjugateGradients<Real> gradients(layer_.gram, mask_, first, rows);
-    SPARSEFW_RETURN_IF_ERROR(
-        gradients.Solve(product, losses, {.out_of_time = out_of_time}, context_));
+    SPARSEFW_RETURN_IF_ERROR(gradients.Solve(
+        product, losses, {.out_of_time = out_of_time, .solved_before = guess_ != nullptr},
+        context_));
     if (gradients.nothing_to_do()) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) {
       const Real* solution = gradients.solution(row);

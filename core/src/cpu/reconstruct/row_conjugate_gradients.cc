@@ -10,8 +10,7 @@ namespace sparsefw::cpu {
 namespace {
 
 constexpr int64_t kRowsOfTask = 4;
-// A row is not begun where a preconditioned step could lower its loss by no more than this part
-// of it: it was solved before.
+// What rounding leaves of r z in a row that was solved before, as a part of its loss.
 constexpr double kSolved = 1e-7;
 
 }  // namespace
@@ -44,7 +43,7 @@ absl::Status RowConjugateGradients<Real>::Solve(const Matrix<From>& residual,
                                                 std::span<const double> losses,
                                                 const Limits& limits,
                                                 const ParallelContext& context) {
-  SPARSEFW_RETURN_IF_ERROR(Begin(residual, losses, context));
+  SPARSEFW_RETURN_IF_ERROR(Begin(residual, losses, limits.solved_before, context));
   for (int64_t iteration = 0; iteration < limits.iterations && !active_.empty(); ++iteration) {
     if (limits.out_of_time && limits.out_of_time()) break;
     SPARSEFW_RETURN_IF_ERROR(Multiply(context));
@@ -58,7 +57,7 @@ absl::Status RowConjugateGradients<Real>::Solve(const Matrix<From>& residual,
 template <typename Real>
 template <typename From>
 absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
-                                                std::span<const double> losses,
+                                                std::span<const double> losses, bool solved_before,
                                                 const ParallelContext& context) {
   for (int64_t row = 0; row < residual.rows(); ++row) {
     active_.push_back(
@@ -72,7 +71,7 @@ absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
   }));
   SPARSEFW_RETURN_IF_ERROR(Turn(context));
   losses_known_ = !losses.empty();
-  if (!losses_known_) return absl::OkStatus();
+  if (!losses_known_ || !solved_before) return absl::OkStatus();
   for (Row& row : active_) row.done = row.rho <= kSolved * row.loss;
   LeaveOutDone();
   nothing_to_do_ = active_.empty();

@@ -27,6 +27,9 @@ class RowConjugateGradients {
   struct Limits {
     int64_t iterations = kReconstructIterations;
     std::function<bool()> out_of_time = {};
+    // The rows were solved before, but for rounding: those whose r z is next to nothing of their
+    // loss are left alone. Of others that would say nothing about what a step can gain.
+    bool solved_before = false;
   };
 
   // gram [cols, stride], symmetric, and mask outlive this object. Rows [first_row, first_row +
@@ -57,7 +60,7 @@ class RowConjugateGradients {
   bool Kept(int64_t row, int64_t col) const { return mask_.Get(first_row_ + row, col); }
   template <typename From>
   absl::Status Begin(const Matrix<From>& residual, std::span<const double> losses,
-                     const ParallelContext& context);
+                     bool solved_before, const ParallelContext& context);
   absl::Status EachActive(const ParallelContext& context, absl::FunctionRef<void(int64_t)> body);
   absl::Status Multiply(const ParallelContext& context);
   void Advance(int64_t position, int64_t iteration);

@@ -206,6 +206,19 @@ TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
   proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
   proto.set_preset(v1::BEST);
   EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
+  // Other presets bring an alpha, but no search.
+  proto.set_preset(v1::FAST);
+  proto.mutable_refine()->set_joint(true);
+  EXPECT_EQ(window(proto).first, 0.5);
+  EXPECT_NEAR(window(proto).second, 0.25, 1e-12);
+  proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.75);
+  EXPECT_NEAR(window(proto).second, 0.625, 1e-12);
+  // With nothing fixed all may leave, so that all may enter.
+  proto = Minimal();
+  proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  proto.mutable_refine()->set_joint(true);
+  proto.mutable_refine()->set_keep_fixed(false);
+  EXPECT_EQ(window(proto).second, 0);
   // A sweep's points, each by its pattern.
   proto = Minimal();
   proto.mutable_refine()->set_joint(true);
