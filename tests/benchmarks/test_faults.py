@@ -101,6 +101,7 @@ def test_a_program_that_does_not_start(programs, bin_folder, breaking):
     status, result, _ = check(programs, bin_folder, "--only", "smoke,goal",
                               "--device", "cpu")
     assert status == 1
+    assert SMOKE in failed(result, "smoke"), step(result, "smoke")
     assert "does not start" in failed(result, "smoke")[SMOKE]
     assert step(result, "goal")["outcome"] == "passed"
 
