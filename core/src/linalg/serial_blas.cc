@@ -76,15 +76,4 @@ void AddLowerSquare(int64_t rows, int64_t cols, const double* a, double* c) {
               c, Int(cols));
 }
 
-template <>
-void AddScaled(int64_t size, float alpha, const float* x, float* y) {
-  UseOneBlasThread();
-  cblas_saxpy(Int(size), alpha, x, 1, y, 1);
-}
-template <>
-void AddScaled(int64_t size, double alpha, const double* x, double* y) {
-  UseOneBlasThread();
-  cblas_daxpy(Int(size), alpha, x, 1, y, 1);
-}
-
 }  // namespace sparsefw::serial

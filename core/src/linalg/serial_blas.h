@@ -30,10 +30,6 @@ void AddProduct(bool transpose, int64_t rows, int64_t cols, Real alpha, const Re
 template <typename Real>
 void AddLowerSquare(int64_t rows, int64_t cols, const Real* a, Real* c);
 
-// y := y + alpha x
-template <typename Real>
-void AddScaled(int64_t size, Real alpha, const Real* x, Real* y);
-
 }  // namespace sparsefw::serial
 
 #endif  // SPARSEFW_CORE_SRC_LINALG_SERIAL_BLAS_H_

@@ -12,7 +12,7 @@
 namespace sparsefw::cpu {
 namespace {
 
-// More directions cost more for every row, fewer leave more iterations: docs/benchmarks/cpu-log.md.
+// More directions cost more for every row, fewer leave more iterations: docs/adr/0036.
 constexpr int64_t kRank = 64;
 constexpr int kPowerSteps = 2;
 constexpr int64_t kRowsOfTask = 16;
