@@ -4,12 +4,12 @@
 #   FOLDER is an include folder of the library's users; installed as include/
 # sparsefw_program(name SOURCES ... LIBRARIES ...)
 #   program <name> in <build>/bin
-# sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds])
-#   GoogleTest program, one CTest entry. Label tsan: also run under ThreadSanitizer.
+# sparsefw_test(name SOURCES ... LIBRARIES ... [LABELS ...] [LONG])
+#   GoogleTest program, one CTest entry. Label tsan: also run under ThreadSanitizer. LONG: starts early.
 # sparsefw_test_paths(name ...)
 #   test programs that read files of the source or build folder
 # sparsefw_bundled(name)
-#   a test program that machines with a GPU run (label gpu): script/gpu-check takes it along
+#   a program or test (label gpu) that machines with a GPU run: script/gpu-check takes it along
 # sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
 #   Google Benchmark program in <build>/bin
 # A folder whose sources include gRPC sets SPARSEFW_GRPC_SOURCES: it changes what is precompiled.
@@ -35,8 +35,7 @@ function(sparsefw_public_headers name folder)
   set_property(TARGET sparsefw_${name} PROPERTY SPARSEFW_PUBLIC_HEADERS ${folder})
 endfunction()
 
-# Everything that script/gpu-check bundles: all programs, the CUDA module, and the tests that
-# sparsefw_bundled names.
+# Everything that script/gpu-check bundles: the CUDA module and what sparsefw_bundled names.
 add_custom_target(sparsefw_gpu_check)
 function(_sparsefw_bundle_cuda_module)
   if(TARGET sparsefw_cuda)
@@ -58,14 +57,13 @@ function(sparsefw_program name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   target_link_libraries(${name} PRIVATE sparsefw::options ${arg_LIBRARIES})
-  sparsefw_bundled(${name})
 endfunction()
 
 # Everything that the tsan preset builds.
 add_custom_target(sparsefw_tsan_tests)
 
 function(sparsefw_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "" "SOURCES;LIBRARIES;LABELS")
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   sparsefw_unity(${name})
@@ -76,16 +74,13 @@ function(sparsefw_test name)
     string(APPEND kind _grpc)
   endif()
   sparsefw_precompile(${name} ${kind})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if(arg_TIMEOUT GREATER 300)
-    set_tests_properties(${name} PROPERTIES COST 90)  # the long ones start first
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")
+  if(arg_LONG)
+    set_tests_properties(${name} PROPERTIES COST 90)
   endif()
   if(tsan IN_LIST arg_LABELS)
     add_dependencies(sparsefw_tsan_tests ${name})

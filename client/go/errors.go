@@ -15,7 +15,8 @@ import (
 
 // Error is an error of the server or of the connection to it.
 type Error struct {
-	Code    codes.Code
+	Code codes.Code
+	// For people. A server's is Printable, and so is Error().
 	Message string
 	// Why, for programs: "SHAPE_MISMATCH". Empty for errors that gRPC itself makes.
 	Reason string
@@ -40,9 +41,9 @@ var (
 
 func (e *Error) Error() string {
 	if e.Reason == "" {
-		return fmt.Sprintf("%s: %s", e.Code, e.Message)
+		return Printable(fmt.Sprintf("%s: %s", e.Code, e.Message))
 	}
-	return fmt.Sprintf("%s (%s): %s", e.Code, e.Reason, e.Message)
+	return Printable(fmt.Sprintf("%s (%s): %s", e.Code, e.Reason, e.Message))
 }
 
 // Is reports whether e has the code of target, and its reason where target has one.
@@ -76,7 +77,7 @@ func argument(format string, args ...interface{}) *Error {
 }
 
 func fromStatus(proto *spb.Status) *Error {
-	e := &Error{Code: codes.Code(proto.GetCode()), Message: proto.GetMessage()}
+	e := &Error{Code: codes.Code(proto.GetCode()), Message: Printable(proto.GetMessage())}
 	for _, detail := range status.FromProto(proto).Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
@@ -129,7 +130,7 @@ type JobError struct {
 	Err *Error
 }
 
-func (e *JobError) Error() string { return fmt.Sprintf("%s: %v", e.Job, e.Err) }
+func (e *JobError) Error() string { return Printable(fmt.Sprintf("%s: %v", e.Job, e.Err)) }
 
 // Unwrap gives the *Error.
 func (e *JobError) Unwrap() error { return e.Err }

@@ -3,6 +3,8 @@ package sparsefw
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
 
@@ -67,6 +69,7 @@ type JobFilter struct {
 // ListJobs is newest first.
 func (c *Client) ListJobs(ctx context.Context, filter JobFilter) ([]*v1.Job, error) {
 	var jobs []*v1.Job
+	walk := pageWalk{method: "ListJobs"}
 	request := &v1.ListJobsRequest{States: filter.States, Labels: filter.Labels}
 	for {
 		request.PageSize = pageSize(filter.Limit, len(jobs))
@@ -76,6 +79,9 @@ func (c *Client) ListJobs(ctx context.Context, filter JobFilter) ([]*v1.Job, err
 			return err
 		})
 		if err != nil {
+			return nil, err
+		}
+		if err := walk.take(len(page.GetJobs()), proto.Size(page), page.GetNextPageToken()); err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, page.GetJobs()...)

@@ -55,8 +55,10 @@ func (m Matrix) check(what string) error {
 	return nil
 }
 
+func (m Matrix) shape() []int64 { return []int64{int64(m.Rows), int64(m.Cols)} }
+
 func (m Matrix) spec(kind v1.TensorKind) *v1.TensorSpec {
-	return &v1.TensorSpec{Kind: kind, Dtype: m.DType, Dims: []int64{int64(m.Rows), int64(m.Cols)}}
+	return &v1.TensorSpec{Kind: kind, Dtype: m.DType, Dims: m.shape()}
 }
 
 // Values converts F32, F16 and BF16 exactly; F64 is rounded.

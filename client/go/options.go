@@ -48,7 +48,7 @@ func WithCallTimeout(limit time.Duration) Option {
 	return func(o *options) error { o.callTimeout = limit; return positive("call timeout", limit) }
 }
 
-// WithWatchSilence is how long nothing, not even a heartbeat, may come on a watch before it is
+// WithWatchSilence is how long nothing, not even a heartbeat, may come on a watch (or a download) before it is
 // opened anew; 30 s otherwise.
 func WithWatchSilence(limit time.Duration) Option {
 	return func(o *options) error { o.watchSilence = limit; return positive("watch silence", limit) }

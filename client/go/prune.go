@@ -149,6 +149,10 @@ func (p *pruning) run(ctx context.Context, observer func(*v1.JobEvent)) (*Result
 		return nil, err
 	}
 	p.job = ended
+	if w := p.layer.Weight; p.layer.WeightName == "" && !sameDims(ended.GetShape(), w.shape()) {
+		return nil, refuse(codes.Internal, "PROTOCOL", "%s: must have the layer's shape %v; the server says %v",
+			ended.GetName(), w.shape(), ended.GetShape())
+	}
 	return p.c.Result(ctx, ended)
 }
 
@@ -167,13 +171,19 @@ func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 		}
 		return nil, &JobError{job.GetName(), e}
 	}
-	mask, err := c.ReadMask(ctx, made.GetMask())
+	if len(job.GetShape()) != 2 {
+		return nil, refuse(codes.Internal, "PROTOCOL", "%s: must have two dims; the server says %v",
+			job.GetName(), job.GetShape())
+	}
+	mask, err := c.readMask(ctx, made.GetMask(), &v1.TensorSpec{Dims: job.GetShape()})
 	if err != nil {
 		return nil, err
 	}
 	result.Mask = mask
 	if made.GetPrunedWeight() != "" {
-		weight, err := c.ReadMatrix(ctx, made.GetPrunedWeight())
+		weight, err := c.readMatrix(ctx, made.GetPrunedWeight(), &v1.TensorSpec{
+			Kind: v1.TensorKind_PRUNED_WEIGHT, Dims: job.GetShape(),
+		})
 		if err != nil {
 			return nil, err
 		}

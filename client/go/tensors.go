@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
@@ -25,6 +30,7 @@ func (c *Client) GetTensor(ctx context.Context, name string) (*v1.Tensor, error)
 // ListTensors is what the server has of this tenant, newest first; at most limit, 0: all.
 func (c *Client) ListTensors(ctx context.Context, limit int) ([]*v1.Tensor, error) {
 	var tensors []*v1.Tensor
+	walk := pageWalk{method: "ListTensors"}
 	request := &v1.ListTensorsRequest{}
 	for {
 		request.PageSize = pageSize(limit, len(tensors))
@@ -34,6 +40,9 @@ func (c *Client) ListTensors(ctx context.Context, limit int) ([]*v1.Tensor, erro
 			return err
 		})
 		if err != nil {
+			return nil, err
+		}
+		if err := walk.take(len(page.GetTensors()), proto.Size(page), page.GetNextPageToken()); err != nil {
 			return nil, err
 		}
 		tensors = append(tensors, page.GetTensors()...)
@@ -62,12 +71,21 @@ func (c *Client) DeleteTensor(ctx context.Context, name string) error {
 }
 
 // ReadTensor copies a tensor's bytes to a writer. Every chunk is checked before it is written, and the
-// whole at the end; a broken connection goes on at the last good byte. An error of the writer ends it.
+// whole at the end; a broken connection, and one on which nothing has come for the time of
+// WithWatchSilence, goes on at the last good byte. An error of the writer ends it.
 func (c *Client) ReadTensor(ctx context.Context, name string, to io.Writer, opts ...CallOption) (
 	*v1.Tensor, error) {
-	o := collect(opts)
+	return c.readTensor(ctx, name, to, &v1.TensorSpec{}, collect(opts))
+}
+
+// readTensor refuses a tensor that is not as expected, in the fields that are set there.
+func (c *Client) readTensor(ctx context.Context, name string, to io.Writer, expected *v1.TensorSpec,
+	o callOptions) (*v1.Tensor, error) {
 	tensor, err := c.GetTensor(ctx, name)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkDescription(tensor, name, expected); err != nil {
 		return nil, err
 	}
 	r := reading{c: c, tensor: tensor, to: to, progress: o.progress}
@@ -105,8 +123,12 @@ func (c *Client) ReadTensor(ctx context.Context, name string, to io.Writer, opts
 
 // ReadMatrix reads a weight, Gram matrix, saliency or pruned weight.
 func (c *Client) ReadMatrix(ctx context.Context, name string) (Matrix, error) {
+	return c.readMatrix(ctx, name, &v1.TensorSpec{})
+}
+
+func (c *Client) readMatrix(ctx context.Context, name string, expected *v1.TensorSpec) (Matrix, error) {
 	var data bytes.Buffer
-	tensor, err := c.ReadTensor(ctx, name, &data)
+	tensor, err := c.readTensor(ctx, name, &data, expected, callOptions{})
 	if err != nil {
 		return Matrix{}, err
 	}
@@ -117,16 +139,82 @@ func (c *Client) ReadMatrix(ctx context.Context, name string) (Matrix, error) {
 
 // ReadMask reads a mask.
 func (c *Client) ReadMask(ctx context.Context, name string) (*Mask, error) {
+	return c.readMask(ctx, name, &v1.TensorSpec{})
+}
+
+func (c *Client) readMask(ctx context.Context, name string, expected *v1.TensorSpec) (*Mask, error) {
 	var data bytes.Buffer
-	tensor, err := c.ReadTensor(ctx, name, &data)
+	tensor, err := c.readTensor(ctx, name, &data, expected, callOptions{})
 	if err != nil {
 		return nil, err
 	}
 	spec := tensor.GetSpec()
-	if spec.GetKind() != v1.TensorKind_MASK || len(spec.GetDims()) != 2 {
+	if spec.GetKind() != v1.TensorKind_MASK || spec.GetDtype() != v1.DType_U1 {
 		return nil, argument("%s must be a MASK; got a %s", name, spec.GetKind())
 	}
 	return &Mask{int(spec.GetDims()[0]), int(spec.GetDims()[1]), data.Bytes()}, nil
+}
+
+// checkDescription is about what the server says, before anything is done with it.
+func checkDescription(tensor *v1.Tensor, name string, expected *v1.TensorSpec) error {
+	spec := tensor.GetSpec()
+	if size, ok := byteSize(spec); !ok || size != tensor.GetByteSize() {
+		return refuse(codes.Internal, "PROTOCOL",
+			"%s: byte_size must be that of its dims and dtype; the server says %d for %s", name,
+			tensor.GetByteSize(), describe(spec))
+	}
+	same := (expected.GetKind() == 0 || expected.GetKind() == spec.GetKind()) &&
+		(expected.GetDtype() == 0 || expected.GetDtype() == spec.GetDtype()) &&
+		(len(expected.GetDims()) == 0 || sameDims(expected.GetDims(), spec.GetDims()))
+	if same {
+		return nil
+	}
+	return refuse(codes.Internal, "PROTOCOL", "%s: must be %s; the server says %s", name, describe(expected),
+		describe(spec))
+}
+
+// describe is "MASK [4 8] of U1"; what is not set is left out.
+func describe(spec *v1.TensorSpec) string {
+	text := fmt.Sprint(spec.GetDims())
+	if spec.GetKind() != 0 {
+		text = spec.GetKind().String() + " " + text
+	}
+	if spec.GetDtype() != 0 {
+		text += " of " + spec.GetDtype().String()
+	}
+	return text
+}
+
+func sameDims(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// byteSize is false where a tensor cannot be like this.
+func byteSize(spec *v1.TensorSpec) (int64, bool) {
+	dims := spec.GetDims()
+	if len(dims) != 2 || dims[0] < 1 || dims[1] < 1 {
+		return 0, false
+	}
+	row := dims[1]/8 + (dims[1]%8+7)/8
+	if spec.GetDtype() != v1.DType_U1 {
+		size := int64(elementBytes(spec.GetDtype()))
+		if size == 0 || dims[1] > math.MaxInt64/size {
+			return 0, false
+		}
+		row = dims[1] * size
+	}
+	if dims[0] > math.MaxInt64/row {
+		return 0, false
+	}
+	return dims[0] * row, true
 }
 
 type reading struct {
@@ -142,13 +230,31 @@ type reading struct {
 func (r *reading) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var silent int32
+	silence := r.c.options.watchSilence
+	guard := time.AfterFunc(silence, func() {
+		atomic.StoreInt32(&silent, 1)
+		cancel()
+	})
+	defer guard.Stop()
+	err := r.chunks(ctx, guard, silence)
+	if err != nil && r.failed == nil && atomic.LoadInt32(&silent) == 1 {
+		return refuse(codes.Unavailable, "UNREACHABLE", "nothing came of %s for %s", r.tensor.GetName(), silence)
+	}
+	return err
+}
+
+// chunks reads one stream; the guard runs while it waits for the server, not for the writer.
+func (r *reading) chunks(ctx context.Context, guard *time.Timer, silence time.Duration) error {
 	name := r.tensor.GetName()
 	stream, err := r.c.tensors().ReadTensor(ctx, &v1.ReadTensorRequest{Name: name, Offset: r.done})
 	if err != nil {
 		return err
 	}
 	for {
+		guard.Reset(silence)
 		response, err := stream.Recv()
+		guard.Stop()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -157,7 +263,9 @@ func (r *reading) stream(ctx context.Context) error {
 		}
 		chunk := response.GetChunk()
 		data := chunk.GetData()
-		if chunk.GetOffset() != r.done || r.done+int64(len(data)) > r.tensor.GetByteSize() {
+		// A chunk of no bytes is no progress: a server could send them for ever.
+		left := r.tensor.GetByteSize() - r.done
+		if chunk.GetOffset() != r.done || len(data) == 0 || int64(len(data)) > left {
 			return refuse(codes.Internal, "PROTOCOL", "%s: expected bytes at %d of %d; got %d bytes at %d",
 				name, r.done, r.tensor.GetByteSize(), len(data), chunk.GetOffset())
 		}

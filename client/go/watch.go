@@ -101,7 +101,8 @@ func (w *Watch) broken(err error) {
 	switch {
 	case w.ctx.Err() != nil:
 		w.err = e
-	case e.Reason == "REVISION_UNKNOWN" && w.request.AfterRevision != 0:
+	// Only as the first answer: after an event it would begin the same stream again for ever.
+	case e.Reason == "REVISION_UNKNOWN" && w.request.AfterRevision != 0 && !heard:
 		w.request.AfterRevision = 0 // the job is read anew
 	case !e.transient():
 		w.err = e

@@ -19,6 +19,8 @@ namespace {
 // Each stream holds one message beyond the budget; a budget of fewer than a few
 // messages would make uploads slow.
 constexpr int64_t kMinStagingBytes = int64_t{4} << 20;
+// Less would not hold the messages of a few uploads.
+constexpr int64_t kMinPeerBytes = int64_t{64} << 20;
 // The sensors are not updated more often.
 constexpr absl::Duration kMinGpuMetricsPeriod = absl::Milliseconds(100);
 
@@ -156,6 +158,13 @@ void AddIdentity(CLI::App& app, ServerConfig* config) {
   app.add_option("--max-connections", config->max_connections,
                  "Connections to the gRPC port; 0: as file descriptors allow")
       ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--max-peer-connections", config->max_peer_connections,
+                 "Connections from one address; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000));
+  AddBytes(app, "--connection-memory", &config->connection_memory_bytes, kMinPeerBytes,
+           "Memory that all connections together may take");
+  AddBytes(app, "--peer-memory", &config->peer_memory_bytes, kMinPeerBytes,
+           "Memory that the connections from one address may take");
 }
 
 // Empty, or the rule that the flags break together.
@@ -165,6 +174,9 @@ std::string CheckIdentity(const ServerConfig& config) {
   }
   if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
     return "--tls-client-ca needs --tls-cert and --tls-key";
+  }
+  if (config.peer_memory_bytes > config.connection_memory_bytes) {
+    return "--peer-memory must be at most --connection-memory";
   }
   return "";
 }
@@ -179,6 +191,8 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddIdentity(app, config);
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
   app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
+  app.add_flag("--discard-unmatched", config->discard_unmatched,
+               "Removes files and records of tensors that do not belong together, however many");
   app.add_option("--store", config->store,
                  "sqlite: jobs and tensors survive restarts; memory: they do not")
       ->check(OneOf({"sqlite", "memory"}));
@@ -191,7 +205,7 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(CLI::Range(1, 1024));
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
   AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
-           "Disk for the files of all tensors together")
+           "Disk for the files of all tensors and the database")
       ->default_str("what the file system has");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
            "Budget of messages between network and disk");
@@ -205,13 +219,22 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
                  "Jobs that run at the same time on each CUDA device")
       ->check(CLI::Range(1, 64));
   AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
+  app.add_option("--max-tensors", config->max_tensors,
+                 "Tensors and uploads, with the results of accepted jobs")
+      ->check(CLI::Range(1, 10'000'000));
   app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
+  AddBytes(app, "--max-job-bytes", &config->max_job_bytes, 1,
+           "Records of all jobs that are kept, with room for the results of unfinished ones");
+  AddDuration(app, "--max-result-ttl", &config->max_result_ttl,
+              "The longest result_ttl that a job may ask for")
+      ->check(CheckAboveZero);
   AddDuration(app, "--starvation-limit", &config->starvation_limit,
               "How long a job that fits waits for one before it that does not")
       ->check(CheckAboveZero);
-  app.add_option("--max-attempts", config->max_attempts,
-                 "Runs of a job that may end with a crash of the server before it fails")
+  app.add_option(
+         "--max-attempts", config->max_attempts,
+         "Runs of a job in a row that may end with the server and get no further before it fails")
       ->check(CLI::Range(1, 1000));
   AddDuration(app, "--checkpoint-period", &config->checkpoint_period,
               "How often a running job writes what it needs to go on after a restart");

@@ -18,20 +18,24 @@ struct ServerConfig {
   std::string metrics_listen = "127.0.0.1:9464";  // likewise
   std::string tls_cert;                           // with tls_key; empty: plain text
   std::string tls_key;
-  std::string tls_client_ca;      // empty: clients need no certificate
-  std::string tokens;             // file; empty: clients need no token
-  std::string tenants;            // file; empty: tenants have no limits of their own
-  bool insecure = false;          // plain text on addresses other than loopback
-  bool insecure_metrics = false;  // likewise metrics, which know no TLS
-  int64_t max_connections = 0;    // to the gRPC port; 0: as file descriptors allow
+  std::string tls_client_ca;           // empty: clients need no certificate
+  std::string tokens;                  // file; empty: clients need no token
+  std::string tenants;                 // file; empty: tenants have no limits of their own
+  bool insecure = false;               // plain text on addresses other than loopback
+  bool insecure_metrics = false;       // likewise metrics, which know no TLS
+  int64_t max_connections = 0;         // to the gRPC port; 0: as file descriptors allow
+  int64_t max_peer_connections = 512;  // of one address; 0: no limit
+  int64_t connection_memory_bytes = int64_t{2} << 30;  // of all connections
+  int64_t peer_memory_bytes = int64_t{256} << 20;      // of one address
   std::string state_dir;
-  std::string spool_dir;         // <state_dir>/spool unless set
+  std::string spool_dir;  // <state_dir>/spool unless set
+  bool discard_unmatched = false;
   std::string store = "sqlite";  // sqlite: <state_dir>/sparsefw.db; memory
   std::string device = "auto";   // or as in --device
   int workers = 1;
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
-  int64_t disk_budget_bytes = 0;  // of all tensor files together; 0: what the disk has
+  int64_t disk_budget_bytes = 0;  // of tensor files and the database; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
   // Of a device's memory, what jobs may use together: bytes, or of what is free
@@ -40,7 +44,10 @@ struct ServerConfig {
   double device_memory_share = 0.9;
   int streams_per_device = 4;
   int64_t max_tensor_bytes = int64_t{64} << 30;
+  int64_t max_tensors = 100'000;
   int max_queued_jobs = 10000;
+  int64_t max_job_bytes = int64_t{1} << 30;  // of all jobs that are kept
+  absl::Duration max_result_ttl = absl::Hours(24 * 365);
   absl::Duration starvation_limit = absl::Seconds(60);
   absl::Duration checkpoint_period = absl::Minutes(1);
   int max_attempts = 3;

@@ -6,10 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/impl/server_builder_option.h"
-#include "grpcpp/impl/server_builder_plugin.h"
+#include "grpcpp/resource_quota.h"
 #include "server/net/descriptor_limit.h"
 #include "server/net/listen_sockets.h"
 #include "sparsefw/status_macros.h"
@@ -24,27 +21,6 @@ constexpr int kHandshakeMs = 20'000;
 constexpr int kIdleConnectionMs = 15 * 60'000;
 constexpr int kOldConnectionMs = 60 * 60'000;
 
-// Once a process, before the first server.
-void InitPlugins() {
-  static const bool done = [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
-// Takes reflection out of one server: it is a plugin of all servers of the process.
-class NoReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins, [](const auto& plugin) {
-      return plugin->name() == grpc::reflection::ProtoServerReflectionPlugin().name();
-    });
-  }
-};
-
 void Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // gRPC inflates a message before it looks at its size: 400 KB on the wire may
@@ -55,6 +31,9 @@ void Configure(grpc::ServerBuilder& builder) {
   }
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  // What a stream may send before it is read stays 64 KiB. Probing would raise it with what
+  // the line can carry, for everybody and before anybody is known.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Calls can be silent for a long time: pings of either side keep the connection
   // open. A client may ping every five seconds; one that pings faster than that, while
   // nothing is sent to it, is disconnected at the third such ping (ENHANCE_YOUR_CALM).
@@ -112,7 +91,6 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcCo
   if (!sockets->loopback && options.credentials == nullptr && !options.insecure) {
     return PlainTextInPublic(options.address);
   }
-  InitPlugins();
   std::unique_ptr<Listener> listener(new Listener(context));
   listener->address_ = absl::StrFormat("%s:%d", wanted.host, sockets->port);
   SPARSEFW_RETURN_IF_ERROR(listener->Serve(*std::move(sockets), std::move(options)));
@@ -122,21 +100,21 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(Options options, RpcCo
 absl::Status Listener::Serve(ListenSockets sockets, Options options) {
   grpc::ServerBuilder builder;
   Configure(builder);
-  if (!options.reflection) builder.SetOption(std::make_unique<NoReflection>());
+  // Behind Connections, which looks at peers: where that is too slow, gRPC cancels calls.
+  grpc::ResourceQuota quota;
+  quota.Resize(static_cast<size_t>(options.memory_bytes));
+  builder.SetResourceQuota(quota);
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials());
   builder.RegisterService(&tensor_service_);
   builder.RegisterService(&prune_service_);
+  builder.RegisterService(&health_service_);
+  builder.RegisterService(&reflection_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
-  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-  for (const char* service :
-       {"", v1::TensorService::service_full_name(), v1::PruneService::service_full_name()}) {
-    health->SetServingStatus(service, true);
-  }
   ConnectionAcceptor::Options acceptor = {.reserved_descriptors = ReservedDescriptors(),
-                                          .max_connections = options.max_connections,
+                                          .gate = options.connections,
                                           .accepted = {},
                                           .refused = std::move(options.refused)};
   acceptor.accepted = [connections = connections_.get()](Descriptor connection) {
@@ -149,10 +127,9 @@ absl::Status Listener::Serve(ListenSockets sockets, Options options) {
   return absl::OkStatus();
 }
 
-void Listener::StopServing() { server_->GetHealthCheckService()->SetServingStatus(false); }
-
 void Listener::Shutdown(absl::Duration timeout) {
   acceptor_.reset();
+  health_service_.Shutdown();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
 }
 

@@ -1,4 +1,4 @@
-// The gRPC server: address, limits, health, reflection.
+// The gRPC server: address, limits, services.
 #ifndef SPARSEFW_SERVER_APP_LISTENER_H_
 #define SPARSEFW_SERVER_APP_LISTENER_H_
 
@@ -11,7 +11,10 @@
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 #include "server/net/connection_acceptor.h"
+#include "server/net/connections.h"
+#include "server/rpc/calls/health_service.h"
 #include "server/rpc/calls/prune_service.h"
+#include "server/rpc/calls/reflection_service.h"
 #include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/runtime/rpc_context.h"
 
@@ -22,9 +25,9 @@ class Listener {
   struct Options {
     std::string address;                                   // HOST:PORT
     std::shared_ptr<grpc::ServerCredentials> credentials;  // null: plain text
-    bool insecure = false;  // plain text also where other machines can connect
-    bool reflection = true;
-    int64_t max_connections = 0;  // 0: as file descriptors allow
+    bool insecure = false;               // plain text also where other machines can connect
+    int64_t memory_bytes = 0;            // what gRPC may take for what comes in, of all connections
+    Connections* connections = nullptr;  // outlives the listener
     // Called on an own thread when a connection is closed at once: there are too many.
     std::function<void()> refused;
   };
@@ -41,17 +44,25 @@ class Listener {
   grpc::Server& server() { return *server_; }
 
   // Health reports NOT_SERVING from now on; RPCs continue.
-  void StopServing();
-  // Every reactor must have finished. Calls of gRPC's own services are cancelled after
-  // `timeout`.
+  void StopServing() { health_service_.StopServing(); }
+  // Ends health checks that do not go on; once a second.
+  void Tick() { health_service_.Tick(); }
+  // Every reactor but those of health checks must have finished. What is left of
+  // connections is cancelled after `timeout`.
   void Shutdown(absl::Duration timeout);
 
  private:
-  explicit Listener(RpcContext& context) : tensor_service_(context), prune_service_(context) {}
+  explicit Listener(RpcContext& context)
+      : tensor_service_(context),
+        prune_service_(context),
+        health_service_(context),
+        reflection_service_(context) {}
   absl::Status Serve(ListenSockets sockets, Options options);
 
   TensorServiceImpl tensor_service_;
   PruneServiceImpl prune_service_;
+  HealthService health_service_;
+  ReflectionService reflection_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // ends before what it hands connections to

@@ -79,6 +79,8 @@ absl::Status InstallSignalHandlers() {
   action.sa_handler = OnReloadSignal;
   sigaction(SIGHUP, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A file beyond the limit of the process (LimitFSIZE=) is an error of one write.
+  std::signal(SIGXFSZ, SIG_IGN);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
+#include "server/app/connection_limits.h"
 #include "server/app/listener.h"
 #include "server/app/observe/connection_events.h"
 #include "server/app/observe/facts.h"
@@ -35,19 +36,23 @@
 #include "server/status/status_page.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
 
-constexpr int kControlThreads = 4;
+// Of one caller; see Executor.
+constexpr int kJobsThreads = 4;
 // Each waits for the disk most of its time, and writers share a sync.
-constexpr int kStoreThreads = 4;
-// For calls of gRPC's own services, which do not end by themselves: health watches,
-// reflection.
+constexpr int kQuickThreads = 4;
+// For what is left of connections.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 // How often files of certificates, tokens and tenants are looked at, and calls under
 // way compared with them. A change takes effect within three of it.
 constexpr std::chrono::seconds kAccessPeriod(1);
+
+// How often calls are looked at whose clients leave something undone.
+constexpr std::chrono::seconds kTickPeriod(1);
 
 // The rest of a long queue is a number.
 constexpr size_t kQueueShown = 20;
@@ -82,10 +87,14 @@ class ServerImpl final : public Server {
   absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
+  void StartThreads();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void ScheduleGarbageCollection();
-  void ScheduleAccessChecks();
+  void ScheduleExpiryChecks();
+  void ScheduleAccessPolls();
+  void ScheduleTicks();
+  void ReturnMemory();
   void PollAccess(bool all);
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
   void AwaitFetches(absl::Duration grace);
@@ -97,15 +106,16 @@ class ServerImpl final : public Server {
   const LimitsOfTenant limits_of_ = [this](std::string_view tenant) {
     return access_->authenticator().LimitsOf(tenant);
   };
-  std::atomic<bool> polling_access_{false};
   StagingBudget staging_{config_.staging_memory_bytes};
+  Connections connections_{ConnectionLimits(config_)};
+  int64_t closed_connections_ = 0;  // of them, at the last ReturnMemory
   ReactorRegistry registry_;
   std::unique_ptr<Stores> stores_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
   PruneStreams prune_streams_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
-  std::unique_ptr<ConnectionEvents> connections_;
+  std::unique_ptr<ConnectionEvents> connection_events_;
   std::unique_ptr<SolverRunner> runner_;
   LiveJobs live_jobs_;
   Refusals refusals_;
@@ -113,10 +123,14 @@ class ServerImpl final : public Server {
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
   RpcContext context_;
+  std::unique_ptr<Executor> quick_executor_;
+  std::unique_ptr<Executor> jobs_executor_;
   std::unique_ptr<Executor> data_executor_;
-  std::unique_ptr<Executor> control_executor_;
-  std::unique_ptr<Executor> store_executor_;
+  std::unique_ptr<Executor> sums_executor_;
   std::unique_ptr<Timer> timer_;
+  // Both wait for the disk, but for no call, and not for each other.
+  std::unique_ptr<Timer> access_timer_;
+  std::unique_ptr<Timer> garbage_timer_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
   std::string address_;
@@ -141,7 +155,7 @@ absl::Status ServerImpl::Open() {
   job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());
-  connections_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
+  connection_events_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
   stores_->transient().ReleaseLeft();
@@ -155,8 +169,10 @@ absl::Status ServerImpl::Open() {
   CheckHealth();
   address_ = listener_->address();
   ScheduleGarbageCollection();
-  ScheduleAccessChecks();
-  LogMissingDevices(logger_);
+  ScheduleExpiryChecks();
+  ScheduleAccessPolls();
+  ScheduleTicks();
+  LogMissingDevices(device, logger_);
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
                {"metrics", metrics_address_},
@@ -194,18 +210,16 @@ absl::Status ServerImpl::OpenPorts() {
                                         {.metrics = metrics_.get(),
                                          .not_ready = [this] { return NotReady(); },
                                          .pages = StatusPages([this] { return Status(); })},
-                                        [this] { connections_->OnRefused(); }));
+                                        [this] { connection_events_->OnRefused(); }));
   metrics_address_ = endpoint_->address();
-  // Reflection is a synchronous service of gRPC: every open stream holds a thread, so it
-  // is only for those who may connect at all.
-  SPARSEFW_ASSIGN_OR_RETURN(listener_,
-                            Listener::Start({.address = config_.listen,
-                                             .credentials = access_->NewServerCredentials(),
-                                             .insecure = config_.insecure,
-                                             .reflection = config_.tokens.empty(),
-                                             .max_connections = config_.max_connections,
-                                             .refused = [this] { connections_->OnRefused(); }},
-                                            context_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      listener_, Listener::Start({.address = config_.listen,
+                                  .credentials = access_->NewServerCredentials(),
+                                  .insecure = config_.insecure,
+                                  .memory_bytes = GrpcMemory(config_),
+                                  .connections = &connections_,
+                                  .refused = [this] { connection_events_->OnRefused(); }},
+                                 context_));
   {
     MutexLock lock(health_mutex_);
     serving_ = listener_.get();
@@ -232,13 +246,16 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   JobManagerOptions options;
   options.workers = config_.workers;
   options.max_queued_jobs = config_.max_queued_jobs;
+  options.max_job_bytes = config_.max_job_bytes;
+  options.disk_room = stores_->DiskRoomOfJobs();
+  options.max_result_ttl = config_.max_result_ttl;
   options.max_attempts = config_.max_attempts;
   options.limits_of = limits_of_;
   options.starvation_limit = config_.starvation_limit;
   options.working_memory_bytes = runner.solve_memory_bytes;
-  options.devices = PoolDevices(device.usable, {.memory_bytes = config_.device_memory_bytes,
-                                                .memory_share = config_.device_memory_share,
-                                                .streams = config_.streams_per_device});
+  options.devices = PoolDevices(device, {.memory_bytes = config_.device_memory_bytes,
+                                         .memory_share = config_.device_memory_share,
+                                         .streams = config_.streams_per_device});
   for (const PoolDevice& one : options.devices) {
     logger_.Log(
         LogLevel::kInfo, "device",
@@ -272,30 +289,41 @@ void ServerImpl::CheckHealth() {
   if (serving_ != nullptr) serving_->StopServing();
 }
 
-void ServerImpl::FillContext(const DefaultDevice& device) {
+void ServerImpl::StartThreads() {
+  quick_executor_ = std::make_unique<Executor>(kQuickThreads);
+  jobs_executor_ = std::make_unique<Executor>(kJobsThreads);
   data_executor_ = std::make_unique<Executor>(config_.io_threads);
-  control_executor_ = std::make_unique<Executor>(kControlThreads);
-  store_executor_ = std::make_unique<Executor>(kStoreThreads);
+  sums_executor_ = std::make_unique<Executor>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
+  access_timer_ = std::make_unique<Timer>();
+  garbage_timer_ = std::make_unique<Timer>();
+}
+
+void ServerImpl::FillContext(const DefaultDevice& device) {
+  StartThreads();
   context_.authenticator = &access_->authenticator();
   context_.tensors = &stores_->tensors();
   context_.staging = &staging_;
   context_.jobs = jobs_.get();
   context_.metrics = metrics_.get();
   context_.registry = &registry_;
+  context_.connections = &connections_;
   context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
   context_.prune_streams = &prune_streams_;
+  context_.quick_executor = quick_executor_.get();
+  context_.jobs_executor = jobs_executor_.get();
   context_.data_executor = data_executor_.get();
-  context_.control_executor = control_executor_.get();
-  context_.store_executor = store_executor_.get();
+  context_.sums_executor = sums_executor_.get();
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
     metrics_->RpcRefused(record.status);
     LogRpc(record, &logger_);
   };
-  context_.facts = FactsOf(config_, device);
+  context_.facts = FactsOf(config_, device, [this] {
+    return gpu_monitor_ == nullptr ? std::vector<GpuSample>() : gpu_monitor_->Latest();
+  });
 }
 
 std::string ServerImpl::NotReady() const {
@@ -311,10 +339,19 @@ Gauges ServerImpl::ComputeGauges() {
   Gauges gauges;
   SetTensorGauges(stores_->tensors().usage(), gauges);
   SetJobGauges(*jobs_, *job_counts_, gauges);
+  gauges.database_bytes = stores_->database_bytes();
+  gauges.disk_used_bytes += gauges.database_bytes;
+  gauges.job_budget_bytes = config_.max_job_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.watchers = context_.watchers.load();
+  for (const auto& [name, executor] :
+       {std::pair("quick", quick_executor_.get()), std::pair("jobs", jobs_executor_.get()),
+        std::pair("data", data_executor_.get()), std::pair("sums", sums_executor_.get())}) {
+    gauges.executors.push_back(ExecutorGaugesOf(name, executor->usage()));
+  }
+  gauges.connections = connections_.counts();
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();
   gauges.max_descriptors = DescriptorLimit();
@@ -323,31 +360,46 @@ Gauges ServerImpl::ComputeGauges() {
 }
 
 void ServerImpl::ScheduleGarbageCollection() {
-  timer_->After(absl::ToChronoNanoseconds(config_.gc_interval), [this] {
-    data_executor_->Post([this] {
-      jobs_->CollectGarbage();
-      stores_->tensors().CollectGarbage();
-      // A burst of calls leaves its peak in glibc's heap, which nothing else
-      // returns to the system once TuneAllocator has raised its threshold.
-      if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
-    });
+  garbage_timer_->After(absl::ToChronoNanoseconds(config_.gc_interval), [this] {
+    jobs_->CollectGarbage();
+    stores_->tensors().CollectGarbage();
+    stores_->CompactDatabase();
+    // A burst of calls leaves its peak in glibc's heap, which nothing else
+    // returns to the system once TuneAllocator has raised its threshold.
+    if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
     ScheduleGarbageCollection();
   });
 }
 
-void ServerImpl::ScheduleAccessChecks() {
+// Expiry needs no file: it does not wait for a disk that hangs.
+void ServerImpl::ScheduleExpiryChecks() {
   timer_->After(kAccessPeriod, [this] {
-    // Expiry needs no file.
     if (access_->authenticator().active()) registry_.Recheck();
-    // Where the disk hangs, one task waits for it.
-    if (!polling_access_.exchange(true)) {
-      control_executor_->Post([this] {
-        PollAccess(false);
-        polling_access_ = false;
-      });
-    }
-    ScheduleAccessChecks();
+    ScheduleExpiryChecks();
   });
+}
+
+void ServerImpl::ScheduleAccessPolls() {
+  access_timer_->After(kAccessPeriod, [this] {
+    PollAccess(false);
+    ScheduleAccessPolls();
+  });
+}
+
+void ServerImpl::ScheduleTicks() {
+  timer_->After(kTickPeriod, [this] {
+    registry_.Tick();
+    listener_->Tick();
+    ReturnMemory();
+    ScheduleTicks();
+  });
+}
+
+// What closed connections held is free, and stays in glibc's heap.
+void ServerImpl::ReturnMemory() {
+  const int64_t closed = connections_.counts().closed;
+  if (std::exchange(closed_connections_, closed) == closed) return;
+  garbage_timer_->After(kTickPeriod / 2, [] { malloc_trim(0); });
 }
 
 void ServerImpl::PollAccess(bool all) {
@@ -359,8 +411,8 @@ void ServerImpl::PollAccess(bool all) {
 // Watches end once their last event is sent, then the calls that read the results
 // begin, then those calls end.
 void ServerImpl::AwaitFetches(absl::Duration grace) {
-  const absl::Time end = absl::Now() + grace;
-  const auto left = [end] { return std::max(end - absl::Now(), absl::ZeroDuration()); };
+  const absl::Time end = SteadyNow() + grace;
+  const auto left = [end] { return std::max(end - SteadyNow(), absl::ZeroDuration()); };
   registry_.WaitUntilEmpty(left());
   fetches_.WaitUntilFetched(end);
   registry_.WaitUntilEmpty(left());

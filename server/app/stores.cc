@@ -1,5 +1,6 @@
 #include "server/app/stores.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -21,12 +22,21 @@ void LogIncident(Logger& logger, const StoreIncident& incident) {
               {"cause", std::string(cause.data(), cause.size())}});
 }
 
+void LogJobDamage(Logger& logger, const JobDamage& damage) {
+  const bool record = damage.kind == JobDamage::Kind::kRecord;
+  logger.Log(LogLevel::kWarning, "store_incident",
+             {{"kind", std::string(record ? "damaged_job" : "damaged_progress")},
+              {"name", damage.name},
+              {"tenant", damage.tenant},
+              {"cause", std::string(damage.cause.message())}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
                                                      const Backend& backend,
                                                      LimitsOfTenant limits_of, Logger* logger) {
-  std::unique_ptr<Stores> stores(new Stores(logger));
+  std::unique_ptr<Stores> stores(new Stores(config.disk_budget_bytes, logger));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenDatabase(config));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenTensors(config, backend, std::move(limits_of)));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenCheckpoints(config));
@@ -41,7 +51,9 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
   SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config.state_dir));
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config.state_dir + "/sparsefw.db"));
   tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
-  SPARSEFW_ASSIGN_OR_RETURN(jobs_, NewSqliteJobStore(database_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      jobs_, NewSqliteJobStore(database_.get(),
+                               [this](const JobDamage& damage) { LogJobDamage(logger_, damage); }));
   return absl::OkStatus();
 }
 
@@ -49,12 +61,16 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
                                  LimitsOfTenant limits_of) {
   TensorStoreOptions options;
   options.spool_dir = config.spool_dir;
+  options.discard_unmatched = config.discard_unmatched;
   options.catalog = tensor_catalog_.get();
   options.disk_budget_bytes = config.disk_budget_bytes;
+  options.disk_used_beside = [this] { return DiskUsedByJobs(); };
   if (config.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config.tensor_ttl;
   options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
   options.budget_bytes = config.host_memory_bytes;
   options.max_tensor_bytes = config.max_tensor_bytes;
+  options.max_tensors = config.max_tensors;
+  options.many_tenants = !config.tokens.empty() || !config.tls_client_ca.empty();
   options.upload_idle_ttl = config.upload_idle_ttl;
   options.limits_of = std::move(limits_of);
   options.gram_backend = &backend;
@@ -62,6 +78,25 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
   LogTensors(config);
   return absl::OkStatus();
+}
+
+// What is promised to accepted jobs counts before it is written.
+int64_t Stores::DiskUsedByJobs() const {
+  if (database_ == nullptr) return 0;
+  const absl::StatusOr<JobStoreUsage> usage = jobs_->Usage();
+  return std::max(database_->FileBytes(), usage.ok() ? usage->bytes : 0);
+}
+
+std::function<int64_t()> Stores::DiskRoomOfJobs() {
+  if (database_ == nullptr || disk_budget_bytes_ == 0) return {};
+  return [this] { return disk_budget_bytes_ - tensors_->usage().disk_used_bytes; };
+}
+
+void Stores::CompactDatabase() {
+  if (database_ == nullptr) return;
+  const absl::Status done = database_->GiveBackPages();
+  if (done.ok()) return;
+  logger_.Log(LogLevel::kWarning, "database_not_compacted", {{"error", done.ToString()}});
 }
 
 absl::Status Stores::OpenCheckpoints(const ServerConfig& config) {

@@ -2,6 +2,8 @@
 #ifndef SPARSEFW_SERVER_APP_STORES_H_
 #define SPARSEFW_SERVER_APP_STORES_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -31,6 +33,12 @@ class Stores {
   JobStore& jobs() { return *jobs_; }
   TensorStore& tensors() { return *tensors_; }
   TransientTensors& transient() { return *transient_; }
+  // Of the database's file; 0 with --store memory.
+  int64_t database_bytes() const { return database_ == nullptr ? 0 : database_->FileBytes(); }
+  // JobManagerOptions::disk_room; empty where there is no disk budget or no database.
+  std::function<int64_t()> DiskRoomOfJobs();
+  // Gives the disk back what deleted jobs have left in the database.
+  void CompactDatabase();
   CheckpointFolder* checkpoints() { return checkpoints_.get(); }  // null with --store memory
 
   // Removes the checkpoints of jobs that have ended, and what interrupted writes have
@@ -38,13 +46,16 @@ class Stores {
   absl::Status SweepCheckpoints();
 
  private:
-  explicit Stores(Logger* logger) : logger_(*logger) {}
+  Stores(int64_t disk_budget_bytes, Logger* logger)
+      : disk_budget_bytes_(disk_budget_bytes), logger_(*logger) {}
   absl::Status OpenDatabase(const ServerConfig& config);
   absl::Status OpenTensors(const ServerConfig& config, const Backend& backend,
                            LimitsOfTenant limits_of);
+  int64_t DiskUsedByJobs() const;
   absl::Status OpenCheckpoints(const ServerConfig& config);
   void LogTensors(const ServerConfig& config);
 
+  const int64_t disk_budget_bytes_;
   Logger& logger_;
   std::unique_ptr<StateFolder> state_folder_;      // null with --store memory,
   std::unique_ptr<Database> database_;             // likewise,

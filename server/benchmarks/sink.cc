@@ -70,8 +70,8 @@ class Sink final : public v1::TensorService::CallbackService {
       }
       const std::string& data = request_.chunk().data();
       const auto size = static_cast<ssize_t>(data.size());
-      if (work_.checksum && sparsefw::Crc32c(std::as_bytes(std::span(data))) !=
-                                request_.chunk().crc32c()) {
+      if (work_.checksum &&
+          sparsefw::Crc32c(std::as_bytes(std::span(data))) != request_.chunk().crc32c()) {
         return Fail();
       }
       if (!work_.folder.empty() && pwrite(fd_, data.data(), data.size(), bytes_) != size) {

@@ -6,6 +6,14 @@
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
+namespace {
+
+// An editor or a full disk makes such a file, on the way to another one.
+absl::Status Empty(const std::string& file, const char* what) {
+  return Invalid("CONFIGURATION_INVALID", "%s must have %s at least; it has none", file, what);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<IdentityFiles>> IdentityFiles::Open(const std::string& tokens,
                                                                    const std::string& tenants,
@@ -15,6 +23,7 @@ absl::StatusOr<std::unique_ptr<IdentityFiles>> IdentityFiles::Open(const std::st
     const auto use = [authenticator, tokens](const std::string& text) -> absl::StatusOr<int64_t> {
       SPARSEFW_ASSIGN_OR_RETURN(TokenTable table, TokenTable::Parse(text, tokens));
       const auto count = static_cast<int64_t>(table.entries().size());
+      if (count == 0) return Empty(tokens, "a token");
       authenticator->SetTokens(std::move(table));
       return count;
     };
@@ -24,6 +33,7 @@ absl::StatusOr<std::unique_ptr<IdentityFiles>> IdentityFiles::Open(const std::st
     const auto use = [authenticator, tenants](const std::string& text) -> absl::StatusOr<int64_t> {
       SPARSEFW_ASSIGN_OR_RETURN(TenantTable table, TenantTable::Parse(text, tenants));
       const auto count = static_cast<int64_t>(table.size());
+      if (table.empty()) return Empty(tenants, "a section");
       authenticator->SetTenants(std::move(table));
       return count;
     };
@@ -36,6 +46,7 @@ absl::StatusOr<std::unique_ptr<IdentityFiles>> IdentityFiles::Open(const std::st
 std::vector<Reload> IdentityFiles::Poll(bool all) {
   std::vector<Reload> reloads;
   for (Source& source : sources_) {
+    if (all) source.file.AwaitSettled();
     if (source.file.SettledChange() || all) reloads.push_back(Load(source));
   }
   return reloads;

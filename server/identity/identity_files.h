@@ -15,8 +15,8 @@
 
 namespace sparsefw::server {
 
-// A file that was read again. Where the status is an error, what was read before
-// stays in force.
+// A file that was read again. A file without any entry is an error. Where the status is an error,
+// what was read before stays in force.
 struct Reload {
   std::string file;
   absl::Status status;
@@ -33,8 +33,9 @@ class IdentityFiles {
                                                              const std::string& tenants,
                                                              Authenticator* authenticator);
 
-  // Reads what has changed (`all`: everything) and returns what was read. To be
-  // called every second or so.
+  // Reads what has changed since two calls ago and not since the last one, and returns
+  // what was read. To be called every second or so. `all`: reads everything, once it no
+  // longer changes, which takes a moment.
   std::vector<Reload> Poll(bool all = false);
 
  private:

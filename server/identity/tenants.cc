@@ -125,8 +125,12 @@ absl::Status Apply(const Section& section, std::string_view file, TenantLimits* 
       rule = Count(value, &limits->max_running_jobs);
     } else if (key == "max-tensor-bytes") {
       rule = Bytes(value, &limits->max_tensor_bytes);
+    } else if (key == "max-tensors") {
+      rule = Count(value, &limits->max_tensors);
     } else if (key == "max-uploads") {
       rule = Count(value, &limits->max_uploads);
+    } else if (key == "max-job-bytes") {
+      rule = Bytes(value, &limits->max_job_bytes);
     } else if (key == "weight") {
       rule = Weight(value, &limits->weight);
     } else if (key == "priority-max") {
@@ -134,8 +138,8 @@ absl::Status Apply(const Section& section, std::string_view file, TenantLimits* 
     } else {
       return Bad(file, line,
                  absl::StrFormat("there is no key \"%s\"; there are max-queued-jobs, "
-                                 "max-running-jobs, max-tensor-bytes, max-uploads, weight, "
-                                 "priority-max",
+                                 "max-running-jobs, max-tensor-bytes, max-tensors, max-uploads, "
+                                 "max-job-bytes, weight, priority-max",
                                  key));
     }
     if (!rule.empty()) {

@@ -5,7 +5,9 @@
 //   max-queued-jobs = 1000
 //   max-running-jobs = 4
 //   max-tensor-bytes = 64GiB
+//   max-tensors = 10000
 //   max-uploads = 16
+//   max-job-bytes = 64MiB
 //   weight = 2
 //   priority-max = 50
 //
@@ -34,7 +36,9 @@ struct TenantLimits {
   std::optional<int64_t> max_queued_jobs;
   std::optional<int64_t> max_running_jobs;
   std::optional<int64_t> max_tensor_bytes;  // of all its tensors and uploads together
+  std::optional<int64_t> max_tensors;       // with uploads and results of accepted jobs
   std::optional<int64_t> max_uploads;       // open at the same time
+  std::optional<int64_t> max_job_bytes;     // of all jobs that are kept, with their results
   double weight = 1;                        // of its share of running work
   int priority_max = 100;                   // the highest that its jobs may have
   friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
@@ -58,6 +62,7 @@ class TenantTable {
   // Null: the tenant may not call.
   const TenantLimits* Find(std::string_view tenant) const;
   size_t size() const { return tenants_.size(); }  // sections but [*]
+  bool empty() const { return tenants_.empty() && !others_.has_value(); }
 
  private:
   std::map<std::string, TenantLimits, std::less<>> tenants_;

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace sparsefw::server {
 namespace {
@@ -52,7 +54,22 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path_);
   absl::StatusOr<std::string> text = ReadAll(fd, path_);
   close(fd);
+  if (text.ok() && Look() != read_) {
+    return absl::InvalidArgumentError(path_ + " must not change while it is read");
+  }
   return text;
+}
+
+void WatchedFile::AwaitSettled() const {
+  constexpr int kLooks = 10;
+  constexpr absl::Duration kPause = absl::Milliseconds(100);
+  Stamp before = Look();
+  for (int look = 0; look < kLooks; ++look) {
+    absl::SleepFor(kPause);
+    const Stamp now = Look();
+    if (now == before) return;
+    before = now;
+  }
 }
 
 bool WatchedFile::SettledChange() {

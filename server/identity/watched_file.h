@@ -17,8 +17,12 @@ class WatchedFile {
 
   const std::string& path() const { return path_; }
 
-  // At most 16 MiB. Errors: what the system says; InvalidArgument for a larger file.
+  // At most 16 MiB. Errors: what the system says; InvalidArgument for a larger file, and
+  // for one that changes meanwhile.
   absl::StatusOr<std::string> Read();
+
+  // Waits until two looks a moment apart agree, for one second at most.
+  void AwaitSettled() const;
 
   // Whether it differs from what the last Read saw, and no longer changes: it looks
   // as at the last call. So a file that is being written is not taken half-way.

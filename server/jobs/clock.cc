@@ -3,16 +3,18 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
 
-// The wall clock can be set during a wait, so a long wait checks it again.
-constexpr absl::Duration kLongestWait = absl::Seconds(10);
+// Times far ahead are beyond what a condition can wait for.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
 
-class WallClock final : public Clock {
+class SystemClock final : public Clock {
  public:
   absl::Time Now() override { return absl::Now(); }
+  absl::Time SteadyNow() override { return sparsefw::SteadyNow(); }
 
   void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time time) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -20,7 +22,7 @@ class WallClock final : public Clock {
       condition.Wait(mutex);
       return;
     }
-    const absl::Duration wait = std::min(time - absl::Now(), kLongestWait);
+    const absl::Duration wait = std::min(time - SteadyNow(), kLongestWait);
     if (wait > absl::ZeroDuration()) condition.WaitFor(mutex, absl::ToChronoNanoseconds(wait));
   }
 };
@@ -28,8 +30,13 @@ class WallClock final : public Clock {
 }  // namespace
 
 Clock& RealClock() {
-  static WallClock clock;
+  static SystemClock clock;
   return clock;
+}
+
+absl::Time SteadyDeadline(Clock& clock, absl::Time deadline, absl::Duration length) {
+  const absl::Duration left = std::clamp(deadline - clock.Now(), absl::ZeroDuration(), length);
+  return clock.SteadyNow() + left;
 }
 
 }  // namespace sparsefw::server

@@ -1,4 +1,4 @@
-// A clock that tests can replace.
+// Clocks that tests can replace.
 #ifndef SPARSEFW_SERVER_JOBS_CLOCK_H_
 #define SPARSEFW_SERVER_JOBS_CLOCK_H_
 
@@ -12,16 +12,23 @@ namespace sparsefw::server {
 class Clock {
  public:
   virtual ~Clock() = default;
+  // The time of day, which may be set: for what people see and a later process reads.
   virtual absl::Time Now() = 0;
+  // Time that nobody sets, for all that happens within this process: sparsefw::SteadyNow.
+  virtual absl::Time SteadyNow() = 0;
 
-  // Releases `mutex`, waits until `condition` is notified or `time` has come,
+  // Releases `mutex`, waits until `condition` is notified or the steady `time` has come,
   // and holds `mutex` again on return. May return earlier: wait in a loop.
   virtual void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) = 0;
 };
 
-// The wall clock. Lives as long as the program.
+// Lives as long as the program.
 Clock& RealClock();
+
+// The steady time of a deadline that was `length` away when it was stored as the time of day
+// `deadline`. What is left of it is between nothing and `length`, whatever the clock was set to.
+absl::Time SteadyDeadline(Clock& clock, absl::Time deadline, absl::Duration length);
 
 }  // namespace sparsefw::server
 

@@ -29,6 +29,7 @@ struct DeviceNeed {
 struct JobNeed {
   int64_t working_bytes = 0;  // host memory
   DeviceNeed device;
+  bool alone = false;  // nothing else may run meanwhile
 };
 
 struct DeviceUsage {

@@ -13,7 +13,7 @@ EventQueue::EventQueue(std::vector<JobEvent> first, std::function<void()> wake)
 void EventQueue::Push(JobEvent event) {
   {
     MutexLock lock(mutex_);
-    if (latest_ != nullptr && event.job->revision <= latest_->revision) return;
+    if (event.revision() <= revision_) return;
     Append(std::move(event));
   }
   wake_();
@@ -21,6 +21,7 @@ void EventQueue::Push(JobEvent event) {
 
 void EventQueue::Append(JobEvent event) {
   latest_ = event.job;
+  revision_ = event.revision();
   if (!pending_.empty() && pending_.back().kind == JobEvent::Kind::kProgress) pending_.pop_back();
   pending_.push_back(std::move(event));
 }

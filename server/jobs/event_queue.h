@@ -17,6 +17,10 @@ struct JobEvent {
   enum class Kind { kSnapshot, kStateChange, kProgress };
   Kind kind = Kind::kSnapshot;
   std::shared_ptr<const Job> job;
+  // Of kProgress: newer than the job, which is as its last other change has left it.
+  std::optional<JobProgress> progress = {};
+
+  int64_t revision() const { return progress.has_value() ? progress->revision : job->revision; }
 };
 
 // Thread-safe. The job pushes, the watcher pulls.
@@ -44,7 +48,7 @@ class EventQueue {
   void Suspend();
   // Suspended, and all events have been pulled.
   bool suspended() const;
-  // As of the newest event, pulled or not.
+  // Of the newest event, pulled or not.
   std::shared_ptr<const Job> latest() const;
 
  private:
@@ -54,6 +58,7 @@ class EventQueue {
   mutable Mutex mutex_;
   std::deque<JobEvent> pending_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Job> latest_ ABSL_GUARDED_BY(mutex_);
+  int64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;  // of the newest event
   bool suspended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_JOBS_JOB_H_
 #define SPARSEFW_SERVER_JOBS_JOB_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -81,6 +82,19 @@ constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;
 }
 
+// How far a run has come. It changes often, so it is kept apart from the job while that runs.
+struct JobProgress {
+  ProgressReport report;
+  int64_t revision = 0;  // of the job with this progress
+};
+
+// How far runs of a job have come; none: 0, 0.
+struct RunMark {
+  int64_t part = 0;  // of a report the point of the sweep, of a checkpoint the stage
+  int64_t iteration = 0;
+  friend auto operator<=>(const RunMark&, const RunMark&) = default;
+};
+
 // A state and the revision of the change into it.
 struct StateChange {
   JobState state = JobState::kQueued;
@@ -136,6 +150,11 @@ struct Job {
   int64_t rows = 0;  // of the weight
   int64_t cols = 0;
   int attempts = 0;  // runs begun, but for those that an orderly drain interrupted
+  // The last of these in a row that ended with the process and came no further than those before.
+  int vain_attempts = 0;
+  RunMark reported;    // the furthest progress that was stored when a process ended
+  RunMark saved;       // the furthest checkpoint, likewise
+  bool alone = false;  // its last run had no other beside it
   // A caller was told that the job, which runs, stops: no later process runs it again.
   bool cancel_requested = false;
   std::string request_id;  // of the client; may be empty

@@ -12,24 +12,24 @@ namespace sparsefw::server {
 // OnAccepted, OnStarted and OnEnded of one job come in that order and one at a
 // time. A job of an earlier process begins with OnRecovered instead, and OnEnded
 // follows at once where it cannot go on. OnInterrupted is the last call of a job
-// that a later process runs again. All methods are called without locks held; implementations must be
-// thread-safe and quick.
+// that a later process runs again. All methods are called without locks held; implementations must
+// be thread-safe and quick.
 class JobListener {
  public:
   virtual ~JobListener() = default;
   virtual void OnAccepted(const Job& job) = 0;
   virtual void OnRecovered(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
-  // Between start and end, in the worker's thread: it takes time from the run.
-  virtual void OnProgress(const Job& /*job*/) {}
+  // Of a job that has started. Of reports that follow each other quickly the newest; the last may
+  // come after the end.
+  virtual void OnProgress(const Job& /*job*/, const ProgressReport& /*progress*/) {}
   virtual void OnInterrupted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;
   // No more jobs start on the device; `job` was the first to fail on it.
   virtual void OnDeviceLost(const std::string& device, const Job& job,
                             const absl::Status& error) = 0;
-  // An error that has no caller to return to: a start that is tried again, progress that could not be stored
-  // and was not announced, an end that is kept back until it can be stored,
-  // an expired job that could not be removed.
+  // An error that has no caller to return to: a start that is tried again, progress that could not
+  // be stored, an end that is kept back until it can be, an expired job that could not be removed.
   virtual void OnBackgroundError(const Job& job, const absl::Status& error) = 0;
 };
 

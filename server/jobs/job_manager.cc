@@ -10,6 +10,7 @@
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
@@ -45,12 +46,15 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
       scheduler_({options.workers, options.working_memory_bytes, options.devices, options.limits_of,
                   options.starvation_limit},
                  clock_),
-      states_({clock_, store_, listener_, table_, scheduler_}),
-      submission_(options.max_queued_jobs, options.limits_of,
+      announcer_({clock_, store_, listener_, table_}),
+      states_({clock_, store_, listener_, table_, scheduler_, announcer_}),
+      submission_({options.max_queued_jobs, options.max_job_bytes, options.disk_room,
+                   options.max_result_ttl, options.limits_of},
                   {clock_, store_, runner_, table_, scheduler_, states_,
                    [this](std::string_view name) { return Get(name); }}),
       recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
-      workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, runner_, listener_) {}
+      workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, announcer_, runner_,
+               listener_) {}
 
 JobManagerImpl::~JobManagerImpl() { Drain(absl::ZeroDuration()); }
 
@@ -64,9 +68,16 @@ absl::StatusOr<Job> JobManagerImpl::Submit(const JobSpec& spec, std::string_view
 absl::StatusOr<Job> JobManagerImpl::Get(std::string_view name) {
   const auto active = table_.Find(name);
   if (active == nullptr) return store_.Get(name);
-  Job job = *active->Current();
+  Job job = active->Read();
   if (job.state == JobState::kQueued) job.queue_position = scheduler_.Position(name);
   return job;
+}
+
+// Another tenant's job takes the way of one that never was, whether it runs or has ended.
+absl::StatusOr<bool> JobManagerImpl::Has(std::string_view name, std::string_view tenant) {
+  const auto active = table_.Find(name);
+  if (active != nullptr && active->tenant == tenant) return true;
+  return store_.Has(name, tenant);
 }
 
 absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int page_size,
@@ -74,6 +85,10 @@ absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int
   SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, store_.List(filter, page_size, page_token));
   const auto positions = scheduler_.Positions(filter.tenant);
   for (Job& job : page.jobs) {
+    if (job.state == JobState::kRunning) {
+      // The store has progress of up to a second ago.
+      if (const auto active = table_.Find(job.name)) active->ReadProgress(&job);
+    }
     const auto position = positions.find(job.name);
     if (job.state == JobState::kQueued && position != positions.end()) {
       job.queue_position = position->second;
@@ -90,9 +105,15 @@ absl::StatusOr<Job> JobManagerImpl::Cancel(std::string_view name) {
 }
 
 absl::Status JobManagerImpl::Delete(std::string_view name) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Job job, Get(name));
-  if (!IsTerminal(job.state)) return NotFinished(job);
-  return RemoveEnded(job);
+  absl::StatusOr<Job> job = Get(name);
+  if (ReasonOf(job.status()) == kJobDamaged) {
+    Job unreadable;
+    unreadable.name = name;
+    return RemoveEnded(unreadable);
+  }
+  if (!job.ok()) return job.status();
+  if (!IsTerminal(job->state)) return NotFinished(*job);
+  return RemoveEnded(*job);
 }
 
 // Only the caller that deletes the job from the store discards its results.
@@ -116,7 +137,7 @@ absl::StatusOr<std::shared_ptr<EventQueue>> JobManagerImpl::Watch(std::string_vi
 }
 
 void JobManagerImpl::Drain(absl::Duration grace) {
-  const absl::Time deadline = clock_.Now() + grace;
+  const absl::Time deadline = clock_.SteadyNow() + grace;
   submission_.StopAccepting();
   scheduler_.StopStarting();
   bool stopped = false;
@@ -125,9 +146,9 @@ void JobManagerImpl::Drain(absl::Duration grace) {
     if (StopWaiting() && table_.version() == seen) {
       // Where that fails, the next process runs these jobs again.
       if (store_.durable()) RetryUnstored();
-      return;
+      return announcer_.Flush();
     }
-    if (!stopped && clock_.Now() >= deadline) {
+    if (!stopped && clock_.SteadyNow() >= deadline) {
       stopped = true;
       StopRunning();
     }
@@ -159,7 +180,7 @@ void JobManagerImpl::StopRunning() {
 // Stops when a whole page could not be removed: it would come again.
 void JobManagerImpl::CollectGarbage() {
   RetryUnstored();
-  const absl::Time now = clock_.Now();
+  const absl::Time now = ExpiryNow(clock_.Now(), clock_.SteadyNow());
   int removed = 0;
   do {
     removed = 0;

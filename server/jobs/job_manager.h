@@ -29,8 +29,14 @@ namespace sparsefw::server {
 struct JobManagerOptions {
   int workers = 1;              // >= 1; jobs that run on the CPU at once
   int max_queued_jobs = 10000;  // >= 1; those being validated count
-  // >= 1: a job is not run again once that many runs of it have ended with the process.
+  // >= 1: a job is not run again once that many runs of it in a row have ended with the process
+  // and come no further than those before. The last of them runs alone.
   int max_attempts = 3;
+  // Of KeptBytes: of all jobs together, and of those that the disk has room for now, which is
+  // asked at every submission; empty: any.
+  int64_t max_job_bytes = std::numeric_limits<int64_t>::max();
+  std::function<int64_t()> disk_room = {};
+  absl::Duration max_result_ttl = absl::InfiniteDuration();
   // Of tenants; to be followed by OnLimitsChanged when they change.
   LimitsOfTenant limits_of = {};
   // A job that does not fit holds back jobs that do for so long.
@@ -59,12 +65,11 @@ struct RecoveredJobs {
 // States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
 // kQueued -> kCancelled | kFailed; with a durable store also kRunning -> kQueued,
 // when the process ends first. Every change gives the job a higher
-// revision and is stored before any watcher sees it. An end that the store refuses
-// CollectGarbage stores later: a durable store before anybody is told, so that no job
-// ends twice; an end in a store that a restart forgets is announced at once.
-// A job whose device is lost is run once more, from its start, on another device
-// that may run it, as soon as there is room; it stays kRunning.
-// Exceptions of a runner become Internal.
+// revision and, but for mere progress, is stored before any watcher sees it. An end that the store
+// refuses CollectGarbage stores later: a durable store before anybody is told, so that no job ends
+// twice; an end in a store that a restart forgets is announced at once. A job whose device is lost
+// is run once more, from its start, on another device that may run it, as soon as there is room; it
+// stays kRunning. Exceptions of a runner become Internal.
 class JobManager {
  public:
   // `store`, `runner` and `listener` outlive the manager.
@@ -88,7 +93,9 @@ class JobManager {
   //                            was used with another fingerprint
   //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms);
   //                            QUOTA_QUEUED_JOBS of the owner's tenant (likewise,
-  //                            unless it may have none; metadata quota, limit, current)
+  //                            unless it may have none; metadata quota, limit, current);
+  //                            QUOTA_JOB_BYTES likewise, JOBS_FULL, DISK_BUDGET: no room for
+  //                            another job and its end until others are deleted or expire
   //         Unavailable        DRAINING (metadata retry_delay_ms)
   //         what the store says when the job cannot be stored
   // validate_only: nothing is queued or stored; the job has no name.
@@ -102,6 +109,8 @@ class JobManager {
   // REQUEST_ID_REUSED and what the store says.
   virtual absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) = 0;
   virtual absl::StatusOr<Job> Get(std::string_view name) = 0;
+  // Whether the tenant has a job of this name: as JobStore::Has.
+  virtual absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) = 0;
   virtual absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
                                               std::string_view page_token) = 0;
   // Idempotent. Returns the job as it is now; a running one ends soon after.
@@ -112,8 +121,9 @@ class JobManager {
   // The events of a job, to be pulled: a snapshot, then every later state change
   // exactly once and in order, and progress. The snapshot is of now, unless the
   // state has changed since `after_revision` (the last revision that the watcher
-  // knows; 0: none): then it is of that revision. `wake` as in EventQueue; it is
-  // not called for the first events. The watch ends when the queue is dropped.
+  // knows; 0: none): then it is of that revision. `wake` as in EventQueue, on a thread that
+  // serves all watchers; it is not called for the first events. The watch ends when the queue
+  // is dropped.
   // Errors: NotFound (JOB_NOT_FOUND); those of EventsAfter.
   virtual absl::StatusOr<std::shared_ptr<EventQueue>> Watch(std::string_view name,
                                                             int64_t after_revision,

@@ -9,6 +9,7 @@
 
 #include "server/jobs/clock.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/lifecycle/announcer.h"
 #include "server/jobs/lifecycle/job_table.h"
 #include "server/jobs/lifecycle/recovery.h"
 #include "server/jobs/lifecycle/state_machine.h"
@@ -18,7 +19,7 @@
 
 namespace sparsefw::server {
 
-// Lock order: ActiveJob::mutex, Submission, Scheduler, JobTable; each is private to
+// Lock order: ActiveJob::mutex, Submission, Scheduler, JobTable, Announcer; each is private to
 // its class. The store is called with at most the ActiveJob's lock held; runner,
 // listener and watchers with none.
 class JobManagerImpl final : public JobManager {
@@ -32,6 +33,7 @@ class JobManagerImpl final : public JobManager {
                              std::string_view fingerprint, const Owner& owner,
                              bool validate_only) override;
   absl::StatusOr<Job> Get(std::string_view name) override;
+  absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) override;
   absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) override {
     return submission_.Check(spec, inputs);
   }
@@ -63,6 +65,7 @@ class JobManagerImpl final : public JobManager {
   JobListener& listener_;
   JobTable table_;
   Scheduler scheduler_;
+  Announcer announcer_;
   StateMachine states_;
   Submission submission_;
   Recovery recovery_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
 #include "server/jobs/scheduling/shared_gram.h"
@@ -15,10 +16,11 @@
 
 namespace sparsefw::server {
 
-// Where the scheduler placed a job.
+// Where the scheduler placed a job, and until when.
 struct Placement {
-  std::string device;                // one of DeviceNeed::devices; "": the CPU
-  std::shared_ptr<SharedGram> gram;  // on that device; null unless DeviceNeed names one
+  std::string device;                            // one of DeviceNeed::devices; "": the CPU
+  std::shared_ptr<SharedGram> gram;              // on that device; null unless DeviceNeed names one
+  absl::Time deadline = absl::InfiniteFuture();  // of the job, in steady time
 };
 
 // Implemented over the solver and the tensor store. Thread-safe.
@@ -37,6 +39,7 @@ class JobRunner {
     // Floating-point operations of the run, a rough guess: see RunTimes.
     double cost = 0;
     DeviceNeed device_need;
+    bool alone = false;  // the manager's: nothing else may run meanwhile
     // Set before this is dropped where a later process runs the job again: tensors that
     // belong to the job alone stay.
     bool needed_again = false;
@@ -68,6 +71,9 @@ class JobRunner {
   virtual absl::StatusOr<JobResult> Run(
       const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
       const std::function<void(const ProgressReport&)>& report) = 0;
+
+  // How far the checkpoint is that the job's last run has left; none: RunMark().
+  virtual RunMark Saved(const std::string& job) const = 0;
 
   // The job is being deleted or has expired, or runs once more: drop its result
   // tensors, also those that it does not name because the process ended before.

@@ -4,6 +4,7 @@
 #define SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,22 @@ namespace sparsefw::server {
 // The answer for a name that a store does not have: NotFound (JOB_NOT_FOUND).
 absl::Status JobNotFound(std::string_view name);
 
+// The reason of a job whose record is damaged: it is kept, in no list, and does not run,
+// expire or end, until somebody deletes it.
+inline constexpr char kJobDamaged[] = "JOB_DAMAGED";
+
+// Bytes of KeptBytes that the jobs of one tenant, and those of all, may count for.
+struct JobRoom {
+  std::optional<int64_t> tenant_bytes;  // nothing: no limit of the tenant's own
+  int64_t all_bytes = std::numeric_limits<int64_t>::max();
+  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // of all, likewise
+};
+
+struct JobStoreUsage {
+  int64_t bytes = 0;    // of KeptBytes
+  int64_t damaged = 0;  // jobs whose records are damaged
+};
+
 struct JobFilter {
   std::vector<JobState> states;               // empty: all
   std::map<std::string, std::string> labels;  // all must match
@@ -30,7 +47,7 @@ struct JobFilter {
 // Thread-safe. Knows nothing of queueing.
 //
 // Errors of all calls of a durable store, besides those named: ResourceExhausted
-// (STORE_FULL), Internal (STORE_FAILED).
+// (STORE_FULL), DataLoss (STORE_CORRUPT), Internal (STORE_FAILED).
 class JobStore {
  public:
   struct RequestRecord {
@@ -47,19 +64,26 @@ class JobStore {
   virtual bool durable() const = 0;
   // Stores a new job together with its request id (when that is not empty), or nothing.
   // Request ids belong to the tenant of the job's owner.
-  // Errors: AlreadyExists  the name or the tenant's request id is taken
+  // Errors: AlreadyExists      the name or the tenant's request id is taken
+  //         ResourceExhausted  there is no room for it: QUOTA_JOB_BYTES, JOBS_FULL,
+  //                            DISK_BUDGET
   virtual absl::Status Insert(const Job& job, std::string_view request_id,
-                              std::string_view fingerprint) = 0;
+                              std::string_view fingerprint, const JobRoom& room) = 0;
   // NotFound JOB_NOT_FOUND, also of the next two.
   virtual absl::Status Update(const Job& job) = 0;
-  // Of a job that differs from the stored one in progress and revision only. Cheaper
-  // than Update: a power failure may take it back.
-  virtual absl::Status UpdateProgress(const Job& job) = 0;
+  // Of a job that runs: nothing else of it has changed. Cheaper than Update: a power failure may
+  // take it back.
+  virtual absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) = 0;
+  // DataLoss JOB_DAMAGED.
   virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;
+  // Whether the tenant has a job of this name. Reads nothing else of it, so that another tenant's
+  // job costs what none costs.
+  virtual absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) const = 0;
   virtual absl::StatusOr<std::optional<RequestRecord>> FindRequest(
       std::string_view tenant, std::string_view request_id) const = 0;
   // A page token stays valid while jobs are added and deleted: jobs that existed at
-  // the first page and still exist are listed exactly once, newer jobs are not.
+  // the first page and still exist are listed exactly once, newer jobs are not. A call looks
+  // at a bounded number of jobs, so that a page before the last may be short, or empty.
   // Errors: InvalidArgument  page_size below 1 (PAGE_SIZE_INVALID), a token
   //         of another store (PAGE_TOKEN_INVALID)
   virtual absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
@@ -71,7 +95,12 @@ class JobStore {
   virtual absl::Status Delete(std::string_view name) = 0;
   // Jobs by state, for metrics; states without a job are left out.
   virtual absl::StatusOr<std::map<JobState, int64_t>> CountByState() const = 0;
+  virtual absl::StatusOr<JobStoreUsage> Usage() const = 0;
 };
+
+// OK where `bytes` more fit into the room, of which `tenant_used` and `all_used` are taken.
+absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
+                          int64_t tenant_used, int64_t all_used);
 
 // Not durable.
 std::unique_ptr<JobStore> NewMemoryJobStore();

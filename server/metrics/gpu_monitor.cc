@@ -33,18 +33,14 @@ void GpuMonitor::State::Poll(const GpuSampler& sample) {
     std::vector<GpuSample> measured = sample();
     MutexLock lock(mutex);
     samples = std::move(measured);
-    sampled_at = options.clock->Now();
+    sampled_at = options.clock->SteadyNow();
     WaitForNext();
   }
 }
 
-// Also returns when the clock was set back behind the last measurement, else
-// the next one would be as late as that is ahead.
 void GpuMonitor::State::WaitForNext() {
   const absl::Time next = sampled_at + options.period;
-  while (!stopping) {
-    const absl::Time now = options.clock->Now();
-    if (now >= next || now < sampled_at) return;
+  while (!stopping && options.clock->SteadyNow() < next) {
     options.clock->WaitUntil(wake, mutex, next);
   }
 }
@@ -95,7 +91,7 @@ GpuMonitor::~GpuMonitor() {
 
 std::vector<GpuSample> GpuMonitor::Latest() const {
   const absl::Duration oldest = 3 * state_->options.period + absl::Seconds(1);
-  const absl::Time now = state_->options.clock->Now();
+  const absl::Time now = state_->options.clock->SteadyNow();
   MutexLock lock(state_->mutex);
   const bool fresh = now - state_->sampled_at <= oldest;
   return fresh ? state_->samples : std::vector<GpuSample>();

@@ -16,7 +16,7 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
 
 // The stable reasons with which a call or a chunk can be refused or a job can fail
 // (docs/api.md), as far as they are worth a series.
-constexpr std::array<std::string_view, 59> kReasons = {
+constexpr auto kReasons = std::to_array<std::string_view>({
     "ATTEMPTS_EXHAUSTED",
     "CHECKSUM_MISMATCH",
     "CHUNK_TOO_LARGE",
@@ -36,10 +36,13 @@ constexpr std::array<std::string_view, 59> kReasons = {
     "GRAM_NOT_POSITIVE_DEFINITE",
     "HOST_MEMORY",
     "INCOMPLETE",
+    "JOBS_FULL",
+    "JOB_DAMAGED",
     "JOB_NOT_FINISHED",
     "JOB_NOT_FOUND",
     "LABELS_INVALID",
     "MASK_PADDING",
+    "MESSAGE_INVALID",
     "NON_FINITE",
     "OFFSET_GAP",
     "OFFSET_INVALID",
@@ -48,16 +51,21 @@ constexpr std::array<std::string_view, 59> kReasons = {
     "OUT_OF_MEMORY",
     "PARTIAL_TOKEN",
     "PATTERN_INVALID",
+    "PEER_MEMORY",
     "PRIORITY_NOT_ALLOWED",
     "QUEUE_FULL",
+    "QUOTA_JOB_BYTES",
     "QUOTA_QUEUED_JOBS",
+    "QUOTA_TENSORS",
     "QUOTA_TENSOR_BYTES",
     "QUOTA_UPLOADS",
     "REQUEST_ID_REUSED",
+    "REQUEST_INCOMPLETE",
     "SHAPE_MISMATCH",
     "SPEC_INVALID",
     "SPOOL_FAILED",
     "SPOOL_FULL",
+    "STORE_CORRUPT",
     "STORE_FAILED",
     "STORE_FULL",
     "STREAM_INCOMPLETE",
@@ -70,13 +78,14 @@ constexpr std::array<std::string_view, 59> kReasons = {
     "TENSOR_IN_USE",
     "TENSOR_NOT_FOUND",
     "TENSOR_TOO_LARGE",
+    "TOO_MANY_CALLS",
     "TOO_MANY_TENSORS",
     "UPLOAD_NOT_FOUND",
     "WARM_MASK_COUNT",
     "WRONG_TENSOR_KIND",
     "WRONG_UPLOAD_KIND",
     kOther,
-};
+});
 
 }  // namespace
 

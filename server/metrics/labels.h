@@ -17,26 +17,16 @@ inline constexpr std::string_view kOther = "other";
 
 // Every RPC of sparsefw.v1, then kOther.
 inline constexpr std::array<std::string_view, 20> kRpcMethods = {
-    "TensorService/CreateUpload",
-    "TensorService/WriteTensor",
-    "TensorService/AccumulateGram",
-    "TensorService/SumGrams",
-    "TensorService/GetUpload",
-    "TensorService/DeleteUpload",
-    "TensorService/GetTensor",
-    "TensorService/ListTensors",
-    "TensorService/DeleteTensor",
-    "TensorService/ReadTensor",
-    "PruneService/CreateJob",
-    "PruneService/GetJob",
-    "PruneService/ListJobs",
-    "PruneService/DeleteJob",
-    "PruneService/WatchJob",
-    "PruneService/CancelJob",
-    "PruneService/Prune",
-    "PruneService/GetServerInfo",
-    "PruneService/CheckJobOptions",
-    kOther,
+    "TensorService/CreateUpload",   "TensorService/WriteTensor",
+    "TensorService/AccumulateGram", "TensorService/SumGrams",
+    "TensorService/GetUpload",      "TensorService/DeleteUpload",
+    "TensorService/GetTensor",      "TensorService/ListTensors",
+    "TensorService/DeleteTensor",   "TensorService/ReadTensor",
+    "PruneService/CreateJob",       "PruneService/GetJob",
+    "PruneService/ListJobs",        "PruneService/DeleteJob",
+    "PruneService/WatchJob",        "PruneService/CancelJob",
+    "PruneService/Prune",           "PruneService/GetServerInfo",
+    "PruneService/CheckJobOptions", kOther,
 };
 size_t RpcMethodIndex(std::string_view method);
 

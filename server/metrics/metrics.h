@@ -12,28 +12,42 @@
 #include "absl/time/time.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
+#include "server/net/connections.h"
 
 namespace sparsefw::server {
 
 // Of the jobs still kept.
-struct EndedJobs {
+struct KeptJobs {
   int64_t succeeded = 0;
   int64_t failed = 0;
   int64_t cancelled = 0;
+  int64_t damaged = 0;  // their records cannot be read
+  int64_t bytes = 0;    // what all count for, of job_budget_bytes
+};
+
+// Of the threads for one kind of calls.
+struct ExecutorGauges {
+  std::string_view name;  // one of a fixed set
+  int64_t queued = 0;
+  absl::Duration oldest_wait = absl::ZeroDuration();
+  int64_t begun = 0;      // since the start, as `withdrawn`
+  int64_t withdrawn = 0;  // whose caller gave up first
 };
 
 // Values that are computed when scraped, never kept by counting up and down.
 struct Gauges {
   int64_t jobs_queued = 0;
   int64_t jobs_running = 0;
-  int64_t tenants_waiting = 0;               // with queued jobs
-  int64_t tenants_running = 0;               // with running jobs
-  std::optional<EndedJobs> jobs_ended = {};  // nothing: the store has not been read yet
-  int64_t store_count_failures = 0;          // since the start
+  int64_t tenants_waiting = 0;             // with queued jobs
+  int64_t tenants_running = 0;             // with running jobs
+  std::optional<KeptJobs> jobs_kept = {};  // nothing: the store has not been read yet
+  int64_t store_count_failures = 0;        // since the start
   int64_t memory_budget_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t disk_budget_bytes = 0;  // 0: none
   int64_t disk_used_bytes = 0;
+  int64_t job_budget_bytes = 0;
+  int64_t database_bytes = 0;     // of its files; 0: none
   int64_t tensors_corrupt = 0;    // found since the start
   int64_t tensors_unchecked = 0;  // of an earlier run, not read yet
   int64_t staging_budget_bytes = 0;
@@ -42,7 +56,11 @@ struct Gauges {
   int64_t solve_memory_used_bytes = 0;
   int64_t tensors = 0;
   int64_t uploads = 0;
+  int64_t tensors_reserved = 0;  // results of accepted jobs
+  int64_t max_tensors = 0;       // for the three together
   int64_t watchers = 0;
+  std::vector<ExecutorGauges> executors = {};
+  Connections::Counts connections = {};  // to the gRPC port
   bool draining = false;
   int64_t open_descriptors = 0;
   int64_t max_descriptors = 0;

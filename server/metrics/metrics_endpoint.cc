@@ -2,7 +2,6 @@
 
 #include <microhttpd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "prometheus/collectable.h"
 #include "prometheus/text_serializer.h"
+#include "server/metrics/http_connections.h"
 #include "server/net/connection_acceptor.h"
 #include "server/net/descriptor_limit.h"
 #include "server/net/listen_sockets.h"
@@ -97,10 +97,20 @@ MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, cons
                      : Respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why + "\n");
 }
 
-// Called by the library for every connection that it has taken.
-void CountClosed(void* connections, MHD_Connection* /*connection*/, void** /*state*/,
-                 MHD_ConnectionNotificationCode code) {
-  if (code == MHD_CONNECTION_NOTIFY_CLOSED) --*static_cast<std::atomic<int64_t>*>(connections);
+int SocketOf(MHD_Connection* connection) {
+  return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+// Called by the library for every connection that it has taken, before it closes it.
+void NoteClosed(void* connections, MHD_Connection* connection, void** /*state*/,
+                MHD_ConnectionNotificationCode code) {
+  if (code != MHD_CONNECTION_NOTIFY_CLOSED) return;
+  static_cast<HttpConnections*>(connections)->Closed(SocketOf(connection));
+}
+
+void NoteAnswered(void* connections, MHD_Connection* connection, void** /*state*/,
+                  MHD_RequestTerminationCode /*code*/) {
+  static_cast<HttpConnections*>(connections)->Answered(SocketOf(connection));
 }
 
 // Paths are compared as they come: unescaped, "/%00x" would be "/".
@@ -128,7 +138,7 @@ class HttpEndpoint final : public MetricsEndpoint {
   Served served_;
   const int port_;
   const std::string address_;
-  std::atomic<int64_t> connections_{0};  // handed to the daemon and not closed
+  std::unique_ptr<HttpConnections> connections_;
   MHD_Daemon* daemon_ = nullptr;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
@@ -138,24 +148,27 @@ absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> re
   // too many. The library's own limit is never reached: version 0.9.75 locks up
   // where a connection that was added is beyond it.
   const int64_t share = ReservedDescriptors() / 2;
+  connections_ = std::make_unique<HttpConnections>(
+      HttpConnections::Options{.places = share, .refused = refused});
   daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
       &Answer, &served_, MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(2 * share + 16),
-      MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &CountClosed,
-      &connections_, MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);
+      MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &NoteClosed,
+      connections_.get(), MHD_OPTION_NOTIFY_COMPLETED, &NoteAnswered, connections_.get(),
+      MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);
   if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
-  ConnectionAcceptor::Options options = {
-      .reserved_descriptors = share, .accepted = {}, .refused = refused};
-  options.accepted = [this, share, refused = std::move(refused)](Descriptor connection) {
-    if (connections_ >= share) return refused();
+  ConnectionAcceptor::Options options = {.reserved_descriptors = share,
+                                         .gate = connections_.get(),
+                                         .accepted = {},
+                                         .refused = std::move(refused)};
+  options.accepted = [this](Descriptor connection) {
+    const int socket = connection.Release();
     sockaddr_storage peer = {};
     socklen_t size = sizeof(peer);
-    getpeername(connection.get(), reinterpret_cast<sockaddr*>(&peer), &size);
-    ++connections_;
+    getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size);
     // The daemon closes it, also where it does not take it.
-    if (MHD_add_connection(daemon_, connection.Release(), reinterpret_cast<sockaddr*>(&peer),
-                           size) != MHD_YES) {
-      --connections_;
+    if (MHD_add_connection(daemon_, socket, reinterpret_cast<sockaddr*>(&peer), size) != MHD_YES) {
+      connections_->Closed(socket);
     }
   };
   SPARSEFW_ASSIGN_OR_RETURN(acceptor_,

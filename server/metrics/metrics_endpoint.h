@@ -17,8 +17,9 @@ namespace sparsefw::server {
 // it to loopback or to a private network.
 //
 // One thread serves all connections without blocking on any. They are closed
-// after 10 s of silence, and at once where there are more than half of
-// ReservedDescriptors() or too few descriptors are left. GET and HEAD:
+// after 10 s of silence or 10 s without a whole request and its answer, and at once where
+// too few descriptors are left. Half of ReservedDescriptors() have a place; whoever comes
+// then takes that of the oldest connection of the address with most. GET and HEAD:
 //   /metrics  200
 //   /healthz  200 while the process runs
 //   /readyz   200 while new work is accepted, otherwise 503 and the reason
@@ -46,7 +47,7 @@ class MetricsEndpoint {
 
   // address: "host:port"; port 0 takes a free one. public_allowed: also one that other
   // machines can reach. refused: called on an own
-  // thread when a connection is closed for want of file descriptors.
+  // thread when a connection is closed for want of file descriptors or of a place.
   // Errors: InvalidArgument  the address has no such form, or is public and must not be
   //                          (CONFIGURATION_INVALID)
   //         what the system says of listening there: FailedPrecondition for a

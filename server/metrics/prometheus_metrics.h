@@ -3,6 +3,10 @@
 //   rpc_started_total{method}                counter    calls begun
 //   rpc_in_flight{method}                    gauge      calls begun and not ended
 //   rpc_duration_seconds{method,code}        histogram  of calls ended; its _count counts them
+//   executor_queue_length{executor}          gauge      work of calls that waits for a thread
+//   executor_oldest_wait_seconds{executor}   gauge      how long the oldest of it has waited
+//   executor_begun_total{executor},          counter    work that a thread began; work whose call
+//   executor_withdrawn_total{executor}                  ended before
 //   rpc_received_bytes_total{method}         counter    of tensor data
 //   rpc_sent_bytes_total{method}             counter    of tensor data
 //   chunks_rejected_total{reason}            counter    chunks that were not taken
@@ -21,11 +25,17 @@
 //   jobs{state}                              gauge      jobs kept, by state
 //   job_queue_depth                          gauge      jobs that wait for a worker
 //   memory_budget_bytes, memory_used_bytes   gauge      room for tensors and uploads
-//   disk_budget_bytes, disk_used_bytes       gauge      room for files of tensors; 0: the disk's
+//   disk_budget_bytes, disk_used_bytes       gauge      room for files of tensors and the
+//                                                       database; 0: the disk's
+//   database_bytes                           gauge      of the file of the database
+//   job_budget_bytes, job_used_bytes         gauge      room for jobs that are kept
+//   jobs_damaged                             gauge      whose records cannot be read
 //   tensors_unchecked                        gauge      of an earlier run, bytes not checked yet
 //   tensors_corrupt_total                    counter    of an earlier run, with other bytes
 //   staging_budget_bytes, staging_used_bytes gauge      room for chunks on their way to disk
 //   tensors, uploads, watchers               gauge      how many there are
+//   tensors_reserved, tensors_limit          gauge      results that accepted jobs will store; most
+//                                                       of these, tensors and uploads together
 //   draining                                 gauge      1 while the server shuts down
 //   open_descriptors, max_descriptors        gauge      of files, of the process
 //   build_info{version,compiler,build_type}  gauge      always 1
@@ -47,9 +57,9 @@
 //   gpu_power_watts{device}
 //
 // `method` of an RPC is "Service/Method"; every label has a fixed set of
-// values, and what is not in it counts as "other". The gauges from jobs to
-// max_descriptors are computed at each scrape and absent before SetGauges; those of
-// GPUs are what SetGpus' function says at each scrape.
+// values, and what is not in it counts as "other". The metrics of executors and
+// those from jobs to max_descriptors are computed at each scrape and absent before SetGauges; those
+// of GPUs are what SetGpus' function says at each scrape.
 #ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 

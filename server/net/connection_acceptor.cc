@@ -4,7 +4,9 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -57,14 +59,33 @@ ConnectionAcceptor::~ConnectionAcceptor() {
 }
 
 void ConnectionAcceptor::Run() {
-  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  ConnectionGate* const gate = options_.gate;
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0},
+                                {gate ? gate->wake_descriptor() : -1, POLLIN, 0}};
+  constexpr size_t kFirstSocket = 2;
   for (const Descriptor& socket : sockets_.sockets) polled.push_back({socket.get(), POLLIN, 0});
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point next_sweep = Clock::now();
   bool paused = false;
   while (true) {
-    const int ready = poll(polled.data(), paused ? 1 : polled.size(), paused ? kRetryMs : -1);
+    int wait = paused ? kRetryMs : -1;
+    if (gate != nullptr) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_sweep - Clock::now());
+      const int sweep = static_cast<int>(std::max<int64_t>(0, left.count()));
+      wait = wait < 0 ? sweep : std::min(wait, sweep);
+    }
+    const int ready = poll(polled.data(), paused ? kFirstSocket : polled.size(), wait);
     if (ready > 0 && polled[0].revents != 0) return;
+    const bool woken = ready > 0 && polled[1].revents != 0;
+    if (woken) {
+      eventfd_t count = 0;
+      eventfd_read(polled[1].fd, &count);
+    }
+    if (gate != nullptr && (woken || Clock::now() >= next_sweep)) {
+      next_sweep = Clock::now() + gate->Sweep();
+    }
     if (std::exchange(paused, false) || ready <= 0) continue;
-    for (size_t i = 1; i < polled.size(); ++i) {
+    for (size_t i = kFirstSocket; i < polled.size(); ++i) {
       if (polled[i].revents != 0 && !AcceptOne(polled[i].fd)) paused = true;
     }
   }
@@ -75,12 +96,11 @@ bool ConnectionAcceptor::AcceptOne(int socket) {
   if (!connection.ok()) return ConcernsOneConnection(errno);
   // The system gives the lowest free descriptor: all below it are open.
   if (connection.get() >= DescriptorLimit() - options_.reserved_descriptors ||
-      (options_.max_connections > 0 && open_.Count() >= options_.max_connections)) {
+      (options_.gate != nullptr && !options_.gate->Add(connection))) {
     connection = Descriptor();
     options_.refused();
     return true;
   }
-  if (options_.max_connections > 0) open_.Add(connection);
   options_.accepted(std::move(connection));
   return true;
 }

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "server/net/connection_gate.h"
 #include "server/net/descriptor.h"
 #include "server/net/listen_sockets.h"
-#include "server/net/open_connections.h"
 
 namespace sparsefw::server {
 
@@ -19,16 +19,15 @@ namespace sparsefw::server {
 // example when the process has no file descriptor left.
 //
 // Connections leave some descriptors free: one that would take them is closed
-// at once, so that its client sees an error and may come again; likewise one beyond
-// max_connections. Where others
-// have used up even these, or the system is out of memory, connections wait in
-// the system's queue and are accepted later.
+// at once, so that its client sees an error and may come again; likewise one for which
+// `gate` has no room. Where others have used up even these, or the system is out of
+// memory, connections wait in the system's queue and are accepted later.
 class ConnectionAcceptor {
  public:
   // Functions are called on the acceptor's thread and must not block for long.
   struct Options {
     int64_t reserved_descriptors = 0;
-    int64_t max_connections = 0;               // open ones that were handed on; 0: no limit
+    ConnectionGate* gate = nullptr;            // null: none. Outlives the acceptor.
     std::function<void(Descriptor)> accepted;  // non-blocking socket
     std::function<void()> refused;             // a connection was closed at once
   };
@@ -49,7 +48,6 @@ class ConnectionAcceptor {
   const ListenSockets sockets_;
   const Options options_;
   const Descriptor stop_;
-  OpenConnections open_;  // of the thread
   std::thread thread_;
 };
 

@@ -31,13 +31,11 @@ void LiveJobs::Started(const Job& job) {
   found->second.job.attempts = job.attempts;
 }
 
-void LiveJobs::Progressed(const Job& job) {
-  if (!job.progress.has_value()) return;
+void LiveJobs::Progressed(const std::string& job, const ProgressReport& report) {
   MutexLock lock(mutex_);
-  const auto found = jobs_.find(job.name);
+  const auto found = jobs_.find(job);
   if (found == jobs_.end()) return;
   Entry& entry = found->second;
-  const ProgressReport& report = *job.progress;
   std::vector<TracePoint>& trace = entry.job.trace;
   // The next point of a sweep is another solve.
   if (report.sweep_point != entry.job.progress.sweep_point) {

@@ -44,7 +44,7 @@ class LiveJobs {
   void Accepted(const Job& job);
   void Started(const Job& job);
   // Where a trace is full, every second point goes: it stays evenly spread.
-  void Progressed(const Job& job);
+  void Progressed(const std::string& job, const ProgressReport& report);
   void Gone(const Job& job);  // ended, or left for a later process
 
   struct View {

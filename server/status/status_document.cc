@@ -68,10 +68,10 @@ std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
                {"default_device", facts.default_device},
                {"workers", facts.workers}};
   json["jobs"] = {{"queued", gauges.jobs_queued}, {"running", gauges.jobs_running}};
-  if (gauges.jobs_ended.has_value()) {
-    json["jobs"]["succeeded"] = gauges.jobs_ended->succeeded;
-    json["jobs"]["failed"] = gauges.jobs_ended->failed;
-    json["jobs"]["cancelled"] = gauges.jobs_ended->cancelled;
+  if (gauges.jobs_kept.has_value()) {
+    json["jobs"]["succeeded"] = gauges.jobs_kept->succeeded;
+    json["jobs"]["failed"] = gauges.jobs_kept->failed;
+    json["jobs"]["cancelled"] = gauges.jobs_kept->cancelled;
   }
   json["running"] = Json::array();
   for (const LiveJob& job : jobs.running) json["running"].push_back(Running(job, facts, now));

@@ -1,9 +1,11 @@
 #include "server/storage/database.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <string_view>
@@ -25,8 +27,28 @@ constexpr int kApplicationId = 0x53504657;
 // Nobody else writes; a backup tool may hold a lock for a moment.
 constexpr int kBusyTimeoutMs = 10'000;
 constexpr size_t kMostPerCommit = 512;
+constexpr int64_t kPagesWorthGivingBack = 1024;
+constexpr uint64_t kMostOfOneWrite = 64 << 10;
 
-absl::Status StoreError(int code, std::string_view message) {
+int64_t SizeOf(const std::string& path) {
+  struct stat facts = {};
+  return stat(path.c_str(), &facts) == 0 ? facts.st_size : 0;
+}
+
+// SQLite calls it an error of the disk, and does not keep EFBIG.
+bool AtFileSizeLimit(const std::string& path) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const int64_t size = std::max(SizeOf(path), SizeOf(path + "-wal"));
+  return static_cast<uint64_t>(size) + kMostOfOneWrite > limit.rlim_cur;
+}
+
+// `path`: of the database; empty: not known.
+absl::Status StoreError(int code, const std::string& path, std::string_view message) {
+  if ((code & 0xff) == SQLITE_IOERR && !path.empty() && AtFileSizeLimit(path)) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                  "the job store has the size that files of this process may have: %s", message);
+  }
   switch (code & 0xff) {
     case SQLITE_FULL:
       return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
@@ -35,19 +57,23 @@ absl::Status StoreError(int code, std::string_view message) {
     case SQLITE_READONLY:
       return Refuse(absl::StatusCode::kPermissionDenied, "STORE_FAILED",
                     "the job store cannot be written: %s", message);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return Refuse(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
+                    "the file of the job store is damaged: %s", message);
     default:
       return Refuse(absl::StatusCode::kInternal, "STORE_FAILED", "the job store fails: %s",
                     message);
   }
 }
 
-// Exceptions end here.
+// Exceptions end here. `db`: the connection that is used, where it is known.
 template <typename Function>
-absl::Status Guarded(const Function& function) {
+absl::Status Guarded(SQLite::Database* db, const Function& function) {
   try {
     return function();
   } catch (const SQLite::Exception& error) {
-    return StoreError(error.getErrorCode(), error.what());
+    return StoreError(error.getErrorCode(), db == nullptr ? "" : db->getFilename(), error.what());
   } catch (const std::exception& error) {
     return Refuse(absl::StatusCode::kInternal, "STORE_FAILED", "the job store fails: %s",
                   error.what());
@@ -89,7 +115,9 @@ void Migrate(SQLite::Database& db) {
   const int64_t version = Pragma(db, "user_version");
   for (int64_t next = version; next < Database::CurrentVersion(); ++next) {
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
-    db.exec(Migrations()[static_cast<size_t>(next)]);
+    const Migration& migration = Migrations()[static_cast<size_t>(next)];
+    db.exec(migration.sql);
+    if (migration.fill != nullptr) migration.fill(db);
     db.exec(absl::StrFormat("PRAGMA application_id = %d", kApplicationId));
     db.exec(absl::StrFormat("PRAGMA user_version = %d", next + 1));
     transaction.commit();
@@ -126,26 +154,27 @@ int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
   SPARSEFW_RETURN_IF_ERROR(MakePrivate(path));
   std::unique_ptr<Database> database;
-  const absl::Status opened = Guarded([&]() -> absl::Status {
+  const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
     auto writer = std::make_unique<SQLite::Database>(
         path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
     SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, path));
+    Execute(*writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
     Execute(*writer, "PRAGMA journal_mode = WAL");
     Execute(*writer, "PRAGMA synchronous = FULL");
     Migrate(*writer);
     auto reader = std::make_unique<SQLite::Database>(
         path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
     Execute(*reader, "PRAGMA query_only = ON");
-    database.reset(new Database(std::move(writer), std::move(reader)));
+    database.reset(new Database(path, std::move(writer), std::move(reader)));
     return absl::OkStatus();
   });
   if (!opened.ok()) return opened;
   return database;
 }
 
-Database::Database(std::unique_ptr<SQLite::Database> writer,
+Database::Database(std::string path, std::unique_ptr<SQLite::Database> writer,
                    std::unique_ptr<SQLite::Database> reader)
-    : writer_(std::move(writer)), reader_(std::move(reader)) {}
+    : path_(std::move(path)), writer_(std::move(writer)), reader_(std::move(reader)) {}
 
 Database::~Database() = default;
 
@@ -178,12 +207,12 @@ absl::Status Database::Write(Durability durability, Work work) {
 void Database::RunBatch(std::deque<Pending*>& batch) {
   bool power_loss = false;
   for (const Pending* pending : batch) power_loss |= pending->durability == Durability::kPowerLoss;
-  const absl::Status committed = Guarded([&]() -> absl::Status {
+  const absl::Status committed = Guarded(writer_.get(), [&]() -> absl::Status {
     Execute(*writer_, power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
     SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
     for (Pending* pending : batch) {
       Execute(*writer_, "SAVEPOINT work");
-      pending->result = Guarded([&] { return pending->work(*writer_); });
+      pending->result = Guarded(writer_.get(), [&] { return pending->work(*writer_); });
       // A full disk ends the whole transaction.
       if (sqlite3_get_autocommit(writer_->getHandle()) != 0) return pending->result;
       if (!pending->result.ok()) Execute(*writer_, "ROLLBACK TO work");
@@ -200,9 +229,19 @@ void Database::RunBatch(std::deque<Pending*>& batch) {
   }
 }
 
+int64_t Database::FileBytes() const { return SizeOf(path_); }
+
+absl::Status Database::GiveBackPages() {
+  return Write(Durability::kProcessLoss, [](SQLite::Database& db) {
+    if (Pragma(db, "freelist_count") < kPagesWorthGivingBack) return absl::OkStatus();
+    Execute(db, "PRAGMA incremental_vacuum(1024)");
+    return absl::OkStatus();
+  });
+}
+
 absl::Status Database::Read(Work work) const {
   MutexLock lock(reader_mutex_);
-  return Guarded([&]() -> absl::Status {
+  return Guarded(reader_.get(), [&]() -> absl::Status {
     SQLite::Transaction transaction(*reader_, SQLite::TransactionBehavior::DEFERRED);
     absl::Status result = work(*reader_);
     transaction.commit();

@@ -33,8 +33,9 @@ enum class Durability {
 //
 // Errors of all calls, besides those of the work:
 //   ResourceExhausted  STORE_FULL: the disk is full
+//   DataLoss           STORE_CORRUPT: pages of the file are damaged
 //   Internal           STORE_FAILED: any other error of SQLite
-// Neither corrupts the database: what was committed stays.
+// None corrupts the database: what was committed stays.
 class Database {
  public:
   using Work = absl::FunctionRef<absl::Status(SQLite::Database&)>;
@@ -54,15 +55,22 @@ class Database {
   // A consistent view: sees every write that has returned.
   absl::Status Read(Work work) const;
 
+  // Of the database on the disk, without the log of writes.
+  int64_t FileBytes() const;
+  // Gives the disk back a part of the pages that nothing uses, where there are many.
+  absl::Status GiveBackPages();
+
   // The schema version of this program.
   static int CurrentVersion();
 
  private:
   struct Pending;
-  Database(std::unique_ptr<SQLite::Database> writer, std::unique_ptr<SQLite::Database> reader);
+  Database(std::string path, std::unique_ptr<SQLite::Database> writer,
+           std::unique_ptr<SQLite::Database> reader);
 
   void RunBatch(std::deque<Pending*>& batch);
 
+  const std::string path_;
   const std::unique_ptr<SQLite::Database> writer_;  // used by the thread that leads a batch
   mutable Mutex reader_mutex_;
   const std::unique_ptr<SQLite::Database> reader_ ABSL_PT_GUARDED_BY(reader_mutex_);

@@ -292,10 +292,21 @@ JobResult Decode(const records::JobResult& from) {
   return result;
 }
 
+records::RunMark Encode(const RunMark& mark) {
+  const auto& [part, iteration] = mark;
+  records::RunMark to;
+  to.set_part(part);
+  to.set_iteration(iteration);
+  return to;
+}
+
+RunMark Decode(const records::RunMark& from) { return {from.part(), from.iteration()}; }
+
 records::JobRecord Encode(const Job& job) {
   const auto& [name, spec, state, progress, result, error, revision, state_revision, states,
                create_time, deadline, start_time, end_time, expire_time, queue_position, owner,
-               rows, cols, attempts, cancel_requested, request_id] = job;
+               rows, cols, attempts, vain_attempts, reported, saved, alone, cancel_requested,
+               request_id] = job;
   const auto& [tenant, owner_name] = owner;
   records::JobRecord to;
   to.set_name(name);
@@ -322,6 +333,10 @@ records::JobRecord Encode(const Job& job) {
   to.set_rows(rows);
   to.set_cols(cols);
   to.set_attempts(attempts);
+  to.set_vain_attempts(vain_attempts);
+  *to.mutable_reported() = Encode(reported);
+  *to.mutable_saved() = Encode(saved);
+  to.set_alone(alone);
   to.set_cancel_requested(cancel_requested);
   to.set_request_id(request_id);
   return to;
@@ -350,6 +365,10 @@ Job Decode(const records::JobRecord& from) {
   job.rows = from.rows();
   job.cols = from.cols();
   job.attempts = from.attempts();
+  job.vain_attempts = from.vain_attempts();
+  job.reported = Decode(from.reported());
+  job.saved = Decode(from.saved());
+  job.alone = from.alone();
   job.cancel_requested = from.cancel_requested();
   job.request_id = from.request_id();
   return job;
@@ -383,10 +402,10 @@ absl::StatusOr<Job> DecodeJob(std::string_view bytes) {
   return job;
 }
 
-std::string EncodeProgress(const Job& job) {
+std::string EncodeProgress(const JobProgress& progress) {
   records::ProgressRecord record;
-  record.set_revision(job.revision);
-  if (job.progress.has_value()) *record.mutable_progress() = Encode(*job.progress);
+  record.set_revision(progress.revision);
+  *record.mutable_progress() = Encode(progress.report);
   return record.SerializeAsString();
 }
 

@@ -16,9 +16,8 @@ std::string EncodeJob(const Job& job);
 // Errors: Internal (STORE_FAILED)  the bytes are not what EncodeJob makes
 absl::StatusOr<Job> DecodeJob(std::string_view bytes);
 
-// The progress and the revision of a job alone.
-std::string EncodeProgress(const Job& job);
-// Sets both. Errors: as DecodeJob.
+std::string EncodeProgress(const JobProgress& progress);
+// Sets the progress and the revision of the job. Errors: as DecodeJob.
 absl::Status DecodeProgress(std::string_view bytes, Job* job);
 
 }  // namespace sparsefw::server

@@ -1,5 +1,7 @@
 #include "server/storage/migrations.h"
 
+#include "server/storage/job_rows.h"
+
 namespace sparsefw::server {
 namespace {
 
@@ -53,10 +55,56 @@ INSERT INTO settings VALUES ('tensor_page_salt', hex(randomblob(16)));
 INSERT INTO settings VALUES ('job_page_salt', lower(hex(randomblob(8))));
 )sql";
 
-constexpr const char* kMigrations[] = {kVersion1};
+constexpr const char* kVersion2 = R"sql(
+ALTER TABLE jobs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;  -- KeptBytes
+ALTER TABLE jobs ADD COLUMN crc32c INTEGER NOT NULL DEFAULT 0;  -- of the record
+ALTER TABLE jobs ADD COLUMN damage TEXT;  -- why the record cannot be read; null: it can
+-- Damaged jobs are in no list.
+DROP INDEX jobs_state;
+DROP INDEX jobs_expire;
+CREATE INDEX jobs_state ON jobs (state, number) WHERE damage IS NULL;
+CREATE INDEX jobs_expire ON jobs (expire_ns) WHERE expire_ns IS NOT NULL AND damage IS NULL;
+CREATE INDEX jobs_tenant ON jobs (tenant, number) WHERE damage IS NULL;
+CREATE INDEX jobs_tenant_state ON jobs (tenant, state, number) WHERE damage IS NULL;
+CREATE INDEX jobs_damaged ON jobs (number) WHERE damage IS NOT NULL;
+
+CREATE TABLE job_labels (
+  label INTEGER NOT NULL,  -- LabelHash
+  number INTEGER NOT NULL,
+  PRIMARY KEY (label, number)
+) WITHOUT ROWID;
+CREATE INDEX job_labels_number ON job_labels (number);
+
+-- Jobs of a tenant and what they count for.
+CREATE TABLE job_usage (
+  tenant TEXT PRIMARY KEY,
+  jobs INTEGER NOT NULL,
+  bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
+  INSERT INTO job_usage VALUES (NEW.tenant, 1, NEW.bytes)
+    ON CONFLICT (tenant) DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER job_resized AFTER UPDATE OF bytes ON jobs WHEN NEW.bytes <> OLD.bytes BEGIN
+  UPDATE job_usage SET bytes = bytes + NEW.bytes - OLD.bytes WHERE tenant = NEW.tenant;
+END;
+CREATE TRIGGER job_removed AFTER DELETE ON jobs BEGIN
+  DELETE FROM job_labels WHERE number = OLD.number;
+  UPDATE job_usage SET jobs = jobs - 1, bytes = bytes - OLD.bytes WHERE tenant = OLD.tenant;
+  DELETE FROM job_usage WHERE tenant = OLD.tenant AND jobs <= 0;
+END;
+
+-- Of the request that made the upload; null: there is none, or version 1 wrote it.
+ALTER TABLE tensors ADD COLUMN request_fingerprint BLOB;
+
+-- The spool of this database has it too.
+INSERT INTO settings VALUES ('store_id', lower(hex(randomblob(16))));
+)sql";
+
+constexpr Migration kMigrations[] = {{kVersion1, nullptr}, {kVersion2, IndexJobs}};
 
 }  // namespace
 
-std::span<const char* const> Migrations() { return kMigrations; }
+std::span<const Migration> Migrations() { return kMigrations; }
 
 }  // namespace sparsefw::server

@@ -4,11 +4,21 @@
 
 #include <span>
 
+namespace SQLite {
+class Database;
+}
+
 namespace sparsefw::server {
+
+// `fill`, where there is one, runs after `sql` in the same transaction.
+struct Migration {
+  const char* sql = nullptr;
+  void (*fill)(SQLite::Database& db) = nullptr;
+};
 
 // Migration i brings version i to i + 1. Never edited once released: a change of
 // the schema is one more entry.
-std::span<const char* const> Migrations();
+std::span<const Migration> Migrations();
 
 }  // namespace sparsefw::server
 

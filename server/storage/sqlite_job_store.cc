@@ -13,48 +13,16 @@
 
 #include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/str_format.h"
+#include "server/jobs/kept_bytes.h"
 #include "server/storage/job_record.h"
+#include "server/storage/job_rows.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
 
-// Of a list with a filter that the database does not know: read at once, so that
-// other readers get their turn in between.
-constexpr int64_t kRowsAtOnce = 256;
-
-// A job as it lies in the table.
-struct Row {
-  int64_t number = 0;
-  std::string record;
-  std::optional<std::string> progress;
-};
-constexpr char kRowColumns[] = "number, record, progress";
-
-std::string_view BytesOf(const SQLite::Column& column) {
-  return {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())};
-}
-
-void BindText(SQLite::Statement& statement, int index, std::string_view text) {
-  statement.bind(index, std::string(text));
-}
-
-void BindBytes(SQLite::Statement& statement, int index, std::string_view bytes) {
-  statement.bind(index, bytes.data(), static_cast<int>(bytes.size()));
-}
-
-Row RowOf(SQLite::Statement& statement) {
-  Row row{statement.getColumn(0).getInt64(), std::string(BytesOf(statement.getColumn(1))), {}};
-  if (!statement.isColumnNull(2)) row.progress = std::string(BytesOf(statement.getColumn(2)));
-  return row;
-}
-
-absl::StatusOr<Job> JobOf(const Row& row) {
-  SPARSEFW_ASSIGN_OR_RETURN(Job job, DecodeJob(row.record));
-  if (row.progress) SPARSEFW_RETURN_IF_ERROR(DecodeProgress(*row.progress, &job));
-  return job;
-}
+constexpr int kRowsOfCheck = 256;
 
 // Rounded up, so that no job expires early.
 void BindExpiry(SQLite::Statement& statement, int index, const Job& job) {
@@ -69,34 +37,46 @@ bool HasLabels(const Job& job, const JobFilter& filter) {
   });
 }
 
-// One state is an index lookup that comes in order of numbers; the rows of several
-// would have to be sorted, so they are picked while the table is read in order (+).
-std::string ListSql(const JobFilter& filter) {
-  std::string sql = absl::StrFormat("SELECT %s FROM jobs WHERE number < ?1", kRowColumns);
-  if (!filter.tenant.empty()) sql += " AND tenant = ?3";
-  if (filter.states.size() == 1) {
-    sql += absl::StrFormat(" AND state = %d", static_cast<int>(filter.states.front()));
-  } else if (!filter.states.empty()) {
-    std::string states;
-    for (const JobState state : filter.states) {
-      absl::StrAppendFormat(&states, "%s%d", states.empty() ? "" : ", ", static_cast<int>(state));
-    }
-    sql += absl::StrFormat(" AND +state IN (%s)", states);
-  }
-  return sql + " ORDER BY number DESC LIMIT ?2";
+absl::Status JobDamaged(std::string_view name, std::string_view cause) {
+  return Refuse(absl::StatusCode::kDataLoss, kJobDamaged,
+                "the record of %s is damaged (%s); it is kept until the job is deleted", name,
+                cause);
+}
+
+absl::Status CheckRoom(SQLite::Database& db, const JobRoom& room, const std::string& tenant,
+                       int64_t bytes) {
+  SQLite::Statement used(db,
+                         "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN "
+                         "bytes END), 0) FROM job_usage");
+  BindText(used, 1, tenant);
+  used.executeStep();
+  return CheckJobRoom(room, tenant, bytes, used.getColumn(1).getInt64(),
+                      used.getColumn(0).getInt64());
+}
+
+// A row that `select` gives, if there is one.
+std::optional<JobRow> RowFrom(SQLite::Statement& select) {
+  if (!select.executeStep()) return std::nullopt;
+  return RowOf(select);
 }
 
 class SqliteJobStore final : public JobStore {
  public:
-  SqliteJobStore(Database* database, std::string token_prefix)
-      : database_(*database), token_prefix_(std::move(token_prefix)) {}
+  SqliteJobStore(Database* database, std::string token_prefix, OnJobDamage on_damage)
+      : database_(*database),
+        token_prefix_(std::move(token_prefix)),
+        on_damage_(std::move(on_damage)) {}
+
+  // Sets apart what cannot be read, and tells of everything that is set apart.
+  absl::Status CheckRecords() const;
 
   bool durable() const override { return true; }
-  absl::Status Insert(const Job& job, std::string_view request_id,
-                      std::string_view fingerprint) override;
+  absl::Status Insert(const Job& job, std::string_view request_id, std::string_view fingerprint,
+                      const JobRoom& room) override;
   absl::Status Update(const Job& job) override;
-  absl::Status UpdateProgress(const Job& job) override;
+  absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) override;
   absl::StatusOr<Job> Get(std::string_view name) const override;
+  absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) const override;
   absl::StatusOr<std::optional<RequestRecord>> FindRequest(
       std::string_view tenant, std::string_view request_id) const override;
   absl::StatusOr<Page> List(const JobFilter& filter, int page_size,
@@ -104,19 +84,24 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<std::vector<Job>> ListExpired(absl::Time now, int limit) const override;
   absl::Status Delete(std::string_view name) override;
   absl::StatusOr<std::map<JobState, int64_t>> CountByState() const override;
+  absl::StatusOr<JobStoreUsage> Usage() const override;
 
  private:
   absl::StatusOr<int64_t> ParseToken(std::string_view token) const;
-  absl::StatusOr<std::vector<Row>> ReadRows(const JobFilter& filter, int64_t before,
-                                            int64_t limit) const;
+  // With its progress. Errors: DataLoss (JOB_DAMAGED), and the job is set apart.
+  absl::StatusOr<Job> Decode(const JobRow& row) const;
+  void SetApart(const JobRow& row, const absl::Status& cause) const;
+  void DropProgress(const JobRow& row, const absl::Status& cause) const;
 
   Database& database_;
   const std::string token_prefix_;  // of this database: another one's numbers are others
+  const OnJobDamage on_damage_;
 };
 
 absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
-                                    std::string_view fingerprint) {
+                                    std::string_view fingerprint, const JobRoom& room) {
   const std::string record = EncodeJob(job);
+  const int64_t bytes = KeptBytes(job);
   return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
     SQLite::Statement taken(db, "SELECT name FROM jobs WHERE name = ?");
     BindText(taken, 1, job.name);
@@ -132,10 +117,11 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
                                                         request_id, used.getColumn(0).getString()));
       }
     }
+    SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, room, job.owner.tenant, bytes));
     SQLite::Statement insert(
         db,
-        "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)");
+        "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
+        "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     BindText(insert, 1, job.name);
     BindText(insert, 2, job.owner.tenant);
     insert.bind(3, static_cast<int>(job.state));
@@ -145,7 +131,10 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
       BindBytes(insert, 6, fingerprint);
     }
     BindBytes(insert, 7, record);
+    insert.bind(8, int64_t{ChecksumOf(record)});
+    insert.bind(9, bytes);
     insert.exec();
+    InsertLabels(db, db.getLastInsertRowid(), job);
     return absl::OkStatus();
   });
 }
@@ -154,36 +143,118 @@ absl::Status SqliteJobStore::Update(const Job& job) {
   const std::string record = EncodeJob(job);
   return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
     SQLite::Statement update(
-        db, "UPDATE jobs SET state = ?, expire_ns = ?, record = ?, progress = NULL WHERE name = ?");
+        db,
+        "UPDATE jobs SET state = ?, expire_ns = ?, record = ?, crc32c = ?, bytes = ?, "
+        "damage = NULL, progress = NULL WHERE name = ?");
     update.bind(1, static_cast<int>(job.state));
     BindExpiry(update, 2, job);
     BindBytes(update, 3, record);
-    BindText(update, 4, job.name);
+    update.bind(4, int64_t{ChecksumOf(record)});
+    update.bind(5, KeptBytes(job));
+    BindText(update, 6, job.name);
     return update.exec() > 0 ? absl::OkStatus() : JobNotFound(job.name);
   });
 }
 
-absl::Status SqliteJobStore::UpdateProgress(const Job& job) {
-  const std::string progress = EncodeProgress(job);
+absl::Status SqliteJobStore::UpdateProgress(std::string_view name, const JobProgress& progress) {
+  const std::string record = EncodeProgress(progress);
   return database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) -> absl::Status {
     SQLite::Statement update(db, "UPDATE jobs SET progress = ? WHERE name = ?");
-    BindBytes(update, 1, progress);
-    BindText(update, 2, job.name);
-    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(job.name);
+    BindBytes(update, 1, record);
+    BindText(update, 2, name);
+    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
 
 absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
-  std::optional<Row> row;
+  std::optional<JobRow> row;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
     SQLite::Statement select(db,
                              absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
     BindText(select, 1, name);
-    if (select.executeStep()) row = RowOf(select);
+    row = RowFrom(select);
     return absl::OkStatus();
   }));
   if (!row) return JobNotFound(name);
-  return JobOf(*row);
+  return Decode(*row);
+}
+
+absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
+  absl::StatusOr<Job> job = JobOf(row);
+  if (!job.ok()) {
+    SetApart(row, job.status());
+    return JobDamaged(row.name, std::string(job.status().message()));
+  }
+  if (!row.progress) return job;
+  if (const absl::Status progress = DecodeProgress(*row.progress, &*job); !progress.ok()) {
+    DropProgress(row, progress);
+  }
+  return job;
+}
+
+// Not where the job was written anew, or set apart, since it was read.
+void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) const {
+  bool marked = false;
+  const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) {
+    SQLite::Statement mark(
+        db, "UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS NULL");
+    BindText(mark, 1, std::string(cause.message()));
+    mark.bind(2, row.number);
+    BindBytes(mark, 3, row.record);
+    marked = mark.exec() > 0;
+    return absl::OkStatus();
+  });
+  if (marked || !stored.ok()) on_damage_({JobDamage::Kind::kRecord, row.name, row.tenant, cause});
+}
+
+void SqliteJobStore::DropProgress(const JobRow& row, const absl::Status& cause) const {
+  bool dropped = false;
+  const absl::Status stored = database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) {
+    SQLite::Statement drop(db, "UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?");
+    drop.bind(1, row.number);
+    BindBytes(drop, 2, *row.progress);
+    dropped = drop.exec() > 0;
+    return absl::OkStatus();
+  });
+  if (dropped || !stored.ok()) {
+    on_damage_({JobDamage::Kind::kProgress, row.name, row.tenant, cause});
+  }
+}
+
+absl::Status SqliteJobStore::CheckRecords() const {
+  std::vector<JobDamage> known;
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+    SQLite::Statement select(
+        db, "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
+    while (select.executeStep()) {
+      known.push_back({JobDamage::Kind::kRecord, select.getColumn(0).getString(),
+                       select.getColumn(1).getString(),
+                       absl::DataLossError(select.getColumn(2).getString())});
+    }
+    return absl::OkStatus();
+  }));
+  for (const JobDamage& damage : known) on_damage_(damage);
+  JobRows page;
+  for (int64_t before = std::numeric_limits<int64_t>::max(); before != 0; before = page.next) {
+    SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+      page = ReadJobs(db, {}, before, kRowsOfCheck);
+      return absl::OkStatus();
+    }));
+    for (const JobRow& row : page.rows) static_cast<void>(Decode(row).ok());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view tenant) const {
+  bool found = false;
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+    SQLite::Statement select(db, "SELECT 1 FROM jobs WHERE name = ? AND tenant = ?");
+    BindText(select, 1, name);
+    BindText(select, 2, tenant);
+    found = select.executeStep();
+    return absl::OkStatus();
+  }));
+  return found;
 }
 
 absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindRequest(
@@ -212,45 +283,26 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
   if (!page_token.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(before, ParseToken(page_token));
   }
-  const int64_t rows_at_once = filter.labels.empty() ? int64_t{page_size} + 1 : kRowsAtOnce;
-  Page page;
-  int64_t last_listed = 0;
-  while (true) {
-    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(filter, before, rows_at_once));
-    for (const Row& row : rows) {
-      SPARSEFW_ASSIGN_OR_RETURN(Job job, JobOf(row));
-      if (!HasLabels(job, filter)) continue;
-      if (page.jobs.size() == static_cast<size_t>(page_size)) {
-        page.next_page_token = absl::StrFormat("%s%x", token_prefix_, last_listed);
-        return page;
-      }
-      page.jobs.push_back(std::move(job));
-      last_listed = row.number;
-    }
-    if (std::ssize(rows) < rows_at_once) return page;
-    before = rows.back().number;
-  }
-}
-
-absl::StatusOr<std::vector<Row>> SqliteJobStore::ReadRows(const JobFilter& filter, int64_t before,
-                                                          int64_t limit) const {
-  std::vector<Row> rows;
+  JobRows rows;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, ListSql(filter));
-    select.bind(1, before);
-    select.bind(2, limit);
-    if (!filter.tenant.empty()) BindText(select, 3, filter.tenant);
-    while (select.executeStep()) rows.push_back(RowOf(select));
+    rows = ReadJobs(db, filter, before, page_size);
     return absl::OkStatus();
   }));
-  return rows;
+  Page page;
+  for (const JobRow& row : rows.rows) {
+    absl::StatusOr<Job> job = Decode(row);
+    if (job.ok() && HasLabels(*job, filter)) page.jobs.push_back(*std::move(job));
+  }
+  if (rows.next != 0) page.next_page_token = absl::StrFormat("%s%x", token_prefix_, rows.next);
+  return page;
 }
 
 absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int limit) const {
-  std::vector<Row> rows;
+  std::vector<JobRow> rows;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
     SQLite::Statement select(
-        db, absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? ORDER BY expire_ns LIMIT ?",
+        db, absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
+                            "expire_ns LIMIT ?",
                             kRowColumns));
     select.bind(1, absl::ToUnixNanos(now));
     select.bind(2, limit);
@@ -258,9 +310,9 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
     return absl::OkStatus();
   }));
   std::vector<Job> jobs;
-  for (const Row& row : rows) {
-    SPARSEFW_ASSIGN_OR_RETURN(Job job, JobOf(row));
-    jobs.push_back(std::move(job));
+  for (const JobRow& row : rows) {
+    absl::StatusOr<Job> job = Decode(row);
+    if (job.ok()) jobs.push_back(*std::move(job));
   }
   return jobs;
 }
@@ -276,13 +328,24 @@ absl::Status SqliteJobStore::Delete(std::string_view name) {
 absl::StatusOr<std::map<JobState, int64_t>> SqliteJobStore::CountByState() const {
   std::map<JobState, int64_t> counts;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, "SELECT state, count(*) FROM jobs GROUP BY state");
+    SQLite::Statement select(
+        db, "SELECT state, count(*) FROM jobs WHERE damage IS NULL GROUP BY state");
     while (select.executeStep()) {
       counts[static_cast<JobState>(select.getColumn(0).getInt())] = select.getColumn(1).getInt64();
     }
     return absl::OkStatus();
   }));
   return counts;
+}
+
+absl::StatusOr<JobStoreUsage> SqliteJobStore::Usage() const {
+  JobStoreUsage usage;
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+    usage.bytes = db.execAndGet("SELECT ifnull(sum(bytes), 0) FROM job_usage").getInt64();
+    usage.damaged = db.execAndGet("SELECT count(*) FROM jobs WHERE damage IS NOT NULL").getInt64();
+    return absl::OkStatus();
+  }));
+  return usage;
 }
 
 absl::StatusOr<int64_t> SqliteJobStore::ParseToken(std::string_view token) const {
@@ -298,13 +361,17 @@ absl::StatusOr<int64_t> SqliteJobStore::ParseToken(std::string_view token) const
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database) {
+absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
+                                                            OnJobDamage on_damage) {
   std::string salt;
   SPARSEFW_RETURN_IF_ERROR(database->Read([&](SQLite::Database& db) {
     salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
     return absl::OkStatus();
   }));
-  return std::make_unique<SqliteJobStore>(database, salt + "-");
+  auto store = std::make_unique<SqliteJobStore>(
+      database, salt + "-", on_damage ? std::move(on_damage) : [](const JobDamage& /*damage*/) {});
+  SPARSEFW_RETURN_IF_ERROR(store->CheckRecords());
+  return store;
 }
 
 }  // namespace sparsefw::server

@@ -2,7 +2,9 @@
 #ifndef SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 #define SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "server/jobs/job_store.h"
@@ -10,12 +12,28 @@
 
 namespace sparsefw::server {
 
+// Damage that the store finds in its rows.
+struct JobDamage {
+  enum class Kind {
+    kRecord,    // the job is set apart: see kJobDamaged
+    kProgress,  // the job goes on without
+  };
+  Kind kind = Kind::kRecord;
+  std::string name;
+  std::string tenant;
+  absl::Status cause;
+};
+using OnJobDamage = std::function<void(const JobDamage&)>;
+
 // `database` outlives the store. What has returned survives a power failure, but for
 // progress, which survives the end of the process. Page tokens stay valid as long as
 // the database. A call costs one transaction; changes of several threads share one
-// sync of the disk.
-// Errors: Internal (STORE_FAILED)
-absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database);
+// sync of the disk. Every record is read once at the start. `on_damage` is called then, also
+// for jobs that were set apart earlier, and by calls that find damage; it must not call the
+// store.
+// Errors: DataLoss (STORE_CORRUPT), Internal (STORE_FAILED)
+absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
+                                                            OnJobDamage on_damage = {});
 
 }  // namespace sparsefw::server
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "SQLiteCpp/SQLiteCpp.h"
+#include "absl/strings/escaping.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -13,7 +14,7 @@ namespace {
 constexpr char kColumns[] =
     "id, tenant, owner, request_id, from_upload, transient, job, kind, dtype, rows, cols,"
     " token_count, activation_dtype, complete, committed, crc32c, sums, create_ns, use_ns,"
-    " expire_ns";
+    " expire_ns, request_fingerprint";
 
 void BindText(SQLite::Statement& statement, int at, const std::string& text) {
   if (text.empty()) {
@@ -29,7 +30,7 @@ std::string TextOf(const SQLite::Column& column) {
 
 absl::Status Damaged(const std::string& id) {
   return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
-                "the record of tensor %s in the job store makes no sense", id);
+                "the record of tensor %s in the job store makes no sense", absl::CHexEscape(id));
 }
 
 // The dtype of an accumulation's result is that of the tensor, its d_in the columns.
@@ -41,7 +42,7 @@ int64_t InsertRecord(SQLite::Database& db, const TensorRecord& record) {
     stale.exec();
   }
   SQLite::Statement insert(db, std::string("INSERT INTO tensors (") + kColumns +
-                                   ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                                   ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   insert.bind(1, record.id);
   insert.bind(2, record.owner.tenant);
   insert.bind(3, record.owner.name);
@@ -63,6 +64,9 @@ int64_t InsertRecord(SQLite::Database& db, const TensorRecord& record) {
   insert.bind(19, absl::ToUnixNanos(record.use_time));
   if (record.expire_time != absl::InfiniteFuture()) {
     insert.bind(20, absl::ToUnixNanos(record.expire_time));
+  }
+  if (!record.fingerprint.empty()) {
+    insert.bind(21, record.fingerprint.data(), static_cast<int>(record.fingerprint.size()));
   }
   insert.exec();
   return db.getLastInsertRowid();
@@ -108,7 +112,10 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   if (const SQLite::Column expire = row.getColumn(19); !expire.isNull()) {
     record.expire_time = absl::FromUnixNanos(expire.getInt64());
   }
-  record.number = row.getColumn(20).getInt64();
+  if (const SQLite::Column fingerprint = row.getColumn(20); !fingerprint.isNull()) {
+    record.fingerprint = fingerprint.getString();
+  }
+  record.number = row.getColumn(21).getInt64();
   if (!MakesSense(record)) return Damaged(record.id);
   return record;
 }
@@ -136,6 +143,8 @@ class SqliteTensorCatalog final : public TensorCatalog {
       }
       contents.salt =
           db.execAndGet("SELECT value FROM settings WHERE name = 'tensor_page_salt'").getString();
+      contents.store =
+          db.execAndGet("SELECT value FROM settings WHERE name = 'store_id'").getString();
       return absl::OkStatus();
     }));
     return contents;

@@ -20,7 +20,7 @@
 #include "server/identity/owner.h"
 #include "server/identity/tenants.h"
 #include "server/tensors/catalog/tensor_catalog.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/tensor_room.h"
 #include "server/tensors/tensor_spec.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
@@ -92,16 +92,23 @@ std::string_view NameOf(StoreIncident::Kind kind);  // "orphan_file"
 
 struct TensorStoreOptions {
   // Made if it is not there; one server's at a time. Files with names of our own
-  // that the catalog does not name are removed, anything else is left alone.
+  // that the catalog does not name are removed, anything else is left alone. The folder
+  // remembers its catalog: see CheckMatch.
   std::string spool_dir;
   // Records of tensors and uploads. Null: in memory, so that the files of an earlier
   // run are removed. Outlives the store.
   TensorCatalog* catalog = nullptr;
+  bool discard_unmatched = false;           // whatever CheckMatch says
   int64_t budget_bytes = int64_t{8} << 30;  // uploads reserve their full size from it
   int64_t max_tensor_bytes = int64_t{64} << 30;
-  // Tensors and uploads together: small ones cost more than their bytes.
-  int64_t max_entries = 100'000;
+  // Tensors, uploads and results of accepted jobs together: small ones cost more than their
+  // bytes.
+  int64_t max_tensors = 100'000;
+  bool many_tenants = false;      // none may take up all of max_tensors: see TenantAccounts
   int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
+  // Of the disk budget, what others than this store take now; must not call the store. Empty:
+  // nothing.
+  std::function<int64_t()> disk_used_beside;
   // An upload is committed after so many bytes also without anybody being told, so that
   // little is lost with a process that is killed in the middle of a long stream. An
   // accumulation waits for four times the size of its state at least.
@@ -109,10 +116,11 @@ struct TensorStoreOptions {
   absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
   // Uploaded tensors expire so long after their last use.
   absl::Duration tensor_ttl = absl::InfiniteDuration();
-  LimitsOfTenant limits_of;  // max_tensor_bytes and max_uploads; must not call the store
+  LimitsOfTenant limits_of;               // of bytes, tensors and uploads; must not call the store
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
   int gram_threads = 0;
-  std::function<absl::Time()> now;  // absl::Now when empty
+  std::function<absl::Time()> now;         // absl::Now when empty
+  std::function<absl::Time()> steady_now;  // SteadyNow when empty
   // Called by Open and by a thread of the store; must not call the store.
   std::function<void(const StoreIncident&)> on_incident;
 };
@@ -124,8 +132,10 @@ struct TensorStoreUsage {
   int64_t disk_used_bytes = 0;
   int64_t tensors = 0;
   int64_t uploads = 0;
-  int64_t unchecked = 0;  // tensors of an earlier run whose bytes were not read yet
-  int64_t corrupt = 0;    // found since the start
+  int64_t max_tensors = 0;  // for these together, and
+  int64_t reserved = 0;     // results of accepted jobs
+  int64_t unchecked = 0;    // tensors of an earlier run whose bytes were not read yet
+  int64_t corrupt = 0;      // found since the start
 };
 
 // The answer for a name that the store does not have.
@@ -149,35 +159,38 @@ absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOU
 class TensorStore {
  public:
   // Errors: InvalidArgument     OPTION_INVALID
-  //         FailedPrecondition  the folder is in use by another server (SPOOL_IN_USE)
+  //         FailedPrecondition  the folder is in use by another server (SPOOL_IN_USE), or
+  //                             is not that of the catalog (SPOOL_MISMATCH)
   //         PermissionDenied / Internal  it cannot be made or written (SPOOL_FAILED)
   static absl::StatusOr<std::unique_ptr<TensorStore>> Open(TensorStoreOptions options);
   virtual ~TensorStore() = default;
 
-  // Idempotent by request_id when it is not empty: the same id and spec give
-  // the same upload, or the tensor that it became; forgotten with either. An
-  // accumulation reserves 8 * d_in^2 bytes for its sums besides the result.
-  // request_id and owner are kept as long as the tensor: the caller bounds them. A
+  // Idempotent by request_id when it is not empty: the same id, spec, owner and
+  // `fingerprint` give the same upload, or the tensor that it became; forgotten with
+  // either. The fingerprint stands for the rest of the client's request. What was made
+  // without one is compared without it, but for an upload of a client that is open: it is
+  // never that of another stream. An accumulation reserves 8 * d_in^2 bytes for its sums besides
+  // the result. request_id and owner are kept as long as the tensor: the caller bounds them. A
   // request_id is one of its tenant's.
   // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
-  //                             another owner name)
+  //                             another owner name or fingerprint)
   //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
   //                             HOST_MEMORY (does not fit now; metadata
   //                             retry_delay_ms), TOO_MANY_TENSORS (likewise),
   //                             DISK_BUDGET (likewise), SPOOL_FULL, STORE_FULL
-  //                             (the disk is full); QUOTA_UPLOADS,
+  //                             (the disk is full); QUOTA_UPLOADS, QUOTA_TENSORS,
   //                             QUOTA_TENSOR_BYTES: the owner's tenant's
   //                             (TenantAccounts)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
       const TensorSpec& spec, std::string_view request_id, const Owner& owner,
-      UploadLife life = UploadLife::kResumable) = 0;
+      UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(
       const GramSpec& spec, std::string_view request_id, const Owner& owner,
-      UploadLife life = UploadLife::kResumable) = 0;
+      UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
 
   // Writes [offset, offset + data.size()). Bytes that are there already are compared
-  // and skipped. Returns how many are there: a client must not be told of them
-  // before Commit.
+  // and skipped, also those of a tensor that the upload has become. Returns how many are
+  // there: a client must not be told of them before Commit.
   // Errors: NotFound            no such upload (UPLOAD_NOT_FOUND)
   //         FailedPrecondition  OFFSET_GAP (metadata committed_size)
   //         DataLoss            CHECKSUM_MISMATCH; BYTES_DIFFER from those
@@ -191,9 +204,9 @@ class TensorStore {
   virtual absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
                                         std::span<const std::byte> data, uint32_t crc32c) = 0;
   // Sums whole tokens. Returns how many are summed: as Write. Tokens already summed
-  // are skipped unseen, so a chunk may overlap the end. A chunk with a NaN or infinity is
-  // refused whole. Errors: as Write, with metadata committed_tokens;
-  // InvalidArgument NON_FINITE, PARTIAL_TOKEN.
+  // are skipped unseen, so a chunk may overlap the end; of a sum that is a tensor by now it
+  // may not (OFFSET_OUT_OF_RANGE). A chunk with a NaN or infinity is refused whole. Errors: as
+  // Write, with metadata committed_tokens; InvalidArgument NON_FINITE, PARTIAL_TOKEN.
   virtual absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
                                              std::span<const std::byte> data, uint32_t crc32c) = 0;
 
@@ -221,20 +234,20 @@ class TensorStore {
   virtual absl::StatusOr<UploadInfo> GetUpload(std::string_view name) = 0;
   virtual absl::Status DeleteUpload(std::string_view name) = 0;
 
-  // Room in the budget for what Put will store later. Errors: ResourceExhausted
-  // (TENSOR_TOO_LARGE, HOST_MEMORY, QUOTA_TENSOR_BYTES) as CreateUpload. The quota
-  // does not matter to what was `accepted` before.
-  virtual absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes, const Owner& owner,
-                                                              bool accepted = false) = 0;
-  // What the server makes itself: masks, pruned weights. Takes its bytes out of
-  // `room` when there are as many in it, out of the budget otherwise, whatever the
-  // quota of the tenant: a result is never refused for it. `job` is the
-  // name of the job whose result it is. Errors: as CreateUpload and Write;
+  // Whether there could ever be such room. Errors: ResourceExhausted (TENSOR_TOO_LARGE,
+  // TOO_MANY_TENSORS)
+  virtual absl::Status CheckRoom(const RoomNeed& need) const = 0;
+  // Room for what Put will store later. Errors: ResourceExhausted as CreateUpload
+  virtual absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner) = 0;
+  // Likewise, of what was accepted before: counted, whatever limits it exceeds.
+  virtual TensorRoom KeepRoom(const RoomNeed& need, const Owner& owner) = 0;
+  // What the server makes itself: masks, pruned weights. Takes its room out of `room`,
+  // and is refused for want of it in no budget; null: of ReserveRoom. `job` is the name of
+  // the job whose result it is. Errors: as Write; where `room` is null as CreateUpload;
   // SPEC_INVALID when the size is not that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
                                          const Owner& owner, absl::Time expire_time,
-                                         ByteBudget::Reservation* room = nullptr,
-                                         std::string_view job = {}) = 0;
+                                         TensorRoom* room = nullptr, std::string_view job = {}) = 0;
   // Deletes what was Put for a job, which begins anew after an interruption that came
   // between its results and the record of its end. Returns how many; those that
   // another job holds stay.

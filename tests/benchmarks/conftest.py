@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "core/benchmarks"))
+sys.path.append(str(ROOT / "tests/integration"))  # support.processes alone: no gRPC is needed here
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
-from gpu_check import runner, summary
+from gpu_check import parts, runner, summary
 
 SMOKE, DEVICE = "sparsefw-bench-smoke", "sparsefw-bench-device"
 CHECK = ROOT / "core/benchmarks/gpu_check"
@@ -160,6 +160,76 @@ def test_a_wrong_result_is_named(programs, bin_folder):
     (item, detail), *more = failed(result, "smoke").items()
     assert not more and re.search("iteration-per_row:0.6: .* pruned", item)
     assert "off by" in detail and item in end
+
+
+# ncu as far as the emulated device can stand in for it: every launch, with its kernel's name.
+NCU = '''#!{python}
+import collections, os, re, subprocess, sys
+program = next(i for i, word in enumerate(sys.argv) if word.endswith("sparsefw-bench-smoke"))
+names = sys.argv[sys.argv.index("--kernel-name") + 1].removeprefix("regex:")
+log = sys.argv[0] + ".launches"
+open(log, "w").close()
+done = subprocess.run(sys.argv[program:], env={{**os.environ, "SPARSEFW_CUDA_ON_HOST_KERNELS": log}})
+symbols = collections.defaultdict(dict)
+print('"ID","Kernel Name","gpu__time_duration.sum"')
+print('"","","us"')
+for number, line in enumerate(open(log)):
+    file, offset = line.split()
+    if not symbols[file]:
+        listed = subprocess.run(["nm", "-C", file], capture_output=True, text=True, check=True)
+        for symbol in listed.stdout.splitlines():
+            address, _, name = symbol.partition(" ")
+            if address.strip():
+                symbols[file][int(address, 16)] = name[2:]
+    name = symbols[file][int(offset, 16)]
+    if re.search(names, name) and "{hidden}" not in name:
+        print(f'"{{number}}","{{name}}","1.5"')
+sys.exit(done.returncode)
+'''
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """Puts an ncu on the PATH, which does not see the kernel that is named."""
+    def put(hidden="-"):
+        folder = tmp_path / "ncu"
+        folder.mkdir()
+        (folder / "ncu").write_text(NCU.format(python=sys.executable, hidden=hidden))
+        (folder / "ncu").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return put
+
+
+def test_every_kernel_that_matters_is_profiled(programs, bin_folder, ncu):
+    ncu()
+    status, result, end = check(programs, bin_folder, "--only", "ncu", "--scale", 3)
+    assert status == 0, end
+    found = {one["item"]: one["detail"] for one in step(result, "ncu")["items"]}
+    assert list(found) == [name for names in parts.NCU_KERNELS.values() for name in names]
+    for detail in found.values():
+        launches, words = detail.split(" ", 1)
+        # Few: each is run several times over by ncu, between copies of what it changes.
+        assert 1 <= int(launches) <= 60 and words == "launches profiled, 1.5 us each"
+    assert {path.name for path in (programs.parent / "out").glob("ncu*")} == {
+        "ncu-iteration-unstructured-0.6.csv", "ncu-iteration-2-4.csv"}
+
+
+def test_a_kernel_that_is_not_profiled_is_named(programs, bin_folder, ncu):
+    ncu(hidden="WindowKernel")
+    status, result, _ = check(programs, bin_folder, "--only", "ncu", "--scale", 3)
+    assert status == 1
+    assert failed(result, "ncu") == {"WindowKernel": "0 launches profiled"}
+
+
+def test_a_profiled_program_that_dies_is_named(programs, bin_folder, ncu):
+    ncu()
+    wrap(programs, SMOKE, FOR_PART.format(part="iteration-2:4",
+                                          fault="SPARSEFW_CUDA_ON_HOST_FAULT=0:50"))
+    status, result, _ = check(programs, bin_folder, "--only", "ncu", "--scale", 3)
+    assert status == 1
+    assert "illegal" in failed(result, "ncu")["ncu iteration-2:4"].lower()
+    assert {one["item"] for one in step(result, "ncu")["items"] if one["ok"]} == set(
+        parts.NCU_KERNELS["iteration-unstructured:0.6"])
 
 
 def started(process):

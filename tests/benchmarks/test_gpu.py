@@ -9,6 +9,7 @@ from conftest import ROOT
 from gpu import cases, goals, report
 from gpu.measure import SLACK_SECONDS, Bench
 from harness.process import LineProgram, ProgramError
+from support.processes import HANG
 
 
 def suite(bin_folder, *arguments):
@@ -111,7 +112,7 @@ def test_a_wrong_case_is_answered(program, request_, words):
 
 def test_a_program_is_started_anew_after_an_error(bin_folder):
     """As after a sticky error of CUDA: the next case must not be asked of the same process."""
-    with Bench(bin_folder, "cpu", 60, lambda line: None) as bench:
+    with Bench(bin_folder, "cpu", HANG, lambda line: None) as bench:
         gram = {"measure": "gram", "cols": 8, "tokens": 16, "repetitions": 1, "dtype": "bf16"}
         assert "dtype must be" in bench.case(cases.SMOKE, None, {**gram, "dtype": "int8"})["error"]
         first = bench.engine

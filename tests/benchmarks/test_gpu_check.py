@@ -1,13 +1,15 @@
 """script/gpu-check's parts where there is no GPU: what it makes of programs that fail, of
 sanitizers, of machines that lack something."""
+import re
 import stat
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from conftest import ROOT
-from gpu_check import gtests, libraries, parts, runner, service, summary
-from harness import machine
+from gpu_check import bundle, gtests, layout, libraries, parts, runner, service, summary
+from harness import machine, places
 
 LISTING = """Suite/Shapes.
   Case/cuda_float64_4x8_2_4_F32  # GetParam() = (3, 16-byte object)
@@ -107,7 +109,142 @@ def test_passed_and_skipped_tests_are_counted(tmp_path, items):
     items.clear()
     skipped = events(*((name, "OK", "") for name in SHAPES), (CASES[2], "SKIPPED", ""))
     run_all(tmp_path, skipped, items)
-    assert items == [("fake_test_gpu", False, "2 passed, 1 skipped")]
+    assert items == [("fake_test_gpu", False, "2 passed, 1 skipped (no reason given)")]
+
+
+@pytest.mark.parametrize("reason, good", [*((reason, True) for reason in gtests.BY_DESIGN),
+                                          ("no device: the driver sees none", False)])
+def test_a_skip_passes_by_design_alone_and_is_counted_by_its_reason(tmp_path, items, reason, good):
+    said = f"/src/tests/core/a_test.cc:91: Skipped\n{reason}\n"
+    run_all(tmp_path, events(*((name, "SKIPPED", said) for name in SHAPES), (CASES[2], "OK", "")),
+            items)
+    assert items == [("fake_test_gpu", good, f"2 skipped ({reason}), 1 passed")]
+
+
+def test_a_test_that_only_skips_itself_alone_passes_as_it_does_with_others(tmp_path, items):
+    """It was not run, since another one had crashed."""
+    said = f"/src/a_test.cc:9: Skipped\n{gtests.BY_DESIGN[0]}\n"
+    alone = (f'case "$*" in "--gtest_filter={CASES[1]}") {events((CASES[1], "SKIPPED", said))}\n'
+             "exit;; esac\n")
+    run_all(tmp_path, alone + events((CASES[0], "", "about to crash")) + "\nkill -SEGV $$", items)
+    assert {name: ok for name, ok, _ in items}[f"fake_test_gpu: {CASES[1]}"] is True
+
+
+def test_every_skip_of_a_test_for_devices_is_by_design_or_for_want_of_a_device():
+    """The list of reasons is that of the sources."""
+    sources = [path for folder in ("core/engines", "core/cuda", "cuda_on_host")
+               for path in (ROOT / "tests" / folder).glob("*") if path.suffix in (".cc", ".h")]
+    found = {reason for path in sources
+             for reason in re.findall(r'GTEST_SKIP\(\) << "([^"]*)"', path.read_text())}
+    assert found == {*gtests.BY_DESIGN, "no device: "}
+
+
+def test_real_tests_that_skip_themselves_give_their_reason(bin_folder, items):
+    """What GoogleTest prints, not what we think it prints."""
+    program_path = bin_folder.parent / "tests/conformance_test"
+    if not program_path.exists():
+        pytest.skip("conformance_test is not built")
+    test = {"name": "conformance", "program": "tests/conformance_test", "seconds": 60,
+            "arguments": ["--gtest_filter=*cpu*float32*3x5*"]}
+    gtests.Tests(bin_folder.parent, [test], "cuda", {}).run_all(60, 1, items)
+    (_, ok, words), *more = items
+    assert ok and not more, items
+    assert re.search(r"\d+ passed", words)
+    assert re.search(r"\d+ skipped \(the group does not divide the columns\)", words)
+
+
+UNITS = ["", "", "us", "%"]
+HEADER = ["ID", "Kernel Name", "gpu__time_duration.sum", "dram"]
+
+
+def ncu_says(*rows):
+    lines = ["==PROF== Connected", '{"begin": "x"}',
+             *(",".join(f'"{field}"' for field in row) for row in (HEADER, UNITS, *rows))]
+    return "\n".join(lines)
+
+
+def test_kernels_are_counted_by_name():
+    said = ncu_says(["0", "void sparsefw::cuda::(anonymous namespace)::TileKernel(It<float>, Slots)",
+                     "1,200.5", "3"],
+                    ["1", "TileKernel", "800.5", "3"], ["2", "OtherTileKernel<float>", "7", "3"])
+    assert parts.profiled(said, ["TileKernel", "WindowKernel"]) == {
+        "TileKernel": (2, ", 1000 us each"), "WindowKernel": (0, "")}
+    for nothing in ("", "==ERROR== No kernels were profiled.\n", '"a","b"\n'):
+        assert parts.profiled(nothing, ["TileKernel"]) == {"TileKernel": (0, "")}
+
+
+def test_kernels_that_are_profiled_are_the_engines():
+    sources = "".join(path.read_text() for path in (ROOT / "core/src/cuda").rglob("*.cu*"))
+    for kernel in (name for names in parts.NCU_KERNELS.values() for name in names):
+        assert re.search(rf"__global__[^;{{]*\b{kernel}\(", sources), kernel
+
+
+def test_the_sizes_of_checkout_and_bundle_are_said_and_limited():
+    mebi = 1 << 20
+    assert bundle.sizes(20 * mebi, 36 * mebi) == \
+        "tree 20.0 MiB, bundle 36.0 MiB, together 56.0 of at most 56 MiB"
+    with pytest.raises(layout.Problem, match="too large to travel: tree 20.0 MiB, bundle 36.0"):
+        bundle.sizes(20 * mebi, 36 * mebi + 1)
+
+
+def test_the_checkout_is_what_git_tracks_or_would(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("*.o\n")
+    (tmp_path / "tracked").write_text("x" * 100)
+    subprocess.run(["git", "-C", tmp_path, "add", "tracked"], check=True)
+    (tmp_path / "new").write_text("x" * 10)
+    (tmp_path / "ignored.o").write_text("x" * 1000)
+    (tmp_path / "link").symlink_to("none")
+    assert bundle.tree_bytes(tmp_path) == 100 + 10 + len("*.o\n") + len("none")
+    (tmp_path / "tracked").unlink()  # tracked and gone
+    assert bundle.tree_bytes(tmp_path) == 10 + len("*.o\n") + len("none")
+
+
+def test_without_git_the_size_is_not_known(tmp_path):
+    with pytest.raises(layout.Problem, match="git does not say"):
+        bundle.tree_bytes(tmp_path)
+
+
+def packed(folder):
+    """A bundle that holds one program."""
+    (folder / layout.NAME / "bin").mkdir(parents=True)
+    program(folder / layout.NAME / "bin/sparsefw-bench-device", "echo it runs\n")
+    archive = folder / "a.tar.xz"
+    with tarfile.open(archive, "w:xz") as out:
+        out.add(folder / layout.NAME, layout.NAME)
+    return archive
+
+
+@pytest.mark.parametrize("lzma", [True, False])
+def test_a_bundle_is_unpacked_with_or_without_lzma(tmp_path, monkeypatch, lzma):
+    archive = packed(tmp_path)
+    if not lzma:
+        def refuse(_):
+            raise tarfile.ReadError("lzma module is not available")
+        monkeypatch.setattr(layout.tarfile, "open", refuse)
+    found = layout.unpack(archive, tmp_path / "to")
+    done = subprocess.run([found / "bin/sparsefw-bench-device"], capture_output=True, check=True)
+    assert done.stdout == b"it runs\n"
+
+
+def test_a_bundle_counts_where_nothing_was_built(tmp_path, monkeypatch):
+    build = tmp_path / "build"
+    monkeypatch.setattr(places, "ROOT", tmp_path)
+    monkeypatch.setattr(places, "BUNDLE", build / layout.NAME)
+    monkeypatch.setattr(layout, "ARCHIVE", build / f"{layout.NAME}.tar.xz")
+    assert layout.home() == build
+    layout.unpack_where_nothing_was_built()  # nothing to unpack
+    build.mkdir()
+    (tmp_path / "made").mkdir()
+    packed(tmp_path / "made").rename(layout.ARCHIVE)
+    (build / layout.NAME).mkdir()
+    (build / layout.NAME / "of_an_older_one").touch()
+    layout.unpack_where_nothing_was_built()
+    assert layout.home() == build / layout.NAME
+    assert sorted(path.name for path in layout.home().iterdir()) == ["bin"]
+    (build / "bin").mkdir()
+    (build / "bin/sparsefw-bench-device").touch()
+    assert layout.home() == build
 
 
 def test_outcomes_of_an_output():

@@ -11,6 +11,7 @@ from gpu import cases, goals, model_figures, report
 from gpu.model_run import ModelRun, job_flags
 from harness.process import ProgramError
 from harness.server_program import PeakMemory, metrics_in
+from support.processes import HANG
 
 (_, REQUEST), = cases.model_cases(cases.SMOKE, streams=2)
 
@@ -25,14 +26,14 @@ def suite(bin_folder, *arguments):
 def model(bin_folder, tmp_path):
     def run(command, seconds):
         subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=seconds)
-    running = ModelRun(bin_folder, "cpu", cases.SMOKE, 2, tmp_path, lambda line: None, run, 60)
+    running = ModelRun(bin_folder, "cpu", cases.SMOKE, 2, tmp_path, lambda line: None, run, HANG)
     yield running
     running.close()
     assert running._server._process.poll() == 0  # it drained
 
 
 def test_every_job_of_the_blocks_runs_and_tells_its_times(model):
-    result = {**REQUEST, **model.case(REQUEST, 60)}
+    result = {**REQUEST, **model.case(REQUEST, HANG)}
     assert (result["slots"], result["unfinished"], len(result["jobs"])) == (2, 0, 6)
     assert sorted((job["block"], job["layer"]) for job in result["jobs"]) == [
         (block, layer) for block in (0, 1) for layer in ("down", "gate", "q")]
@@ -57,17 +58,17 @@ def test_what_there_is_no_time_for_is_counted_and_cancelled(model):
     assert cut["jobs"] == [] and cut["unfinished"] == 6
     assert goals.failures({"cases": [{**endless, **cut}], "only_model": True}) == [
         "model paper: no job ended in 30 s"]
-    assert len(model.case(REQUEST, 60)["jobs"]) == 6  # the streams are free again
+    assert len(model.case(REQUEST, HANG)["jobs"]) == 6  # the streams are free again
 
 
 def test_a_server_that_ends_is_one_error(bin_folder, tmp_path):
     def run(command, seconds):
         subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=seconds)
-    running = ModelRun(bin_folder, "cpu", cases.SMOKE, 2, tmp_path, lambda line: None, run, 60)
+    running = ModelRun(bin_folder, "cpu", cases.SMOKE, 2, tmp_path, lambda line: None, run, HANG)
     running._server._process.kill()
     running._server._process.wait()
     with pytest.raises(ProgramError, match="sparsefw-server ended with status -9"):
-        running.case(REQUEST, 60)
+        running.case(REQUEST, HANG)
     running.close()
 
 

@@ -9,6 +9,7 @@ from cpu.layers import make_gram, make_weight, write_safetensors
 from cpu.plans import PATTERNS
 from harness.places import PEERS, find_python
 from harness.process import LineProgram
+from support.processes import HANG
 
 ROWS, COLS, STEPS = 24, 40, 20
 
@@ -27,7 +28,7 @@ def peer(layer, tmp_path_factory):
     path = tmp_path_factory.mktemp("peer") / "layer.safetensors"
     write_safetensors(path, {"weight": layer[0], "gram": layer[1]})
     with LineProgram([python, PEERS / "pytorch_peer.py", "--layer", path, "--threads", 1],
-                     60) as running:
+                     HANG) as running:
         yield running
 
 
@@ -74,7 +75,7 @@ def frank_wolfe(weight, gram, pattern, alpha, steps):
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
     answer = peer.ask({"pattern": PATTERNS[pattern], "alpha": alpha, "iterations": STEPS,
-                       "seconds": 60}, 120)
+                       "seconds": HANG}, HANG)
     assert answer["iterations"] == STEPS == len(answer["seconds_after"])
     assert answer["seconds_after"] == sorted(answer["seconds_after"])
     expected = frank_wolfe(*layer, pattern, alpha, STEPS)
@@ -82,7 +83,7 @@ def test_peer_follows_the_algorithm(peer, layer, pattern, alpha):
 
 
 def test_peer_keeps_its_time_limit(peer):
-    answer = peer.ask({"pattern": "2:4", "alpha": 0.9, "iterations": 10**7, "seconds": 0.2}, 60)
+    answer = peer.ask({"pattern": "2:4", "alpha": 0.9, "iterations": 10**7, "seconds": 0.2}, HANG)
     assert 1 <= answer["iterations"] < 10**7
 
 
@@ -102,7 +103,7 @@ def test_alps_loses_what_the_program_of_the_golden_vectors_does(layer, peer, tmp
     write_safetensors(path, {"weight": layer[0], "gram": layer[1]})
     python, _ = find_python("torch", print)
     with LineProgram([python, PEERS / "pytorch_alps.py", "--layer", path, "--threads", 1],
-                     60) as running:
-        answer = running.ask({"pattern": PATTERNS[pattern]}, 60)
+                     HANG) as running:
+        answer = running.ask({"pattern": PATTERNS[pattern]}, HANG)
     # float32 there: a near-tie may fall otherwise.
     assert answer["loss"] == pytest.approx(loss, rel=0.02)

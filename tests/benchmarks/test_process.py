@@ -1,10 +1,10 @@
 """Programs as processes: what they say, how they end, and that nothing of them is left."""
 import os
 import signal
-import time
 
 import pytest
 from harness.process import LineProgram, ProgramError, TimedOut, json_lines, run
+from support.processes import HANG, in_time, wait_until
 
 
 def alive(pid):
@@ -18,25 +18,22 @@ def alive(pid):
 
 def gone(pid):
     """Waits until it is; a kill is not yet an end."""
-    for _ in range(2000):
-        if not alive(pid):
-            return True
-        time.sleep(0.005)
-    return False
+    wait_until(lambda: not alive(pid), f"{pid} is gone")
+    return True
 
 
 def test_what_ends_well_and_what_does_not():
-    assert run(["echo", "out"], 60).out == "out\n"
-    assert run(["sh", "-c", "echo err >&2; exit 3"], 60, check=False).code == 3
+    assert run(["echo", "out"], HANG).out == "out\n"
+    assert run(["sh", "-c", "echo err >&2; exit 3"], HANG, check=False).code == 3
     with pytest.raises(ProgramError, match="ended with status 3: err"):
-        run(["sh", "-c", "echo err >&2; exit 3"], 60)
+        run(["sh", "-c", "echo err >&2; exit 3"], HANG)
 
 
 @pytest.mark.parametrize("make", [
     lambda path: None, lambda path: path.write_text("no program"),
     lambda path: (path.write_bytes(b"\x7fELF not really"), path.chmod(0o755))])
-@pytest.mark.parametrize("use", [lambda path: run([path], 60), lambda path: LineProgram([path], 60),
-                                 lambda path: list(json_lines([path], 60))])
+@pytest.mark.parametrize("use", [lambda path: run([path], HANG), lambda path: LineProgram([path], HANG),
+                                 lambda path: list(json_lines([path], HANG))])
 def test_what_does_not_start_is_a_program_error(tmp_path, make, use):
     path = tmp_path / "program"
     make(path)
@@ -45,10 +42,14 @@ def test_what_does_not_start_is_a_program_error(tmp_path, make, use):
 
 
 def test_a_kill_reaches_the_whole_group(tmp_path):
-    script = f"echo said; sleep 600 & echo $! > {tmp_path}/pid; wait"
-    with pytest.raises(TimedOut) as late:
-        run(["sh", "-c", script], 0.5)
-    assert late.value.said == "said\n"
+    script = f"echo said; sleep {HANG} & echo $! > {tmp_path}/pid; wait"
+
+    def said_in_time(seconds):
+        with pytest.raises(TimedOut) as late:
+            run(["sh", "-c", script], seconds)
+        return (tmp_path / "pid").exists() and late.value.said
+
+    assert in_time(said_in_time, 0.5) == "said\n"
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -58,7 +59,7 @@ def test_what_says_nothing_any_more_is_ended_early():
 
 
 def test_lines_come_one_by_one_and_an_end_is_told():
-    lines = json_lines(["sh", "-c", "echo '{\"a\": 1}'; echo plain; exit 4"], 60)
+    lines = json_lines(["sh", "-c", "echo '{\"a\": 1}'; echo plain; exit 4"], HANG)
     assert next(lines) == {"a": 1} and next(lines) == {"text": "plain"}
     with pytest.raises(ProgramError, match="ended with status 4"):
         next(lines)
@@ -81,7 +82,7 @@ def test_a_pipe_that_outlives_its_program_is_not_waited_for(tmp_path):
 
 def test_an_error_ends_a_line_program():
     script = 'echo "{}"; while read line; do echo \'{"error": "sticky"}\'; done'
-    program = LineProgram(["sh", "-c", script], 60)
+    program = LineProgram(["sh", "-c", script], HANG)
     with pytest.raises(ProgramError, match="sticky"):
-        program.ask({}, 60)
+        program.ask({}, HANG)
     assert program.ended

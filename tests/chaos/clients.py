@@ -7,11 +7,12 @@ import uuid
 
 import grpc
 
-from support.processes import Cli
+from support.processes import HANG, Cli
 from support.rpc import (Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2,
                          tensor_service_pb2)
 from variants import packed
 
+STALLED = 30  # seconds, after which a call is tried again: its connection may be half open
 TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
 # The errors of a broken connection, a dead server and a full one.
 TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
@@ -72,7 +73,7 @@ class CliWorker(Worker):
     def life(self):
         variant = self.random.choice(self.variants)
         out = self.folder / f"{self.jobs}.safetensors"
-        done = Cli(self.address).run(*variant.arguments(out), "--retry-for", "5m", timeout=600)
+        done = Cli(self.address).run(*variant.arguments(out), "--retry-for", f"{HANG:g}s", timeout=2 * HANG)
         self.retries += done.err.count("trying again")
         require(done.code == 0, f"sparsefw-cli ended with {done.code}: {done.err[-1500:]}")
         require(packed(out) == variant.mask, f"sparsefw-cli got another mask for {variant.flags}")
@@ -97,16 +98,16 @@ class HistoryWorker(Worker):
 
     def call(self, method, request, missing=None):
         """The answer, after as many attempts as it takes; `missing` for NOT_FOUND, if given."""
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + HANG
         while True:
             try:
-                return method(request, timeout=10)
+                return method(request, timeout=STALLED)
             except grpc.RpcError as error:
                 if missing is not None and error.code() == grpc.StatusCode.NOT_FOUND:
                     return missing
                 require(error.code() in TRANSIENT, f"{error.code()} {error.details()} for "
                         f"{type(request).__name__}")
-                require(time.monotonic() < deadline, f"no answer in 300 s: {error.details()}")
+                require(time.monotonic() < deadline, f"no answer in {HANG:g} s: {error.details()}")
                 self.pause()
 
     def pause(self):
@@ -177,7 +178,7 @@ class HistoryWorker(Worker):
             acknowledged = committed
             end = total if self.random.random() < 0.6 else self.random.randint(committed, total)
             try:
-                response = method(requests(made.upload.name, committed, end), timeout=20)
+                response = method(requests(made.upload.name, committed, end), timeout=STALLED)
                 acknowledged = max(acknowledged, getattr(response, field))
             except grpc.RpcError as error:
                 # NOT_FOUND: finished, but the answer was lost.
@@ -186,12 +187,12 @@ class HistoryWorker(Worker):
                 self.pause()
 
     def watch(self, record):
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + HANG
         while record.ended is None:
-            require(time.monotonic() < deadline, f"{record.name} did not end in 300 s")
+            require(time.monotonic() < deadline, f"{record.name} did not end in {HANG:g} s")
             try:
                 for event in self.client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
-                        name=record.name, after_revision=record.revision), timeout=30):
+                        name=record.name, after_revision=record.revision), timeout=STALLED):
                     self.take(record, event)
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.OUT_OF_RANGE:
@@ -226,7 +227,7 @@ class HistoryWorker(Worker):
             try:
                 for response in self.client.tensors.ReadTensor(
                         tensor_service_pb2.ReadTensorRequest(name=name, offset=len(data)),
-                        timeout=20):
+                        timeout=STALLED):
                     data += response.chunk.data
                 return data
             except grpc.RpcError as error:

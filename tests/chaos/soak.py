@@ -12,7 +12,7 @@ from pathlib import Path
 import paths  # noqa: F401
 import variants as variants_module
 from clients import CliWorker, HistoryWorker
-from support.processes import BIN_DIR, Server
+from support.processes import BIN_DIR, HANG, Server
 
 MIB = 1 << 20
 
@@ -20,6 +20,7 @@ MIB = 1 << 20
 def parse():
     parser = argparse.ArgumentParser(prog="script/soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--least-jobs", type=int, default=0, help="goes on until so many have ended")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--most-mib", type=float, default=50, help="growth that is allowed")
     parser.add_argument("--control", type=int, metavar="BYTES", default=0,
@@ -60,7 +61,8 @@ def run(options, folder):
     try:
         for worker in workers:
             worker.start()
-        while time.monotonic() - begin < options.seconds:
+        while time.monotonic() - begin < options.seconds or \
+                sum(worker.jobs for worker in workers) < options.least_jobs:
             time.sleep(min(2.0, options.seconds / 50))
             samples.append((time.monotonic() - begin, anonymous_bytes(server.process.pid)))
             for worker in workers:
@@ -69,7 +71,7 @@ def run(options, folder):
         for worker in workers:
             worker.stopping.set()
         for worker in workers:
-            worker.join(120)
+            worker.join(HANG)
         assert server.stop() == 0, server.log()[-2000:]
     finally:
         for worker in workers:

@@ -255,6 +255,7 @@ TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {
   GiveMask(job);
   const std::string pruned(kRows * kCols * 4, '\x03');
   v1::TensorSpec spec = client::WeightSpec(DType::kF32, kRows, kCols);
+  spec.set_kind(v1::PRUNED_WEIGHT);
   job.mutable_result()->set_pruned_weight(server_.tensors.Put(spec, pruned));
   FetchOptions fetch;
   fetch.common = options_.common;

@@ -56,10 +56,10 @@ std::vector<std::string> Keys(const nlohmann::ordered_json& json) {
 TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
-  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shrinkage", "shape", "kept",
-                                      "losses", "relative_reduction", "iterations", "stop_reason",
-                                      "candidate", "device", "timings", "swaps", "drift", "damping",
-                                      "joint", "screening", "attempts"));
+  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shrinkage", "shape",
+                                      "kept", "losses", "relative_reduction", "iterations",
+                                      "stop_reason", "candidate", "device", "timings", "swaps",
+                                      "drift", "damping", "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed", "unshrunk"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));

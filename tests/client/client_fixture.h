@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "sparsefw/client/client.h"
 #include "tests/client/fake_server.h"
+#include "tests/testing/hang.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::client::testing {
@@ -19,8 +20,8 @@ inline ClientOptions FastOptions() {
   ClientOptions options;
   options.retry.initial_backoff = absl::Milliseconds(1);
   options.retry.max_backoff = absl::Milliseconds(4);
-  options.retry.give_up_after = absl::Seconds(20);
-  options.connect_timeout = absl::Seconds(10);
+  options.retry.give_up_after = absl::FromChrono(kHang);
+  options.connect_timeout = absl::FromChrono(kHang);
   options.chunk_bytes = 1000;
   options.owner = "tests";
   return options;
@@ -35,6 +36,12 @@ class ClientTest : public ::testing::Test {
   }
   void SetUp() override { Connect(); }
 
+  // What no call takes on this machine, as busy as it is.
+  absl::Duration LongForACall() {
+    const absl::Time begin = absl::Now();
+    EXPECT_EQ(client_->GetJob("jobs/none").status().code(), absl::StatusCode::kNotFound);
+    return absl::Milliseconds(200) + 50 * absl::Ceil(absl::Now() - begin, absl::Milliseconds(1));
+  }
   static std::string RandomBytes(size_t count, unsigned seed) {
     std::mt19937 random(seed);
     std::string bytes(count, '\0');

@@ -66,9 +66,9 @@ TEST_F(EndpointsTest, TheFirstIsUsed) {
 TEST_F(EndpointsTest, OneThatRefusesOrNeverAnswersIsPassedOver) {
   for (const bool silent : {false, true}) {
     const DeadAddress dead(silent);
-    const absl::Time begin = absl::Now();
-    SPARSEFW_ASSERT_OK(ConnectTo(dead.name() + "," + server_.address()));
-    EXPECT_LT(absl::Now() - begin, FastOptions().connect_timeout / 2);
+    ClientOptions options = FastOptions();
+    options.connect_timeout = absl::Hours(100);  // a dead address is not waited for
+    SPARSEFW_ASSERT_OK(ConnectTo(dead.name() + "," + server_.address(), options));
     SPARSEFW_EXPECT_OK(Upload());
   }
   ExpectStreams(2, 0);

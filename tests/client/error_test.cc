@@ -37,6 +37,16 @@ TEST(ErrorTest, HostileDetailsDoNotBreakTheStatus) {
   EXPECT_EQ(ReasonMetadataOf(status), (ReasonMetadata{{"key", "two lines"}}));
 }
 
+TEST(ErrorTest, MessagesOfServersCannotSteerATerminal) {
+  const std::string text = "\x1b]0;owned\a\nFAKE \xff";
+  const std::string printable = "\\x1b]0;owned\\x07\\nFAKE \\xff";
+  EXPECT_EQ(StatusFromGrpc(grpc::Status(grpc::INTERNAL, text)).message(), printable);
+  google::rpc::Status proto;
+  proto.set_code(3);
+  proto.set_message(text);
+  EXPECT_EQ(StatusFromProto(proto).message(), printable);
+}
+
 TEST(ErrorTest, OnlyWhatMayHealByItselfIsTransient) {
   EXPECT_TRUE(IsTransient(StatusFromGrpc(grpc::Status(grpc::UNAVAILABLE, "Socket closed"))));
   EXPECT_TRUE(IsTransient(

@@ -31,13 +31,9 @@ grpc::Status Error(grpc::StatusCode code, const std::string& message, const std:
   return grpc::Status(code, message, status.SerializeAsString());
 }
 
-namespace {
-
 void AwaitCancelled(grpc::ServerContext* context) {
   while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
-
-}  // namespace
 
 grpc::Status FakePruneService::CreateJob(grpc::ServerContext* context,
                                          const v1::CreateJobRequest* request, v1::Job* job) {
@@ -87,6 +83,10 @@ grpc::Status FakePruneService::GetJob(grpc::ServerContext*, const v1::GetJobRequ
 grpc::Status FakePruneService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                                         v1::ListJobsResponse* response) {
   page_sizes.push_back(request->page_size());
+  if (list) {
+    list(static_cast<int>(page_sizes.size()) - 1, response);
+    return grpc::Status::OK;
+  }
   auto next = request->page_token().empty() ? jobs.begin() : jobs.find(request->page_token());
   // Two to a page, however many were asked for: a server may give fewer.
   for (int i = 0; i < 2 && i < request->page_size() && next != jobs.end(); ++i, ++next) {

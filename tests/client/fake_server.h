@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +52,13 @@ class FakeTensorService final : public v1::TensorService::Service {
   std::deque<StreamFault> stream_faults;
   std::deque<ReadFault> read_faults;
   int64_t read_chunk_bytes = 1000;
+  // What a hostile server does: what it says of a tensor, instead of the truth; chunks of no bytes
+  // without end; and nothing at all, until the client leaves.
+  std::function<void(v1::Tensor*)> describe;
+  bool empty_chunks = false;
+  int silent_reads = 0;
+  // Called when an upload is made, before the answer.
+  std::function<void(grpc::ServerContext*)> on_create;
 
   // Calls that came.
   int streams = 0;
@@ -66,8 +74,10 @@ class FakeTensorService final : public v1::TensorService::Service {
   // Makes a tensor; returns its name.
   std::string Put(const v1::TensorSpec& spec, const std::string& bytes);
   std::string Bytes(const std::string& tensor);
+  // Uploads and tensors that are there.
+  size_t left();
 
-  grpc::Status CreateUpload(grpc::ServerContext*, const v1::CreateUploadRequest* request,
+  grpc::Status CreateUpload(grpc::ServerContext* context, const v1::CreateUploadRequest* request,
                             v1::CreateUploadResponse* response) override;
   grpc::Status WriteTensor(grpc::ServerContext*, grpc::ServerReader<v1::WriteTensorRequest>* reader,
                            v1::WriteTensorResponse* response) override;
@@ -82,10 +92,12 @@ class FakeTensorService final : public v1::TensorService::Service {
                          v1::Tensor* tensor) override;
   grpc::Status DeleteTensor(grpc::ServerContext*, const v1::DeleteTensorRequest* request,
                             google::protobuf::Empty*) override;
-  grpc::Status ReadTensor(grpc::ServerContext*, const v1::ReadTensorRequest* request,
+  grpc::Status ReadTensor(grpc::ServerContext* context, const v1::ReadTensorRequest* request,
                           grpc::ServerWriter<v1::ReadTensorResponse>* writer) override;
 
  private:
+  grpc::Status MakeUpload(const v1::CreateUploadRequest* request,
+                          v1::CreateUploadResponse* response);
   struct Upload {
     v1::CreateUploadRequest request;
     std::string bytes;  // committed; activations are kept, not summed
@@ -112,6 +124,9 @@ class FakeTensorService final : public v1::TensorService::Service {
   std::map<std::string, Upload> uploads_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Stored> tensors_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Waits until the client has left.
+void AwaitCancelled(grpc::ServerContext* context);
 
 // One WatchJob stream: these events, then the status.
 struct WatchScript {
@@ -142,6 +157,8 @@ class FakePruneService final : public v1::PruneService::Service {
   std::vector<v1::PruneRequest> pruned;
   std::vector<int32_t> page_sizes;
   std::map<std::string, v1::Job> jobs;
+  // Instead of them: gives the page of this number, from 0.
+  std::function<void(int, v1::ListJobsResponse*)> list;
 
   grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
                          v1::Job* job) override;

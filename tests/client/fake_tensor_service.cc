@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "sparsefw/crc32c.h"
 #include "tests/client/fake_server.h"
@@ -53,9 +54,21 @@ std::string FakeTensorService::Bytes(const std::string& tensor) {
   return tensors_[tensor].bytes;
 }
 
-grpc::Status FakeTensorService::CreateUpload(grpc::ServerContext*,
+size_t FakeTensorService::left() {
+  MutexLock lock(mutex_);
+  return uploads_.size() + tensors_.size();
+}
+
+grpc::Status FakeTensorService::CreateUpload(grpc::ServerContext* context,
                                              const v1::CreateUploadRequest* request,
                                              v1::CreateUploadResponse* response) {
+  const grpc::Status made = MakeUpload(request, response);
+  if (const auto told = std::exchange(on_create, nullptr)) told(context);
+  return made;
+}
+
+grpc::Status FakeTensorService::MakeUpload(const v1::CreateUploadRequest* request,
+                                           v1::CreateUploadResponse* response) {
   MutexLock lock(mutex_);
   create_request_ids.push_back(request->request_id());
   if (const grpc::Status fault = NextOf(create_faults); !fault.ok()) return fault;
@@ -214,6 +227,7 @@ grpc::Status FakeTensorService::GetTensor(grpc::ServerContext*, const v1::GetTen
     return Error(grpc::NOT_FOUND, "no tensor " + request->name(), "TENSOR_NOT_FOUND");
   }
   *tensor = found->second.tensor;
+  if (describe) describe(tensor);
   return grpc::Status::OK;
 }
 
@@ -226,7 +240,7 @@ grpc::Status FakeTensorService::DeleteTensor(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeTensorService::ReadTensor(grpc::ServerContext*,
+grpc::Status FakeTensorService::ReadTensor(grpc::ServerContext* context,
                                            const v1::ReadTensorRequest* request,
                                            grpc::ServerWriter<v1::ReadTensorResponse>* writer) {
   std::optional<ReadFault> fault;
@@ -239,6 +253,14 @@ grpc::Status FakeTensorService::ReadTensor(grpc::ServerContext*,
       read_faults.pop_front();
     }
     bytes = tensors_[request->name()].bytes;
+  }
+  if (silent_reads > 0) {
+    --silent_reads;
+    AwaitCancelled(context);
+    return grpc::Status::CANCELLED;
+  }
+  const v1::ReadTensorResponse nothing;
+  while (empty_chunks && writer->Write(nothing)) {
   }
   int64_t offset = request->offset();
   while (offset < std::ssize(bytes)) {

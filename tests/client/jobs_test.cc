@@ -1,6 +1,7 @@
 // Jobs over a fake server: creation, lists, watches and the one-call form.
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_format.h"
 #include "sparsefw/crc32c.h"
 #include "tests/client/client_fixture.h"
 
@@ -11,7 +12,6 @@ using ::sparsefw::testing::StatusIs;
 using ::testing::ElementsAre;
 using testing::Error;
 using testing::FastOptions;
-using ::testing::Gt;
 using testing::WatchScript;
 
 const grpc::Status kBroken(grpc::UNAVAILABLE, "Socket closed");
@@ -45,8 +45,8 @@ TEST_F(JobsTest, ARetriedCreateMakesOneJob) {
 
 TEST_F(JobsTest, AnAnswerThatComesTooLateIsAskedForAgain) {
   ClientOptions options = FastOptions();
-  options.call_timeout = absl::Milliseconds(200);
-  options.retry.give_up_after = absl::Milliseconds(100);  // shorter than one attempt
+  options.call_timeout = LongForACall();
+  options.retry.give_up_after = options.call_timeout / 2;  // shorter than one attempt
   Connect(options);
   server_.jobs.late_creates = 2;
   SPARSEFW_ASSERT_OK(client_->CreateJob(v1::JobSpec()));
@@ -126,6 +126,28 @@ TEST_F(JobsTest, WaitFollowsAJobToItsEnd) {
   EXPECT_THAT(revisions, ElementsAre(1, 2, 3, 4));
 }
 
+// Progress comes without what does not change; callers have it all the same.
+TEST_F(JobsTest, EveryEventHasTheSpecOfTheJob) {
+  v1::JobEvent first = Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 2);
+  first.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
+  first.mutable_job()->add_shape(5);
+  first.mutable_job()->set_owner("somebody");
+  v1::JobEvent progress = Event(v1::JobEvent::PROGRESS, v1::RUNNING, 3);
+  progress.mutable_job()->mutable_progress()->set_iteration(7);
+  v1::JobEvent last = Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 4);
+  last.mutable_job()->mutable_spec();
+  server_.jobs.watches = {{{first, progress, last}, grpc::Status::OK}};
+  std::vector<v1::JobEvent> seen;
+  SPARSEFW_ASSERT_OK(
+      client_->WaitJob("jobs/7", [&](const v1::JobEvent& event) { seen.push_back(event); }));
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_EQ(seen[1].job().spec().sweep().points_size(), 1);
+  EXPECT_THAT(seen[1].job().shape(), ElementsAre(5));
+  EXPECT_EQ(seen[1].job().owner(), "somebody");
+  EXPECT_EQ(seen[1].job().progress().iteration(), 7);
+  EXPECT_EQ(seen[2].job().spec().sweep().points_size(), 0) << "what came is not replaced";
+}
+
 TEST_F(JobsTest, WaitReattachesWithTheLastRevision) {
   server_.jobs.watches = {
       {{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 1)}, kBroken},
@@ -181,7 +203,7 @@ TEST_F(JobsTest, WaitSurvivesARestartedServer) {
 
 TEST_F(JobsTest, WaitNoticesAServerThatHasGoneSilent) {
   ClientOptions options = FastOptions();
-  options.watch_silence = absl::Milliseconds(300);
+  options.watch_silence = 3 * LongForACall();
   std::vector<absl::Status> retried;
   options.on_retry = [&](const absl::Status& status, absl::Duration) { retried.push_back(status); };
   Connect(options);
@@ -193,10 +215,13 @@ TEST_F(JobsTest, WaitNoticesAServerThatHasGoneSilent) {
   SPARSEFW_ASSERT_OK(job);
   EXPECT_EQ(job->state(), v1::SUCCEEDED);
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 3));
-  EXPECT_THAT(server_.jobs.heartbeats_ms, ElementsAre(100, 100)) << "three in the time it waits";
+  const int64_t third = absl::ToInt64Milliseconds(options.watch_silence / 3);
+  EXPECT_THAT(server_.jobs.heartbeats_ms, ElementsAre(third, third))
+      << "three in the time it waits";
   ASSERT_EQ(retried.size(), 1u);
   EXPECT_THAT(retried[0], StatusIs(absl::StatusCode::kUnavailable, "UNREACHABLE",
-                                   "nothing came on the watch of jobs/7 for 300ms"));
+                                   "nothing came on the watch of jobs/7 for " +
+                                       absl::FormatDuration(options.watch_silence)));
 }
 
 TEST_F(JobsTest, WaitReturnsErrorsOfTheServer) {
@@ -206,13 +231,63 @@ TEST_F(JobsTest, WaitReturnsErrorsOfTheServer) {
 
 TEST_F(JobsTest, WaitGivesUpOnASilentServer) {
   ClientOptions options = FastOptions();
-  options.retry.give_up_after = absl::Milliseconds(300);
-  Connect(options);
-  for (int i = 0; i < 1000; ++i) server_.jobs.watches.push_back({{}, kBroken});
+  // More than there can be attempts: it does not end by itself.
+  server_.jobs.watches.assign(1'000'000, {{}, kBroken});
+  EXPECT_TRUE(InTime(absl::Milliseconds(50), [&](absl::Duration patience) {
+    options.retry.give_up_after = patience;
+    server_.jobs.watched_after.clear();
+    Connect(options);
+    EXPECT_THAT(client_->WaitJob("jobs/7"),
+                StatusIs(absl::StatusCode::kUnavailable, "", "Socket closed", "gave up"));
+    return server_.jobs.watched_after.size() > 1;
+  }));
+}
+
+TEST_F(JobsTest, AServerThatForgetsWhatItHasJustSaidIsNotAskedForEver) {
+  const grpc::Status unknown = Error(grpc::OUT_OF_RANGE, "revision 9", "REVISION_UNKNOWN");
+  for (int i = 0; i < 100; ++i) {
+    server_.jobs.watches.push_back({{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 9)}, unknown});
+  }
   EXPECT_THAT(client_->WaitJob("jobs/7"),
-              StatusIs(absl::StatusCode::kUnavailable, "", "Socket closed", "gave up"));
-  // How often it tries within that time depends on the machine's load.
-  EXPECT_THAT(server_.jobs.watched_after.size(), Gt(1u));
+              StatusIs(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN"));
+  EXPECT_EQ(server_.jobs.watched_after.size(), 1u);
+}
+
+TEST_F(JobsTest, AListMayHaveShortAndEmptyPages) {
+  server_.jobs.list = [](int page, v1::ListJobsResponse* response) {
+    if (page % 500 == 499) response->add_jobs()->set_name(absl::StrFormat("jobs/%d", page));
+    if (page < 1999) response->set_next_page_token(absl::StrFormat("%d", page));
+  };
+  const auto jobs = client_->ListJobs();
+  SPARSEFW_ASSERT_OK(jobs);
+  EXPECT_EQ(jobs->size(), 4u);
+}
+
+TEST_F(JobsTest, AListWithoutAnEndIsRefused) {
+  const auto refused = [&](std::string_view why, size_t pages) {
+    server_.jobs.page_sizes.clear();
+    EXPECT_THAT(client_->ListJobs(), StatusIs(absl::StatusCode::kInternal, "PROTOCOL", why));
+    EXPECT_EQ(server_.jobs.page_sizes.size(), pages);
+  };
+  server_.jobs.list = [](int, v1::ListJobsResponse* response) {
+    response->add_jobs();
+    response->set_next_page_token("again");
+  };
+  refused("token of the page before", 2);
+  server_.jobs.list = [](int page, v1::ListJobsResponse* response) {
+    response->set_next_page_token(absl::StrFormat("%d", page));
+  };
+  refused("1000 pages in a row are empty", 1000);
+  server_.jobs.list = [](int page, v1::ListJobsResponse* response) {
+    if (page % 2 == 0) response->add_jobs();
+    response->set_next_page_token(absl::StrFormat("%d", page));
+  };
+  refused("longer than 10000 pages", 10'000);
+  server_.jobs.list = [](int page, v1::ListJobsResponse* response) {
+    response->add_jobs()->set_owner(std::string(3 << 20, 'x'));
+    response->set_next_page_token(absl::StrFormat("%d", page));
+  };
+  refused("longer than 1073741824 bytes", 342);
 }
 
 TEST_F(JobsTest, StopEndsAWaitAndCancelsNothing) {
@@ -261,14 +336,14 @@ class PruneTest : public testing::ClientTest {
 TEST_F(PruneTest, OneCallCarriesEverything) {
   v1::PruneResponse event;
   *event.mutable_event() = Event(v1::JobEvent::PROGRESS, v1::RUNNING, 2);
-  server_.jobs.prune_responses = {Accepted(), event, MaskChunk("ab", 0), MaskChunk("cd", 2),
-                                  Final()};
+  const std::string mask = RandomBytes(80, 3);
+  server_.jobs.prune_responses = {Accepted(), event, MaskChunk(mask.substr(0, 50), 0),
+                                  MaskChunk(mask.substr(50), 50), Final()};
   int events = 0;
   const auto output = client_->Prune(Input(), [&](const v1::JobEvent&) { ++events; });
   SPARSEFW_ASSERT_OK(output);
   EXPECT_EQ(events, 1);
   EXPECT_EQ(output->job.state(), v1::SUCCEEDED);
-  const std::string mask = "abcd";
   EXPECT_EQ(output->mask, std::vector<std::byte>(View(mask).begin(), View(mask).end()));
 
   ASSERT_EQ(server_.jobs.pruned.size(), 1u + 3u + 3u);
@@ -290,6 +365,21 @@ TEST_F(PruneTest, ABadMaskIsDataLoss) {
               StatusIs(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH", "mask"));
   server_.jobs.prune_responses = {Accepted(), MaskChunk("ab", 5), Final()};
   EXPECT_THAT(client_->Prune(Input()), StatusIs(absl::StatusCode::kInternal, "PROTOCOL", "mask"));
+}
+
+TEST_F(PruneTest, NoMoreIsTakenThanTheLayerHas) {
+  const std::string mask = RandomBytes(80, 3);
+  const std::vector<v1::PruneResponse> bad[] = {
+      {Accepted(), MaskChunk(mask + "x", 0), Final()},
+      {Accepted(), MaskChunk(mask, 0), MaskChunk("x", 80), Final()},
+      {Accepted(), MaskChunk("", 0), Final()},
+      {Accepted(), MaskChunk(mask.substr(1), 0), Final()},
+      {Accepted(), MaskChunk(mask, 0), Final(), Final()},
+  };
+  for (const auto& responses : bad) {
+    server_.jobs.prune_responses = responses;
+    EXPECT_THAT(client_->Prune(Input()), StatusIs(absl::StatusCode::kInternal, "PROTOCOL"));
+  }
 }
 
 TEST_F(PruneTest, TheServersRefusalIsReturned) {

@@ -1,6 +1,7 @@
 // Downloads over a fake server: checksums and resume.
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_format.h"
 #include "tests/client/client_fixture.h"
 
 namespace sparsefw::client {
@@ -78,6 +79,74 @@ TEST_F(ReadTest, ErrorsOfTheServerAreNotRetried) {
               StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND", "gone"));
   EXPECT_THAT(client_->ReadTensor("tensors/none"),
               StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND", "tensors/none"));
+}
+
+TEST_F(ReadTest, SizesAreCheckedBeforeMemoryIsTaken) {
+  const auto refused = [&](std::function<void(v1::Tensor*)> lie, std::string_view what) {
+    server_.tensors.describe = std::move(lie);
+    EXPECT_THAT(client_->ReadTensor(name_),
+                StatusIs(absl::StatusCode::kInternal, "PROTOCOL", what));
+  };
+  for (const int64_t size : {int64_t{1} << 62, int64_t{-5}, int64_t{200} << 30, int64_t{0}}) {
+    refused([size](v1::Tensor* tensor) { tensor->set_byte_size(size); },
+            absl::StrFormat("the server says %d", size));
+  }
+  refused([](v1::Tensor* tensor) { tensor->mutable_spec()->clear_dims(); }, "[]");
+  refused([](v1::Tensor* tensor) { tensor->mutable_spec()->set_dims(0, int64_t{1} << 62); },
+          "dims");
+  refused([](v1::Tensor* tensor) { tensor->mutable_spec()->clear_dtype(); }, "WEIGHT [100, 51]");
+  EXPECT_TRUE(server_.tensors.read_offsets.empty());
+}
+
+// 2^61 bytes are no more than a promise: nothing is allocated for those that do not come.
+TEST_F(ReadTest, MemoryIsTakenForBytesThatCome) {
+  ClientOptions options = FastOptions();
+  options.retry.give_up_after = absl::Milliseconds(30);
+  Connect(options);
+  server_.tensors.describe = [](v1::Tensor* tensor) {
+    tensor->mutable_spec()->set_dims(0, int64_t{1} << 30);
+    tensor->mutable_spec()->set_dims(1, int64_t{1} << 30);
+    tensor->set_byte_size(int64_t{1} << 61);
+  };
+  EXPECT_THAT(client_->ReadTensor(name_), StatusIs(absl::StatusCode::kUnavailable, "PROTOCOL",
+                                                   "the stream ended at byte 10200"));
+}
+
+TEST_F(ReadTest, AnotherTensorThanTheCallerExpectsIsRefused) {
+  const v1::TensorSpec right = WeightSpec(DType::kF16, 100, 51);
+  SPARSEFW_EXPECT_OK(client_->ReadTensor(name_, {}, {}, right));
+  v1::TensorSpec some;
+  some.set_kind(v1::WEIGHT);
+  SPARSEFW_EXPECT_OK(client_->ReadTensor(name_, {}, {}, some));
+  server_.tensors.read_offsets.clear();
+  v1::TensorSpec kind = right;
+  kind.set_kind(v1::PRUNED_WEIGHT);
+  for (const v1::TensorSpec& wrong :
+       {WeightSpec(DType::kF16, 51, 100), kind, WeightSpec(DType::kBF16, 100, 51)}) {
+    EXPECT_THAT(client_->ReadTensor(name_, {}, {}, wrong),
+                StatusIs(absl::StatusCode::kInternal, "PROTOCOL", "must be", "WEIGHT [100, 51]"));
+  }
+  EXPECT_TRUE(server_.tensors.read_offsets.empty());
+}
+
+TEST_F(ReadTest, AChunkOfNoBytesIsNoProgress) {
+  server_.tensors.empty_chunks = true;
+  EXPECT_THAT(client_->ReadTensor(name_),
+              StatusIs(absl::StatusCode::kInternal, "PROTOCOL", "got 0 bytes"));
+}
+
+TEST_F(ReadTest, AStreamOnWhichNothingComesIsOpenedAgain) {
+  ClientOptions options = FastOptions();
+  options.watch_silence = absl::Milliseconds(300);
+  Connect(options);
+  server_.tensors.silent_reads = 1;
+  SPARSEFW_EXPECT_OK(client_->ReadTensor(name_));
+  EXPECT_THAT(server_.tensors.read_offsets, ElementsAre(0, 0));
+  options.retry.give_up_after = absl::Milliseconds(10);
+  Connect(options);
+  server_.tensors.silent_reads = 1000;
+  EXPECT_THAT(client_->ReadTensor(name_),
+              StatusIs(absl::StatusCode::kUnavailable, "UNREACHABLE", "nothing came of " + name_));
 }
 
 TEST_F(ReadTest, StopEndsARead) {

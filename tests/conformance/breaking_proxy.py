@@ -3,6 +3,7 @@ import socket
 import threading
 import time
 
+from support.processes import HANG
 from support.tcp_proxy import TcpProxy, reset_on_close
 
 # What clients send as part of a tensor where a byte is to be damaged.
@@ -11,8 +12,8 @@ MARKER = b"<this will be damaged on its way>"
 
 class BreakingProxy(TcpProxy):
     """Breaks are armed one after the other. UP: bytes from clients, DOWN: bytes to them, counted over all
-    connections since the break was armed. The bytes before the break arrive, and their receiver has a moment to
-take them. Kinds:
+    connections since the break was armed. The bytes before the break arrive, and `before_break` gives their
+receiver the time to take them: a moment, unless a test knows better. Kinds:
 
         reset    the client sees a reset, the server an end
         close    both see an end
@@ -29,6 +30,7 @@ take them. Kinds:
         self.since = dict(self.count)
         self.most_per_connection = None
         self.clients = []
+        self.before_break = lambda: time.sleep(0.1)
         self.held, self.released = threading.Event(), threading.Event()
         super().__init__(target)
 
@@ -89,7 +91,7 @@ take them. Kinds:
             if not broken:
                 continue
             kind, seconds = broken
-            time.sleep(0.1)
+            self.before_break()
             if kind == "half":
                 sink.shutdown(socket.SHUT_WR)
                 while source.recv(self.PIECE):
@@ -99,7 +101,7 @@ take them. Kinds:
                 time.sleep(seconds)
             elif kind == "hold":
                 self.held.set()
-                self.released.wait(60)
+                self.released.wait(HANG)
             if kind != "close":
                 reset_on_close(client)
                 plan.end()

@@ -26,7 +26,7 @@ import subprocess
 import threading
 import time
 
-from support.processes import TIME_SCALE, clean_environment, wait_until
+from support.processes import HANG, clean_environment, wait_until
 
 
 class ClientError(Exception):
@@ -46,15 +46,15 @@ class Pending:
     def __init__(self, what):
         self.what, self.events, self.answer, self.done = what, [], None, threading.Event()
 
-    def result(self, seconds=30):
-        assert self.done.wait(seconds * TIME_SCALE), f"no answer within {seconds} s: {self.what}"
+    def result(self):
+        assert self.done.wait(HANG), f"no answer within {HANG:g} s: {self.what}"
         if "error" in self.answer:
             raise ClientError(self.answer["error"])
         return self.answer["ok"]
 
-    def error(self, seconds=30):
+    def error(self):
         try:
-            value = self.result(seconds)
+            value = self.result()
         except ClientError as error:
             return error
         raise AssertionError(f"{self.what} was not refused: {value}")
@@ -97,9 +97,9 @@ class Driver:
             self.process.stdin.flush()
         return pending
 
-    def connect(self, server, seconds=30, **options):
+    def connect(self, server, **options):
         client = Client(self, f"c{next(self.ids)}")
-        client.call("connect", seconds, server=server, **options)
+        client.call("connect", server=server, **options)
         return client
 
     def refuses(self, server, **options):
@@ -124,17 +124,17 @@ class Client:
     def start(self, op, **arguments):
         return self.driver.start(op, self.name, **arguments)
 
-    def call(self, op, seconds=30, **arguments):
-        return self.start(op, **arguments).result(seconds)
+    def call(self, op, **arguments):
+        return self.start(op, **arguments).result()
 
-    def refuses(self, op, seconds=30, **arguments):
-        return self.start(op, **arguments).error(seconds)
+    def refuses(self, op, **arguments):
+        return self.start(op, **arguments).error()
 
     def upload(self, tensor, **arguments):
         return self.call("upload", **tensor.upload, **arguments)["name"]
 
-    def read(self, name, path, seconds=30):
-        self.call("read", seconds, name=name, file=path)
+    def read(self, name, path):
+        self.call("read", name=name, file=path)
         return path.read_bytes()
 
     def job(self, layer, **options):
@@ -145,8 +145,8 @@ class Client:
     def state(self, job):
         return self.call("get_job", name=job)["state"]
 
-    def wait_for(self, job, state, seconds=20):
-        wait_until(lambda: self.state(job) == state, seconds, f"{job} is {state}")
+    def wait_for(self, job, state):
+        wait_until(lambda: self.state(job) == state, f"{job} is {state}")
 
     def close(self):
         self.call("close")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-HALVES = (["test_uploads.py"], ["test_connections.py", "test_jobs.py", "test_refusals.py"])
+HALVES = (["test_uploads.py"], ["test_connections.py", "test_hostile.py", "test_jobs.py", "test_refusals.py"])
 
 
 def skip(why):

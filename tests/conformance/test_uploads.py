@@ -1,6 +1,7 @@
 """Uploads go on where they were, whatever breaks."""
 import hashlib
-import time
+import re
+import urllib.request
 
 import numpy as np
 import pytest
@@ -10,9 +11,25 @@ from conftest import Tensor
 from driver import Driver, timed
 from faulty_proxy import FaultyProxy
 from support.identity import TOKENS, write_tokens
-from support.processes import TIME_SCALE, wait_until
+from support.processes import HANG, wait_until
 
 SMALL_CHUNKS = {"chunk_bytes": 64 << 10}
+
+
+def metrics(server):
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
+        return answer.read().decode()
+
+
+def received(server):
+    """Bytes of tensors."""
+    values = re.findall(r"^sparsefw_rpc_received_bytes_total\S* (\S+)$", metrics(server), re.M)
+    return sum(map(float, values))
+
+
+def writing(server):
+    """Whether a stream of a tensor is open."""
+    return 'sparsefw_rpc_in_flight{method="TensorService/WriteTensor"} 0' not in metrics(server)
 
 
 def send(client, what, big, **arguments):
@@ -40,8 +57,11 @@ def check(client, what, big, name, folder):
 def test_an_upload_goes_on_after_a_break(driver, shared_server, make_proxy, big, folder, what, kind):
     proxy = make_proxy(shared_server.address)
     client = driver.connect(proxy.address, **SMALL_CHUNKS)
-    begin = proxy.total()
+    begin, before = proxy.total(), received(shared_server)
     size = len(getattr(big, what).bytes)
+    # The server may be slow to read: what it has not read when the client comes back travels again.
+    proxy.before_break = lambda: wait_until(
+        lambda: received(shared_server) - before > size * 3 // 4 - (256 << 10), "it arrives")
     proxy.arm(kind, size * 3 // 4)
     call, _ = send(client, what, big)
     answer = call.result()
@@ -75,7 +95,7 @@ def test_an_answer_that_is_lost_hides_no_success(driver, start_server, make_prox
     call, tensor = None, getattr(big, what)
     begin = proxy.total()
     call, _ = send(client, what, big)
-    wait_until(lambda: proxy.total() - begin > len(tensor.bytes) or call.done.is_set(), 20, "all is sent")
+    wait_until(lambda: proxy.total() - begin > len(tensor.bytes) or call.done.is_set(), "all is sent")
     proxy.arm("reset", 0, "down")
     name = call.result()["name"]
     assert client.call("list_tensors")["names"] == [name], "it was stored once"
@@ -125,7 +145,7 @@ def test_a_server_that_restarts_in_the_middle(driver, restartable, make_proxy, b
     client = driver.connect(proxy.address, **SMALL_CHUNKS)
     proxy.arm("hold", len(getattr(big, what).bytes) // 2)
     call, _ = send(client, what, big)
-    assert proxy.held.wait(20 * TIME_SCALE)
+    assert proxy.held.wait(HANG)
     getattr(server, how)()
     proxy.release()
     server.again()
@@ -139,7 +159,7 @@ def test_a_server_that_forgets_gets_it_from_the_start(driver, restartable, make_
     client = driver.connect(proxy.address, **SMALL_CHUNKS)
     proxy.arm("hold", len(big.weight.bytes) // 2)
     call, _ = send(client, "weight", big)
-    assert proxy.held.wait(20 * TIME_SCALE)
+    assert proxy.held.wait(HANG)
     server.kill()
     proxy.release()
     server.again()
@@ -153,10 +173,10 @@ def test_a_client_that_is_killed_comes_back_by_request_id(shared_server, make_pr
     first = Driver()
     proxy.arm("hold", size * 3 // 4)
     send(first.connect(proxy.address, **SMALL_CHUNKS), "weight", big, request_id=f"{folder}/w")
-    assert proxy.held.wait(20 * TIME_SCALE)
+    assert proxy.held.wait(HANG)
     first.close()
     proxy.release()
-    time.sleep(0.2)  # the server has read what is on its way; no event tells
+    wait_until(lambda: not writing(shared_server), "the server has read what is on its way")
     begin = proxy.total()
     second = Driver()
     client = second.connect(proxy.address, **SMALL_CHUNKS)
@@ -181,7 +201,7 @@ def test_giving_up_without_progress(driver, start_server, make_proxy, big, folde
     name = {"request_id": "a name"} if named else {}
     error, seconds = timed(lambda: client.refuses("upload", **big.weight.upload, **name))
     assert error.code == "UNAVAILABLE" and "gave up" in error.message
-    assert 0.9 < seconds < 10 * TIME_SCALE
+    assert seconds > 0.9
     proxy.most_per_connection = None
     direct = driver.connect(server.address, token=TOKENS["alice"], give_up_after=0.5)
     if named:
@@ -197,7 +217,7 @@ def test_everything_through_a_bad_network(driver, shared_server, make_proxy, big
     proxy = make_proxy(shared_server.address, FaultyProxy, seed)
     through = driver.connect(proxy.address, **SMALL_CHUNKS)
     weight = through.upload(big.weight)
-    gram = through.call("gram", 60, **big.activations.gram)["name"]
+    gram = through.call("gram", **big.activations.gram)["name"]
     options = {"method": "wanda", "sparsity": 0.5, "request_id": f"bad network {seed} {proxy.address}"}
     job = through.call("create_job", weight=weight, gram=gram, **options)["name"]
     assert through.call("watch", name=job)["state"] == "SUCCEEDED"

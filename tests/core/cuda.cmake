@@ -10,7 +10,7 @@ function(cuda_engine_test name)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*cuda*")
   add_test(NAME ${name}_gpu COMMAND ${name} --gtest_filter=*cuda*)
   set_tests_properties(${name}_gpu PROPERTIES
-    LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+    LABELS gpu SKIP_REGULAR_EXPRESSION "no device: "
     FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
   # Hundreds of iterations take a minute there: a part of the combinations, and fewer with a
   # sanitizer. Devices run all of them.
@@ -31,7 +31,7 @@ function(cuda_engine_test name)
   endif()
   add_test(NAME ${name}_cuda_on_host COMMAND ${name} --gtest_filter=*cuda*-${_left_out})
   set_tests_properties(${name}_cuda_on_host PROPERTIES
-    LABELS cuda_on_host TIMEOUT 900 COST 100
+    LABELS cuda_on_host COST 100
     ENVIRONMENT "SPARSEFW_CUDA_MODULE=$<TARGET_FILE:sparsefw_cuda_module_on_host>;SPARSEFW_REQUIRE_GPU=1")
 endfunction()
 
@@ -62,9 +62,8 @@ endif()
 
 # The parts of the engine one by one; linked with the emulation, which is asked what is allocated.
 set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc)
-sparsefw_test(cuda_parts_test SOURCES ${_parts} cuda/cuda_runtime_test.cc
-  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host
-  TIMEOUT 900)
+sparsefw_test(cuda_parts_test SOURCES ${_parts} cuda/cuda_cards_test.cc cuda/cuda_runtime_test.cc
+  LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host LONG)
 
 # The same for a real device where there is the toolkit, without what provokes errors of CUDA.
 if(TARGET sparsefw::cuda_engine)
@@ -79,7 +78,7 @@ if(TARGET sparsefw::cuda_engine)
   sparsefw_bundled(cuda_parts_test_gpu)
   add_test(NAME cuda_parts_test_gpu COMMAND cuda_parts_test_gpu)
   set_tests_properties(cuda_parts_test_gpu PROPERTIES
-    LABELS gpu TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no device: "
+    LABELS gpu SKIP_REGULAR_EXPRESSION "no device: "
     FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
 endif()
 

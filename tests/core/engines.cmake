@@ -37,6 +37,6 @@ endforeach()
 
 set_tests_properties(checkpoint_test conformance_test conformance_fixture_test cpu_engine_test
                      solver_refine_test
-                     PROPERTIES TIMEOUT 900 COST 90)
+                     PROPERTIES COST 90)
 sparsefw_test_paths(conformance_fixture_test cuda_module_test cuda_registry_test
                     joint_against_others_test solver_refine_test solver_test)

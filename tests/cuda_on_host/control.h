@@ -19,6 +19,12 @@ bool Emulated();
 // ends it.
 void SetFault(cudaError_t error, int64_t calls = 1);
 
+// The same for one device, as SPARSEFW_CUDA_ON_HOST_FAULT does. -1 ends it.
+void SetDeviceFault(int device, int64_t calls = 1);
+
+// Whether the process has made a context on the device.
+bool HasContext(int device);
+
 // Bytes of device memory that are allocated.
 size_t AllocatedBytes();
 // The most that were at once since the last ResetPeak, which makes it what is
@@ -40,6 +46,9 @@ void SetMemoryPoolsSupported(bool supported);
 // Calls of cudaGetDeviceProperties and of cublasCreate so far.
 int64_t PropertyQueries();
 int64_t CublasHandlesMade();
+
+// Calls of cudaMallocHost so far.
+int64_t PinnedAllocations();
 
 // Bytes copied from the host to the device so far, by all threads.
 int64_t CopiedToDevice();

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "core/src/cuda/runtime/cublas_library.h"
@@ -151,6 +152,16 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value) {
+  const char* const version = std::getenv("SPARSEFW_CUDA_ON_HOST_CUBLAS");
+  int parts[] = {13, 0, 0};
+  if (version != nullptr) {
+    static_cast<void>(std::sscanf(version, "%d.%d.%d", &parts[0], &parts[1], &parts[2]));
+  }
+  *value = parts[type];
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   delete handle;
@@ -224,6 +235,7 @@ absl::StatusOr<const CublasLibrary*> CublasLibrary::Open() {
       .set_stream = &cublasSetStream_v2,
       .set_workspace = &cublasSetWorkspace_v2,
       .gemm_ex = &cublasGemmEx,
+      .get_property = &cublasGetProperty,
       .name = "CBLAS in place of cuBLAS (for tests)",
   };
   return library;

@@ -45,15 +45,38 @@ struct DeviceFault {
       calls = count;
     }
   }
-  int device = -1;
+  std::atomic<int> device = -1;
   std::atomic<int64_t> calls = 0;
 };
 
-// Counts a call on the current device.
-cudaError_t FaultOfEnvironment() {
+DeviceFault& TheDeviceFault() {
   static auto* device_fault = new DeviceFault;
-  if (current_device != device_fault->device) return cudaSuccess;
-  return device_fault->calls.fetch_sub(1) <= 1 ? cudaErrorIllegalAddress : cudaSuccess;
+  return *device_fault;
+}
+
+// Counts a call on the device.
+cudaError_t FaultOf(int device) {
+  if (device != TheDeviceFault().device) return cudaSuccess;
+  return TheDeviceFault().calls.fetch_sub(1) <= 1 ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+constexpr int kMostDevices = 64;
+std::atomic<bool> contexts[kMostDevices] = {};
+
+void MakeContext(int device) {
+  if (contexts[device % kMostDevices].exchange(true)) return;
+  const char* const path = std::getenv("SPARSEFW_CUDA_ON_HOST_CONTEXTS");
+  std::FILE* const file = path == nullptr ? nullptr : std::fopen(path, "a");
+  if (file == nullptr) return;
+  std::fprintf(file, "%d\n", device);
+  std::fclose(file);
+}
+
+// What can be asked about a device that has no context.
+cudaError_t StateOf(int device) {
+  if (DeviceCount() <= 0) return cudaErrorNoDevice;
+  if (const cudaError_t error = FaultOf(device); error != cudaSuccess) return error;
+  return Fault();
 }
 
 }  // namespace
@@ -64,9 +87,16 @@ cudaError_t Report(cudaError_t error) {
 }
 
 cudaError_t DeviceState() {
-  if (DeviceCount() <= 0) return cudaErrorNoDevice;
-  if (const cudaError_t error = FaultOfEnvironment(); error != cudaSuccess) return error;
-  return Fault();
+  const cudaError_t error = StateOf(current_device);
+  if (error == cudaSuccess) MakeContext(current_device);
+  return error;
+}
+
+bool HasContext(int device) { return contexts[device % kMostDevices]; }
+
+void SetDeviceFault(int device, int64_t calls) {
+  TheDeviceFault().calls = calls;
+  TheDeviceFault().device = device;
 }
 
 void SetMemoryPoolsSupported(bool supported) { memory_pools_supported = supported; }
@@ -117,26 +147,29 @@ cudaError_t cudaPeekAtLastError() { return cuda_on_host::last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = cuda_on_host::DeviceCount();
-  return Report(DeviceState());
+  return Report(*count <= 0 ? cudaErrorNoDevice : cuda_on_host::Fault());
 }
 
 cudaError_t cudaSetDevice(int device) {
   const int count = cuda_on_host::DeviceCount();
   if (count > 0 && (device < 0 || device >= count)) return Report(cudaErrorInvalidDevice);
   cuda_on_host::current_device = device;
-  return Report(DeviceState());
+  return Report(DeviceState());  // since CUDA 12 this makes the context
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  *device = cuda_on_host::current_device;
+  const int current = cuda_on_host::current_device;
+  const cudaError_t error = cuda_on_host::StateOf(current);
+  if (error != cudaSuccess) return Report(error);
+  *device = current;
   return cudaSuccess;
 }
 
 // Hopper's limits, but few multiprocessors, so that grids sized by their number
 // loop even in small tests.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  const cudaError_t error = cuda_on_host::StateOf(device);
+  if (error != cudaSuccess) return Report(error);
   if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
   ++cuda_on_host::property_queries;
   *properties = {};
@@ -159,7 +192,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  const cudaError_t error = cuda_on_host::StateOf(device);
+  if (error != cudaSuccess) return Report(error);
   if (device < 0 || device >= cuda_on_host::DeviceCount()) return Report(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:

@@ -1,8 +1,11 @@
 // Kernel launches: limits of the device, then block_runner.h.
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -34,6 +37,19 @@ struct LaunchFaults {
     return faults;
   }
 };
+
+// A line of SPARSEFW_CUDA_ON_HOST_KERNELS: the file that has the kernel, and where in it.
+void WriteDown(const void* kernel) {
+  static const char* const path = std::getenv("SPARSEFW_CUDA_ON_HOST_KERNELS");
+  if (path == nullptr) return;
+  static std::FILE* const file = std::fopen(path, "a");
+  Dl_info place = {};
+  if (file == nullptr || dladdr(kernel, &place) == 0) return;
+  const uintptr_t offset =
+      reinterpret_cast<uintptr_t>(kernel) - reinterpret_cast<uintptr_t>(place.dli_fbase);
+  std::fprintf(file, "%s %llx\n", place.dli_fname, static_cast<unsigned long long>(offset));
+  std::fflush(file);
+}
 
 // The dynamic shared memory that kernels were allowed by cudaFuncSetAttribute.
 struct Allowed {
@@ -79,9 +95,10 @@ cudaError_t LaunchKernel(const cudaLaunchConfig_t& config, const void* kernel,
     return Report(error);
   }
   const LaunchShape shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};
-  return Report(Enqueue(config.stream, [shape, body = std::move(thread)] {
+  return Report(Enqueue(config.stream, [shape, kernel, body = std::move(thread)] {
     const int64_t number = launches.fetch_add(1, std::memory_order_relaxed) + 1;
     const LaunchFaults& faults = LaunchFaults::OfEnvironment();
+    WriteDown(kernel);
     while (number == faults.hangs) pause();
     if (number == faults.skipped) return;
     BlockRunner::OfThisThread().Run(shape, body);

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kAlignment = 256;
 
 std::atomic<int64_t> copied_to_device = 0;
+std::atomic<int64_t> pinned_allocations = 0;
 std::atomic<size_t> largest_until_trimmed = SIZE_MAX;
 
 struct Allocations {
@@ -118,6 +119,8 @@ size_t PeakBytes() {
 
 int64_t CopiedToDevice() { return copied_to_device; }
 
+int64_t PinnedAllocations() { return pinned_allocations; }
+
 void FailUntilTrimmed(size_t bytes) { largest_until_trimmed = bytes; }
 
 void ResetPeak() {
@@ -200,6 +203,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*bytes_to_keep*/) {
 cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned /*flags*/) {
   if (const cudaError_t error = RefuseInCapture(); error != cudaSuccess) return Report(error);
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  ++cuda_on_host::pinned_allocations;
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (posix_memalign(pointer, cuda_on_host::kAlignment, bytes) != 0) {

@@ -12,7 +12,7 @@ import numpy as np
 
 from conftest import SOURCE_DIR
 from support import safetensors
-from support.processes import BIN_DIR, Cli, Server, wait_until
+from support.processes import BIN_DIR, HANG, Cli, Server, wait_until
 
 SHAPES = ((768, 768), (3072, 768), (2048, 2048), (4096, 4096), (14336, 4096))
 PRESETS = ("fast", "balanced")
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def metric(server, name):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
         return float(re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.M)[1])
 
 
@@ -43,7 +43,7 @@ class Peak(threading.Thread):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def run(self):
-        while not self.stop.wait(0.02):
+        while not self.stop.wait(0.02):  # not a limit
             self.used = max(self.used, self.anonymous() - self.before)
             if self.reserved == 0:
                 self.reserved = metric(self.server, "sparsefw_solve_memory_used_bytes")
@@ -69,7 +69,7 @@ def on_host(folder, inputs, preset):
         peak = Peak(server)
         peak.start()
         done = Cli(server.address).run("submit", *inputs, "--preset", preset, "--json", "-q", "--out",
-                                       f"{place}/mask.safetensors", timeout=3600).expect(0).json()
+                                       f"{place}/mask.safetensors", timeout=12 * HANG).expect(0).json()
         assert done["state"] == "SUCCEEDED"
         spent = peak.seconds() - peak.busy
         peak.stop.set()
@@ -84,9 +84,9 @@ def on_device(folder, inputs):
         server = Server(place, "--device", "cuda", env={
             "SPARSEFW_CUDA_MODULE": str(BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"),
             "SPARSEFW_CUDA_ON_HOST_MEMORY": "80000000000"})
-        Cli(server.address).run("submit", *inputs, "--preset", "balanced", "--detach", timeout=600).expect(0)
+        Cli(server.address).run("submit", *inputs, "--preset", "balanced", "--detach", timeout=HANG).expect(0)
         name = 'sparsefw_device_memory_used_bytes{device="cuda:0"}'
-        reserved = wait_until(lambda: metric(server, name), 120, "the job")
+        reserved = wait_until(lambda: metric(server, name), "the job")
         server.close()
     return reserved
 

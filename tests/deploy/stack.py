@@ -19,7 +19,7 @@ import grpc
 from conftest import SOURCE_DIR
 from support import layers
 from support.identity import TOKENS, write_tokens
-from support.processes import BIN_DIR, FAKE_CUDA, Server, wait_until
+from support.processes import BIN_DIR, FAKE_CUDA, HANG, Server, wait_until
 from support.rpc import (DTYPES, KINDS, Client, chunks, job_pb2, prune_service_pb2, tensor_pb2,
                          tensor_service_pb2)
 
@@ -54,7 +54,7 @@ class Tenant(threading.Thread):
         self.refused, self.ended, self.error = 0, 0, None
 
     def call(self, stub, request):
-        return stub(request, timeout=60, metadata=self.metadata)
+        return stub(request, timeout=HANG, metadata=self.metadata)
 
     def create_upload(self, array, kind):
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str], dims=array.shape)
@@ -109,19 +109,19 @@ class Tenant(threading.Thread):
                     self.refused += 1
                 number += 1
             self.fails(self.submit, inputs, 0, priority=99)
-            self.fails(self.client.jobs.ListJobs, prune_service_pb2.ListJobsRequest(), timeout=30)
+            self.fails(self.client.jobs.ListJobs, prune_service_pb2.ListJobsRequest(), timeout=HANG)
             self.fails(self.call, self.client.jobs.GetJob, prune_service_pb2.GetJobRequest(name="jobs/none"))
             self.upload(self.layer.weight, "weight")
             self.upload_badly(self.layer.weight)
             for job in jobs:
                 watch = self.client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=job),
-                                                  metadata=self.metadata, timeout=120)
+                                                  metadata=self.metadata, timeout=HANG)
                 *_, last = watch
                 assert last.job.state in TERMINAL, last
                 self.ended += 1
                 for response in self.client.tensors.ReadTensor(
                         tensor_service_pb2.ReadTensorRequest(name=last.job.result.mask),
-                        metadata=self.metadata, timeout=30):
+                        metadata=self.metadata, timeout=HANG):
                     assert response.chunk.data
 
 
@@ -173,7 +173,7 @@ class Stack(contextlib.ExitStack):
 
         def end():
             process.terminate()
-            process.wait(20)
+            process.wait(HANG)
             log.close()
         self.callback(end)
 
@@ -204,7 +204,7 @@ class Stack(contextlib.ExitStack):
                      f"--web.listen-address={blackbox}")
         self.process("prometheus", "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
                      f"--web.listen-address=127.0.0.1:{self.port}")
-        wait_until(self.is_ready, 30, "Prometheus")
+        wait_until(self.is_ready, "Prometheus")
 
     def is_ready(self):
         try:
@@ -214,7 +214,7 @@ class Stack(contextlib.ExitStack):
 
     def get(self, path, **query):
         url = f"http://127.0.0.1:{self.port}{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=HANG) as answer:
             return answer.read().decode()
 
     def ask(self, expression):

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import SOURCE_DIR
 from stack import Stack, concrete, missing
-from support.processes import TIME_SCALE, wait_until
+from support.processes import HANG, wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed, or not built: {missing()}")
 DASHBOARD = json.loads((SOURCE_DIR / "deploy/grafana/sparsefw.json").read_text())
@@ -34,7 +34,7 @@ def finite(result):
 
 def without_data(stack, expressions):
     """Those that have none within what two servers under load take to do everything once."""
-    deadline = time.monotonic() + 60 * TIME_SCALE
+    deadline = time.monotonic() + HANG
     while True:
         stack.check()
         expressions = [one for one in expressions if not finite(stack.ask(one))]
@@ -59,7 +59,7 @@ def test_every_rule_has_data(stack):
 def test_of_a_server_that_is_well_no_alert_is_pending(stack):
     # Whatever its clients do wrong.
     wait_until(lambda: finite(stack.ask('rate(sparsefw_rpc_refused_total{reason="CHECKSUM_MISMATCH"}[5m]) > 0')),
-               60, "refusals")
+               "refusals")
     alerts = json.loads(stack.get("/api/v1/alerts"))["data"]["alerts"]
     names = {alert["labels"]["alertname"] for alert in alerts if alert["labels"].get("server") == "busy"}
     assert not names
@@ -70,13 +70,13 @@ def test_alive_but_not_accepting(stack):
     assert not stack.ask(query)
     # Its only connection is taken; its metrics answer all the same.
     channel = grpc.insecure_channel(stack.cards.address, [("grpc.enable_http_proxy", 0)])
-    grpc.channel_ready_future(channel).result(30)
-    [alert] = wait_until(lambda: stack.ask(query), 30, "the alert")
+    grpc.channel_ready_future(channel).result(HANG)
+    [alert] = wait_until(lambda: stack.ask(query), "the alert")
     assert alert["metric"]["server"] == "cards" and alert["metric"]["alertstate"] == "pending"
-    with urllib.request.urlopen(f"http://{stack.cards.metrics}/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{stack.cards.metrics}/healthz", timeout=HANG) as answer:
         assert answer.status == 200
     channel.close()
-    wait_until(lambda: not stack.ask(query), 30, "the end of the alert")
+    wait_until(lambda: not stack.ask(query), "the end of the alert")
 
 
 def test_the_document_names_every_metric(stack):
@@ -86,7 +86,7 @@ def test_the_document_names_every_metric(stack):
     documented.discard("tls_certificate_expiry_timestamp_seconds")  # of a server with TLS
     live = set()
     for server in (stack.busy, stack.cards):
-        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
             live |= set(re.findall(r"^# TYPE sparsefw_(\S+) ", answer.read().decode(), re.M))
     assert documented == live
 
@@ -94,7 +94,7 @@ def test_the_document_names_every_metric(stack):
 def test_metrics_are_as_prometheus_wants_them(stack):
     """Of the busy server: names, units, help; and labels of few values, none of them a client's."""
     for server in (stack.busy, stack.cards):
-        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
             text = answer.read().decode()
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
         assert done.returncode == 0 and not done.stderr + done.stdout, done.stderr

@@ -13,7 +13,7 @@ import pytest
 import machine
 from conftest import SOURCE_DIR
 from support.layers import Layer
-from support.processes import BIN_DIR, Cli, Server, wait_until
+from support.processes import BIN_DIR, HANG, Cli, Server, wait_until
 
 DOCUMENT = (SOURCE_DIR / "docs/operations.md").read_text()
 
@@ -63,7 +63,7 @@ def test_the_first_day(package, tmp_path):
     script.write_text("set -euo pipefail\n" + "".join(f"{{ {line}; }} || exit 1\n" for line in lines) + CHECKS)
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
-    done = subprocess.run([sys.executable, machine.__file__, script], cwd=tmp_path, timeout=120,
+    done = subprocess.run([sys.executable, machine.__file__, script], cwd=tmp_path, timeout=HANG,
                           capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and "THE FIRST DAY IS OVER" in done.stdout, done.stdout + done.stderr
     assert not Path("/etc/sparsefw/tokens").exists(), "it was this machine's /etc"
@@ -95,14 +95,14 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
         slow = cli.run(*layer.submit("--method", "sparsefw", "--iterations", "100000000", "--detach",
                                      "--json", out=False)).expect(0).json()["job"]
         submitter.start()
-        wait_until(lambda: len(submitter.jobs) > 3, 30, "jobs")
+        wait_until(lambda: len(submitter.jobs) > 3, "jobs")
         acknowledged = list(submitter.jobs)
         backup = tmp_path / "backup"
         for line in commands("backup"):
             subprocess.run(["bash", "-euc", line], check=True,
                            env={**os.environ, "STATE": str(server.state_dir), "BACKUP": str(backup)})
         more = len(submitter.jobs)
-        wait_until(lambda: len(submitter.jobs) > more, 30, "jobs after the backup")
+        wait_until(lambda: len(submitter.jobs) > more, "jobs after the backup")
     finally:
         submitter.stop.set()
         server.signal(signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
             out = tmp_path / "again.safetensors"
             cli.run("fetch", job, "--out", out, "--keep-tensors", "--json").expect(0)
             assert out.read_bytes() == mask, job
-        wait_until(lambda: cli.run("status", slow, "--json").json()["state"] == "RUNNING", 30, "the job")
+        wait_until(lambda: cli.run("status", slow, "--json").json()["state"] == "RUNNING", "the job")
         cli.run("cancel", slow).expect(0)
         assert "missing_file" not in restored.log() and "corrupt" not in restored.log(), restored.log()
         cli.run(*layer.submit("--method", "wanda")).expect(0)

@@ -26,7 +26,7 @@ void Use(server::Database& database) {
   static_cast<void>((*jobs)->List({}, 10, "").ok());
   server::Job job;
   job.name = "jobs/new";
-  static_cast<void>((*jobs)->Insert(job, "another", "").ok());
+  static_cast<void>((*jobs)->Insert(job, "another", "", {}).ok());
   static_cast<void>((*jobs)->Delete("jobs/a").ok());
 }
 
@@ -49,7 +49,7 @@ std::string GoodFile(const std::string& path) {
     const auto jobs = server::NewSqliteJobStore(database->get());
     server::Job job;
     job.name = "jobs/a";
-    fuzz::Require((*jobs)->Insert(job, "request", "fingerprint").ok(), "a job is kept");
+    fuzz::Require((*jobs)->Insert(job, "request", "fingerprint", {}).ok(), "a job is kept");
   }
   return ReadFile(path);
 }

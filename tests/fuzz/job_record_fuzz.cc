@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   server::Job other;
   if (server::DecodeProgress(bytes, &other).ok()) {
-    static_cast<void>(server::EncodeProgress(other));
+    static_cast<void>(server::EncodeProgress(
+        {other.progress.value_or(sparsefw::ProgressReport()), other.revision}));
     static_cast<void>(server::ToProto(other).ByteSizeLong());
   }
   const auto job = server::DecodeJob(bytes);

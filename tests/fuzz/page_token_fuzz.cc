@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const char* name : {"jobs/a", "jobs/b", "jobs/c"}) {
       server::Job job;
       job.name = name;
-      fuzz::Require(store->Insert(job, "", "").ok(), "a job is kept");
+      fuzz::Require(store->Insert(job, "", "", {}).ok(), "a job is kept");
     }
     return store;
   }();

@@ -101,7 +101,7 @@ class TemporaryStore {
     Require(usage.disk_used_bytes == 0, "so is that of the disk");
     int files = 0;
     for (const auto& entry : std::filesystem::directory_iterator(spool_)) {
-      files += entry.path().filename() == "lock" ? 0 : 1;
+      files += entry.path().extension() == ".tensor" ? 1 : 0;
     }
     Require(files == 0, "no file is left");
   }

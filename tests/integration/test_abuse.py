@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from sparsefw.v1 import prune_service_pb2
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 from support.rpc import Client
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -26,7 +26,7 @@ class RawConnection:
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=HANG)
         self.buffer = b""
         self.socket.sendall(PREFACE + frame(SETTINGS))
 
@@ -58,17 +58,17 @@ class RawConnection:
 
 
 def info(client):
-    return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=20)
+    return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG)
 
 
 def test_a_flood_of_pings_is_ended(shared_server, client):
     raw = RawConnection(shared_server.address)
-    sent = 0
+    sent, end = 0, time.monotonic() + HANG
     # Pings that arrive in one piece are still answered.
-    while sent < 500 and raw.send(frame(PING, struct.pack(">Q", sent))):
+    while raw.send(frame(PING, struct.pack(">Q", sent))):
+        assert time.monotonic() < end, "it goes on"
         sent += 1
         time.sleep(0.01)
-    assert sent < 100, "it goes on"
     seen = list(raw.frames())  # ends: the server closes
     goaways = [payload for kind, _, payload in seen if kind == GOAWAY]
     assert goaways, seen
@@ -78,7 +78,6 @@ def test_a_flood_of_pings_is_ended(shared_server, client):
 
 def test_pings_of_a_careful_client_are_answered(shared_server):
     raw = RawConnection(shared_server.address)
-    raw.socket.settimeout(20)
     answered = 0
     for number in range(4):
         assert raw.send(frame(PING, struct.pack(">Q", number)))
@@ -99,7 +98,7 @@ def test_a_flood_of_settings_does_not_fill_the_memory(shared_server, client):
     assert info(client)
     before = resident()
     raw = RawConnection(shared_server.address)
-    raw.socket.settimeout(2)
+    raw.socket.settimeout(2)  # not a limit: it reads no more, or is slow
     # Nothing is read: acknowledgements pile up on the server's side, if it lets them.
     flood = frame(SETTINGS) * 1000
     sent = 0
@@ -116,7 +115,7 @@ def test_a_flood_of_settings_does_not_fill_the_memory(shared_server, client):
 
 def test_metadata_beyond_its_limit(shared_server, client):
     def call(size):
-        return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=20,
+        return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG,
                                          metadata=(("x-fill", "x" * size),))
 
     assert call(8 << 10)
@@ -132,7 +131,7 @@ def test_metadata_beyond_its_limit(shared_server, client):
             return False
 
     # gRPC ends the connection of such a call a moment later: the next call may still be on it.
-    wait_until(answers, 5, "the server answers over a new connection")
+    wait_until(answers, "the server answers over a new connection")
 
 
 def test_connections_beyond_their_limit(start_server):
@@ -144,7 +143,7 @@ def test_connections_beyond_their_limit(start_server):
         info(beyond)
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
     assert all(info(client) for client in clients), "who is connected stays"
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         assert re.search(r"^sparsefw_connections_refused_total [1-9]", response.read().decode(),
                          re.MULTILINE)
     clients.pop().close()
@@ -155,7 +154,7 @@ def test_connections_beyond_their_limit(start_server):
         except grpc.RpcError:
             return None
 
-    wait_until(served, 30, "there is room again")
+    wait_until(served, "there is room again")
     for client in [*clients, beyond]:
         client.close()
     assert server.stop() == 0
@@ -164,7 +163,7 @@ def test_connections_beyond_their_limit(start_server):
 def test_a_connection_that_says_nothing_is_closed(shared_server):
     host, port = shared_server.address.rsplit(":", 1)
     begin = time.monotonic()
-    with socket.create_connection((host, int(port)), timeout=60) as silent:
+    with socket.create_connection((host, int(port)), timeout=HANG) as silent:
         while silent.recv(65536):
             pass
-    assert 15 < time.monotonic() - begin < 40
+    assert time.monotonic() - begin > 15, "it was given no time"

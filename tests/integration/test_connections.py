@@ -9,21 +9,21 @@ import grpc
 import pytest
 
 from sparsefw.v1 import prune_service_pb2, tensor_pb2, tensor_service_pb2
-from support.processes import Cli, wait_until
+from support.processes import HANG, Cli, wait_until
 from support.rpc import Client
 
 LIMIT = 200
 
 
 def metric(server, name):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         text = response.read().decode()
     return float(re.search(rf"^{name} (\S+)$", text, re.MULTILINE)[1])
 
 
 def connect(address, count):
     host, port = address.rsplit(":", 1)
-    return [socket.create_connection((host, int(port)), timeout=30) for _ in range(count)]
+    return [socket.create_connection((host, int(port)), timeout=HANG) for _ in range(count)]
 
 
 def is_closed(connection):
@@ -39,7 +39,7 @@ def is_closed(connection):
 
 
 def answers(client):
-    return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=30)
+    return client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG)
 
 
 def serves(server):
@@ -59,13 +59,12 @@ def test_more_connections_than_descriptors(start_server):
     for _ in range(2):
         connections = connect(server.address, LIMIT + 100)
         # The rest is closed, not left waiting; and who is connected is served.
-        wait_until(lambda: sum(map(is_closed, connections)) >= 100, 30, "connections are refused")
+        wait_until(lambda: sum(map(is_closed, connections)) >= 100, "connections are refused")
         assert answers(before)
         assert LIMIT / 2 < metric(server, "sparsefw_open_descriptors") < LIMIT
         for connection in connections:
             connection.close()
-        wait_until(lambda: metric(server, "sparsefw_open_descriptors") < LIMIT / 2, 30,
-                   "descriptors are free again")
+        wait_until(lambda: metric(server, "sparsefw_open_descriptors") < LIMIT / 2, "descriptors are free again")
         assert serves(server)
     assert metric(server, "sparsefw_connections_refused_total") >= 200
     assert "connections_refused" in server.log()
@@ -84,11 +83,11 @@ def test_the_metrics_port_refuses_as_well(start_server):
 
     for _ in range(5):
         connections = connect(server.metrics, LIMIT + 100)
-        wait_until(lambda: sum(map(is_closed, connections)) >= 100, 30, "connections are refused")
+        wait_until(lambda: sum(map(is_closed, connections)) >= 100, "connections are refused")
         assert serves(server)
         for connection in connections:
             connection.close()
-        wait_until(has_room, 30, "the metrics port answers again")
+        wait_until(has_room, "the metrics port answers again")
     assert metric(server, "sparsefw_connections_refused_total") >= 500
     assert server.stop() == 0
 
@@ -129,7 +128,7 @@ def test_compressed_messages_are_refused(start_server, algorithm):
     chunk = tensor_pb2.Chunk(offset=0, data=bytes(400 << 20))  # 400 KB on the wire
     request = tensor_service_pb2.WriteTensorRequest(upload="uploads/none", chunk=chunk)
     with pytest.raises(grpc.RpcError) as raised:
-        client.tensors.WriteTensor(iter([request]), timeout=120, compression=algorithm)
+        client.tensors.WriteTensor(iter([request]), timeout=HANG, compression=algorithm)
     assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED, raised.value
     assert "ompression" in raised.value.details()
     assert resident_bytes(server) - before < 32 << 20

@@ -8,14 +8,14 @@ import urllib.request
 
 import pytest
 
-from support.processes import TIME_SCALE, Cli, clean_environment
+from support.processes import HANG, Cli, clean_environment
 from support.refusals import loopback, refuses, run
 
 
 def test_ready_line_is_all_there_is_on_standard_output(start_server):
     server = start_server()
     assert server.device == "cpu"
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         assert response.status == 200
     assert Cli(server.address).run("info").code == 0
     assert server.stop() == 0
@@ -47,7 +47,7 @@ def notifications(path):
     """A socket as systemd gives it to a program of Type=notify."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind(str(path))
-    listener.settimeout(30 * TIME_SCALE)
+    listener.settimeout(HANG)
     return listener
 
 
@@ -111,7 +111,7 @@ def has_ipv6():
 def test_both_ports_on_ipv6(start_server):
     server = start_server("--listen", "[::1]:0", "--metrics-listen", "[::1]:0")
     assert server.metrics.startswith("[::1]:") and server.address.startswith("[::1]:")
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         assert response.status == 200
     assert Cli(server.address).run("info").code == 0
 
@@ -176,7 +176,7 @@ def test_unreadable_state_folder(folder):
     (folder / "state").mkdir(mode=0o700)
     done = subprocess.run([*as_nobody(folder, "sparsefw-server"),
                            *map(str, loopback(folder))], capture_output=True, text=True,
-                          timeout=30 * TIME_SCALE, env=clean_environment())
+                          timeout=HANG, env=clean_environment())
     assert done.returncode == 1, done.stderr
     assert re.search(r"sparsefw-server: .*" + re.escape(str(folder / "state")), done.stderr)
     assert "ermission" in done.stderr

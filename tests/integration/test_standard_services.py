@@ -1,5 +1,6 @@
 """What is not ours: reflection, health checks, a real Prometheus."""
 import json
+import re
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ import reflection_pb2_grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from support.layers import ENDLESS
-from support.processes import Cli, wait_until
+from support.processes import HANG, Cli, wait_until
 from support.rpc import Client
 
 SERVICES = ["sparsefw.v1.PruneService", "sparsefw.v1.TensorService"]
@@ -33,7 +34,7 @@ class Reflection:
 
     def ask(self, **question):
         request = reflection_pb2.ServerReflectionRequest(**question)
-        (response,) = self.stub.ServerReflectionInfo(iter([request]), timeout=30)
+        (response,) = self.stub.ServerReflectionInfo(iter([request]), timeout=HANG)
         return response
 
     def services(self):
@@ -86,7 +87,7 @@ def test_reflection_is_enough_to_make_calls(client):
                                           request_serializer=lambda m: m.SerializeToString(),
                                           response_deserializer=factory.GetPrototype(
                                               descriptor.output_type).FromString)
-        return json.loads(json_format.MessageToJson(stub(request, timeout=30)))
+        return json.loads(json_format.MessageToJson(stub(request, timeout=HANG)))
 
     assert "WANDA" in call("GetServerInfo", "{}")["methods"]
     with pytest.raises(grpc.RpcError) as raised:
@@ -99,9 +100,32 @@ def test_reflection_of_an_unknown_symbol(client):
     assert response.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
+def test_streams_of_reflection_hold_no_threads(shared_server, client):
+    def threads():
+        with open(f"/proc/{shared_server.process.pid}/status") as status:
+            return int(re.search(r"Threads:\s+(\d+)", status.read())[1])
+
+    stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    question = reflection_pb2.ServerReflectionRequest(list_services="*")
+    before, done = threads(), threading.Event()
+
+    def ask():
+        yield question
+        done.wait(HANG)
+
+    streams = [stub.ServerReflectionInfo(ask(), timeout=HANG) for _ in range(150)]
+    for stream in streams:
+        assert next(stream).list_services_response.service
+    grown = threads() - before
+    done.set()
+    for stream in streams:
+        stream.cancel()
+    assert grown < 20
+
+
 def check(channel, service):
     stub = health_pb2_grpc.HealthStub(channel)
-    return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
+    return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=HANG).status
 
 
 def test_health_of_every_service(client):
@@ -116,7 +140,7 @@ def test_health_is_honest_while_draining(start_server, big_layer):
     server = start_server("--drain-grace", "20s")
     cli = Cli(server.address)
     job = cli.run(*big_layer.submit(*ENDLESS, "--detach", "--json", out=False)).expect(0).json()["job"]
-    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", "runs")
     client = Client(server.address)
     statuses = []
 
@@ -131,20 +155,20 @@ def test_health_is_honest_while_draining(start_server, big_layer):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    wait_until(lambda: statuses == [SERVING], 10, "first status")
+    wait_until(lambda: statuses == [SERVING], "first status")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: statuses[-1] == NOT_SERVING, 10, "the watch is told")
+    wait_until(lambda: statuses[-1] == NOT_SERVING, "the watch is told")
     for service in ["", *SERVICES]:
         assert check(client.channel, service) == NOT_SERVING
     cli.run("cancel", job)
-    assert server.wait(20) == 0
-    watcher.join(10)
+    assert server.wait() == 0
+    watcher.join(HANG)
     assert not watcher.is_alive()
     client.close()
 
 
 def metrics_of(server):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         return response.read().decode()
 
 
@@ -187,7 +211,7 @@ def prometheus(shared_server, folder):
     def query(expression):
         url = f"http://{address}/api/v1/query?query=" + urllib.parse.quote(expression)
         try:
-            with urllib.request.urlopen(url, timeout=5) as response:
+            with urllib.request.urlopen(url, timeout=HANG) as response:
                 answer = json.load(response)
         except OSError:
             assert process.poll() is None, (folder / "prometheus.log").read_text()[-2000:]
@@ -197,7 +221,7 @@ def prometheus(shared_server, folder):
 
     yield query
     process.terminate()
-    process.wait(30)
+    process.wait(HANG)
     log.close()
 
 
@@ -206,10 +230,10 @@ def test_a_real_prometheus_scrapes_and_answers(prometheus, shared_server, cli, l
         result = prometheus(expression)
         return float(result[0]["value"][1]) if result else None
 
-    wait_until(lambda: value("up") == 1, 40, "prometheus scrapes the server")
+    wait_until(lambda: value("up") == 1, "prometheus scrapes the server")
     count = 'sum(sparsefw_rpc_duration_seconds_count{method="PruneService/CreateJob",code="OK"})'
     before = value(count) or 0
     for _ in range(3):
         cli.run(*layer.submit("--method", "wanda")).expect(0)
-    wait_until(lambda: value(count) == before + 3, 20, f"{count} counts three jobs")
+    wait_until(lambda: value(count) == before + 3, f"{count} counts three jobs")
     assert value("sum(sparsefw_build_info)") == 1

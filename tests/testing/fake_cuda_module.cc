@@ -36,8 +36,10 @@ class FakeDevice final : public Backend {
     return {.name = absl::StrFormat("cuda:%d", number_),
             .description = absl::StrFormat("Fake GPU %c", 'A' + number_),
             .memory_bytes = (number_ + 1) * (int64_t{1} << 30),
-            .memory_free_bytes = (number_ + 1) * (int64_t{1} << 29),
             .pci_bus_id = number_ == 0 ? "00000000:82:00.0" : "00000000:03:00.0"};
+  }
+  absl::StatusOr<int64_t> FreeMemoryBytes() const override {
+    return (number_ + 1) * (int64_t{1} << 29);
   }
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
@@ -56,15 +58,15 @@ class FakeDevice final : public Backend {
   const int number_;
 };
 
-absl::StatusOr<std::vector<const Backend*>> Open() {
+absl::StatusOr<CudaModuleDevices> Open() {
   static const FakeDevice first(0);
   static const FakeDevice second(1);
   if (Behaviour() == "no_driver") {
     return absl::FailedPreconditionError("no CUDA driver: libcuda.so.1 is not installed");
   }
-  if (Behaviour() == "no_device") return std::vector<const Backend*>();
+  if (Behaviour() == "no_device") return CudaModuleDevices();
   if (Behaviour() == "exception") throw std::runtime_error("thrown on purpose");
-  return std::vector<const Backend*>{&first, &second};
+  return CudaModuleDevices{{&first, &second}, {}};
 }
 
 constexpr CudaModule kModule = {kCudaModuleBuild, Open};

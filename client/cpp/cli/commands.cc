@@ -13,6 +13,7 @@
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
 #include "client/cpp/cli/output/sweep_result.h"
@@ -21,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/health.h"
 #include "sparsefw/client/job_state.h"
+#include "sparsefw/client/printable.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -44,7 +46,7 @@ std::function<void(int)> LeaveRunning(const std::string& job, ProgressDisplay& d
 void PrintResult(const v1::Job& job, bool json, const OutputOptions& output,
                  const Console& console) {
   if (json) {
-    console.out << ResultJson(job, {}).dump() << "\n";
+    console.out << JsonText(ResultJson(job, {}));
   } else if (job.has_result()) {
     console.out << ResultText(job, {}, output);
   }
@@ -133,7 +135,7 @@ Json InfoJson(const v1::ServerInfo& info) {
 
 void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostream& out) {
   const auto line = [&out](const char* name, const std::string& value) {
-    out << absl::StrFormat("%-16s%s\n", name, value);
+    out << absl::StrFormat("%-16s%s\n", name, client::Printable(value));
   };
   line("server",
        absl::StrFormat("%s, version %s, up %s%s", address, info.version(),
@@ -158,8 +160,8 @@ void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostr
                        FormatBytes(static_cast<double>(info.host_memory_bytes())),
                        FormatBytes(static_cast<double>(info.max_tensor_bytes()))));
   for (const v1::Setting& setting : info.settings()) {
-    out << absl::StrFormat("%-16s%s (%s)\n", &setting == &info.settings(0) ? "settings" : "",
-                           setting.name() + " = " + setting.value(), SourceName(setting));
+    line(&setting == &info.settings(0) ? "settings" : "",
+         absl::StrFormat("%s = %s (%s)", setting.name(), setting.value(), SourceName(setting)));
   }
 }
 
@@ -175,8 +177,9 @@ std::string ListLine(const v1::Job& job) {
   const std::string shape = job.shape_size() == 2
                                 ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))
                                 : std::string("-");
-  return absl::StrFormat("%-40s  %-9s  %-9s  %-12s  %-12s  %-16s  %s ago\n", job.name(),
-                         JobStateName(job.state()), MethodName(ResultPoint(job).method()),
+  return absl::StrFormat("%-40s  %-9s  %-9s  %-12s  %-12s  %-16s  %s ago\n",
+                         client::Printable(job.name()), JobStateName(job.state()),
+                         MethodName(ResultPoint(job).method()),
                          PatternName(ResultPoint(job).pattern()), shape, progress,
                          FormatSpan(absl::Now() - FromProto(job.create_time())));
 }
@@ -187,7 +190,7 @@ absl::Status Run(const StatusOptions& options, const Console& console) {
   ProgressDisplay display(console, absl::Now);
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
-  console.out << (options.common.json ? StatusJson(job).dump() + "\n" : StatusText(job));
+  console.out << (options.common.json ? JsonText(StatusJson(job)) : StatusText(job));
   return absl::OkStatus();
 }
 
@@ -231,7 +234,7 @@ absl::Status Run(const CancelOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->CancelJob(options.job));
   const std::string more = client::IsTerminal(job.state()) ? "" : ", asked to stop";
-  console.out << (options.common.json ? StatusJson(job).dump() : FormatState(job) + more) << "\n";
+  console.out << (options.common.json ? JsonText(StatusJson(job)) : FormatState(job) + more + "\n");
   return absl::OkStatus();
 }
 
@@ -241,9 +244,8 @@ absl::Status Run(const DeleteOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
   SPARSEFW_RETURN_IF_ERROR(client->DeleteJob(options.job));
   DeleteInputs(*client, job, display);
-  console.out << (options.common.json ? Json{{"deleted", options.job}}.dump()
-                                      : options.job + " deleted")
-              << "\n";
+  console.out << (options.common.json ? JsonText(Json{{"deleted", options.job}})
+                                      : client::Printable(options.job) + " deleted\n");
   return absl::OkStatus();
 }
 
@@ -256,7 +258,7 @@ absl::Status Run(const ListOptions& options, const Console& console) {
   if (options.common.json) {
     Json list = Json::array();
     for (const v1::Job& job : jobs) list.push_back(StatusJson(job));
-    console.out << Json{{"jobs", list}}.dump() << "\n";
+    console.out << JsonText(Json{{"jobs", list}});
     return absl::OkStatus();
   }
   for (const v1::Job& job : jobs) console.out << ListLine(job);
@@ -268,7 +270,7 @@ absl::Status Run(const InfoOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
   SPARSEFW_ASSIGN_OR_RETURN(const v1::ServerInfo info, client->GetServerInfo());
   if (options.common.json) {
-    console.out << InfoJson(info).dump() << "\n";
+    console.out << JsonText(InfoJson(info));
   } else {
     PrintInfo(info, client->address(), console.out);
   }
@@ -281,7 +283,7 @@ absl::Status Run(const HealthOptions& options, const Console& console) {
   connection.traceparent = options.common.traceparent;
   connection.connect_timeout = options.common.timeout;
   SPARSEFW_RETURN_IF_ERROR(client::CheckHealth(options.common.server, std::move(connection)));
-  console.out << (options.common.json ? Json{{"status", "SERVING"}}.dump() : "SERVING") << "\n";
+  console.out << (options.common.json ? JsonText(Json{{"status", "SERVING"}}) : "SERVING\n");
   return absl::OkStatus();
 }
 

@@ -8,9 +8,10 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
-#include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/session.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/printable.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
 
@@ -58,7 +59,8 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   if (!gram.ok()) return Failed(About(input.label, gram.status()));
   display.EndTransfer();
   display.StartTransfer("downloading", options.out);
-  const auto data = client->ReadTensor(gram->name(), on_transfer, call);
+  const auto data = client->ReadTensor(gram->name(), on_transfer, call,
+                                       client::GramTensorSpec(options.dtype, input.cols));
   if (data.ok()) display.EndTransfer();
   absl::Status status = data.ok() ? Write(options, *data, input.label) : data.status();
   if (!options.keep_tensors) DeleteTensors(*client, {gram->name()}, display);
@@ -66,18 +68,19 @@ absl::Status Run(const GramOptions& options, const Console& console) {
 
   const int64_t tokens = gram->spec().token_count();
   if (options.common.json) {
-    console.out << nlohmann::ordered_json{{"gram", options.out},
-                                          {"tensor", options.keep_tensors
-                                                         ? nlohmann::ordered_json(gram->name())
-                                                         : nlohmann::ordered_json(nullptr)},
-                                          {"d_in", input.cols},
-                                          {"dtype", std::string(DTypeName(options.dtype))},
-                                          {"token_count", tokens}}
-                << "\n";
+    using Json = nlohmann::ordered_json;
+    console.out << JsonText(
+        Json{{"gram", options.out},
+             {"tensor", options.keep_tensors ? Json(gram->name()) : Json(nullptr)},
+             {"d_in", input.cols},
+             {"dtype", std::string(DTypeName(options.dtype))},
+             {"token_count", tokens}});
   } else {
-    console.out << absl::StrFormat("%s  Gram [%d, %d] %s of %d tokens%s\n", options.out, input.cols,
-                                   input.cols, DTypeName(options.dtype), tokens,
-                                   options.keep_tensors ? ", kept as " + gram->name() : "");
+    const std::string kept = options.keep_tensors ? ", kept as " + gram->name() : "";
+    console.out << client::Printable(absl::StrFormat("%s  Gram [%d, %d] %s of %d tokens%s",
+                                                     options.out, input.cols, input.cols,
+                                                     DTypeName(options.dtype), tokens, kept))
+                << "\n";
   }
   return absl::OkStatus();
 }

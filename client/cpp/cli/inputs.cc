@@ -121,11 +121,12 @@ absl::Status CheckWritable(std::string_view flag, const std::string& path) {
   };
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::none) return refuse(error.message());
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     return refuse("it is there and not a regular file");
   }
   // The file is replaced by renaming, so what counts is its folder.
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::filesystem::path folder = std::filesystem::path(FileBehindLinks(path)).parent_path();
   if (folder.empty()) folder = ".";
   std::string probe = (folder / ".sparsefw-cli-XXXXXX").string();
   const int fd = mkstemp(probe.data());

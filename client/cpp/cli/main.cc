@@ -1,10 +1,14 @@
 // sparsefw-cli: prunes layers on a server.
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <system_error>
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/credentials.h"
@@ -12,6 +16,7 @@
 #include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/output/progress.h"
 #include "client/cpp/cli/trace.h"
+#include "sparsefw/client/printable.h"
 
 namespace {
 
@@ -32,8 +37,40 @@ bool HasTerminal() {
   return isatty(STDERR_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
 }
 
+// Descriptors that are closed would become those of connections and files, with the output in them.
+// Nothing can be written to the stand-ins either.
+void KeepStandardDescriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    [[maybe_unused]] const int lowest = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// What was printed is where it was to go. A script would take less for all there is.
+absl::Status FinishOutput() {
+  errno = 0;
+  std::cout << std::flush;
+  if (std::cout) {
+    // Some file systems say it only when a descriptor is closed.
+    const int copy = dup(STDOUT_FILENO);
+    if (copy < 0 || close(copy) == 0) return absl::OkStatus();
+  }
+  const std::string why = errno == 0 ? "" : ": " + std::system_category().message(errno);
+  return sparsefw::cli::FileError("standard output: cannot be written" + why);
+}
+
+void PrintError(const absl::Status& status) {
+  using namespace sparsefw::cli;  // NOLINT: this function is the program
+  if (status.ok()) return;
+  std::cerr << "sparsefw-cli: " << sparsefw::client::Printable(MessageOf(status))
+            << TraceNote(status) << std::endl;
+}
+
 int Main(int argc, char** argv) {
   using namespace sparsefw::cli;  // NOLINT: this function is the program
+  KeepStandardDescriptors();
+  // Beyond a limit of file sizes a write fails with EFBIG, which is reported like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   const bool terminal = HasTerminal();
   const Console console{.out = std::cout,
                         .err = std::cerr,
@@ -42,10 +79,10 @@ int Main(int argc, char** argv) {
                         .columns = TerminalColumns};
   const auto command = ParseCommandLine(argc, argv);
   const absl::Status status = command.ok() ? RunCommand(*command, console) : command.status();
-  std::cout << std::flush;
-  if (!status.ok())
-    std::cerr << "sparsefw-cli: " << MessageOf(status) << TraceNote(status) << std::endl;
-  return static_cast<int>(ExitCodeOf(status));
+  const absl::Status output = FinishOutput();
+  PrintError(status);
+  PrintError(output);
+  return static_cast<int>(ExitCodeOf(status.ok() ? output : status));
 }
 
 }  // namespace

@@ -16,7 +16,9 @@
 #include "client/cpp/cli/model/output_folder.h"
 #include "client/cpp/cli/model/run_state.h"
 #include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/session.h"
+#include "sparsefw/client/printable.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -121,13 +123,14 @@ class ModelRun {
       facts["state"] = options_.state;
       facts["done_before"] = before_;
       facts["total_s"] = absl::ToDoubleSeconds(absl::Now() - start_);
-      console_.out << facts.dump() << "\n";
+      console_.out << JsonText(facts);
       return;
     }
     const std::string dense = DenseNote(model_.dense);
     console_.out << ModelTable(facts_) << dense << (dense.empty() ? "" : "\n")
-                 << absl::StrFormat("%s written in %s; %s may be deleted\n", options_.out,
-                                    FormatSpan(absl::Now() - start_), options_.state);
+                 << absl::StrFormat(
+                        "%s written in %s; %s may be deleted\n", client::Printable(options_.out),
+                        FormatSpan(absl::Now() - start_), client::Printable(options_.state));
   }
 
   const PruneModelOptions& options_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
@@ -17,14 +18,21 @@ namespace sparsefw::cli {
 namespace {
 
 absl::StatusOr<client::TensorData> Download(client::Client& client, const std::string& tensor,
-                                            const std::string& file, ProgressDisplay& display,
+                                            const v1::TensorSpec& expected, const std::string& file,
+                                            ProgressDisplay& display,
                                             const client::CallOptions& call) {
   display.StartTransfer("downloading", file);
   auto data = client.ReadTensor(
       tensor,
-      [&display](const client::TransferProgress& progress) { display.OnTransfer(progress); }, call);
+      [&display](const client::TransferProgress& progress) { display.OnTransfer(progress); }, call,
+      expected);
   if (data.ok()) display.EndTransfer();
   return data;
+}
+
+absl::Status BadAnswer(const v1::Job& job, std::string_view rule, std::string_view got) {
+  return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "%s: must have %s; the server says %s",
+                job.name(), rule, got);
 }
 
 // A local file that cannot be written loses nothing: the server keeps the result.
@@ -42,11 +50,11 @@ struct BoolMask {
   std::vector<std::byte> values;
 };
 
+// The most points of a sweep.
+constexpr int kMostPoints = 256;
+
 absl::StatusOr<BoolMask> Unpack(const v1::Job& job, std::string name, int64_t kept_count,
                                 const client::TensorData& data) {
-  if (data.tensor.spec().dims_size() != 2) {
-    return absl::InternalError(job.name() + ": the server's mask is no matrix");
-  }
   const int64_t rows = data.tensor.spec().dims(0);
   const int64_t cols = data.tensor.spec().dims(1);
   SPARSEFW_ASSIGN_OR_RETURN(const Mask mask, Mask::FromBytes(rows, cols, data.bytes));
@@ -68,10 +76,15 @@ absl::StatusOr<BoolMask> Unpack(const v1::Job& job, std::string name, int64_t ke
 // `mask`, and of a sweep that kept them all `mask.<point>` as well.
 absl::Status WriteMasks(client::Client& client, const v1::Job& job, const std::string& path,
                         ProgressDisplay& display, const client::CallOptions& call) {
+  if (job.result().sweep_size() > kMostPoints) {
+    return BadAnswer(job, absl::StrFormat("at most %d points", kMostPoints),
+                     absl::StrFormat("%d", job.result().sweep_size()));
+  }
+  const v1::TensorSpec expected = client::MaskSpec(job.shape(0), job.shape(1));
   std::vector<BoolMask> masks;
   const auto add = [&](std::string name, const v1::JobResult& result) -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData data,
-                              Download(client, result.mask(), path, display, call));
+                              Download(client, result.mask(), expected, path, display, call));
     SPARSEFW_ASSIGN_OR_RETURN(BoolMask mask,
                               Unpack(job, std::move(name), result.kept_count(), data));
     masks.push_back(std::move(mask));
@@ -125,6 +138,14 @@ absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& com
   return client;
 }
 
+absl::Status CheckJobShape(const v1::Job& job, int64_t rows, int64_t cols) {
+  if (job.shape_size() == 2 && job.shape(0) == rows && job.shape(1) == cols) {
+    return absl::OkStatus();
+  }
+  return BadAnswer(job, absl::StrFormat("the layer's shape [%d, %d]", rows, cols),
+                   absl::StrFormat("[%s]", absl::StrJoin(job.shape(), ", ")));
+}
+
 absl::Status About(std::string_view what, const absl::Status& status) {
   if (status.ok()) return status;
   return client::WithMessage(status,
@@ -161,13 +182,19 @@ void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& d
 
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
                           ProgressDisplay& display, const client::CallOptions& call) {
+  if (job.shape_size() != 2) {
+    return BadAnswer(job, "two dims", absl::StrFormat("[%s]", absl::StrJoin(job.shape(), ", ")));
+  }
   if (!output.out.empty()) {
     SPARSEFW_RETURN_IF_ERROR(WriteMasks(client, job, output.out, display, call));
   }
   if (output.out_weights.empty()) return absl::OkStatus();
+  v1::TensorSpec expected;
+  expected.set_kind(v1::PRUNED_WEIGHT);
+  *expected.mutable_dims() = job.shape();
   SPARSEFW_ASSIGN_OR_RETURN(
       const client::TensorData pruned,
-      Download(client, job.result().pruned_weight(), output.out_weights, display, call));
+      Download(client, job.result().pruned_weight(), expected, output.out_weights, display, call));
   return WritePruned(job, pruned, output.out_weights);
 }
 

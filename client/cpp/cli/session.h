@@ -35,8 +35,11 @@ void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& d
 void DeleteTensors(client::Client& client, const std::vector<std::string>& names,
                    ProgressDisplay& display);
 
+// The job is about the layer [rows, cols] that was sent. Errors: Internal (PROTOCOL).
+absl::Status CheckJobShape(const v1::Job& job, int64_t rows, int64_t cols);
+
 // Downloads the mask, and the pruned weight where output.out_weights asks for
-// it, and writes the files.
+// it, and writes the files. What is not of the job's shape is refused (PROTOCOL).
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
                           ProgressDisplay& display, const client::CallOptions& call = {});
 

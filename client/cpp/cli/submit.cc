@@ -10,12 +10,14 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
+#include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
 #include "client/cpp/cli/session.h"
 #include "client/cpp/cli/submit_inputs.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/error.h"
+#include "sparsefw/client/printable.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -114,9 +116,8 @@ class Submission {
                           ExitCode::kNoMask);
     }
     if (options_.detach) {
-      console_.out << (options_.common.json ? nlohmann::ordered_json{{"job", job->name()}}.dump()
-                                            : job->name())
-                   << "\n";
+      console_.out << (options_.common.json ? JsonText(nlohmann::ordered_json{{"job", job->name()}})
+                                            : client::Printable(job->name()) + "\n");
       return absl::OkStatus();
     }
     cancellation_.SetJob(&client_, job->name());
@@ -254,15 +255,22 @@ class Submission {
     return status;
   }
 
+  absl::Status Write(const v1::Job& job) {
+    if (const Input& weight = inputs_.weight; weight.name.empty()) {
+      SPARSEFW_RETURN_IF_ERROR(CheckJobShape(job, weight.rows, weight.cols));
+    }
+    return WriteOutputs(client_, job, options_.output, display_);
+  }
+
   absl::Status Finish(const v1::Job& job) {
     const absl::Status outcome = JobOutcome(job);
-    if (outcome.ok()) {
-      SPARSEFW_RETURN_IF_ERROR(WriteOutputs(client_, job, options_.output, display_));
-    }
+    const absl::Status written = outcome.ok() ? Write(job) : absl::OkStatus();
+    // Nobody needs them any more: a fetch after a file that could not be written neither.
     if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
+    SPARSEFW_RETURN_IF_ERROR(written);
     const ClientTimes times{upload_time_, absl::Now() - start_};
     if (options_.common.json) {
-      console_.out << ResultJson(job, times).dump() << "\n";
+      console_.out << JsonText(ResultJson(job, times));
     } else if (outcome.ok()) {
       console_.out << ResultText(job, times, options_.output);
     }

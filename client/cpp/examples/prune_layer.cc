@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "sparsefw/client/client.h"
+#include "sparsefw/client/printable.h"
 
 namespace {
 
@@ -52,7 +53,9 @@ absl::StatusOr<v1::Job> PruneLayer(const char* address) {
                  static_cast<long long>(event.job().progress().iteration()));
   });
   if (!job.ok()) return job.status();
-  if (job->state() != v1::SUCCEEDED) return absl::AbortedError(job->error().message());
+  if (job->state() != v1::SUCCEEDED) {
+    return absl::AbortedError(sparsefw::client::Printable(job->error().message()));
+  }
 
   auto mask = (*client)->ReadTensor(job->result().mask());  // one bit a weight, 1 = keep
   if (!mask.ok()) return mask.status();
@@ -70,5 +73,5 @@ int main(int argc, char** argv) {
   std::printf("%s kept %lld weights, loss %.6g (warm start %.6g)\n", job->name().c_str(),
               static_cast<long long>(job->result().kept_count()), job->result().losses().final(),
               job->result().losses().warm_start());
-  return 0;
+  return std::fflush(stdout) == 0 ? 0 : 1;
 }

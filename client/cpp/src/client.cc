@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/cpp/src/page_walk.h"
 #include "client/cpp/src/rpc.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -61,6 +62,7 @@ absl::StatusOr<std::vector<v1::Tensor>> Client::ListTensors(int64_t limit,
                                                             const CallOptions& call) {
   std::vector<v1::Tensor> tensors;
   v1::ListTensorsRequest request;
+  internal::PageWalk walk("ListTensors");
   do {
     const int64_t left = limit == 0 ? kPage : limit - std::ssize(tensors);
     request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPage)));
@@ -68,6 +70,8 @@ absl::StatusOr<std::vector<v1::Tensor>> Client::ListTensors(int64_t limit,
     SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListTensors", call, [&](grpc::ClientContext* context) {
       return rpc_->tensors().ListTensors(context, request, &page);
     }));
+    SPARSEFW_RETURN_IF_ERROR(walk.Take(
+        page.tensors_size(), static_cast<int64_t>(page.ByteSizeLong()), page.next_page_token()));
     for (v1::Tensor& tensor : *page.mutable_tensors()) tensors.push_back(std::move(tensor));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty() && (limit == 0 || std::ssize(tensors) < limit));
@@ -146,6 +150,7 @@ absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const ListJobsOptions& opt
   for (const v1::JobState state : options.states) request.add_states(state);
   request.mutable_labels()->insert(options.labels.begin(), options.labels.end());
   std::vector<v1::Job> jobs;
+  internal::PageWalk walk("ListJobs");
   do {
     const int64_t wanted = options.limit - static_cast<int64_t>(jobs.size());
     request.set_page_size(
@@ -154,6 +159,8 @@ absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const ListJobsOptions& opt
     SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListJobs", call, [&](grpc::ClientContext* context) {
       return rpc_->jobs().ListJobs(context, request, &page);
     }));
+    SPARSEFW_RETURN_IF_ERROR(walk.Take(page.jobs_size(), static_cast<int64_t>(page.ByteSizeLong()),
+                                       page.next_page_token()));
     for (v1::Job& job : *page.mutable_jobs()) jobs.push_back(std::move(job));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty() &&

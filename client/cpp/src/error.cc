@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "sparsefw/client/printable.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
@@ -49,7 +50,8 @@ absl::Status AddDetails(absl::Status status, const google::rpc::Status& proto) {
 
 absl::Status StatusFromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
+                      Printable(status.error_message()));
   google::rpc::Status proto;
   if (!status.error_details().empty() && proto.ParseFromString(status.error_details())) {
     result = AddDetails(std::move(result), proto);
@@ -59,8 +61,9 @@ absl::Status StatusFromGrpc(const grpc::Status& status) {
 
 absl::Status StatusFromProto(const google::rpc::Status& status) {
   if (status.code() == 0) return absl::OkStatus();
-  return AddDetails(absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()),
-                    status);
+  return AddDetails(
+      absl::Status(static_cast<absl::StatusCode>(status.code()), Printable(status.message())),
+      status);
 }
 
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {

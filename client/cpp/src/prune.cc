@@ -2,9 +2,11 @@
 #include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
-#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/cpp/src/known_job.h"
 #include "client/cpp/src/rpc.h"
 #include "sparsefw/client/client.h"
 #include "sparsefw/client/error.h"
@@ -22,6 +24,15 @@ absl::Status CheckTensor(const char* what, const v1::TensorSpec& spec,
   if (size == static_cast<int64_t>(bytes.size())) return absl::OkStatus();
   return Invalid("CLIENT_ARGUMENT", "dims and dtype of the %s ask for %d bytes; got %d", what, size,
                  bytes.size());
+}
+
+v1::TensorSpec MaskOf(const v1::TensorSpec& weight) {
+  return MaskSpec(weight.dims(0), weight.dims(1));
+}
+
+v1::TensorSpec PrunedOf(v1::TensorSpec weight) {
+  weight.set_kind(v1::PRUNED_WEIGHT);
+  return weight;
 }
 
 // Of one token; 0 where the spec is one that the server will refuse.
@@ -62,7 +73,10 @@ class OneCall {
   using Stream = grpc::ClientReaderWriter<v1::PruneRequest, v1::PruneResponse>;
 
   OneCall(const internal::Rpc& rpc, const PruneInput& input, const JobCallback& on_event)
-      : rpc_(rpc), input_(input), on_event_(on_event) {}
+      : rpc_(rpc),
+        input_(input),
+        on_event_(on_event),
+        mask_bytes_(static_cast<size_t>(ByteSize(MaskOf(input.weight)).value_or(0))) {}
 
   // False when the stream broke; Finish() tells why.
   bool Send(Stream& stream) const {
@@ -86,22 +100,27 @@ class OneCall {
            stream.WritesDone();
   }
 
-  absl::Status Receive(const v1::PruneResponse& response) {
+  absl::Status Receive(v1::PruneResponse& response) {
+    if (done_) {
+      return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "Prune went on after the final job");
+    }
     switch (response.message_case()) {
       case v1::PruneResponse::kAccepted:
         job_ = response.accepted().job();
         return absl::OkStatus();
       case v1::PruneResponse::kEvent:
+        known_.Complete(response.mutable_event()->mutable_job());
         if (on_event_) on_event_(response.event());
         return absl::OkStatus();
       case v1::PruneResponse::kMask:
-        return Append(response.mask(), "mask", output_.mask);
+        return Append(response.mask(), "mask", mask_bytes_, output_.mask);
       case v1::PruneResponse::kPrunedWeight:
-        return Append(response.pruned_weight(), "pruned weight", output_.pruned_weight);
+        return Append(response.pruned_weight(), "pruned weight", input_.weight_bytes.size(),
+                      output_.pruned_weight);
       case v1::PruneResponse::kFinal:
         output_.job = response.final();
         done_ = true;
-        return absl::OkStatus();
+        return CheckWhole();
       case v1::PruneResponse::MESSAGE_NOT_SET:
         break;
     }
@@ -129,12 +148,14 @@ class OneCall {
     return true;
   }
 
-  static absl::Status Append(const v1::Chunk& chunk, const char* what,
+  // `size` is that of the caller's layer: no more is ever kept. A chunk of no bytes is no progress.
+  static absl::Status Append(const v1::Chunk& chunk, const char* what, size_t size,
                              std::vector<std::byte>& bytes) {
     const auto data = std::as_bytes(std::span(chunk.data()));
-    if (chunk.offset() != static_cast<int64_t>(bytes.size())) {
+    if (chunk.offset() != std::ssize(bytes) || data.empty() || data.size() > size - bytes.size()) {
       return Refuse(absl::StatusCode::kInternal, "PROTOCOL",
-                    "expected byte %d of the %s; got byte %d", bytes.size(), what, chunk.offset());
+                    "expected bytes at %d of the %d of the %s; got %d bytes at %d", bytes.size(),
+                    size, what, data.size(), chunk.offset());
     }
     if (Crc32c(data) != chunk.crc32c()) {
       return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
@@ -146,10 +167,24 @@ class OneCall {
     return absl::OkStatus();
   }
 
+  absl::Status CheckWhole() const {
+    for (const auto& [what, bytes, size] :
+         {std::tuple("mask", output_.mask.size(), mask_bytes_),
+          std::tuple("pruned weight", output_.pruned_weight.size(), input_.weight_bytes.size())}) {
+      if (bytes == 0 || bytes == size) continue;
+      return Refuse(absl::StatusCode::kInternal, "PROTOCOL",
+                    "the %s must have the %d bytes of the layer's; it ended after %d", what, size,
+                    bytes);
+    }
+    return absl::OkStatus();
+  }
+
   const internal::Rpc& rpc_;
   const PruneInput& input_;
   const JobCallback& on_event_;
+  const size_t mask_bytes_;
   std::string job_;
+  internal::KnownJob known_;
   bool done_ = false;
   PruneOutput output_;
 };
@@ -185,11 +220,12 @@ absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCall
   PruneOutput output;
   SPARSEFW_ASSIGN_OR_RETURN(output.job, WaitJob(one.job(), on_event, call));
   if (const std::string& mask = output.job.result().mask(); !mask.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(TensorData data, ReadTensor(mask, {}, call));
+    SPARSEFW_ASSIGN_OR_RETURN(TensorData data, ReadTensor(mask, {}, call, MaskOf(input.weight)));
     output.mask = std::move(data.bytes);
   }
   if (const std::string& pruned = output.job.result().pruned_weight(); !pruned.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(TensorData data, ReadTensor(pruned, {}, call));
+    SPARSEFW_ASSIGN_OR_RETURN(TensorData data,
+                              ReadTensor(pruned, {}, call, PrunedOf(input.weight)));
     output.pruned_weight = std::move(data.bytes);
   }
   return output;

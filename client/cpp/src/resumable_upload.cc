@@ -1,6 +1,8 @@
 #include "client/cpp/src/resumable_upload.h"
 
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
@@ -18,16 +20,23 @@ struct Position {
   int64_t committed = 0;
 };
 
-// The same request_id finds an upload made before, and the tensor it became.
-absl::StatusOr<Position> Open(const Rpc& rpc, const UploadContent& content,
-                              const std::string& request_id, const CallOptions& call) {
+v1::CreateUploadRequest RequestOf(const Rpc& rpc, const UploadContent& content,
+                                  const std::string& request_id) {
   v1::CreateUploadRequest request = content.CreateRequest();
   request.set_request_id(request_id);
   request.set_owner(rpc.options().owner);
+  return request;
+}
+
+// The same request_id finds an upload made before, and the tensor it became.
+absl::StatusOr<Position> Open(const Rpc& rpc, const UploadContent& content,
+                              const std::string& request_id, const CallOptions& call) {
+  const v1::CreateUploadRequest request = RequestOf(rpc, content, request_id);
   v1::CreateUploadResponse response;
-  SPARSEFW_RETURN_IF_ERROR(rpc.Call("CreateUpload", call, [&](grpc::ClientContext* context) {
+  const auto create = [&](grpc::ClientContext* context) {
     return rpc.tensors().CreateUpload(context, request, &response);
-  }));
+  };
+  SPARSEFW_RETURN_IF_ERROR(rpc.Call("CreateUpload", call, create, OnStop::kAwaitAnswer));
   Position position;
   if (response.has_tensor()) {
     position.tensor = response.tensor();
@@ -103,20 +112,67 @@ class Run {
     }
   }
 
-  // Gives the room that an unfinished upload has reserved back at once. If
-  // that does not work the server does it later by itself.
-  void Abandon() const {
-    if (position_.upload.empty()) return;
-    grpc::ClientContext context;
-    rpc_.AddMetadata(&context);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
-    v1::DeleteUploadRequest request;
-    request.set_name(position_.upload);
-    google::protobuf::Empty empty;
-    rpc_.tensors().DeleteUpload(&context, request, &empty);
+  // After the error `why`: gives the room that the upload has reserved back at once. If that does
+  // not work the server does it later by itself.
+  void Abandon(const absl::Status& why) const {
+    const std::string& upload = position_.upload;
+    if (!upload.empty() && !absl::IsNotFound(DeleteUpload(upload))) return;
+    if (upload.empty() && !LostAnswer(why)) return;  // refused: nothing was made
+    // The answer that would tell was lost: there may be an upload, or a tensor that it has become.
+    // Twice, for it may become one between two calls.
+    for (int i = 0; i < 2; ++i) {
+      const auto found = Find();
+      if (!found.ok()) return;
+      if (found->has_tensor()) {
+        DeleteTensor(found->tensor().name()).IgnoreError();
+        return;
+      }
+      if (!absl::IsNotFound(DeleteUpload(found->upload().name()))) return;
+    }
   }
 
  private:
+  static bool LostAnswer(const absl::Status& error) {
+    return absl::IsCancelled(error) || absl::IsUnavailable(error) ||
+           absl::IsDeadlineExceeded(error);
+  }
+
+  // One attempt of a second, whatever the caller's stop token says.
+  absl::Status Once(const std::function<grpc::Status(grpc::ClientContext*)>& attempt) const {
+    grpc::ClientContext context;
+    rpc_.AddMetadata(&context);
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+    return StatusFromGrpc(attempt(&context));
+  }
+
+  // What the request has made; if nothing, it makes an upload.
+  absl::StatusOr<v1::CreateUploadResponse> Find() const {
+    const v1::CreateUploadRequest request = RequestOf(rpc_, content_, request_id_);
+    v1::CreateUploadResponse response;
+    SPARSEFW_RETURN_IF_ERROR(Once([&](grpc::ClientContext* context) {
+      return rpc_.tensors().CreateUpload(context, request, &response);
+    }));
+    return response;
+  }
+
+  absl::Status DeleteUpload(const std::string& name) const {
+    v1::DeleteUploadRequest request;
+    request.set_name(name);
+    google::protobuf::Empty empty;
+    return Once([&](grpc::ClientContext* context) {
+      return rpc_.tensors().DeleteUpload(context, request, &empty);
+    });
+  }
+
+  absl::Status DeleteTensor(const std::string& name) const {
+    v1::DeleteTensorRequest request;
+    request.set_name(name);
+    google::protobuf::Empty empty;
+    return Once([&](grpc::ClientContext* context) {
+      return rpc_.tensors().DeleteTensor(context, request, &empty);
+    });
+  }
+
   const Rpc& rpc_;
   UploadContent& content_;
   const CallOptions& call_;
@@ -132,7 +188,7 @@ absl::StatusOr<v1::Tensor> RunUpload(const Rpc& rpc, UploadContent& content,
   Run run(rpc, content, call, request_id);
   auto tensor = run.ToTheEnd();
   // Whoever named the request may come back to it.
-  if (!tensor.ok() && request_id.empty()) run.Abandon();
+  if (!tensor.ok() && request_id.empty()) run.Abandon(tensor.status());
   return tensor;
 }
 

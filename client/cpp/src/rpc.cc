@@ -4,6 +4,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -33,6 +35,25 @@ void SleepUntil(absl::Time end, const CallOptions& call) {
 
 // Of a channel that is lost, between two looks at the stop token.
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
+// After a stop, for an answer that names what a call has made.
+constexpr absl::Duration kAnswerTime = absl::Seconds(1);
+
+// Cancels an RPC that has no answer kAnswerTime after stop was requested.
+class CancelAfterStop {
+ public:
+  CancelAfterStop(const CallOptions& call, grpc::ClientContext* context)
+      : callback_(call.stop, [this, context] {
+          thread_ = std::jthread([context](const std::stop_token& answered) {
+            SleepUntil(absl::Now() + kAnswerTime, CallOptions{answered});
+            if (!answered.stop_requested()) context->TryCancel();
+          });
+        }) {}
+
+ private:
+  std::jthread thread_;
+  // Last, so that it is over when the thread is joined.
+  std::stop_callback<std::function<void()>> callback_;
+};
 
 }  // namespace
 
@@ -143,8 +164,8 @@ absl::Status Rpc::StreamStatus(const grpc::Status& status, const CallOptions& ca
   return StatusFromGrpc(status);
 }
 
-absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
-                       const Attempt& attempt) const {
+absl::Status Rpc::Call(std::string_view method, const CallOptions& call, const Attempt& attempt,
+                       OnStop on_stop) const {
   Backoff backoff = NewBackoff();
   for (int silent = 0;;) {
     if (call.stop.stop_requested()) return Stopped();
@@ -153,7 +174,13 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call,
       grpc::ClientContext context;
       AddMetadata(&context);
       context.set_deadline(DeadlineIn(options_.call_timeout));
-      const CancelOnStop cancel(call, &context);
+      std::optional<CancelOnStop> at_once;
+      std::optional<CancelAfterStop> later;
+      if (on_stop == OnStop::kCancel) {
+        at_once.emplace(call, &context);
+      } else {
+        later.emplace(call, &context);
+      }
       status = StreamStatus(attempt(&context), call);
     }
     if (absl::IsDeadlineExceeded(status) && ReasonOf(status).empty()) {

@@ -30,6 +30,12 @@ class CancelOnStop {
 // Cancelled (STOPPED).
 absl::Status Stopped();
 
+// What a stop that is requested does to a call under way.
+enum class OnStop {
+  kCancel,       // ends it at once
+  kAwaitAnswer,  // gives it a second: its answer names what it has made on the server
+};
+
 // Thread-safe.
 class Rpc {
  public:
@@ -61,7 +67,8 @@ class Rpc {
   // retrying has taken too long. One that is not answered in time is made three
   // times (DeadlineExceeded).
   using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
-  absl::Status Call(std::string_view method, const CallOptions& call, const Attempt& attempt) const;
+  absl::Status Call(std::string_view method, const CallOptions& call, const Attempt& attempt,
+                    OnStop on_stop = OnStop::kCancel) const;
 
   Backoff NewBackoff() const;
   // After `error`, which is worth another attempt: waits and returns OK, or

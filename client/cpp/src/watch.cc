@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/cpp/src/known_job.h"
 #include "client/cpp/src/rpc.h"
 #include "client/cpp/src/silence_guard.h"
 #include "sparsefw/client/client.h"
@@ -47,6 +48,7 @@ class Watch {
       guard.Heard();
       request_.set_after_revision(
           std::max<int64_t>(request_.after_revision(), event.job().revision()));
+      known_.Complete(event.mutable_job());
       if (on_event_) on_event_(event);
       if (IsTerminal(event.job().state())) {
         ended_ = std::move(*event.mutable_job());
@@ -79,6 +81,7 @@ class Watch {
   const JobCallback& on_event_;
   const CallOptions& call_;
   v1::WatchJobRequest request_;
+  internal::KnownJob known_;
   int64_t events_ = 0;
   std::optional<v1::Job> ended_;
 };
@@ -92,7 +95,10 @@ absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallba
   for (;;) {
     absl::Status status = watch.Follow();
     if (watch.ended()) return *watch.ended();
-    if (ReasonOf(status) == "REVISION_UNKNOWN" && watch.StartOver()) continue;
+    // Only as the first answer: after an event it would begin the same stream again for ever.
+    if (ReasonOf(status) == "REVISION_UNKNOWN" && !watch.heard_something() && watch.StartOver()) {
+      continue;
+    }
     if (!status.ok() && !IsTransient(status)) return status;
     if (watch.heard_something()) backoff.Reset(absl::Now());
     if (status.ok()) {

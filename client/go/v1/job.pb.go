@@ -474,7 +474,7 @@ const (
 	JobEvent_KIND_UNSPECIFIED JobEvent_Kind = 0
 	JobEvent_SNAPSHOT         JobEvent_Kind = 1 // first event of every watch
 	JobEvent_STATE_CHANGE     JobEvent_Kind = 2 // none is ever left out
-	JobEvent_PROGRESS         JobEvent_Kind = 3 // coalesced: a slow watcher sees the latest only
+	JobEvent_PROGRESS         JobEvent_Kind = 3 // coalesced: of reports that follow quickly the latest only
 	JobEvent_HEARTBEAT        JobEvent_Kind = 4 // nothing changed; the stream is alive
 )
 
@@ -2062,8 +2062,8 @@ type Job struct {
 	Owner         string `protobuf:"bytes,13,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Shape of the weight: [d_out, d_in].
 	Shape []int64 `protobuf:"varint,14,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// Runs begun. More than 1: the server ended during the others and ran the job
-	// again from its start; a run that an orderly shutdown stops does not count.
+	// Runs begun. More than 1: the server ended during the others and ran the job again, from
+	// its checkpoint or its start; a run that an orderly shutdown stops does not count.
 	Attempts int32 `protobuf:"varint,15,opt,name=attempts,proto3" json:"attempts,omitempty"`
 }
 
@@ -2210,7 +2210,9 @@ type JobEvent struct {
 	unknownFields protoimpl.UnknownFields
 
 	Kind JobEvent_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=sparsefw.v1.JobEvent_Kind" json:"kind,omitempty"`
-	Job  *Job          `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// Whole with SNAPSHOT and STATE_CHANGE. With PROGRESS and HEARTBEAT it has no spec, owner and
+	// shape, which do not change.
+	Job *Job `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 }
 
 func (x *JobEvent) Reset() {

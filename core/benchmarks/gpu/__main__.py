@@ -51,7 +51,7 @@ def parse(arguments):
     parser.add_argument("--no-peer", action="store_true", help="leave PyTorch out")
     parser.add_argument("--seconds", type=float, default=3600, help="what does not fit is left out")
     parser.add_argument("--device", default="cuda", help="a backend, or a device such as cuda:1")
-    parser.add_argument("--bin", type=Path, default=places.ROOT / "build/bin",
+    parser.add_argument("--bin", type=Path, default=places.programs_folder(),
                         help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not 1 <= options.streams <= 64:

@@ -1,7 +1,7 @@
-"""Checks a machine with a GPU, or bundles what such a machine needs.
+"""Checks a machine with a GPU, or bundles what a checkout on such a machine lacks.
 
 Usage: script/gpu-check                       a GPU here: build and run; none: bundle, and check it
-       script/gpu-check bundle [FILE.tar.gz]  build and pack what runs on a bare machine
+       script/gpu-check bundle [FILE.tar.xz]  build and pack what runs on a bare machine
        script/gpu-check run [--only PART,...] [--out DIR] [--quick] [--no-sanitizer] [--no-peer]
        script/gpu-check run --list            the parts, and what each of them does
 
@@ -52,7 +52,7 @@ def parse(arguments):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("bundle", help="pack what runs on a bare machine")
-    packing.add_argument("file", nargs="?", type=Path, default=bundle.DEFAULT)
+    packing.add_argument("file", nargs="?", type=Path, default=layout.ARCHIVE)
     auto = commands.add_parser("auto", help="run where there is a GPU, else bundle")
     for command in (packing, auto):
         command.add_argument("--without-cuda", action="store_true", help=argparse.SUPPRESS)
@@ -68,8 +68,7 @@ def parse(arguments):
         command.add_argument("--no-peer", action="store_true", help="leave out PyTorch")
         command.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
         command.add_argument("--plan", help=argparse.SUPPRESS)
-        command.add_argument("--bin", type=Path, default=layout.bin_folder(),
-                             help=argparse.SUPPRESS)
+        command.add_argument("--bin", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -97,13 +96,14 @@ def run_checks(options):
     if too_old:
         raise Problem(too_old)
     if not options.bin.is_dir():
-        raise Problem(f"{options.bin} has no programs; run script/build, or unpack a bundle")
+        raise Problem(f"{options.bin} has no programs; run script/build, or put a bundle at "
+                      f"{layout.ARCHIVE}")
     options.out.mkdir(parents=True, exist_ok=True)
     return 0 if runner.Runner(options, say).run() else FAILED
 
 
 def make_bundle(options):
-    target = getattr(options, "file", bundle.DEFAULT).resolve()
+    target = getattr(options, "file", layout.ARCHIVE).resolve()
     bundle.make(target, options.without_cuda, say)
     return target
 
@@ -113,6 +113,9 @@ def main(arguments=None):
     if options.command == "bundle":
         make_bundle(options)
         return 0
+    if options.command != "part" and not options.list:
+        layout.unpack_where_nothing_was_built()
+    options.bin = options.bin or layout.home() / "bin"
     if options.command == "part":
         parts.run_part(options.name, parts.Context(
             bin=options.bin, device=options.device, out=options.out, plan=options.plan,

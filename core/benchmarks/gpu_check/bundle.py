@@ -1,79 +1,83 @@
-"""Packs everything that a machine with a GPU needs into one file."""
+"""Packs what a checkout lacks to check a machine with a GPU: programs, tests, libraries. Scripts,
+benchmarks and fixtures travel in the checkout itself."""
 import datetime
+import lzma
 import shutil
 import tarfile
 from pathlib import Path
 
 from gpu_check import layout, libraries
-from gpu_check.layout import ROOT, Problem
+from gpu_check.layout import NAME, ROOT, Problem
 from harness import store
-from harness.process import run
+from harness.process import ProgramError, run
 
-NAME = "sparsefw-gpu-check"
-LIMIT_BYTES = 64 << 20
-DEFAULT = ROOT / f"build/{NAME}.tar.gz"
-PLAIN = ["script/gpu-check", "script/bench-gpu", "core/benchmarks/gpu", "core/benchmarks/gpu_check",
-         "core/benchmarks/harness", "core/benchmarks/peers", "docs/gpu-check.md", "LICENSE",
-         str(layout.FIXTURE)]
+# Of the files of the checkout and the bundle together: what travels to a machine that is lent.
+LIMIT_BYTES = 56 << 20
+# Nothing else is started by the parts of a check, or by script/bench-gpu.
+PROGRAMS = ("sparsefw-server", "sparsefw-cli", "sparsefw-bench-device", "sparsefw-bench-layer")
+OF_CUDA = ("sparsefw-bench-smoke", layout.MODULE)
+# One program's copy of a library is found again in the next: the window takes them all.
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 192 << 20}]
+
+
+def tree_bytes(root=ROOT):
+    """Of all files that git tracks, or would if they were added."""
+    try:
+        listed = run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                      "--exclude-standard"], 60).out
+    except ProgramError as error:
+        raise Problem(f"git does not say which files {root} has: {error}") from None
+    paths = [root / name for name in set(listed.split("\0")) if name]
+    return sum(path.lstat().st_size for path in paths if path.is_symlink() or path.is_file())
+
+
+def sizes(tree, bundle):
+    """A sentence; raises Problem where they are too large together."""
+    mebi = [size / 2**20 for size in (tree, bundle, tree + bundle, LIMIT_BYTES)]
+    words = "tree {:.1f} MiB, bundle {:.1f} MiB, together {:.1f} of at most {:.0f} MiB".format(*mebi)
+    if tree + bundle > LIMIT_BYTES:
+        raise Problem(f"too large to travel: {words}")
+    return words
 
 
 def _programs(without_cuda):
-    """What is compiled: paths relative to the root."""
-    folder = layout.bin_folder()
-    found = sorted(path for path in folder.glob("sparsefw-*") if path.is_file())
-    wanted = {"sparsefw-server", "sparsefw-cli", "sparsefw-bench-device", "sparsefw-bench-layer"}
-    lacking = wanted - {path.name for path in found}
-    if lacking:
-        raise Problem(f"{folder} lacks {', '.join(sorted(lacking))}; run script/build")
-    module = folder / layout.MODULE
-    if module.exists():
-        found.append(module)
-    elif not without_cuda:
-        raise Problem(f"{module} does not exist: the build has no CUDA engine (see the summary "
-                      "that configuring prints); --without-cuda bundles what there is")
-    return [path.relative_to(ROOT) for path in found]
-
-
-def _copy(files, folder):
-    for file in files:
-        source, target = ROOT / file, folder / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy2(source, target)
-
-
-def _strip(files):
-    """Only what no one reads from a trace of calls: names of functions stay."""
-    for file in files:
-        run(["strip", "--strip-debug", file], 60, check=False)
+    """What is compiled, relative to the build folder."""
+    folder = layout.home() / "bin"
+    names = [*PROGRAMS, *OF_CUDA]
+    lacking = [name for name in names if not (folder / name).exists()]
+    if set(lacking) - set(OF_CUDA):
+        raise Problem(f"{folder} lacks {', '.join(lacking)}; run script/build")
+    if lacking and not without_cuda:
+        raise Problem(f"{folder} lacks {', '.join(lacking)}: the build has no CUDA engine (see the "
+                      "summary that configuring prints); --without-cuda bundles what there is")
+    return [Path("bin") / name for name in names if name not in lacking]
 
 
 def stage(folder, without_cuda):
     """The bundle as a folder; returns its manifest."""
-    tests = layout.gpu_tests()
+    build, tests = layout.home(), layout.gpu_tests()
     if not tests:
         raise Problem("no test has the label gpu; configure the build anew")
-    compiled = [*_programs(without_cuda), *(Path(test["program"]) for test in tests)]
-    absent = [str(file) for file in compiled if not (ROOT / file).exists()]
+    compiled = dict.fromkeys([*_programs(without_cuda), *(Path(test["program"]) for test in tests)])
+    absent = [str(file) for file in compiled if not (build / file).exists()]
     if absent:
         raise Problem(f"not built: {', '.join(absent)}; run script/build")
-    _copy([*PLAIN, *compiled], folder)
-    lib = folder / "build/lib"
+    lib = folder / "lib"
     lib.mkdir(parents=True)
-    for name, file in libraries.to_bundle([ROOT / file for file in compiled]).items():
+    for name, file in libraries.to_bundle([build / file for file in compiled]).items():
         shutil.copy2(file.resolve(), lib / name)
-    staged = [folder / file for file in dict.fromkeys(compiled)]
-    _strip(staged)
-    everything = [*staged, *sorted(lib.iterdir())]
+    for file in compiled:
+        (folder / file).parent.mkdir(exist_ok=True)
+        shutil.copy2(build / file, folder / file)
+        run(["strip", folder / file], 60)  # compute-sanitizer and ncu read the device's code
+    everything = [*(folder / file for file in compiled), *sorted(lib.iterdir())]
     lacking = libraries.missing(everything, lib)
     if lacking:
         raise Problem("; ".join(lacking))
-    manifest = {"schema": 1, "commit": layout.commit(), "tests": tests,
+    manifest = {"schema": 2, "commit": layout.commit(), "tests": tests,
                 "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                 "glibc": libraries.glibc_needed(everything),
-                "cuda": (folder / "build/bin" / layout.MODULE).exists(),
+                "cuda": (folder / "bin" / layout.MODULE).exists(),
                 "libraries": sorted(path.name for path in lib.iterdir())}
     store.write(folder / layout.MANIFEST, manifest)
     return manifest
@@ -81,26 +85,19 @@ def stage(folder, without_cuda):
 
 def make(target, without_cuda=False, log=print):
     """Writes the packed bundle to `target`; returns its manifest."""
-    folder = ROOT / "build/gpu-check" / NAME
+    folder = ROOT / "build/gpu-check-stage" / NAME
     shutil.rmtree(folder.parent, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         manifest = stage(folder, without_cuda)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(target, "w:gz", compresslevel=9) as archive:
+        with lzma.open(target, "wb", filters=FILTERS) as packed, \
+                tarfile.open(fileobj=packed, mode="w") as archive:
             archive.add(folder, NAME)
     finally:
         shutil.rmtree(folder.parent, ignore_errors=True)
-    size = target.stat().st_size
-    log(f"{target}: {size / 2**20:.1f} MiB, {len(manifest['tests'])} test programs, "
-        f"{len(manifest['libraries'])} libraries, needs glibc {manifest['glibc']} or newer"
+    log(f"{target}: {len(manifest['tests'])} tests, {len(manifest['libraries'])} libraries, needs "
+        f"glibc {manifest['glibc']} or newer"
         + ("" if manifest["cuda"] else "; WITHOUT the CUDA module"))
-    if size > LIMIT_BYTES:
-        raise Problem(f"{target} has {size} bytes; at most {LIMIT_BYTES} are allowed")
+    log(sizes(tree_bytes(), target.stat().st_size))
     return manifest
-
-
-def unpack(archive, folder):
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder)  # our own, made a moment ago
-    return Path(folder) / NAME

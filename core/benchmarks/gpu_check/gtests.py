@@ -5,6 +5,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.process import ProgramError, TimedOut, run
@@ -22,6 +23,10 @@ HANGS = 2  # chunks that may hang under a sanitizer
 MOST_CASES = 36
 SANITIZER_ERROR = 97
 SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+SKIPPED = re.compile(r"\S+:\d+: Skipped\s+(.*)", re.S)
+# Why a test may skip itself on a device that works: GTEST_SKIP() << REASON.
+BY_DESIGN = ("copies are counted by the emulation alone", "faults are those of the emulation",
+             "the group does not divide the columns")
 EVENT = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?)(?:,| |$)", re.M)
 
 
@@ -37,6 +42,25 @@ def outcomes(said):
             state = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[kind]
             found[name] = (state, found[name][1])
     return found
+
+
+def skip_reason(said):
+    """Of the output of a test that was skipped. "": it gives none."""
+    found = SKIPPED.search(said)
+    return found[1].strip() if found else ""
+
+
+def judge(outcomes_of_cases):
+    """(whether all is well, the counts in words). A test that skips itself by design is well; one
+    that skips itself for any other reason has not shown what it is there for."""
+    counts = Counter()
+    for state, said in outcomes_of_cases:
+        reason = skip_reason(said) if state == "skipped" else None
+        counts[(state, reason)] += 1
+    words = [f"{count} {state}" + ("" if reason is None else f" ({reason or 'no reason given'})")
+             for (state, reason), count in counts.items()]
+    good = counts and all(state == "passed" or reason in BY_DESIGN for state, reason in counts)
+    return bool(good), ", ".join(words) or "no test ran"
 
 
 class Tests:
@@ -89,16 +113,12 @@ class Tests:
         for test, names in listed:
             mine = [one for job, one in zip(jobs, said) if job[0] is test]
             found = {name: what for text, _ in mine for name, what in outcomes(text).items()}
-            states = [found.get(name, ("not run", ""))[0] for name in names]
-            counts = {state: states.count(state) for state in dict.fromkeys(states)}
-            again += [(test, name, *found.get(name, ("not run", "")))
-                      for name, state in zip(names, states) if state in ("failed", "unfinished",
-                                                                         "not run")]
+            ends = [found.get(name, ("not run", "")) for name in names]
+            again += [(test, name, *end_of_case) for name, end_of_case in zip(names, ends)
+                      if end_of_case[0] in ("failed", "unfinished", "not run")]
             ended = "; ".join(error for _, error in mine if error)
-            good = names and set(counts) <= {"passed"} and not ended
-            words = ", ".join(f"{count} {state}" for state, count in counts.items())
-            item(test["name"], bool(good),
-                 f"{words or 'no test ran'}{'; ' if ended else ''}{ended}")
+            good, words = judge(ends)
+            item(test["name"], good and not ended, f"{words}{'; ' if ended else ''}{ended}")
         self._alone(again, end, workers, item)
 
     def _shard(self, test, shard, shards, end):
@@ -135,7 +155,7 @@ class Tests:
             except ProgramError as error:
                 state_alone, said_alone = "not run", str(error)
             # Not its fault that another one ended the program.
-            good = state == "not run" and state_alone == "passed"
+            good = state == "not run" and judge([(state_alone, said_alone)])[0]
             return title, good, f"{state} with others, {state_alone} alone: {said_alone or said}"
         # A test that failed by itself tells the most.
         order = {"failed": 0, "unfinished": 1, "not run": 2}

@@ -7,7 +7,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from gpu_check import bundle, layout, libraries, service
+from gpu_check import layout, libraries, service
 from gpu_check.layout import Problem
 from harness.process import ProgramError, run
 
@@ -25,14 +25,16 @@ NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-us
 
 
 class HiddenRoot:
-    """A root with the unpacked bundle as `shared`/NAME, and glibc."""
+    """A root with the unpacked bundle and the fixture in `shared`, and glibc."""
 
     def __init__(self, archive):
         self._scratch = tempfile.TemporaryDirectory(prefix="sparsefw-hidden-")
         top = Path(self._scratch.name)
         self.shared, self._root = top / "shared", top / "root"
         self.shared.mkdir()
-        self.bundle = bundle.unpack(archive, self.shared)
+        self.bundle = layout.unpack(archive, self.shared)
+        self.fixture = self.shared / "fixture"
+        shutil.copytree(layout.ROOT / layout.FIXTURE, self.fixture)
         for folder in ("proc", "dev", "tmp", str(self.shared)[1:]):
             (self._root / folder).mkdir(parents=True, exist_ok=True)
         for device in ("null", "zero", "urandom", "random"):
@@ -53,7 +55,7 @@ class HiddenRoot:
     def programs(self):
         """Of the bundle, tests included."""
         return [path for folder in ("bin", "tests")
-                for path in sorted((self.bundle / "build" / folder).glob("*"))
+                for path in sorted((self.bundle / folder).glob("*"))
                 if path.suffix != ".so"]
 
     def enter(self, *command):
@@ -66,7 +68,7 @@ class HiddenRoot:
         folder = self.shared / "wrappers"
         folder.mkdir()
         for name in ("sparsefw-server", "sparsefw-cli"):
-            words = " ".join(f"'{word}'" for word in self.enter(self.bundle / "build/bin" / name))
+            words = " ".join(f"'{word}'" for word in self.enter(self.bundle / "bin" / name))
             path = folder / name
             path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -90,7 +92,7 @@ def _starts(root, program):
 
 def _cuda_sentence(root):
     """What the engine's program says of CUDA here, where no driver is in sight."""
-    done = run(root.enter(root.bundle / "build/bin/sparsefw-bench-device", "--device", "cuda"), 60,
+    done = run(root.enter(root.bundle / "bin/sparsefw-bench-device", "--device", "cuda"), 60,
                check=False)
     if done.code == 0 or "cuda" not in done.err.lower():
         raise Problem(f"--device cuda without a driver: status {done.code}: {done.err}")
@@ -118,7 +120,7 @@ def check(archive, say):
             if not ok:
                 raise Problem(f"{name}: {detail}")
             say(f"  {name}: {detail}")
-        service.run(root.wrappers(), root.bundle / layout.FIXTURE, "cpu", 120, item,
+        service.run(root.wrappers(), root.fixture, "cpu", 120, item,
                     cases=service.CASES[:1], compare=False, shared=root.shared)
     finally:
         root.close()

@@ -5,10 +5,12 @@ by line on standard output:
     {"item": ITEM, "ok": true, "detail": TEXT, ...}    what came of it; "ok" null: skipped
     {"files": {NAME: FILE}}                            what it has written
 """
+import csv
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +22,18 @@ from harness.process import ProgramError, TimedOut, json_lines, run
 SMOKE_SHARE = 0.2  # of the time, for one of its parts at most
 TIMED = ("iteration-unstructured:0.6", "iteration-2:4", "capture")
 END_SECONDS = 5  # what a part needs to write down what it has
-NCU_METRICS = ("gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,"
+NCU_TIME = "gpu__time_duration.sum"
+NCU_METRICS = (f"{NCU_TIME},dram__throughput.avg.pct_of_peak_sustained_elapsed,"
                "sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread,"
                "sm__warps_active.avg.pct_of_peak_sustained_active")
-NCU_KERNELS = 40
+NCU_LAUNCHES = 1  # of a kernel that the program times; ncu itself repeats each
+# The kernels that the time of an iteration is spent in, by the part of the smoke program that
+# launches them.
+NCU_KERNELS = {
+    "iteration-unstructured:0.6": ("ListKernel", "TileKernel", "VertexUpdateKernel",
+                                   "WindowKernel", "DigitKernel", "MarkKernel", "PrunedKernel"),
+    "iteration-2:4": ("RowBatchKernel", "GroupKernel"),
+}
 
 
 @dataclass
@@ -117,8 +127,26 @@ def _benchmarks(context, part):
          f"{len(results['cases'])} cases, {sum(met)} of {len(met)} goals met{left}")
 
 
+def profiled(said, kernels):
+    """{kernel: (launches, their mean time in words)} of what ncu --csv prints, which has lines of
+    the program in it, a row of names, a row of units, then a row for every launch."""
+    rows = list(csv.reader(line for line in said.splitlines() if line.startswith('"')))
+    while rows and "Kernel Name" not in rows[0]:
+        rows.pop(0)
+    header, *launches = rows or [[]]
+    launches = [dict(zip(header, row)) for row in launches if len(row) == len(header)]
+    unit = next((row.get(NCU_TIME, "") for row in launches if not row["Kernel Name"]), "")
+    found = {}
+    for kernel in kernels:
+        mine = [row for row in launches if re.search(rf"\b{kernel}\b", row["Kernel Name"])]
+        times = [float(row[NCU_TIME].replace(",", "")) for row in mine if row.get(NCU_TIME)]
+        mean = f", {sum(times) / len(times):.4g} {unit} each" if times else ""
+        found[kernel] = len(mine), mean
+    return found
+
+
 def profile(context):
-    """Nsight Compute on the kernels of a few plain iterations, clocks as they are."""
+    """Nsight Compute on the kernels that matter, clocks as they are."""
     if not context.on_cuda:
         item("ncu", None, "no GPU is used")
         return
@@ -127,30 +155,35 @@ def profile(context):
         item("ncu", False, "ncu is neither on the PATH nor in /usr/local/cuda; leave this out by "
              "--only, or install it")
         return
-    report = context.out / "ncu.csv"
     size = 4096 if context.plan != "smoke" else 96
-    command = [ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", NCU_METRICS,
-               "--launch-count", NCU_KERNELS, "--target-processes", "all",
-               context.bin / "sparsefw-bench-smoke", "--part", "iteration-unstructured:0.6",
-               "--timing", 1, "--rows", size, "--cols", size]
-    emit(begin="ncu")
-    try:
-        done = run(command, context.seconds - 1, places.programs_environment())
-    except ProgramError as error:
-        said = getattr(error, "said", "") or str(error)
+    end = time.monotonic() + context.seconds - 1
+    for number, (part, kernels) in enumerate(NCU_KERNELS.items()):
+        report = context.out / f"ncu-{part.replace(':', '-')}.csv"
+        command = [ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics",
+                   NCU_METRICS, "--kernel-name", "regex:" + "|".join(kernels),
+                   "--target-processes", "all", context.bin / "sparsefw-bench-smoke", "--part",
+                   part, "--timing", 1, "--launches", NCU_LAUNCHES, "--rows", size, "--cols", size]
+        emit(begin=f"ncu {part}")
+        limit = (end - time.monotonic()) / (len(NCU_KERNELS) - number)
+        said, failure = "", None
+        try:
+            said = run(command, limit, places.programs_environment()).out
+        except ProgramError as error:
+            said = getattr(error, "said", "") or str(error)
+            failure = f"{str(error)[:300]} {said[-500:]}"
         report.write_text(said, encoding="utf-8")
-        item("ncu", False, f"{str(error)[:300]} {said[-500:]}")
-        return
-    report.write_text(done.out, encoding="utf-8")
-    emit(files={"ncu": str(report)})
-    kernels = len(re.findall(r"sparsefw::cuda", done.out))
-    item("ncu", kernels > 0, f"{kernels} launches profiled")
+        emit(files={report.stem: str(report)})
+        if failure:
+            item(f"ncu {part}", False, failure)
+        # Of a run that was cut off, too: what is there is worth having.
+        for kernel, (launches, mean) in profiled(said, kernels).items():
+            item(kernel, launches > 0, f"{launches} launches profiled{mean}")
 
 
 def tests(context):
     environment = places.programs_environment(
         **({"SPARSEFW_REQUIRE_GPU": "1"} if context.on_cuda else {}))
-    found = gtests.Tests(layout.ROOT, layout.gpu_tests(), context.device.split(":")[0],
+    found = gtests.Tests(layout.home(), layout.gpu_tests(), context.device.split(":")[0],
                          environment)
     found.run_all(context.seconds - END_SECONDS, gtests.workers(), item)
 
@@ -165,7 +198,7 @@ def sanitizer(tool):
             item(tool, False, "compute-sanitizer is neither on the PATH nor in /usr/local/cuda; "
                  "install it, or leave this out by --no-sanitizer")
             return
-        found = gtests.Tests(layout.ROOT, layout.gpu_tests(), "cuda",
+        found = gtests.Tests(layout.home(), layout.gpu_tests(), "cuda",
                              places.programs_environment())
         found.sanitize(program, tool, context.seconds - END_SECONDS, item)
     return part
@@ -189,13 +222,13 @@ PARTS = (
     Part("smoke", 60, 60, smoke, "every kernel against host arithmetic, with its time; captures"),
     Part("goal", 120, 60, lambda context: _benchmarks(context, "goal"),
          "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
-    Part("ncu", 30, 20, profile, "Nsight Compute on a plain iteration"),
+    Part("ncu", 40, 30, profile, "Nsight Compute on the kernels that iterations are spent in"),
     Part("tests", 110, 60, tests, "the tests of the label gpu; what failed again, alone"),
     Part("memcheck", 40, 20, sanitizer("memcheck"), "compute-sanitizer on small cases"),
     Part("racecheck", 40, 20, sanitizer("racecheck"), "the same for races in shared memory"),
     Part("synccheck", 25, 15, sanitizer("synccheck"), "the same for barriers"),
     Part("service", 40, 40, served, "layers through a server and the command line"),
-    Part("benchmarks", 75, 45, lambda context: _benchmarks(context, "rest"),
+    Part("benchmarks", 65, 45, lambda context: _benchmarks(context, "rest"),
          "the other benchmarks, as many as there is time for"),
 )
 BY_NAME = {part.name: part for part in PARTS}

@@ -1,4 +1,4 @@
-"""Where things are: the checkout or bundle, CUDA's libraries and tools, a Python with PyTorch."""
+"""Where things are: the programs, CUDA's libraries and tools, a Python with PyTorch."""
 import functools
 import glob
 import os
@@ -10,11 +10,21 @@ from pathlib import Path
 from harness.process import ProgramError, run
 
 ROOT = Path(__file__).resolve().parents[3]
+BUNDLE = ROOT / "build/sparsefw-gpu-check"  # unpacked
 PEERS = ROOT / "core/benchmarks/peers"
 VENV_PYTHON = ROOT / "build/bench-venv/bin/python"
 NO_DEVICE = 9  # exit status of a Python that has PyTorch and sees no CUDA device
 # Of the environment, what programs of the project are given: the CUDA module, the emulated device.
 KEPT = ("SPARSEFW_CUDA_MODULE", "SPARSEFW_CUDA_ON_HOST_")
+
+
+def is_built():
+    return (ROOT / "build/bin/sparsefw-bench-device").exists()
+
+
+def programs_folder():
+    """Of a build; where nothing was built, that of an unpacked bundle."""
+    return BUNDLE / "bin" if BUNDLE.exists() and not is_built() else ROOT / "build/bin"
 
 
 def _imports(python, module, cuda):

@@ -291,7 +291,6 @@ struct DeviceDescription {
   std::string name;         // "cpu", "cuda:0"
   std::string description;  // "AMD EPYC 9B14, 2 threads, AVX-512"
   int64_t memory_bytes = 0;
-  int64_t memory_free_bytes = 0;
   std::string pci_bus_id = {};  // "00000000:3B:00.0", as NVML writes it; "" for what is no card
 };
 
@@ -314,7 +313,13 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda"
+  // As it was found: asks no driver, and says the same at every call.
   virtual DeviceDescription Describe() const = 0;
+  // Memory of the device that nobody uses now; all of it where that is not known. Where the
+  // device has its own memory, the first call begins its use by this process, and every call
+  // may take as long as the driver takes.
+  // Errors: what is wrong with the device, FailedPrecondition (DEVICE_UNAVAILABLE) or Internal
+  virtual absl::StatusOr<int64_t> FreeMemoryBytes() const { return Describe().memory_bytes; }
   // Whether its engines work in a device's own memory, of which only so much is
   // there: a server places jobs on such a device by memory and streams.
   virtual bool has_device_memory() const { return false; }
@@ -370,14 +375,21 @@ std::span<const Backend* const> Backends();
 // `name`: that of a backend ("cuda" is the first CUDA device) or of a device
 // ("cuda:1").
 // Errors: FailedPrecondition (DEVICE_UNAVAILABLE), naming the devices there are
-//         and, of a CUDA device where there is none, why.
+//         and, of a CUDA device that cannot be used or where there is none, why.
 absl::StatusOr<const Backend*> FindBackend(std::string_view name);
+
+// A device that is there and cannot be used.
+struct UnusableDevice {
+  std::string name;    // "cuda:1"
+  std::string reason;  // a sentence without its full stop
+};
 
 // Whether devices of a kind that not every machine has were found.
 struct DeviceProbe {
   std::string name;  // "cuda"
   bool available = false;
   std::string reason;  // what was found, or why nothing; a sentence without its full stop
+  std::vector<UnusableDevice> unusable = {};  // beside those that are available
 };
 std::vector<DeviceProbe> ProbeDevices();
 

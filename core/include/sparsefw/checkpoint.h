@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -27,6 +28,7 @@ namespace sparsefw {
 struct CheckpointInfo {
   int sweep_point = 0;    // of SolveSweep; 0 of Solve
   int64_t iteration = 0;  // Frank-Wolfe steps that need not be taken again
+  int64_t stage = 0;      // 0: it iterates; later stages are higher
 };
 
 struct CheckpointTiming {
@@ -63,6 +65,10 @@ class CheckpointSink {
   virtual absl::Status Commit() = 0;
   virtual void Abandon() = 0;
 };
+
+// How far the solve was that wrote this checkpoint, from its first fields alone. Empty where they
+// are not those of one of this version; otherwise Solve may still refuse it.
+std::optional<CheckpointInfo> PeekCheckpoint(std::span<const std::byte> bytes);
 
 // How a solve takes part in it; by default not at all.
 struct Checkpoints {

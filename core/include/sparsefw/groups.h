@@ -15,6 +15,7 @@ struct Groups {
   int64_t groups_per_row = 0;  // 1 for per_row and unstructured
   int64_t capacity = 0;        // kept weights of one group
   int64_t total_kept = 0;      // kept weights of the matrix
+  friend bool operator==(const Groups&, const Groups&) = default;
 };
 
 }  // namespace sparsefw

@@ -40,7 +40,9 @@ class Mask {
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
   int64_t CountKept() const;
-  int64_t CountKeptInRow(int64_t row) const;
+  int64_t CountKeptInRow(int64_t row) const { return CountKeptIn(row, 0, cols_); }
+  // Of columns [first, first + count).
+  int64_t CountKeptIn(int64_t row, int64_t first, int64_t count) const;
 
   friend bool operator==(const Mask&, const Mask&) = default;
 

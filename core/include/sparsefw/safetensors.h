@@ -82,8 +82,12 @@ struct SafetensorsTensor {
   std::span<const std::byte> bytes;
 };
 
-// Writes to a temporary file beside `path`, then renames: a reader sees the
-// old file or the whole new one, and a failure leaves nothing behind. Tensors
+// The file that a program writes to when it is told `path`: where symbolic links lead, be it to
+// nothing yet.
+std::string FileBehindLinks(const std::string& path);
+
+// Writes to a temporary file beside FileBehindLinks(path), then renames: a reader sees the
+// old file or the whole new one, and a failure leaves nothing behind. Links stay. Tensors
 // with larger elements come first in the file, so that all of them are aligned.
 // Errors: InvalidArgument size mismatch; a name twice, reserved or not UTF-8;
 //         header over kMaxHeaderBytes; a path that is there and no regular

@@ -85,7 +85,8 @@ struct SolveOptions {
 
   // When it is near, the best mask so far is the result. The solver reserves
   // the time of one rounding and one loss, measured on this layer. Swaps and
-  // reconstruction get what is left, and are left out where that is too little.
+  // reconstruction get what is left, and are left out where that is too little. A time of
+  // SteadyNow.
   absl::Time deadline = absl::InfiniteFuture();
   int threads = 0;  // worker threads of the engine; 0: all cores
   ProductPrecision product_precision = ProductPrecision::kFloat32;
@@ -146,7 +147,7 @@ struct SolveSummary {
   // where the joint search was cancelled it can be an upper estimate.
   double reconstructed_loss = 0;
   std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
-  double damping = 0;  // of methods with own weights: the one that was enough
+  double damping = 0;                      // of methods with own weights: the one that was enough
   JointSummary joint = {};
   // Of measure_new_weights: of the mask with the weights solved on it, whether or not
   // they are the result. Empty where there was no time.

@@ -63,12 +63,13 @@ absl::StatusOr<const CudaModule*> LoadModule(const std::string& path) {
 absl::StatusOr<CudaDevices> OpenModule(const char* variable, const fs::path& folder) {
   SPARSEFW_ASSIGN_OR_RETURN(const fs::path path, ModulePath(variable, folder));
   SPARSEFW_ASSIGN_OR_RETURN(const CudaModule* module, LoadModule(path.string()));
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<const Backend*> backends, module->open());
-  if (backends.empty()) {
+  SPARSEFW_ASSIGN_OR_RETURN(const CudaModuleDevices opened, module->open());
+  if (opened.usable.empty()) {
     return absl::NotFoundError(absl::StrFormat("the CUDA module %s found none", path.string()));
   }
   CudaDevices found;
-  for (const Backend* backend : backends) {
+  found.unusable = opened.unusable;
+  for (const Backend* backend : opened.usable) {
     const DeviceDescription device = backend->Describe();
     absl::StrAppendFormat(&found.reason, "%s%s is %s", found.reason.empty() ? "" : ", ",
                           device.name, device.description);
@@ -83,9 +84,9 @@ CudaDevices FindCudaDevices(const char* variable, const std::string& folder) {
   try {
     absl::StatusOr<CudaDevices> found = OpenModule(variable, folder);
     if (found.ok()) return *std::move(found);
-    return {{}, std::string(found.status().message())};
+    return {{}, {}, std::string(found.status().message())};
   } catch (const std::exception& error) {
-    return {{}, absl::StrFormat("the CUDA module failed: %s", error.what())};
+    return {{}, {}, absl::StrFormat("the CUDA module failed: %s", error.what())};
   }
 }
 

@@ -16,6 +16,7 @@ struct CudaDevice {
 
 struct CudaDevices {
   std::vector<CudaDevice> devices;
+  std::vector<UnusableDevice> unusable;
   // A description of them, or why there is none. A sentence without its full stop.
   std::string reason;
 };

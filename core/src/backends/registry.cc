@@ -26,7 +26,7 @@ Registry MakeRegistry() {
     registry.backends.push_back(device.backend);
     registry.devices.push_back(device.name);
   }
-  registry.cuda = {"cuda", !cuda.devices.empty(), std::move(cuda.reason)};
+  registry.cuda = {"cuda", !cuda.devices.empty(), std::move(cuda.reason), std::move(cuda.unusable)};
   for (const Backend* backend : {&CpuBackend(), &ReferenceBackend()}) {
     registry.backends.push_back(backend);
     registry.devices.emplace_back(backend->name());
@@ -56,6 +56,10 @@ absl::StatusOr<const Backend*> FindBackend(std::string_view name) {
   std::string message = absl::StrFormat("device must be one of %s; got %s", known, name);
   if (!registry.cuda.available && name.substr(0, name.find(':')) == registry.cuda.name) {
     message += absl::StrFormat(", and there is no CUDA device: %s", registry.cuda.reason);
+  }
+  for (const UnusableDevice& device : registry.cuda.unusable) {
+    if (device.name == name)
+      message += absl::StrFormat(", which cannot be used: %s", device.reason);
   }
   return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
 }

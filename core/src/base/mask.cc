@@ -1,5 +1,6 @@
 #include "sparsefw/mask.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -43,11 +44,24 @@ int64_t Mask::CountKept() const {
   return count;
 }
 
-int64_t Mask::CountKeptInRow(int64_t row) const {
-  int64_t count = 0;
+int64_t Mask::CountKeptIn(int64_t row, int64_t first, int64_t count) const {
   const uint8_t* bytes = this->row(row);
-  for (int64_t i = 0; i < row_bytes(); ++i) count += std::popcount(bytes[i]);
-  return count;
+  const int64_t end = first + count;
+  int64_t kept = 0;
+  for (int64_t col = first; col < end;) {
+    if (col % 8 == 0 && end - col >= 64) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes + col / 8, sizeof(word));
+      kept += std::popcount(word);
+      col += 64;
+      continue;
+    }
+    const int64_t bits = std::min(8 - col % 8, end - col);
+    const unsigned wanted = (1U << bits) - 1;
+    kept += std::popcount((unsigned{bytes[col / 8]} >> (col % 8)) & wanted);
+    col += bits;
+  }
+  return kept;
 }
 
 }  // namespace sparsefw

@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 12
+#define SPARSEFW_CUDA_MODULE_ABI 13
 
 namespace sparsefw {
 
@@ -32,7 +32,7 @@ static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(JointRequest) + sizeof(JointResult) +
                       sizeof(EngineOptions) + sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
-                  888,
+                  880,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 
@@ -47,15 +47,20 @@ constexpr char kCudaModuleBuild[] =
 #undef SPARSEFW_QUOTE
 #undef SPARSEFW_QUOTE_INNER
 
+struct CudaModuleDevices {
+  // One for each device that can be used, in CUDA's order: name() "cuda", Describe().name
+  // "cuda:<n>"; they live as long as the program.
+  std::vector<const Backend*> usable;
+  std::vector<UnusableDevice> unusable;
+};
+
 struct CudaModule {
   // kCudaModuleBuild of the module. Stays the first member whatever else changes.
   const char* build;
-  // Looks for devices. One backend for each that can be used, in CUDA's order:
-  // name() "cuda", Describe().name "cuda:<n>"; they live as long as the program.
-  // Called once.
+  // Looks for devices without using any: Backend::FreeMemoryBytes does that. Called once.
   // Errors: any, with a message that says why there is no device, to stand behind
   //         "there is no CUDA device: " (no driver, no device, no cuBLAS)
-  absl::StatusOr<std::vector<const Backend*>> (*open)();
+  absl::StatusOr<CudaModuleDevices> (*open)();
 };
 
 }  // namespace sparsefw

@@ -198,6 +198,9 @@ std::string LengthBytes(size_t length) {
   return bytes;
 }
 
+// As many links as the kernel follows.
+constexpr int kMostLinks = 40;
+
 // A rename would replace a device such as /dev/null for the whole machine.
 absl::Status CheckTarget(const std::string& path) {
   struct stat info = {};
@@ -220,17 +223,29 @@ absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> t
   SPARSEFW_ASSIGN_OR_RETURN(const std::string header, HeaderText(path, ordered, metadata));
   SPARSEFW_RETURN_IF_ERROR(CheckTarget(path));
 
-  SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(path));
+  const std::string target = FileBehindLinks(path);
+  SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(target));
   const std::string length = LengthBytes(header.size());
   SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(length))));
   SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(header))));
   for (const SafetensorsTensor* tensor : ordered) {
     SPARSEFW_RETURN_IF_ERROR(file.Append(path, tensor->bytes));
   }
-  return file.MoveTo(path);
+  return file.MoveTo(target);
 }
 
 }  // namespace
+
+std::string FileBehindLinks(const std::string& path) {
+  std::filesystem::path file = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const std::filesystem::path link = std::filesystem::read_symlink(file, error);
+    if (error) break;
+    file = file.parent_path() / link;
+  }
+  return file.string();
+}
 
 absl::Status WriteSafetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                               const std::map<std::string, std::string>& metadata) {

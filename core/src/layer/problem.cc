@@ -170,11 +170,8 @@ int64_t WrongGroup(const Mask& mask, int64_t row, const Groups& groups) {
     return mask.CountKeptInRow(row) == groups.capacity ? -1 : 0;
   }
   for (int64_t group = 0; group < groups.groups_per_row; ++group) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < groups.group_cols; ++i) {
-      kept += mask.Get(row, group * groups.group_cols + i) ? 1 : 0;
-    }
-    if (kept != groups.capacity) return group;
+    const int64_t first = group * groups.group_cols;
+    if (mask.CountKeptIn(row, first, groups.group_cols) != groups.capacity) return group;
   }
   return -1;
 }
@@ -182,8 +179,7 @@ int64_t WrongGroup(const Mask& mask, int64_t row, const Groups& groups) {
 absl::Status GroupCountError(const Mask& mask, int64_t row, int64_t group, const Groups& groups,
                              std::string_view name) {
   const int64_t first = group * groups.group_cols;
-  int64_t kept = 0;
-  for (int64_t i = 0; i < groups.group_cols; ++i) kept += mask.Get(row, first + i) ? 1 : 0;
+  const int64_t kept = mask.CountKeptIn(row, first, groups.group_cols);
   return Invalid("WARM_MASK_COUNT", "%s must keep %d of columns [%d, %d) in row %d; got %d", name,
                  groups.capacity, first, first + groups.group_cols, row, kept);
 }

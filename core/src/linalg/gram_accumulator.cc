@@ -175,8 +175,7 @@ absl::Status CpuGramAccumulator::CopyRows(int64_t first, int64_t count, double* 
 
 // Tokens that wait are float32 whatever they came as: widening is exact.
 absl::Status CpuGramAccumulator::SaveState(GramStateSink sink) {
-  SPARSEFW_RETURN_IF_ERROR(
-      WriteGramStateHeader(d_in(), token_count_, waiting_, DType::kF32, sink));
+  SPARSEFW_RETURN_IF_ERROR(WriteGramStateHeader(d_in(), token_count_, waiting_, DType::kF32, sink));
   SPARSEFW_RETURN_IF_ERROR(WriteUpperRows(sum_.data(), 0, d_in(), d_in(), sink));
   const auto tokens = block_.span().first(static_cast<size_t>(waiting_ * d_in()));
   return tokens.empty() ? absl::OkStatus() : sink(std::as_bytes(tokens));
@@ -190,11 +189,11 @@ absl::Status CpuGramAccumulator::RestoreState(GramStateSource source) {
   const auto dtype = static_cast<DType>(header.dtype);
   try {
     block_ = Matrix<float>(kGramBlockTokens, d_in());
-    std::vector<double> tokens(
-        (static_cast<size_t>(header.waiting * d_in()) * SizeOf(dtype) + 7) / sizeof(double));
-    SPARSEFW_RETURN_IF_ERROR(source(std::as_writable_bytes(std::span(tokens))
-                                        .first(static_cast<size_t>(header.waiting * d_in()) *
-                                               SizeOf(dtype))));
+    std::vector<double> tokens((static_cast<size_t>(header.waiting * d_in()) * SizeOf(dtype) + 7) /
+                               sizeof(double));
+    SPARSEFW_RETURN_IF_ERROR(
+        source(std::as_writable_bytes(std::span(tokens))
+                   .first(static_cast<size_t>(header.waiting * d_in()) * SizeOf(dtype))));
     return context_.Run([&] {
       CopyTokens(ConstMatrixView(tokens.data(), dtype, header.waiting, d_in()), 0, block_);
       waiting_ = header.waiting;

@@ -25,8 +25,11 @@ class ReferenceBackendImpl final : public Backend {
     return {.name = "reference",
             .description = absl::StrFormat("dense float64 reference, %d threads, for comparison",
                                            ParallelContext(0).threads()),
-            .memory_bytes = memory.total_bytes,
-            .memory_free_bytes = memory.available_bytes};
+            .memory_bytes = memory.total_bytes};
+  }
+
+  absl::StatusOr<int64_t> FreeMemoryBytes() const override {
+    return ReadHostMemory().available_bytes;
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(

@@ -86,8 +86,7 @@ absl::Status CheckpointWriter::End() {
   return OfSink(sink_.Commit());
 }
 
-absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
-                                           const StopSignal* stop) {
+absl::StatusOr<StateReader> OpenUnchecked(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(Head) + kTailBytes) {
     return NotValid("a checkpoint must have at least %d bytes; got %d", sizeof(Head) + kTailBytes,
                     bytes.size());
@@ -105,6 +104,12 @@ absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
     return NotValid("a checkpoint must end with \"%s\" and its size; it is cut off after %d bytes",
                     kEndMark, bytes.size());
   }
+  return StateReader(bytes.subspan(sizeof(Head), tail - sizeof(Head)));
+}
+
+absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
+                                           const StopSignal* stop) {
+  SPARSEFW_ASSIGN_OR_RETURN(const StateReader fields, OpenUnchecked(bytes));
   const auto expected = ValueAt<uint32_t>(bytes, bytes.size() - kCrcBytes);
   SPARSEFW_ASSIGN_OR_RETURN(const uint32_t crc,
                             ChecksumOf(bytes.first(bytes.size() - kCrcBytes), stop));
@@ -113,7 +118,7 @@ absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
         "a checkpoint must have the CRC32C that it ends with, %08x; its bytes have %08x", expected,
         crc);
   }
-  return StateReader(bytes.subspan(sizeof(Head), tail - sizeof(Head)));
+  return fields;
 }
 
 }  // namespace sparsefw

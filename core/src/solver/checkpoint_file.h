@@ -48,6 +48,10 @@ class CheckpointWriter final : public StateWriter {
   bool sink_failed_ = false;
 };
 
+// The fields of a checkpoint, whose checksum nobody has looked at.
+// Errors: FailedPrecondition (CHECKPOINT_INVALID)
+absl::StatusOr<StateReader> OpenUnchecked(std::span<const std::byte> bytes);
+
 // The fields of a checkpoint, all of whose bytes have been looked at.
 // Errors: FailedPrecondition (CHECKPOINT_INVALID), Cancelled
 absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,

@@ -1,5 +1,6 @@
 // Writes and restores checkpoints of a solve: docs/adr/0021-checkpoints.md.
 #include <bit>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,6 +73,16 @@ absl::Status CheckAtEnd(const StateReader& reader) {
 }
 
 }  // namespace
+
+std::optional<CheckpointInfo> PeekCheckpoint(std::span<const std::byte> bytes) {
+  absl::StatusOr<StateReader> fields = OpenUnchecked(bytes);
+  SolverState state;
+  if (!fields.ok() || !fields->AnyField("terms").ok() ||
+      !fields->Read("solver", WritableBytesOf(state)).ok()) {
+    return std::nullopt;
+  }
+  return CheckpointInfo{.iteration = state.iteration, .stage = state.next_stage};
+}
 
 // Before anything costs time.
 absl::Status SolveRun::OpenCheckpoints() {
@@ -168,8 +179,9 @@ absl::Status SolveRun::WriteCheckpoint(CheckpointWriter& writer, Stage next) {
                              .threshold_residual = threshold_residual_,
                              .elapsed_ns = absl::ToInt64Nanoseconds(Elapsed()),
                              .screening = stats_.screening};
-  SPARSEFW_RETURN_IF_ERROR(
-      writer.Begin({.sweep_point = context_.sweep_point, .iteration = stats_.iteration}));
+  SPARSEFW_RETURN_IF_ERROR(writer.Begin({.sweep_point = context_.sweep_point,
+                                         .iteration = stats_.iteration,
+                                         .stage = static_cast<int64_t>(next)}));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("terms", std::as_bytes(std::span(terms_))));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("solver", BytesOf(state)));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("best_mask", result_.mask.bytes()));

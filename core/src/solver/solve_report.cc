@@ -40,6 +40,9 @@ absl::Status CheckNotNegative(double loss, const Problem& problem) {
       "GRAM_NOT_POSITIVE_DEFINITE");
 }
 
+// As it is reported: what rounding leaves below 0 is 0.
+double NotNegative(double loss) { return std::max(loss, 0.0); }
+
 // Of the loss that a mask's is compared with.
 constexpr double kLeastShareOfLoss = 1.0 / 16;
 
@@ -66,7 +69,7 @@ void SolveRun::Notify() const {
   if (context_.observer == nullptr) return;
   context_.observer->OnReport({.iteration = stats_.iteration,
                                .iterations_total = one_shot() ? 0 : context_.options.iterations,
-                               .relaxed_loss = stats_.relaxed_loss,
+                               .relaxed_loss = NotNegative(stats_.relaxed_loss),
                                .gap = stats_.gap,
                                .step_size = stats_.step_size,
                                .threshold_residual = threshold_residual_,
@@ -133,7 +136,7 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
        {&result_.full_loss, &result_.warm_start_loss, &result_.rounded_loss, &result_.final_loss,
         &result_.reconstructed_loss, &result_.joint.start_loss}) {
     SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, context_.problem));
-    *loss = std::max(*loss, 0.0);
+    *loss = NotNegative(*loss);
   }
   SPARSEFW_RETURN_IF_ERROR(MeasureUnshrunk());
   result_.kept_count = result_.mask.CountKept();
@@ -144,6 +147,7 @@ absl::StatusOr<SolveResult> SolveRun::Finish() {
     result_.screening = stats_.screening;
     result_.lower_bound = Certificate(result_.final_loss);
   }
+  result_.relaxed_loss = NotNegative(result_.relaxed_loss);
   if (result_.warm_start_loss > 0) {
     const bool new_weights = HasOwnWeights(context_.options.method) || result_.joint.searched;
     const double loss = new_weights ? result_.reconstructed_loss : result_.final_loss;

@@ -4,9 +4,9 @@
 #include <new>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw {
 
@@ -20,7 +20,7 @@ absl::StatusOr<SolveResult> Solve(const Problem& problem, const SolveOptions& op
                    .cache = cache,
                    .observer = observer,
                    .stop = stop,
-                   .now = absl::Now,
+                   .now = SteadyNow,
                    .checkpoints = checkpoints});
 }
 

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/src/solver/layer_cache.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw {
 namespace {
@@ -51,7 +51,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                                                    .cache = cache,
                                                    .observer = &point_observer,
                                                    .stop = stop,
-                                                   .now = absl::Now,
+                                                   .now = SteadyNow,
                                                    .checkpoints = checkpoints,
                                                    .sweep_point = static_cast<int>(index)});
     checkpoints.resume = {};  // of the first point only

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "server/net/descriptor_limit.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
@@ -14,7 +14,7 @@ constexpr absl::Duration kRefusalsPeriod = absl::Seconds(10);
 
 void ConnectionEvents::OnRefused() {
   metrics_->ConnectionRefused();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   int64_t refused = 0;
   {
     MutexLock lock(mutex_);
@@ -24,7 +24,9 @@ void ConnectionEvents::OnRefused() {
     refused = std::exchange(refused_, 0);
   }
   logger_->Log(LogLevel::kWarning, "connections_refused",
-               {{"reason", "too few file descriptors are left, or --max-connections is reached"},
+               {{"reason",
+                 "too few file descriptors are left, or --max-connections or "
+                 "--max-peer-connections is reached"},
                 {"refused", refused},
                 {"open_descriptors", OpenDescriptors()},
                 {"max_descriptors", DescriptorLimit()}});

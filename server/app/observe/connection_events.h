@@ -15,7 +15,7 @@ namespace sparsefw::server {
 class ConnectionEvents {
  public:
   ConnectionEvents(Metrics* metrics, Logger* logger) : metrics_(metrics), logger_(logger) {}
-  // No file descriptors are left for one, or there are --max-connections. Logged at
+  // No file descriptors are left for one, or a limit of connections is reached. Logged at
   // most once in ten seconds.
   void OnRefused();
 

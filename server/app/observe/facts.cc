@@ -2,15 +2,34 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "server/app/settings.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 
-ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device) {
+namespace {
+
+int64_t FreeBytes(const Backend& backend, const std::string& name,
+                  const std::map<std::string, int64_t>& at_start,
+                  const std::vector<GpuSample>& samples) {
+  if (!backend.has_device_memory()) return backend.FreeMemoryBytes().value_or(0);
+  for (const GpuSample& sample : samples) {
+    if (sample.device != name || !sample.memory.has_value()) continue;
+    return sample.memory->total_bytes - sample.memory->used_bytes;
+  }
+  return at_start.at(name);
+}
+
+}  // namespace
+
+ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
+                    std::function<std::vector<GpuSample>()> samples) {
   ServerFacts facts;
   facts.version = SPARSEFW_VERSION;
   facts.default_device = device.device.name;
@@ -19,8 +38,18 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device) {
   facts.max_queued_jobs = config.max_queued_jobs;
   facts.max_tensor_bytes = std::min(config.max_tensor_bytes, config.host_memory_bytes);
   facts.start_time = absl::Now();
+  facts.steady_start_time = SteadyNow();
   facts.settings = SettingsForClients(config.settings);
-  facts.devices = [usable = device.usable] { return DescribeDevices(usable); };
+  facts.devices = [usable = device.usable, free = device.free_bytes, samples = std::move(samples)] {
+    const std::vector<GpuSample> measured = samples();
+    std::vector<DeviceFacts> devices;
+    for (const Backend* backend : usable) {
+      DeviceDescription description = backend->Describe();
+      const int64_t free_bytes = FreeBytes(*backend, description.name, free, measured);
+      devices.push_back({std::move(description), free_bytes});
+    }
+    return devices;
+  };
   return facts;
 }
 
@@ -34,10 +63,14 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& device) {
   return infos;
 }
 
-void LogMissingDevices(Logger& logger) {
+void LogMissingDevices(const DefaultDevice& device, Logger& logger) {
   for (const DeviceProbe& probe : ProbeDevices()) {
     if (probe.available) continue;
     logger.Log(LogLevel::kInfo, "no device", {{"device", probe.name}, {"reason", probe.reason}});
+  }
+  for (const UnusableDevice& one : device.unusable) {
+    logger.Log(LogLevel::kWarning, "device_unavailable",
+               {{"device", one.name}, {"reason", one.reason}});
   }
 }
 

@@ -4,22 +4,27 @@
 #define SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
 #include "server/app/runner/devices.h"
+#include "server/metrics/gpu_sample.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/rpc/runtime/rpc_context.h"
 
 namespace sparsefw::server {
 
-ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device);
+// `samples`: the latest measurements of the cards; may be called by any thread. The memory of a
+// card that has none is said to be as free as it was at the start: no call waits for a driver.
+ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
+                    std::function<std::vector<GpuSample>()> samples);
 
 std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& device);
 
-// Devices that there are and that cannot be used, with the reason.
-void LogMissingDevices(Logger& logger);
+// Devices that are missing or cannot be used, with the reason.
+void LogMissingDevices(const DefaultDevice& device, Logger& logger);
 
 // Each worker's share of the cores, at least 1.
 int ThreadsPerJob(const ServerConfig& config);

@@ -11,6 +11,8 @@ void SetTensorGauges(const TensorStoreUsage& usage, Gauges& gauges) {
   gauges.tensors_unchecked = usage.unchecked;
   gauges.tensors = usage.tensors;
   gauges.uploads = usage.uploads;
+  gauges.max_tensors = usage.max_tensors;
+  gauges.tensors_reserved = usage.reserved;
 }
 
 void SetJobGauges(const JobManager& jobs, JobCounts& counts, Gauges& gauges) {
@@ -19,10 +21,18 @@ void SetJobGauges(const JobManager& jobs, JobCounts& counts, Gauges& gauges) {
   const TenantCounts tenants = jobs.tenants();
   gauges.tenants_waiting = tenants.waiting;
   gauges.tenants_running = tenants.running;
-  gauges.jobs_ended = counts.Ended();
+  gauges.jobs_kept = counts.Kept();
   gauges.store_count_failures = counts.failures();
   gauges.solve_memory_used_bytes = jobs.working_bytes();
   gauges.devices = jobs.devices();
+}
+
+ExecutorGauges ExecutorGaugesOf(std::string_view name, const Executor::Usage& usage) {
+  return {.name = name,
+          .queued = usage.queued,
+          .oldest_wait = absl::FromChrono(usage.oldest_wait),
+          .begun = usage.begun,
+          .withdrawn = usage.withdrawn};
 }
 
 }  // namespace sparsefw::server

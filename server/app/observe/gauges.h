@@ -2,9 +2,12 @@
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_GAUGES_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_GAUGES_H_
 
+#include <string_view>
+
 #include "server/app/observe/job_counts.h"
 #include "server/jobs/job_manager.h"
 #include "server/metrics/metrics.h"
+#include "server/rpc/runtime/executor.h"
 #include "server/tensors/tensor_store.h"
 
 namespace sparsefw::server {
@@ -12,6 +15,8 @@ namespace sparsefw::server {
 void SetTensorGauges(const TensorStoreUsage& usage, Gauges& gauges);
 
 void SetJobGauges(const JobManager& jobs, JobCounts& counts, Gauges& gauges);
+
+ExecutorGauges ExecutorGaugesOf(std::string_view name, const Executor::Usage& usage);
 
 }  // namespace sparsefw::server
 

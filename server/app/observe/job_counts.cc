@@ -3,7 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
@@ -17,15 +18,21 @@ int64_t CountOf(const std::map<JobState, int64_t>& counts, JobState state) {
 
 }  // namespace
 
-std::optional<EndedJobs> JobCounts::Ended() {
-  const auto counts = store_.CountByState();
-  const absl::Time now = absl::Now();
-  std::optional<EndedJobs> last;
+absl::StatusOr<KeptJobs> JobCounts::Count() const {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto counts, store_.CountByState());
+  SPARSEFW_ASSIGN_OR_RETURN(const JobStoreUsage usage, store_.Usage());
+  return KeptJobs{CountOf(counts, JobState::kSucceeded), CountOf(counts, JobState::kFailed),
+                  CountOf(counts, JobState::kCancelled), usage.damaged, usage.bytes};
+}
+
+std::optional<KeptJobs> JobCounts::Kept() {
+  const absl::StatusOr<KeptJobs> counts = Count();
+  const absl::Time now = SteadyNow();
+  std::optional<KeptJobs> last;
   {
     MutexLock lock(mutex_);
     if (counts.ok()) {
-      last_ = EndedJobs{CountOf(*counts, JobState::kSucceeded), CountOf(*counts, JobState::kFailed),
-                        CountOf(*counts, JobState::kCancelled)};
+      last_ = *counts;
       return last_;
     }
     ++failures_;

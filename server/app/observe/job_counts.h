@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/app/observe/logging.h"
 #include "server/jobs/job_store.h"
@@ -21,14 +22,16 @@ class JobCounts {
 
   // Of the store now; while it cannot be read what it said last, which is nothing at
   // first. That is logged at most once a minute and counted.
-  std::optional<EndedJobs> Ended();
+  std::optional<KeptJobs> Kept();
   int64_t failures() const;
 
  private:
+  absl::StatusOr<KeptJobs> Count() const;
+
   const JobStore& store_;
   Logger& logger_;
   mutable Mutex mutex_;
-  std::optional<EndedJobs> last_ ABSL_GUARDED_BY(mutex_);
+  std::optional<KeptJobs> last_ ABSL_GUARDED_BY(mutex_);
   int64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time next_log_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -23,7 +23,9 @@ class JobEvents final : public JobListener {
   void OnAccepted(const Job& job) override;
   void OnRecovered(const Job& job) override;
   void OnStarted(const Job& job) override;
-  void OnProgress(const Job& job) override { live_->Progressed(job); }
+  void OnProgress(const Job& job, const ProgressReport& progress) override {
+    live_->Progressed(job.name, progress);
+  }
   void OnInterrupted(const Job& job) override;
   void OnEnded(const Job& job) override;
   void OnDeviceLost(const std::string& device, const Job& job, const absl::Status& error) override;

@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_APP_RUNNER_DEVICES_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,13 +21,17 @@ struct DefaultDevice {
   std::vector<const Backend*> pool;    // that jobs for the default device may run on
   std::vector<const Backend*> usable;  // that jobs may ask for, in order of preference
   DeviceDescription device;
-  std::string reason;  // why this one
+  std::string reason;                         // why this one
+  std::map<std::string, int64_t> free_bytes;  // of `usable` with their own memory, by name
+  std::vector<UnusableDevice> unusable;       // that it would have taken
 };
 
-// `flag` as in --device. A list, "cuda:N[,N]", restricts the server to these CUDA
-// devices; its first is the default.
-// Errors: FindBackend's; InvalidArgument (OPTION_INVALID), a malformed list or one
-//         that names a device twice.
+// `flag` as in --device. Begins the use of the CUDA devices that it means, and of no others: all
+// for "auto" and "cuda", those of a list, "cuda:N[,N]", whose first is the default, none for "cpu"
+// and "reference". A device that fails is left out unless a list names it.
+// Errors: FindBackend's; FailedPrecondition (DEVICE_UNAVAILABLE), a listed device that fails, or
+//         all of them for "cuda"; InvalidArgument (OPTION_INVALID), a malformed list or one that
+//         names a device twice.
 absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag);
 
 // The errors of a list that can be found without looking at the devices.
@@ -42,12 +47,11 @@ absl::StatusOr<std::vector<const Backend*>> ResolveDevices(
 
 struct PoolOptions {
   int64_t memory_bytes = 0;   // of each device; 0: the share
-  double memory_share = 0.9;  // of what is free now
+  double memory_share = 0.9;  // of what was free when the device was chosen
   int streams = 4;
 };
-// Those of `usable` with memory of their own, as they are now.
-std::vector<PoolDevice> PoolDevices(const std::vector<const Backend*>& usable,
-                                    const PoolOptions& options);
+// Those of `chosen.usable` with memory of their own.
+std::vector<PoolDevice> PoolDevices(const DefaultDevice& chosen, const PoolOptions& options);
 
 std::vector<DeviceDescription> DescribeDevices(const std::vector<const Backend*>& usable);
 

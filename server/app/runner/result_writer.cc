@@ -39,24 +39,28 @@ int64_t MasksKept(const JobSpec& spec) {
 
 }  // namespace
 
-int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight) {
-  const int64_t masks = MasksKept(spec) * ByteSize(MaskSpec(weight.rows, weight.cols));
-  const int64_t weights = weight.rows * weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));
-  return masks + (spec.return_pruned_weight ? weights : 0);
+RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight) {
+  const int64_t masks = MasksKept(spec);
+  RoomNeed need{masks * ByteSize(MaskSpec(weight.rows, weight.cols)), masks};
+  if (spec.return_pruned_weight) {
+    need.bytes += weight.rows * weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));
+    ++need.places;
+  }
+  return need;
 }
 
 ResultWriter::ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight,
-                           ByteBudget::Reservation* room)
-    : store_(store),
-      job_(job),
-      weight_(weight),
-      room_(room),
-      expire_(absl::Now() + job.spec.result_ttl + kResultMargin) {}
+                           TensorRoom* room)
+    : store_(store), job_(job), weight_(weight), room_(room) {}
+
+absl::Time ResultWriter::ExpireTime() const {
+  return absl::Now() + job_.spec.result_ttl + kResultMargin;
+}
 
 absl::StatusOr<std::string> ResultWriter::PutMask(const Mask& mask) {
   SPARSEFW_ASSIGN_OR_RETURN(
       TensorInfo stored, store_->Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes(), job_.owner,
-                                     expire_, room_, job_.name));
+                                     ExpireTime(), room_, job_.name));
   return std::move(stored.name);
 }
 
@@ -83,7 +87,7 @@ absl::StatusOr<std::string> ResultWriter::PutWeights(const SolveResult& solved) 
                                 ? WeightBytes(solved.weights, weight_.matrix().dtype())
                                 : PrunedWeight(weight_.matrix(), solved.mask));
   SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
-                            store_->Put(spec, bytes, job_.owner, expire_, room_, job_.name));
+                            store_->Put(spec, bytes, job_.owner, ExpireTime(), room_, job_.name));
   return std::move(stored.name);
 }
 

@@ -8,21 +8,20 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/tensor_room.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::server {
 
-// Bytes that the results of a job will take in the store: the masks that a
-// sweep keeps, at most, and the pruned weight where it is asked for.
-int64_t ResultBytes(const JobSpec& spec, const MatrixSpec& weight);
+// What the results of a job will need of the store: the masks that a sweep keeps, at most,
+// and the pruned weight where it is asked for.
+RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight);
 
 // Used for one job. Its arguments must outlive it.
 class ResultWriter {
  public:
-  ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight,
-               ByteBudget::Reservation* room);
+  ResultWriter(TensorStore* store, const Job& job, const TensorHandle& weight, TensorRoom* room);
 
   // The tensor's name.
   absl::StatusOr<std::string> PutMask(const Mask& mask);
@@ -32,13 +31,14 @@ class ResultWriter {
   void PutWeights(const SolveResult& solved, JobResult* result);
 
  private:
+  // Of a tensor that is stored now.
+  absl::Time ExpireTime() const;
   absl::StatusOr<std::string> PutWeights(const SolveResult& solved);
 
   TensorStore* const store_;
   const Job& job_;
   const TensorHandle& weight_;
-  ByteBudget::Reservation* const room_;
-  const absl::Time expire_;
+  TensorRoom* const room_;
 };
 
 }  // namespace sparsefw::server

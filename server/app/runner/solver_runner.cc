@@ -1,5 +1,6 @@
 #include "server/app/runner/solver_runner.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -58,6 +59,18 @@ absl::Status CheckFinite(std::string_view field, const TensorHandle& tensor) {
   return tensor.CheckValues([&] { return About(field, ValidateFinite(tensor.matrix(), field)); });
 }
 
+// Points that ask for the same counts are one check: a sweep may have hundreds.
+absl::Status CheckWarmMask(const JobSpec& spec, const TensorHandle& tensor) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Mask mask, tensor.mask());
+  std::vector<Groups> checked;
+  return CheckPoints(spec, [&](const SweepPoint& point) {
+    const Groups groups = GroupsOf(point.pattern, mask.rows(), mask.cols());
+    if (std::ranges::find(checked, groups) != checked.end()) return absl::OkStatus();
+    checked.push_back(groups);
+    return ValidateMaskCounts(mask, point.pattern, kWarmMask);
+  });
+}
+
 // Only SPARSEFW starts from a given mask or saliency. The others would report the
 // loss of a warm start that is not the one that was given.
 absl::Status CheckWarmStart(const JobSpec& spec) {
@@ -109,10 +122,9 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   std::shared_ptr<const TensorHandle> gram;
   std::shared_ptr<const TensorHandle> saliency;          // may be null
   std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
-  std::optional<Mask> warm_mask;
-  std::vector<const Backend*> backends;  // that may run it
+  std::vector<const Backend*> backends;                  // that may run it
   bool ran = false;
-  ByteBudget::Reservation result_room;
+  TensorRoom result_room;
 };
 
 SolverRunner::SolverRunner(TensorStore* store, TransientTensors* transient,
@@ -168,7 +180,7 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
   needs.working_bytes = WorkingBytes(backend, spec, rows, cols, gram);
   SPARSEFW_RETURN_IF_ERROR(
       CheckHostMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
-  needs.result_bytes = ResultBytes(spec, *inputs.weight);
+  needs.results = ResultRoom(spec, *inputs.weight);
   if (backend.has_device_memory()) {
     needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram);
     if (SharesGram(spec)) needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
@@ -186,9 +198,7 @@ absl::StatusOr<DeviceNeed> SolverRunner::Check(const JobSpec& spec, const InputS
   SPARSEFW_RETURN_IF_ERROR(
       Describe(kWarmMask, spec.warm_mask, TensorKind::kMask, &known.warm_mask));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, known, backends));
-  if (needs.result_bytes > store_->usage().budget_bytes) {
-    SPARSEFW_RETURN_IF_ERROR(store_->ReserveRoom(needs.result_bytes, Owner(), true).status());
-  }
+  SPARSEFW_RETURN_IF_ERROR(store_->CheckRoom(needs.results));
   return std::move(needs.device);
 }
 
@@ -208,11 +218,7 @@ absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, SolverInputs* inpu
 
 absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs) {
   if (inputs->warm_mask_tensor != nullptr) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask, inputs->warm_mask_tensor->mask());
-    SPARSEFW_RETURN_IF_ERROR(About(kWarmMask, CheckPoints(spec, [&](const SweepPoint& point) {
-                                     return ValidateMaskCounts(*inputs->warm_mask, point.pattern,
-                                                               kWarmMask);
-                                   })));
+    SPARSEFW_RETURN_IF_ERROR(About(kWarmMask, CheckWarmMask(spec, *inputs->warm_mask_tensor)));
   }
   SPARSEFW_RETURN_IF_ERROR(CheckFinite(kWeight, *inputs->weight));
   SPARSEFW_RETURN_IF_ERROR(inputs->gram->CheckValues(
@@ -237,10 +243,12 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   if (inputs->device_need.gram_bytes > 0) {
     inputs->device_need.gram = inputs->gram->info().name;  // never reused
   }
-  // Reserved from acceptance on, so that a finished job has room for its result.
-  SPARSEFW_ASSIGN_OR_RETURN(
-      inputs->result_room,
-      store_->ReserveRoom(needs.result_bytes, owner, values == Values::kCheckedBefore));
+  // Reserved from acceptance on, so that no job that was accepted lacks room for its results.
+  if (values == Values::kCheckedBefore) {
+    inputs->result_room = store_->KeepRoom(needs.results, owner);
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->result_room, store_->ReserveRoom(needs.results, owner));
+  }
   if (values == Values::kUnchecked) {
     SPARSEFW_RETURN_IF_ERROR(CheckValues(spec, inputs.get()));
   }
@@ -251,15 +259,14 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     const Job& job, Inputs& inputs, const Placement& placement, const StopSignal& stop,
     const std::function<void(const ProgressReport&)>& report) {
   auto& in = static_cast<SolverInputs&>(inputs);
-  // A sweep whose device was lost may have used some of it for its first masks.
+  // A sweep whose device was lost may have used some of it for its first masks, which are gone.
   if (std::exchange(in.ran, true)) {
-    in.result_room = ByteBudget::Reservation();
-    SPARSEFW_ASSIGN_OR_RETURN(
-        in.result_room,
-        store_->ReserveRoom(ResultBytes(job.spec, *in.Specs().weight), job.owner, true));
+    in.result_room = TensorRoom();
+    in.result_room = store_->KeepRoom(ResultRoom(job.spec, *in.Specs().weight), job.owner);
   }
-  if (in.warm_mask_tensor != nullptr && !in.warm_mask.has_value()) {
-    SPARSEFW_ASSIGN_OR_RETURN(in.warm_mask, in.warm_mask_tensor->mask());
+  std::optional<Mask> warm_mask;  // not kept while the job waits
+  if (in.warm_mask_tensor != nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(warm_mask, in.warm_mask_tensor->mask());
   }
   const Backend& backend = in.BackendOf(placement.device);
   Problem problem;
@@ -268,7 +275,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   problem.pattern = job.spec.pattern;
   problem.values_checked = true;  // by Prepare, or by that of an earlier process
   if (in.saliency != nullptr) problem.saliency = in.saliency->matrix();
-  if (in.warm_mask.has_value()) problem.warm_mask = &*in.warm_mask;
+  if (warm_mask.has_value()) problem.warm_mask = &*warm_mask;
 
   std::shared_ptr<const DeviceGram> device_gram;  // outlives the solve's engines
   if (placement.gram != nullptr) {
@@ -279,8 +286,8 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   }
 
   ResultWriter writer(store_, job, *in.weight, &in.result_room);
-  SPARSEFW_ASSIGN_OR_RETURN(JobResult result,
-                            SolvePoints(job, problem, backend, writer, stop, report));
+  SPARSEFW_ASSIGN_OR_RETURN(JobResult result, SolvePoints(job, placement.deadline, problem, backend,
+                                                          writer, stop, report));
   if (job.spec.sweep.empty()) result.sweep.clear();
   result.device = backend.Describe().name;
   return result;
@@ -288,11 +295,12 @@ absl::StatusOr<JobResult> SolverRunner::Run(
 
 // From its checkpoint, where it has one that is good for this server.
 absl::StatusOr<JobResult> SolverRunner::SolvePoints(
-    const Job& job, const Problem& problem, const Backend& backend, ResultWriter& writer,
-    const StopSignal& stop, const std::function<void(const ProgressReport&)>& report) {
+    const Job& job, absl::Time deadline, const Problem& problem, const Backend& backend,
+    ResultWriter& writer, const StopSignal& stop,
+    const std::function<void(const ProgressReport&)>& report) {
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {
-    point.options.deadline = job.deadline;
+    point.options.deadline = deadline;
     point.options.threads = options_.threads_per_job;
   }
   std::unique_ptr<CheckpointSink> sink;
@@ -312,6 +320,14 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     options_.checkpoints->Refused(job.name, solved);
     resume = MappedBytes();
   }
+}
+
+RunMark SolverRunner::Saved(const std::string& job) const {
+  if (options_.checkpoints == nullptr) return {};
+  const absl::StatusOr<MappedBytes> found = options_.checkpoints->Find(job);
+  if (!found.ok()) return {};
+  const std::optional<CheckpointInfo> info = PeekCheckpoint(found->bytes());
+  return info.has_value() ? RunMark{info->stage, info->iteration} : RunMark();
 }
 
 void SolverRunner::Discard(const Job& job) {

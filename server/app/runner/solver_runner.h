@@ -46,7 +46,7 @@ struct SolverRunnerOptions {
 //                       that is not there (DEVICE_UNAVAILABLE)
 //   ResourceExhausted   the layer needs more host memory than the machine has or
 //                       running jobs may use (HOST_MEMORY); there is no room
-//                       for its result (HOST_MEMORY, TENSOR_TOO_LARGE)
+//                       for its results (TensorStore::ReserveRoom)
 class SolverRunner final : public JobRunner {
  public:
   SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
@@ -57,6 +57,7 @@ class SolverRunner final : public JobRunner {
   absl::StatusOr<JobResult> Run(const Job& job, Inputs& inputs, const Placement& placement,
                                 const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override;
+  RunMark Saved(const std::string& job) const override;
   void Discard(const Job& job) override;
 
  private:
@@ -70,7 +71,7 @@ class SolverRunner final : public JobRunner {
 
   struct Needs {
     int64_t working_bytes = 0;
-    int64_t result_bytes = 0;
+    RoomNeed results;
     DeviceNeed device;
   };
   // Options and device; returns the backends that may run it.
@@ -80,7 +81,7 @@ class SolverRunner final : public JobRunner {
                                    const std::vector<const Backend*>& backends) const;
   absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
-  absl::StatusOr<JobResult> SolvePoints(const Job& job, const Problem& problem,
+  absl::StatusOr<JobResult> SolvePoints(const Job& job, absl::Time deadline, const Problem& problem,
                                         const Backend& backend, ResultWriter& writer,
                                         const StopSignal& stop,
                                         const std::function<void(const ProgressReport&)>& report);

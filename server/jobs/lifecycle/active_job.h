@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_ACTIVE_JOB_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,31 +22,55 @@ namespace sparsefw::server {
 // called.
 class ActiveJob {
  public:
-  ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs)
+  // `its_deadline` is in steady time: see SteadyDeadline.
+  ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs,
+            absl::Time its_deadline)
       : name(first->name),
         tenant(first->owner.tenant),
         priority(first->spec.priority),
-        deadline(first->deadline),
-        need{its_inputs->working_bytes, its_inputs->device_need},
+        deadline(its_deadline),
+        need{its_inputs->working_bytes, its_inputs->device_need, its_inputs->alone},
         cost(its_inputs->cost),
         job(std::move(first)),
+        stored_revision(job->revision),
         inputs(std::move(its_inputs)) {}
 
+  // Without the progress of its run.
   std::shared_ptr<const Job> Current() ABSL_LOCKS_EXCLUDED(mutex) {
     MutexLock lock(mutex);
     return job;
   }
+  // With it: a copy.
+  Job Read() ABSL_LOCKS_EXCLUDED(mutex) {
+    MutexLock lock(mutex);
+    return Now();
+  }
+  Job Now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Into a job that was read from the store: it may be newer.
+  void ReadProgress(Job* read) ABSL_LOCKS_EXCLUDED(mutex);
+  int64_t revision() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return progress.has_value() ? progress->revision : job->revision;
+  }
+  // `next` has its progress in it.
+  void Replace(std::shared_ptr<const Job> next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // The report that waits becomes the job's progress; the event that says so. None where no
+  // report waits or the job does not run any more.
+  std::optional<JobEvent> TakeReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const std::string name;
   const std::string tenant;
   const int priority;
-  const absl::Time deadline;
+  const absl::Time deadline;  // in steady time
   const JobNeed need;
   const double cost;  // JobRunner::Inputs::cost
   StopSignal stop;
 
   Mutex mutex;
-  std::shared_ptr<const Job> job ABSL_GUARDED_BY(mutex);             // replaced by every change
+  // Replaced by every change but mere progress.
+  std::shared_ptr<const Job> job ABSL_GUARDED_BY(mutex);
+  std::optional<JobProgress> progress ABSL_GUARDED_BY(mutex);  // newer than `job`
+  int64_t stored_revision ABSL_GUARDED_BY(mutex);              // the store knows of it
+  absl::Time progress_stored ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
   std::shared_ptr<JobRunner::Inputs> inputs ABSL_GUARDED_BY(mutex);  // until it starts or ends
   // An end that a durable store has not taken yet. Nobody is told of it before: the
   // job would end a second time if the process ended first.
@@ -58,6 +83,10 @@ class ActiveJob {
   bool overdue ABSL_GUARDED_BY(mutex) = false;      // asked to stop: its deadline has passed
   // Stays in the store for a later process and does not start in this one.
   bool suspended ABSL_GUARDED_BY(mutex) = false;
+  // The newest report that nobody has taken yet. Its lock is held for a copy only, for the
+  // solver's thread takes it; it comes after `mutex`.
+  Mutex report_mutex;
+  std::optional<ProgressReport> report ABSL_GUARDED_BY(report_mutex);
   // A watch ends when its owner drops the queue.
   std::vector<std::weak_ptr<EventQueue>> watchers ABSL_GUARDED_BY(mutex);
 };

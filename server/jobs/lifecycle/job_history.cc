@@ -78,8 +78,9 @@ absl::StatusOr<std::vector<JobEvent>> EventsAfter(const Job& job, int64_t after_
         event(JobEvent::Kind::kStateChange,
               newest ? job : AsItWas(job, change->state, change->revision, change->revision)));
   }
-  if (events.back().job->revision < job.revision) {
-    events.push_back(event(JobEvent::Kind::kProgress, job));
+  if (events.back().revision() < job.revision && job.progress.has_value()) {
+    events.push_back({JobEvent::Kind::kProgress, std::make_shared<const Job>(job),
+                      JobProgress{*job.progress, job.revision}});
   }
   return events;
 }

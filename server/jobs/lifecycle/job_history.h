@@ -11,6 +11,11 @@
 
 namespace sparsefw::server {
 
+// Watchers see progress before it is stored, and a power failure may take back what was. After
+// the end of a process the next change of a job that ran is so much newer than what the store
+// has; watchers never see revisions further ahead of it.
+inline constexpr int64_t kMostRevisionsLost = int64_t{1} << 20;
+
 // Gives the job the state and the revision, and appends both to its history.
 void ChangeState(Job& job, JobState state, int64_t revision);
 

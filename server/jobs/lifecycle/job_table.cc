@@ -118,7 +118,7 @@ int64_t JobTable::version() const {
 
 void JobTable::WaitForChange(int64_t seen, Clock& clock, absl::Time time) {
   MutexLock lock(mutex_);
-  while (version_ == seen && clock.Now() < time) clock.WaitUntil(changed_, mutex_, time);
+  while (version_ == seen && clock.SteadyNow() < time) clock.WaitUntil(changed_, mutex_, time);
 }
 
 void JobTable::Changed() {

@@ -20,7 +20,8 @@ namespace sparsefw::server {
 // Thread-safe. Its lock is a leaf of the lock order.
 //
 // Holds exactly the jobs that have not ended, and those whose end the store has
-// not taken yet (some of which count as not ended); any other job is in the store in its last state.
+// not taken yet (some of which count as not ended); any other job is in the store in its last
+// state.
 class JobTable {
  public:
   using JobPtr = std::shared_ptr<ActiveJob>;

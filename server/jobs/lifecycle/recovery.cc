@@ -15,15 +15,21 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kPageSize = 1000;
-// A power failure may take back progress whose revisions watchers have seen. The
-// next state change must be newer than those, or they would miss it.
-constexpr int64_t kMostRevisionsLost = int64_t{1} << 20;
 
 absl::Status StreamLost(const Job& job) {
   return Refuse(absl::StatusCode::kCancelled, "STREAM_LOST",
                 "the server ended while the stream of %s was open, and with the stream the job: "
                 "its call did not ask for detach",
                 job.name);
+}
+
+absl::Status AttemptsExhausted(const Job& job, int most) {
+  return Refuse(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED",
+                "the server ended %d times in a row while %s ran and came no further%s; at most %d "
+                "such runs are made (--max-attempts). The log of the server may say why it ended; "
+                "submit the job again when that is mended",
+                job.vain_attempts, job.name,
+                job.alone ? ", the last time with no other job running" : "", most);
 }
 
 }  // namespace
@@ -53,7 +59,10 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
   const bool ran = job.state == JobState::kRunning;
   const int64_t revision = job.revision + (ran ? kMostRevisionsLost : 1);
   // The run may have stored results that the job does not name yet.
-  if (ran) DiscardResults(parts_.runner, parts_.listener, job);
+  if (ran) {
+    CountAttempt(job);
+    DiscardResults(parts_.runner, parts_.listener, job);
+  }
   if (IsOver(job)) {
     ++recovered->cancelled;
     absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
@@ -71,8 +80,12 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
     ++recovered->interrupted;
   }
   ++recovered->queued;
-  const auto active =
-      std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), *std::move(inputs));
+  // Any of the jobs that ran may be what ended the process: what is suspected most runs alone, so
+  // that none is given up for another's sake.
+  (*inputs)->alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts_ - 1;
+  const absl::Time deadline = SteadyDeadline(parts_.clock, job.deadline, job.spec.deadline);
+  const auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
+                                                  *std::move(inputs), deadline);
   const std::shared_ptr<const Job> queued = active->Current();
   {
     MutexLock lock(active->mutex);
@@ -85,11 +98,21 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
 
 bool Recovery::IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
 
+// Progress of a run that began anew is none before it is beyond that of all runs before: a job
+// that ends the server at the same place every time gets no further.
+void Recovery::CountAttempt(Job& job) const {
+  RunMark reported;
+  if (job.progress.has_value()) reported = {job.progress->sweep_point, job.progress->iteration};
+  const RunMark saved = parts_.runner.Saved(job.name);
+  const bool further = reported > job.reported || saved > job.saved;
+  job.reported = std::max(job.reported, reported);
+  job.saved = std::max(job.saved, saved);
+  job.vain_attempts = further ? 0 : job.vain_attempts + 1;
+}
+
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Recovery::Prepare(const Job& job) const {
-  if (job.state == JobState::kRunning && job.attempts >= max_attempts_) {
-    return Refuse(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED",
-                  "the server ended during the run of %s, %d times; a job is run at most %d times",
-                  job.name, job.attempts, max_attempts_);
+  if (job.state == JobState::kRunning && job.vain_attempts >= max_attempts_) {
+    return AttemptsExhausted(job, max_attempts_);
   }
   if (job.deadline <= parts_.clock.Now()) return StateMachine::DeadlinePassed(job).error;
   return PrepareInputs(parts_.runner, parts_.scheduler, job.spec, job.owner,

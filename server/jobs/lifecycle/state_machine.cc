@@ -9,21 +9,11 @@
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
-namespace {
-
-void SuspendAll(const std::vector<std::weak_ptr<EventQueue>>& watchers) {
-  for (const std::weak_ptr<EventQueue>& weak : watchers) {
-    if (const std::shared_ptr<EventQueue> watcher = weak.lock()) watcher->Suspend();
-  }
-}
-
-}  // namespace
-
 absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id,
-                                  std::string_view fingerprint) {
+                                  std::string_view fingerprint, const JobRoom& room) {
   // Before it is stored: a client that finds it in a list can watch it.
   parts_.table.Add(job);
-  const absl::Status stored = parts_.store.Insert(*job->Current(), request_id, fingerprint);
+  const absl::Status stored = parts_.store.Insert(*job->Current(), request_id, fingerprint, room);
   if (!stored.ok()) {
     parts_.table.Remove(job->name);
     return stored;
@@ -68,7 +58,8 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
     ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
     ++next.attempts;
-    if (job->deadline <= next.start_time) {
+    next.alone = job->need.alone;
+    if (job->deadline <= parts_.clock.SteadyNow()) {
       refused = DeadlinePassed(next);
     } else if (absl::Status stored = Commit(*job, std::move(next)); !stored.ok()) {
       if (parts_.store.durable()) {
@@ -91,7 +82,7 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   }
   Failpoint("job.started");
   parts_.listener.OnStarted(*started.job);
-  TellWatchers(*job, {JobEvent::Kind::kStateChange, started.job});
+  parts_.announcer.Tell(job, {JobEvent::Kind::kStateChange, started.job});
   return started;
 }
 
@@ -113,26 +104,6 @@ void StateMachine::QueueAgain(const JobPtr& job) {
   }
 }
 
-void StateMachine::Report(ActiveJob& job, const ProgressReport& report) {
-  std::shared_ptr<const Job> current;
-  absl::Status stored;
-  {
-    MutexLock lock(job.mutex);
-    Job next = *job.job;
-    next.progress = report;
-    ++next.revision;
-    stored = parts_.store.UpdateProgress(next);
-    Take(job, std::move(next), stored);
-    current = job.job;
-  }
-  if (stored.ok()) {
-    parts_.listener.OnProgress(*current);
-    TellWatchers(job, {JobEvent::Kind::kProgress, std::move(current)});
-  } else {
-    parts_.listener.OnBackgroundError(*current, stored);
-  }
-}
-
 void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
   StoreAndTellEnd(job, from, std::move(ending)).IgnoreError();  // the listener was told
 }
@@ -150,7 +121,10 @@ absl::Status StateMachine::StoreAndTellEnd(const JobPtr& job, JobState from, End
 StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, Ending ending) {
   if (job->inputs != nullptr) job->inputs->needed_again = false;
   job->inputs.reset();
-  Job next = *job->job;
+  if (std::optional<JobEvent> last = job->TakeReport()) {
+    parts_.announcer.Tell(job, *std::move(last));
+  }
+  Job next = job->Now();
   ChangeState(next, ending.state, next.revision + 1);
   next.error = std::move(ending.error);
   next.result = std::move(ending.result);
@@ -167,7 +141,7 @@ StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, En
     job->unstored_end = end.job;
     parts_.table.KeptBack(job, from == JobState::kRunning);
   } else {
-    job->job = end.job;
+    job->Replace(end.job);
     parts_.table.Ended(job, from == JobState::kRunning, end.stored.ok());
   }
   return end;
@@ -176,15 +150,14 @@ StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, En
 absl::Status StateMachine::Tell(const JobPtr& job, const StoredEnd& end) {
   parts_.scheduler.Remove(*job);
   if (!end.stored.ok()) parts_.listener.OnBackgroundError(*end.job, end.stored);
-  if (!end.kept_back) TellEnd(*job, end.job, end.announced);
+  if (!end.kept_back) TellEnd(job, end.job, end.announced);
   return end.kept_back ? end.stored : absl::OkStatus();
 }
 
-void StateMachine::TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended,
+void StateMachine::TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended,
                            bool announced) {
   if (announced) parts_.listener.OnEnded(*ended);
-  TellWatchers(job, {JobEvent::Kind::kStateChange, ended});
-  parts_.table.Announced();
+  parts_.announcer.TellEnd(job, {JobEvent::Kind::kStateChange, ended});
 }
 
 absl::Status StateMachine::StoreEnd(const JobPtr& job) {
@@ -196,11 +169,12 @@ absl::Status StateMachine::StoreEnd(const JobPtr& job) {
     SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(told ? *job->job : *job->unstored_end));
     parts_.table.ForgetUnstored(job->name);
     if (told) return absl::OkStatus();
-    ended = job->job = std::move(job->unstored_end);
+    ended = std::move(job->unstored_end);
+    job->Replace(ended);
     announced = job->announced;
     parts_.table.Ended(job, /*was_running=*/false, /*stored=*/true);
   }
-  TellEnd(*job, ended, announced);
+  TellEnd(job, ended, announced);
   return absl::OkStatus();
 }
 
@@ -236,7 +210,7 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
       end = Store(job, JobState::kQueued, Ending());
     } else if (!unstored && parts_.store.durable() && job->job->state == JobState::kRunning &&
                !job->job->cancel_requested) {
-      Job next = *job->job;
+      Job next = job->Now();
       next.cancel_requested = true;
       stored = Commit(*job, std::move(next));
     }
@@ -249,7 +223,6 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
 }
 
 void StateMachine::Suspend(const JobPtr& job) {
-  std::vector<std::weak_ptr<EventQueue>> watchers;
   absl::Status stored;
   {
     MutexLock lock(job->mutex);
@@ -261,10 +234,9 @@ void StateMachine::Suspend(const JobPtr& job) {
       next.spec.ends_with_stream = false;
       stored = Commit(*job, std::move(next));
     }
-    watchers = job->watchers;
   }
   if (!stored.ok()) parts_.listener.OnBackgroundError(*job->Current(), stored);
-  SuspendAll(watchers);
+  parts_.announcer.Suspend(job);
 }
 
 void StateMachine::Interrupt(const JobPtr& job) {
@@ -280,28 +252,26 @@ void StateMachine::Interrupt(const JobPtr& job) {
 // takes that for a crash.
 bool StateMachine::Requeue(const JobPtr& job) {
   std::shared_ptr<const Job> queued;
-  std::vector<std::weak_ptr<EventQueue>> watchers;
   absl::Status stored;
   {
     MutexLock lock(job->mutex);
     if (!job->interrupted || job->cancelled || job->overdue) return false;
-    Job next = *job->job;
+    Job next = job->Now();
     ReturnToQueue(next, next.revision + 1);
     next.spec.ends_with_stream = false;
     --next.attempts;
     stored = Commit(*job, std::move(next));
     job->suspended = true;
     queued = job->job;
-    watchers = job->watchers;
   }
   Failpoint("job.requeued");
   if (stored.ok()) {
     parts_.listener.OnInterrupted(*queued);
-    TellWatchers(*job, {JobEvent::Kind::kStateChange, queued});
+    parts_.announcer.Tell(job, {JobEvent::Kind::kStateChange, queued});
   } else {
     parts_.listener.OnBackgroundError(*queued, stored);
   }
-  SuspendAll(watchers);
+  parts_.announcer.Suspend(job);
   parts_.table.Suspended();
   return true;
 }
@@ -313,7 +283,7 @@ absl::StatusOr<std::shared_ptr<EventQueue>> StateMachine::Watch(ActiveJob& job,
   bool suspended = false;
   {
     MutexLock lock(job.mutex);
-    Job now = *job.job;
+    Job now = job.Now();
     if (now.state == JobState::kQueued) now.queue_position = parts_.scheduler.Position(job.name);
     SPARSEFW_ASSIGN_OR_RETURN(std::vector<JobEvent> first, EventsAfter(now, after_revision));
     queue = std::make_shared<EventQueue>(std::move(first), std::move(wake));
@@ -342,18 +312,7 @@ absl::Status StateMachine::Commit(ActiveJob& job, Job next) {
 
 void StateMachine::Take(ActiveJob& job, Job next, const absl::Status& stored) {
   if (!stored.ok() && !IsTerminal(next.state)) return;
-  job.job = std::make_shared<const Job>(std::move(next));
-}
-
-void StateMachine::TellWatchers(ActiveJob& job, const JobEvent& event) {
-  std::vector<std::weak_ptr<EventQueue>> watchers;
-  {
-    MutexLock lock(job.mutex);
-    watchers = job.watchers;
-  }
-  for (const std::weak_ptr<EventQueue>& weak : watchers) {
-    if (const std::shared_ptr<EventQueue> watcher = weak.lock()) watcher->Push(event);
-  }
+  job.Replace(std::make_shared<const Job>(std::move(next)));
 }
 
 }  // namespace sparsefw::server

@@ -13,13 +13,15 @@
 #include "server/jobs/job_listener.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/lifecycle/active_job.h"
+#include "server/jobs/lifecycle/announcer.h"
 #include "server/jobs/lifecycle/job_table.h"
 #include "server/jobs/scheduling/scheduler.h"
 
 namespace sparsefw::server {
 
 // Thread-safe, without a lock of its own: a transition holds ActiveJob::mutex
-// while it changes and stores the job, then tells the listener, then the watchers.
+// while it changes and stores the job, then tells the listener and hands the event for the
+// watchers over to the announcer.
 // The transitions of one job follow each other, so their events stay in order.
 class StateMachine {
  public:
@@ -31,6 +33,7 @@ class StateMachine {
     JobListener& listener;
     JobTable& table;
     Scheduler& scheduler;
+    Announcer& announcer;
   };
   struct Started {
     std::shared_ptr<const Job> job;
@@ -46,7 +49,8 @@ class StateMachine {
 
   // Stores a new job, announces and queues it. Errors: the store's; then there is
   // no such job.
-  absl::Status Accept(const JobPtr& job, std::string_view request_id, std::string_view fingerprint);
+  absl::Status Accept(const JobPtr& job, std::string_view request_id, std::string_view fingerprint,
+                      const JobRoom& room);
   // kQueued -> kRunning. Nothing when the job has ended, or ends here because its
   // deadline has passed or the store refuses it. A job that a durable store refuses
   // stays as it is, since the disk may have room later: see QueueAgain.
@@ -55,7 +59,6 @@ class StateMachine {
   static bool Waits(ActiveJob& job);
   // Behind the jobs of its priority. Nothing happens when it does not wait.
   void QueueAgain(const JobPtr& job);
-  void Report(ActiveJob& job, const ProgressReport& report);
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
   void EndExpired(const JobPtr& job);  // queued, its deadline has passed
@@ -109,9 +112,8 @@ class StateMachine {
   absl::Status StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending);
   // Stores `next` and takes it.
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
-  static void TellWatchers(ActiveJob& job, const JobEvent& event);
   void Announce(ActiveJob& job);
-  void TellEnd(ActiveJob& job, const std::shared_ptr<const Job>& ended, bool announced);
+  void TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended, bool announced);
   const Parts parts_;
 };
 

@@ -63,10 +63,11 @@ bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
 }  // namespace
 
 Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states,
-                 JobRunner& runner, JobListener& listener)
+                 Announcer& announcer, JobRunner& runner, JobListener& listener)
     : durable_(durable),
       scheduler_(scheduler),
       states_(states),
+      announcer_(announcer),
       runner_(runner),
       listener_(listener) {
   if (durable_) count += kEndsAtOnce;
@@ -146,10 +147,10 @@ absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
 
 absl::StatusOr<JobResult> Workers::CallRunner(Lease& lease, const Job& job,
                                               JobRunner::Inputs& inputs) {
-  ActiveJob& active = *lease.job;
-  const auto report = [&](const ProgressReport& progress) { states_.Report(active, progress); };
+  const Scheduler::JobPtr& active = lease.job;
+  const auto report = [&](const ProgressReport& progress) { announcer_.Report(active, progress); };
   try {
-    return runner_.Run(job, inputs, lease.placement, active.stop, report);
+    return runner_.Run(job, inputs, lease.placement, active->stop, report);
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrFormat("the run failed: %s", error.what()));
   } catch (...) {

@@ -25,8 +25,8 @@ namespace sparsefw::server {
 class Workers {
  public:
   // All of them outlive it. `count` >= 1: jobs at once.
-  Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, JobRunner& runner,
-          JobListener& listener);
+  Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, Announcer& announcer,
+          JobRunner& runner, JobListener& listener);
   ~Workers();  // stops the scheduler and joins the threads
 
  private:
@@ -45,6 +45,7 @@ class Workers {
   const bool durable_;
   Scheduler& scheduler_;
   StateMachine& states_;
+  Announcer& announcer_;
   JobRunner& runner_;
   JobListener& listener_;
   std::vector<std::thread> threads_;

@@ -7,7 +7,7 @@ namespace sparsefw::server {
 
 JobQueue::LaneNeed JobQueue::LaneOf(const ActiveJob& job) {
   const DeviceNeed& device = job.need.device;
-  return {device.devices, device.bytes, device.gram_bytes, job.need.working_bytes};
+  return {device.devices, device.bytes, device.gram_bytes, job.need.working_bytes, job.need.alone};
 }
 
 void JobQueue::Push(JobPtr job) {

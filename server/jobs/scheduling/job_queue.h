@@ -59,8 +59,8 @@ class JobQueue {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   using Jobs = std::map<Key, JobPtr>;
-  // Devices, bytes there, bytes of the Gram, bytes of the host.
-  using LaneNeed = std::tuple<std::vector<std::string>, int64_t, int64_t, int64_t>;
+  // Devices, bytes there, bytes of the Gram, bytes of the host, whether alone.
+  using LaneNeed = std::tuple<std::vector<std::string>, int64_t, int64_t, int64_t, bool>;
   struct Tenant {
     Jobs jobs;
     std::map<LaneNeed, Jobs> lanes;

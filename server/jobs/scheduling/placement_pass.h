@@ -21,7 +21,7 @@ inline constexpr std::string_view kHostMemory = "host";
 
 // Prevents starvation: a job that has to wait claims what it waits for, so that
 // later jobs cannot take it. A job that waits for a device claims its devices;
-// one that waits for host memory claims everything. Jobs for the CPU wait for a
+// one that waits for host memory, or to be alone, claims everything. Jobs for the CPU wait for a
 // worker independently of jobs for devices.
 class PlacementPass {
  public:
@@ -29,6 +29,7 @@ class PlacementPass {
     int64_t free_bytes = 0;
     bool idle = true;  // nothing is reserved: then a job fits, whatever it needs
     bool free_worker = true;
+    bool nothing_runs = true;
   };
   // `pool` must outlive the pass and not change during it. What is `lapsed` cannot be
   // claimed: see ClaimTimes.
@@ -47,6 +48,7 @@ class PlacementPass {
 
  private:
   bool Fits(const JobNeed& need) const {
+    if (need.alone) return host_.nothing_runs;
     return host_.idle || need.working_bytes <= host_.free_bytes;
   }
   std::optional<std::string> Choose(const JobNeed& need) const;

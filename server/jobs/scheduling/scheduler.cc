@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/time/clock.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 
@@ -63,8 +63,8 @@ Scheduler::Lease Scheduler::NextJob() {
 }
 
 Scheduler::Lease Scheduler::TakeFromQueue() {
-  const absl::Time now = clock_.Now();
-  if (!starting_ || queue_.empty()) {
+  const absl::Time now = clock_.SteadyNow();
+  if (!starting_ || alone_ || queue_.empty()) {
     claims_.Update({}, true, now);  // NextJob waits for no claim to lapse
     return {};
   }
@@ -72,7 +72,8 @@ Scheduler::Lease Scheduler::TakeFromQueue() {
   PlacementPass pass(pool_,
                      {.free_bytes = options_.working_memory_bytes - working_bytes_,
                       .idle = working_bytes_ == 0,
-                      .free_worker = on_cpu_ < options_.workers},
+                      .free_worker = on_cpu_ < options_.workers,
+                      .nothing_runs = leases_ == 0},
                      claims_.Lapsed(now));
   for (const ActiveJob* moving : moving_) pass.Claim(moving->need.device);
   std::string device;
@@ -82,7 +83,10 @@ Scheduler::Lease Scheduler::TakeFromQueue() {
   share_.Started(*taken, !device.empty(), now);
   share_.Dequeued(taken->tenant);
   Lease lease = {.job = std::move(taken)};
+  lease.placement.deadline = lease.job->deadline;
   working_bytes_ += lease.job->need.working_bytes;
+  ++leases_;
+  alone_ = lease.job->need.alone;
   if (lease.job->deadline != absl::InfiniteFuture()) {
     lease_deadlines_.emplace(lease.job->deadline + kDeadlineSlack, lease.job);
     deadline_.NotifyOne();
@@ -118,7 +122,8 @@ Scheduler::JobPtr Scheduler::TakePlaced(PlacementPass& pass, std::string* device
 }
 
 void Scheduler::ReserveDevice(Lease& lease, const std::string& device) {
-  lease.placement = {device, pool_.Reserve(device, lease.job->need.device, &lease.evicted)};
+  lease.placement.device = device;
+  lease.placement.gram = pool_.Reserve(device, lease.job->need.device, &lease.evicted);
 }
 
 void Scheduler::Release(Lease& lease) {
@@ -127,9 +132,11 @@ void Scheduler::Release(Lease& lease) {
   {
     MutexLock lock(mutex_);
     const JobNeed& need = lease.job->need;
-    share_.Ended(*lease.job, clock_.Now());
+    share_.Ended(*lease.job, clock_.SteadyNow());
     lease_deadlines_.erase({lease.job->deadline + kDeadlineSlack, lease.job});
     working_bytes_ -= need.working_bytes;
+    --leases_;
+    alone_ = false;
     if (lease.placement.device.empty()) {
       --on_cpu_;
     } else {
@@ -162,7 +169,7 @@ Scheduler::Expired Scheduler::NextExpired() {
   {
     MutexLock lock(mutex_);
     while (!stopping_) {
-      const absl::Time now = clock_.Now();
+      const absl::Time now = clock_.SteadyNow();
       expired.queued = queue_.TakeExpired(now);
       while (!lease_deadlines_.empty() && lease_deadlines_.begin()->first <= now) {
         expired.leased.push_back(lease_deadlines_.begin()->second);
@@ -217,7 +224,7 @@ absl::Status Scheduler::MoveToAnotherDevice(Lease& lease, const absl::Status& lo
       status = absl::OkStatus();
       break;
     }
-    if (job.deadline <= clock_.Now()) {
+    if (job.deadline <= clock_.SteadyNow()) {
       status = WithReason(
           absl::DeadlineExceededError("the deadline passed while the job waited for another "
                                       "device: its own was lost"),
@@ -245,10 +252,10 @@ void Scheduler::Stop() {
 }
 
 void Scheduler::AwaitStop(absl::Duration timeout) {
-  const absl::Time end = absl::Now() + timeout;
+  const absl::Time end = SteadyNow() + timeout;
   MutexLock lock(mutex_);
-  while (!stopping_ && absl::Now() < end) {
-    stopped_.WaitFor(mutex_, absl::ToChronoNanoseconds(end - absl::Now()));
+  while (!stopping_ && SteadyNow() < end) {
+    stopped_.WaitFor(mutex_, absl::ToChronoNanoseconds(end - SteadyNow()));
   }
 }
 

@@ -37,8 +37,9 @@ struct SchedulerOptions {
 // Owns the queue, the device pool and all reservations; knows nothing of states
 // or stores. Which job is next: that of the tenant that is furthest behind its fair
 // share (FairShare) and may run one more, of its jobs the first (JobQueue) that finds a
-// place (PlacementPass). Thread-safe. Its lock comes after ActiveJob::mutex; no other lock is
-// taken under it, and no Gram is freed under it: that waits for its device.
+// place (PlacementPass). While a job runs that needs to be alone, none is. Thread-safe. Its lock
+// comes after ActiveJob::mutex; no other lock is taken under it, and no Gram is freed under it:
+// that waits for its device.
 class Scheduler {
  public:
   using JobPtr = std::shared_ptr<ActiveJob>;
@@ -127,7 +128,9 @@ class Scheduler {
   // Finite deadlines of leased jobs, with the slack.
   std::set<std::pair<absl::Time, JobPtr>> lease_deadlines_ ABSL_GUARDED_BY(mutex_);
   int64_t working_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t on_cpu_ ABSL_GUARDED_BY(mutex_) = 0;  // leases without a device
+  int64_t leases_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t on_cpu_ ABSL_GUARDED_BY(mutex_) = 0;  // of these: without a device
+  bool alone_ ABSL_GUARDED_BY(mutex_) = false;  // the one lease is of a job that runs alone
   DevicePool pool_ ABSL_GUARDED_BY(mutex_);
   // Jobs whose device was lost and that wait for another.
   std::vector<const ActiveJob*> moving_ ABSL_GUARDED_BY(mutex_);

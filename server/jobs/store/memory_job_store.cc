@@ -8,11 +8,17 @@
 
 #include "absl/strings/str_format.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/kept_bytes.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {
+
+// Jobs that one page looks at: others wait meanwhile.
+constexpr int kJobsOfPage = 2000;
+constexpr char kRetryDelayMs[] = "1000";
 
 // Jobs are numbered in order of insertion and numbers are never reused, so a page
 // token, the last number listed, stays valid while jobs are added and deleted.
@@ -20,8 +26,9 @@ class MemoryJobStore final : public JobStore {
  public:
   bool durable() const override { return false; }
 
-  absl::Status Insert(const Job& job, std::string_view request_id,
-                      std::string_view fingerprint) override {
+  absl::Status Insert(const Job& job, std::string_view request_id, std::string_view fingerprint,
+                      const JobRoom& room) override {
+    const int64_t bytes = KeptBytes(job);
     MutexLock lock(mutex_);
     if (numbers_.contains(job.name)) {
       return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
@@ -31,6 +38,10 @@ class MemoryJobStore final : public JobStore {
       return absl::AlreadyExistsError(
           absl::StrFormat("request_id \"%s\" belongs to %s", request_id, taken->second.job));
     }
+    const auto used = bytes_.find(job.owner.tenant);
+    SPARSEFW_RETURN_IF_ERROR(CheckJobRoom(room, job.owner.tenant, bytes,
+                                          used == bytes_.end() ? 0 : used->second, all_bytes_));
+    Count(job.owner.tenant, bytes);
     const int64_t number = ++last_number_;
     entries_.emplace(number, Entry{job, request});
     numbers_.emplace(job.name, number);
@@ -47,18 +58,33 @@ class MemoryJobStore final : public JobStore {
     if (number == numbers_.end()) return JobNotFound(job.name);
     Job& stored = entries_.at(number->second).job;
     expiring_.erase({stored.expire_time, number->second});
+    Count(job.owner.tenant, KeptBytes(job) - KeptBytes(stored));
     stored = job;
     if (IsTerminal(job.state)) expiring_.emplace(job.expire_time, number->second);
     return absl::OkStatus();
   }
 
-  absl::Status UpdateProgress(const Job& job) override { return Update(job); }
+  absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) override {
+    MutexLock lock(mutex_);
+    const auto number = numbers_.find(name);
+    if (number == numbers_.end()) return JobNotFound(name);
+    Job& stored = entries_.at(number->second).job;
+    stored.progress = progress.report;
+    stored.revision = progress.revision;
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<Job> Get(std::string_view name) const override {
     MutexLock lock(mutex_);
     const auto number = numbers_.find(name);
     if (number == numbers_.end()) return JobNotFound(name);
     return entries_.at(number->second).job;
+  }
+
+  absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) const override {
+    MutexLock lock(mutex_);
+    const auto number = numbers_.find(name);
+    return number != numbers_.end() && entries_.at(number->second).job.owner.tenant == tenant;
   }
 
   absl::StatusOr<std::optional<RequestRecord>> FindRequest(
@@ -88,15 +114,15 @@ class MemoryJobStore final : public JobStore {
       entry = entries_.upper_bound(*last);
     }
     Page page;
-    int64_t last_listed = 0;
-    for (; entry != entries_.end(); ++entry) {
-      if (!Matches(entry->second.job, filter)) continue;
-      if (page.jobs.size() == static_cast<size_t>(page_size)) {
-        page.next_page_token = absl::StrFormat("%s%x", token_prefix_, last_listed);
+    int64_t last = 0;
+    for (int seen = 0; entry != entries_.end(); ++entry, ++seen) {
+      const bool matches = Matches(entry->second.job, filter);
+      if (seen == kJobsOfPage || (matches && std::ssize(page.jobs) == page_size)) {
+        page.next_page_token = absl::StrFormat("%s%x", token_prefix_, last);
         break;
       }
-      page.jobs.push_back(entry->second.job);
-      last_listed = entry->first;
+      if (matches) page.jobs.push_back(entry->second.job);
+      last = entry->first;
     }
     return page;
   }
@@ -118,6 +144,7 @@ class MemoryJobStore final : public JobStore {
     const auto entry = entries_.find(number->second);
     requests_.erase(entry->second.request);
     expiring_.erase({entry->second.job.expire_time, entry->first});
+    Count(entry->second.job.owner.tenant, -KeptBytes(entry->second.job));
     entries_.erase(entry);
     numbers_.erase(number);
     return absl::OkStatus();
@@ -128,6 +155,11 @@ class MemoryJobStore final : public JobStore {
     std::map<JobState, int64_t> counts;
     for (const auto& [number, entry] : entries_) ++counts[entry.job.state];
     return counts;
+  }
+
+  absl::StatusOr<JobStoreUsage> Usage() const override {
+    MutexLock lock(mutex_);
+    return JobStoreUsage{.bytes = all_bytes_};
   }
 
  private:
@@ -159,11 +191,20 @@ class MemoryJobStore final : public JobStore {
     return number;
   }
 
+  void Count(const std::string& tenant, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    all_bytes_ += bytes;
+    const auto used = bytes_.emplace(tenant, 0).first;
+    used->second += bytes;
+    if (used->second == 0) bytes_.erase(used);
+  }
+
   // Makes tokens of an earlier process an error: they would skip or repeat jobs.
   const std::string token_prefix_ = absl::StrFormat("%08x-", std::random_device()());
 
   mutable Mutex mutex_;
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int64_t> bytes_ ABSL_GUARDED_BY(mutex_);  // by tenant, not 0
+  int64_t all_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Entry, std::greater<>> entries_ ABSL_GUARDED_BY(mutex_);  // newest first
   std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
   std::map<Request, RequestRecord> requests_ ABSL_GUARDED_BY(mutex_);
@@ -174,6 +215,38 @@ class MemoryJobStore final : public JobStore {
 
 absl::Status JobNotFound(std::string_view name) {
   return Refuse(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "there is no job \"%s\"", name);
+}
+
+absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
+                          int64_t tenant_used, int64_t all_used) {
+  if (room.tenant_bytes.has_value() && bytes > *room.tenant_bytes - tenant_used) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "kept jobs of tenant %s must count for at most max-job-bytes of %d bytes; they count "
+            "for %d and this one for %d: delete jobs that have ended, or wait until they expire",
+            tenant, *room.tenant_bytes, tenant_used, bytes)),
+        "QUOTA_JOB_BYTES",
+        {{"quota", "max-job-bytes"},
+         {"limit", absl::StrFormat("%d", *room.tenant_bytes)},
+         {"current", absl::StrFormat("%d", tenant_used)}});
+  }
+  if (bytes > room.all_bytes - all_used) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "kept jobs must count for at most %d bytes; they count for %d and this one for %d: "
+            "delete jobs that have ended, or wait until they expire",
+            room.all_bytes, all_used, bytes)),
+        "JOBS_FULL");
+  }
+  if (bytes > room.disk_bytes - all_used) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "the job and its end need %d bytes of the disk budget; kept jobs count for %d, and "
+            "beside the tensors there is room for %d",
+            bytes, all_used, room.disk_bytes)),
+        "DISK_BUDGET", {{"retry_delay_ms", kRetryDelayMs}});
+  }
+  return absl::OkStatus();
 }
 
 std::unique_ptr<JobStore> NewMemoryJobStore() { return std::make_unique<MemoryJobStore>(); }

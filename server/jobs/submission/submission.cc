@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "server/identity/random_hex.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
@@ -16,22 +17,6 @@ namespace {
 constexpr int kMaxPriority = 100;
 // A place in the queue may be free soon.
 constexpr const char* kQueueFullRetryMs = "1000";
-
-absl::Status CheckRanges(const JobSpec& spec) {
-  if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
-    return Invalid("OPTION_INVALID", "priority must be in [-%d, %d]; got priority=%d", kMaxPriority,
-                   kMaxPriority, spec.priority);
-  }
-  if (spec.deadline <= absl::ZeroDuration()) {
-    return Invalid("OPTION_INVALID", "deadline must be above 0; got deadline=%s",
-                   absl::FormatDuration(spec.deadline));
-  }
-  if (spec.result_ttl <= absl::ZeroDuration()) {
-    return Invalid("OPTION_INVALID", "result_ttl must be above 0; got result_ttl=%s",
-                   absl::FormatDuration(spec.result_ttl));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status Draining() {
   return WithReason(
@@ -62,19 +47,41 @@ Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inp
   return job;
 }
 
-std::mt19937_64 SeededFromTheSystem() {
-  std::random_device device;
-  std::seed_seq seed{device(), device(), device(), device()};
-  return std::mt19937_64(seed);
-}
-
 }  // namespace
 
-Submission::Submission(int max_queued_jobs, LimitsOfTenant limits_of, const Parts& parts)
-    : max_queued_jobs_(max_queued_jobs),
-      limits_of_(std::move(limits_of)),
-      parts_(parts),
-      random_(SeededFromTheSystem()) {}
+Submission::Submission(Limits limits, const Parts& parts)
+    : limits_(std::move(limits)), parts_(parts) {}
+
+absl::Status Submission::CheckRanges(const JobSpec& spec) const {
+  if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
+    return Invalid("OPTION_INVALID", "priority must be in [-%d, %d]; got priority=%d", kMaxPriority,
+                   kMaxPriority, spec.priority);
+  }
+  if (spec.deadline <= absl::ZeroDuration()) {
+    return Invalid("OPTION_INVALID", "deadline must be above 0; got deadline=%s",
+                   absl::FormatDuration(spec.deadline));
+  }
+  if (spec.result_ttl <= absl::ZeroDuration()) {
+    return Invalid("OPTION_INVALID", "result_ttl must be above 0; got result_ttl=%s",
+                   absl::FormatDuration(spec.result_ttl));
+  }
+  if (spec.result_ttl > limits_.max_result_ttl) {
+    return Invalid("OPTION_INVALID",
+                   "result_ttl must be at most --max-result-ttl of this server, %s; got "
+                   "result_ttl=%s",
+                   absl::FormatDuration(limits_.max_result_ttl),
+                   absl::FormatDuration(spec.result_ttl));
+  }
+  return absl::OkStatus();
+}
+
+JobRoom Submission::RoomOf(const std::string& tenant) const {
+  JobRoom room;
+  room.tenant_bytes = LimitsFor(limits_.limits_of, tenant).max_job_bytes;
+  room.all_bytes = limits_.max_job_bytes;
+  if (limits_.disk_room) room.disk_bytes = limits_.disk_room();
+  return room;
+}
 
 absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
@@ -102,8 +109,10 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   ChangeState(job, JobState::kQueued, 1);
   SPARSEFW_ASSIGN_OR_RETURN(job.name, NewName());
   const auto active =
-      std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs));
-  SPARSEFW_RETURN_IF_ERROR(parts_.states.Accept(active, request.id, fingerprint));
+      std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs),
+                                  parts_.clock.SteadyNow() + spec.deadline);
+  SPARSEFW_RETURN_IF_ERROR(
+      parts_.states.Accept(active, request.id, fingerprint, RoomOf(owner.tenant)));
   Job accepted = *active->Current();
   if (accepted.state == JobState::kQueued) {
     accepted.queue_position = parts_.scheduler.Position(accepted.name);
@@ -160,7 +169,7 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
 
 // A job leaves its slot after it is in the queue: none is missed by the sum.
 absl::Status Submission::ReserveSlot(const std::string& tenant) {
-  const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_queued_jobs;
+  const std::optional<int64_t> most = LimitsFor(limits_.limits_of, tenant).max_queued_jobs;
   MutexLock lock(mutex_);
   if (!accepting_) return Draining();
   if (most.has_value()) {
@@ -169,11 +178,11 @@ absl::Status Submission::ReserveSlot(const std::string& tenant) {
                            (submitting == submitting_.end() ? 0 : submitting->second);
     if (queued >= *most) return QuotaExceeded(tenant, *most, queued);
   }
-  if (parts_.table.submissions() + parts_.scheduler.queued() >= max_queued_jobs_) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrFormat(
-            "the queue is full: at most %d jobs may wait; try again later", max_queued_jobs_)),
-        "QUEUE_FULL", {{"retry_delay_ms", kQueueFullRetryMs}});
+  if (parts_.table.submissions() + parts_.scheduler.queued() >= limits_.max_queued_jobs) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                          "the queue is full: at most %d jobs may wait; try again later",
+                          limits_.max_queued_jobs)),
+                      "QUEUE_FULL", {{"retry_delay_ms", kQueueFullRetryMs}});
   }
   ++submitting_[tenant];
   parts_.table.BeginSubmission();
@@ -195,9 +204,12 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const Job
 }
 
 absl::StatusOr<std::string> Submission::NewName() {
-  MutexLock lock(mutex_);
-  if (!accepting_) return Draining();
-  return absl::StrFormat("jobs/%016x", random_());
+  {
+    MutexLock lock(mutex_);
+    if (!accepting_) return Draining();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::string id, RandomHex(8));
+  return "jobs/" + id;
 }
 
 }  // namespace sparsefw::server

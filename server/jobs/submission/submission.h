@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/identity/tenants.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job.h"
@@ -43,7 +43,14 @@ class Submission {
     FindJob find;  // JobManager::Get
   };
 
-  Submission(int max_queued_jobs, LimitsOfTenant limits_of, const Parts& parts);
+  struct Limits {  // as in JobManagerOptions
+    int max_queued_jobs = 1;
+    int64_t max_job_bytes = 0;
+    std::function<int64_t()> disk_room;
+    absl::Duration max_result_ttl;
+    LimitsOfTenant limits_of;
+  };
+  Submission(Limits limits, const Parts& parts);
 
   // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
@@ -60,6 +67,8 @@ class Submission {
     friend auto operator<=>(const Request&, const Request&) = default;
   };
 
+  absl::Status CheckRanges(const JobSpec& spec) const;
+  JobRoom RoomOf(const std::string& tenant) const;
   absl::StatusOr<std::optional<Job>> FindEarlier(const Request& request,
                                                  std::string_view fingerprint);
   void ClaimRequest(const Request& request);
@@ -70,8 +79,7 @@ class Submission {
                                                              const Owner& owner) const;
   absl::StatusOr<std::string> NewName();
 
-  const int max_queued_jobs_;
-  const LimitsOfTenant limits_of_;
+  const Limits limits_;
   const Parts parts_;
 
   Mutex mutex_;
@@ -79,7 +87,6 @@ class Submission {
   bool accepting_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<std::string, int64_t> submitting_ ABSL_GUARDED_BY(mutex_);  // by tenant, above 0
   std::set<Request> claimed_requests_ ABSL_GUARDED_BY(mutex_);
-  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/v1/tensor.pb.h"
 
@@ -27,8 +28,10 @@ class ChunkReader {
   // The last byte of the tensor has been handed out.
   bool complete() const { return offset_ == handle_->info().byte_size; }
   const std::string& name() const { return handle_->info().name; }
-  // Fills the next chunk: at most 1 MiB, with its CRC32C.
-  void Next(v1::Chunk* chunk);
+  // The next chunk, at most 1 MiB with its CRC32C, as the only field of a message. Its data
+  // are those of the mapped file: a message that nobody reads takes no memory of its own.
+  // Returns the number of bytes of data.
+  int64_t NextMessage(int field, grpc::ByteBuffer* message);
 
  private:
   ChunkReader(std::shared_ptr<const TensorHandle> handle, int64_t offset, int64_t end)

@@ -4,7 +4,6 @@
 
 #include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
-#include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -12,14 +11,6 @@ namespace {
 
 std::span<const std::byte> BytesOf(const std::string& data) {
   return std::as_bytes(std::span(data));
-}
-
-// For chunks that the store does not see.
-absl::Status CheckCrc(const std::string& data, uint32_t expected) {
-  const uint32_t actual = Crc32c(BytesOf(data));
-  if (actual == expected) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
-                "crc32c of the chunk must be 0x%08x as sent with it; got 0x%08x", expected, actual);
 }
 
 }  // namespace
@@ -144,19 +135,8 @@ absl::Status StreamSink<Stream>::Resolve(const Request& request) {
 template <typename Stream>
 absl::StatusOr<std::optional<typename Stream::Response>> StreamSink<Stream>::Take(
     const Request& request) {
-  const bool first = !upload_.open();
   SPARSEFW_RETURN_IF_ERROR(Resolve(request));
-  if (Stream::HasChunk(request)) {
-    const absl::Status put = Stream::Put(request, upload_);
-    // Perhaps the answer to the stream that finished it was lost.
-    if (first && absl::IsNotFound(put)) {
-      SPARSEFW_RETURN_IF_ERROR(CheckCrc(Stream::DataOf(request), Stream::CrcOf(request)));
-      if (absl::StatusOr<Response> response = Finish(request); response.ok()) {
-        return *std::move(response);
-      }
-    }
-    SPARSEFW_RETURN_IF_ERROR(put);
-  }
+  if (Stream::HasChunk(request)) SPARSEFW_RETURN_IF_ERROR(Stream::Put(request, upload_));
   if (!request.finish()) return std::nullopt;
   return Finish(request);
 }

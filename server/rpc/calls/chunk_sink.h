@@ -62,8 +62,8 @@ struct WriteTensorStream {
   using Response = v1::WriteTensorResponse;
   static constexpr std::string_view kMethod = "TensorService/WriteTensor";
   static constexpr std::string_view kUnits = "bytes";
+  static Executor* ExecutorOf(const RpcContext& context) { return context.data_executor; }
   static const std::string& DataOf(const Request& request) { return request.chunk().data(); }
-  static uint32_t CrcOf(const Request& request) { return request.chunk().crc32c(); }
   static bool HasChunk(const Request& request) { return request.has_chunk(); }
   static absl::Status Put(const Request& request, UploadSink& upload);
   static std::optional<uint32_t> TotalCrcOf(const Request& request);
@@ -78,8 +78,8 @@ struct AccumulateGramStream {
   using Response = v1::AccumulateGramResponse;
   static constexpr std::string_view kMethod = "TensorService/AccumulateGram";
   static constexpr std::string_view kUnits = "tokens";
+  static Executor* ExecutorOf(const RpcContext& context) { return context.sums_executor; }
   static const std::string& DataOf(const Request& request) { return request.data(); }
-  static uint32_t CrcOf(const Request& request) { return request.crc32c(); }
   static bool HasChunk(const Request& request) { return !request.data().empty(); }
   static absl::Status Put(const Request& request, UploadSink& upload);
   static std::optional<uint32_t> TotalCrcOf(const Request& /*request*/) { return std::nullopt; }

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_RPC_CALLS_INTAKE_CALL_H_
 #define SPARSEFW_SERVER_RPC_CALLS_INTAKE_CALL_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -23,31 +24,40 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
     if (const absl::Status status = context().registry->Admit(); !status.ok()) {
       return Close(status);
     }
+    stream_.SetCaller(sharer());
     Opened();
     stream_.Read();
   }
 
   void OnReadDone(bool ok) override {
+    EndTurn();
     if (!ok) {  // the client has closed its half
       return Post([this] {
         if (IsClosed()) return;
         if (const absl::Status status = TakeEnd(); !status.ok()) Close(status);
       });
     }
-    const int64_t bytes = DataBytes(stream_.incoming());
+    const Request& request = stream_.incoming();
+    share().Received(static_cast<int64_t>(request.ByteSizeLong()));
+    const int64_t bytes = DataBytes(request);
     context().metrics->BytesReceived(method(), bytes);
-    stream_.OnRead(bytes, shared_from_this());
+    absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
+    if (!held.ok()) return Close(held.status());
+    stream_.OnRead(bytes, *std::move(held), shared_from_this());
   }
   void OnCancel() override { Cancelled(); }
   void OnDone() override {
+    EndTurn();
     stream_.StopWaiting();
     Post([this] { CleanUp(); });  // after the message under way
     Done();
   }
 
  protected:
-  IntakeCall(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)
-      : Call(context, method, rpc), stream_(context, this) {}
+  // `executor` handles the messages.
+  IntakeCall(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc,
+             Executor* executor)
+      : Call(context, method, rpc), stream_(context, executor, this) {}
 
   // Before the first message; tenant() is known.
   virtual void Opened() = 0;
@@ -64,10 +74,8 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   void Post(std::function<void()> task) {
     stream_.Post([self = shared_from_this(), task = std::move(task)] { task(); });
   }
-  bool IsClosed() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(mutex_);
-    return closed();
-  }
+  // What follows of the call runs there; what is under way stays.
+  void MoveTo(Executor* executor) { stream_.MoveTo(executor); }
   // Nothing more is read.
   void StopReading() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -76,9 +84,34 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   bool reading() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return reading_; }
 
  private:
+  // A stream in which nothing comes for so long may not keep others from reading.
+  static constexpr std::chrono::milliseconds kLongestTurn{1000};
+
   void StartReadIfOpen(Request* request) override {
-    MutexLock lock(mutex_);
-    if (!closed() && reading_) this->StartRead(request);
+    share().TakeTurn([this, request, self = shared_from_this()] { BeginTurn(request); });
+  }
+  void BeginTurn(Request* request) {
+    {
+      MutexLock lock(mutex_);
+      has_turn_ = true;
+      turn_begin_ = Clock::now();
+      if (!closed() && reading_) return this->StartRead(request);
+    }
+    EndTurn();
+  }
+  void EndTurn() ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      if (!std::exchange(has_turn_, false)) return;
+    }
+    share().GiveTurnBack();
+  }
+  void OnTick(Clock::time_point now) override {
+    {
+      MutexLock lock(mutex_);
+      if (!has_turn_ || now - turn_begin_ < kLongestTurn) return;
+    }
+    EndTurn();
   }
   void Handle(const Request& request) override {
     if (IsClosed()) return;
@@ -89,6 +122,8 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   }
 
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool has_turn_ ABSL_GUARDED_BY(mutex_) = false;
+  Clock::time_point turn_begin_ ABSL_GUARDED_BY(mutex_);
   StagedStream<Request> stream_;
 };
 

@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc), intake_(context) {}
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc, context.data_executor),
+      intake_(context) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
   return std::static_pointer_cast<PruneCall>(shared_from_this());
@@ -22,13 +24,27 @@ absl::Status PruneCall::Take(const v1::PruneRequest& request) {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
   if (request.has_header()) AddSubject({request.header().request_id(), ""});
   SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
-  return complete ? Submit() : absl::OkStatus();
+  if (request.has_header() && intake_.sums()) MoveTo(context().sums_executor);
+  return complete ? FinishIntake() : absl::OkStatus();
 }
 
 absl::Status PruneCall::TakeEnd() {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
   SPARSEFW_RETURN_IF_ERROR(intake_.EndOfStream());
-  return Submit();
+  return FinishIntake();
+}
+
+// The job's validation, which reads the inputs, is for other threads.
+absl::Status PruneCall::FinishIntake() {
+  SPARSEFW_RETURN_IF_ERROR(intake_.Finish());
+  stage_ = Stage::kSubmit;
+  MoveTo(context().jobs_executor);
+  Post([this] {
+    MoveTo(context().data_executor);
+    if (IsClosed()) return;
+    if (const absl::Status status = Submit(); !status.ok()) Close(status);
+  });
+  return absl::OkStatus();
 }
 
 absl::Status PruneCall::Submit() {
@@ -42,15 +58,17 @@ absl::Status PruneCall::Submit() {
         if (const auto self = weak.lock()) self->PostPump();
       }));
 
-  auto& accepted = *response_.mutable_accepted();
+  v1::PruneResponse response;
+  auto& accepted = *response.mutable_accepted();
   accepted.set_job(job.name);
   accepted.set_weight(job.spec.weight);
   accepted.set_gram(job.spec.gram);
+  SetWire(response);
   stage_ = Stage::kEvents;
   MutexLock lock(mutex_);
   if (closed()) return absl::OkStatus();
   writing_ = true;
-  StartWrite(&response_);
+  StartWrite(&wire_);
   return absl::OkStatus();
 }
 
@@ -67,22 +85,31 @@ void PruneCall::OnWriteDone(bool ok) {
 }
 
 void PruneCall::Pump() {
-  if (writing_ || stage_ == Stage::kIntake || IsClosed()) return;
+  if (writing_ || stage_ < Stage::kEvents || IsClosed()) return;
   if (stage_ == Stage::kDone) return Close(absl::OkStatus());
-  response_.Clear();
   const absl::StatusOr<bool> ready = NextResponse();
   if (!ready.ok()) return Close(ready.status());
   if (!*ready) return;
   MutexLock lock(mutex_);
   if (closed()) return;
   writing_ = true;
-  StartWrite(&response_);
+  StartWrite(&wire_);
+}
+
+void PruneCall::SetWire(const v1::PruneResponse& response) {
+  grpc::ByteBuffer wire;  // gRPC wants an empty one
+  bool own = false;
+  // Cannot fail: a response is far below protobuf's limit.
+  static_cast<void>(grpc::SerializationTraits<v1::PruneResponse>::Serialize(response, &wire, &own));
+  wire_.Swap(&wire);
 }
 
 absl::StatusOr<bool> PruneCall::NextResponse() {
   if (stage_ == Stage::kEvents) {
     if (const std::optional<JobEvent> event = events_->Next()) {
-      *response_.mutable_event() = ToProto(*event);
+      v1::PruneResponse response;
+      *response.mutable_event() = ToProto(*event);
+      SetWire(response);
       return true;
     }
     if (!events_->ended()) {
@@ -94,21 +121,25 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
   const Job job = *events_->latest();
   const JobResult result = job.result.value_or(JobResult());
   if (stage_ == Stage::kMask) {
-    SPARSEFW_ASSIGN_OR_RETURN(const bool ready, NextChunk(result.mask, Stage::kPrunedWeight, true));
+    SPARSEFW_ASSIGN_OR_RETURN(const bool ready, NextChunk(result.mask, Stage::kPrunedWeight,
+                                                          v1::PruneResponse::kMaskFieldNumber));
     if (ready) return true;
   }
   if (stage_ == Stage::kPrunedWeight) {
     SPARSEFW_ASSIGN_OR_RETURN(const bool ready,
-                              NextChunk(result.pruned_weight, Stage::kFinal, false));
+                              NextChunk(result.pruned_weight, Stage::kFinal,
+                                        v1::PruneResponse::kPrunedWeightFieldNumber));
     if (ready) return true;
   }
-  *response_.mutable_final() = ToProto(job);
+  v1::PruneResponse response;
+  *response.mutable_final() = ToProto(job);
+  SetWire(response);
   stage_ = Stage::kDone;
   return true;
 }
 
 // False when the tensor has been sent, or there is none: then the stage is `next`.
-absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, bool mask) {
+absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, int field) {
   if (!tensor.empty() && !reader_.has_value()) {
     SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
                               ChunkReader::Open(*context().tensors, tenant(), tensor, 0, 0));
@@ -119,9 +150,9 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
     stage_ = next;
     return false;
   }
-  v1::Chunk* chunk = mask ? response_.mutable_mask() : response_.mutable_pruned_weight();
-  reader_->Next(chunk);
-  context().metrics->BytesSent(method(), static_cast<int64_t>(chunk->data().size()));
+  const int64_t bytes = reader_->NextMessage(field, &wire_);
+  context().metrics->BytesSent(method(), bytes);
+  share().Sent(bytes);
   return true;
 }
 

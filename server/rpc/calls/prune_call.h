@@ -20,7 +20,7 @@ namespace sparsefw::server {
 // Everything but gRPC's own callbacks runs on the strand of the intake, in
 // order, so the members below need a lock only where gRPC is called.
 class PruneCall final
-    : public IntakeCall<grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>,
+    : public IntakeCall<grpc::ServerBidiReactor<v1::PruneRequest, grpc::ByteBuffer>,
                         v1::PruneRequest> {
  public:
   PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc);
@@ -29,19 +29,21 @@ class PruneCall final
   void OnDrain() override;
 
  private:
-  enum class Stage { kIntake, kEvents, kMask, kPrunedWeight, kFinal, kDone };
+  enum class Stage { kIntake, kSubmit, kEvents, kMask, kPrunedWeight, kFinal, kDone };
 
   std::shared_ptr<PruneCall> Self();
   void Opened() override { intake_.SetCaller(tenant(), traceparent()); }
   int64_t DataBytes(const v1::PruneRequest& request) const override;
   absl::Status Take(const v1::PruneRequest& request) override;
   absl::Status TakeEnd() override;
+  absl::Status FinishIntake();
   absl::Status Submit();
   void PostPump();
   void Pump();
-  // Fills response_. False: nothing to write now.
+  // Fills wire_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();
-  absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, bool mask);
+  absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, int field);
+  void SetWire(const v1::PruneResponse& response);
   void CleanUp() override;
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
@@ -51,7 +53,7 @@ class PruneCall final
   std::string job_;  // empty: not accepted yet
   std::optional<ChunkReader> reader_;
   bool writing_ = false;
-  v1::PruneResponse response_;  // also used by the write under way
+  grpc::ByteBuffer wire_;  // the response; also used by the write under way
 };
 
 }  // namespace sparsefw::server

@@ -144,11 +144,14 @@ absl::Status PruneIntake::Finish(Part& part, std::string* tensor) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job> PruneIntake::Submit() {
-  spec_.ends_with_stream = !header_.detach();
+absl::Status PruneIntake::Finish() {
   SPARSEFW_RETURN_IF_ERROR(Finish(weight_, &spec_.weight));
   SPARSEFW_RETURN_IF_ERROR(Finish(gram_, &spec_.gram));
-  SPARSEFW_RETURN_IF_ERROR(Finish(activations_, &spec_.gram));
+  return Finish(activations_, &spec_.gram);
+}
+
+absl::StatusOr<Job> PruneIntake::Submit() {
+  spec_.ends_with_stream = !header_.detach();
   absl::StatusOr<Job> job =
       WithInputs(*context_.tensors, owner_.tenant, spec_, [this](const JobSpec& spec) {
         return context_.jobs->Submit(spec, header_.request_id(), FingerprintOf(header_), owner_,

@@ -41,11 +41,15 @@ class PruneIntake {
   // The client has closed its half. Errors: InvalidArgument  something is
   // missing (STREAM_INCOMPLETE)
   absl::Status EndOfStream() const;
-  // Queues the job.
+  // Makes the tensors of what was received.
+  absl::Status Finish();
+  // Queues the job; after Finish.
   absl::StatusOr<Job> Submit();
   // Drops what was received and belongs to no job.
   void Abandon();
 
+  // Its chunks are summed.
+  bool sums() const { return activations_.upload.open(); }
   bool detach() const { return header_.detach(); }
 
  private:

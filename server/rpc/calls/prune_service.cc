@@ -10,9 +10,9 @@
 #include "server/rpc/calls/watch_call.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
-#include "server/rpc/runtime/call.h"
-#include "server/rpc/runtime/traceparent.h"
+#include "server/rpc/runtime/unary_call.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 namespace {
@@ -72,92 +72,56 @@ absl::StatusOr<v1::Job> JobToProto(const absl::StatusOr<Job>& job) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* PruneServiceImpl::CreateJob(grpc::CallbackServerContext* rpc,
-                                                      const v1::CreateJobRequest* request,
-                                                      v1::Job* response) {
-  return RunUnary(
-      context_, "PruneService/CreateJob", rpc, request, response, context_.control_executor,
-      [this, request = *request, traceparent = TraceparentOf(*rpc)](const std::string& tenant) {
-        return CreateJobIn(context_, tenant, traceparent, request);
+PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
+  AddUnary<v1::CheckJobOptionsRequest, v1::CheckJobOptionsResponse>(
+      context, "/sparsefw.v1.PruneService/CheckJobOptions", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
+        return CheckJobOptionsIn(context, caller.tenant, request);
       });
-}
-
-grpc::ServerUnaryReactor* PruneServiceImpl::CheckJobOptions(
-    grpc::CallbackServerContext* rpc, const v1::CheckJobOptionsRequest* request,
-    v1::CheckJobOptionsResponse* response) {
-  return RunUnary(context_, "PruneService/CheckJobOptions", rpc, request, response,
-                  context_.control_executor, [this, request = *request](const std::string& tenant) {
-                    return CheckJobOptionsIn(context_, tenant, request);
-                  });
-}
-
-grpc::ServerUnaryReactor* PruneServiceImpl::GetJob(grpc::CallbackServerContext* rpc,
-                                                   const v1::GetJobRequest* request,
-                                                   v1::Job* response) {
-  return RunUnary(context_, "PruneService/GetJob", rpc, request, response, context_.store_executor,
-                  [this, name = request->name()](const std::string& tenant) {
-                    return JobToProto(
-                        WithJob(*context_.jobs, tenant, name,
-                                [this](std::string_view key) { return context_.jobs->Get(key); }));
-                  });
-}
-
-grpc::ServerUnaryReactor* PruneServiceImpl::ListJobs(grpc::CallbackServerContext* rpc,
-                                                     const v1::ListJobsRequest* request,
-                                                     v1::ListJobsResponse* response) {
-  return RunUnary(context_, "PruneService/ListJobs", rpc, request, response,
-                  context_.store_executor, [this, request = *request](const std::string& tenant) {
-                    return ListJobsIn(context_, tenant, request);
-                  });
-}
-
-// Also deletes the files of its results.
-grpc::ServerUnaryReactor* PruneServiceImpl::DeleteJob(grpc::CallbackServerContext* rpc,
-                                                      const v1::DeleteJobRequest* request,
-                                                      Empty* response) {
-  return RunUnary(
-      context_, "PruneService/DeleteJob", rpc, request, response, context_.data_executor,
-      [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<Empty> {
+  AddUnary<v1::CreateJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/CreateJob", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::CreateJobRequest& request) {
+        return CreateJobIn(context, caller.tenant, caller.traceparent, request);
+      });
+  AddUnary<v1::GetJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/GetJob", context.quick_executor,
+      [&context](const UnaryCaller& caller, const v1::GetJobRequest& request) {
+        return JobToProto(
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Get(key); }));
+      });
+  AddUnary<v1::ListJobsRequest, v1::ListJobsResponse>(
+      context, "/sparsefw.v1.PruneService/ListJobs", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::ListJobsRequest& request) {
+        return ListJobsIn(context, caller.tenant, request);
+      });
+  // Also deletes the files of its results.
+  AddUnary<v1::DeleteJobRequest, Empty>(
+      context, "/sparsefw.v1.PruneService/DeleteJob", context.data_executor,
+      [&context](const UnaryCaller& caller,
+                 const v1::DeleteJobRequest& request) -> absl::StatusOr<Empty> {
         SPARSEFW_RETURN_IF_ERROR(
-            WithJob(*context_.jobs, tenant, name,
-                    [this](std::string_view key) { return context_.jobs->Delete(key); }));
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Delete(key); }));
         return Empty();
       });
-}
-
-grpc::ServerWriteReactor<v1::JobEvent>* PruneServiceImpl::WatchJob(
-    grpc::CallbackServerContext* rpc, const v1::WatchJobRequest* request) {
-  auto call = std::make_shared<WatchCall>(context_, rpc);
-  call->Start(*request);
-  return call.get();
-}
-
-grpc::ServerUnaryReactor* PruneServiceImpl::CancelJob(grpc::CallbackServerContext* rpc,
-                                                      const v1::CancelJobRequest* request,
-                                                      v1::Job* response) {
-  return RunUnary(
-      context_, "PruneService/CancelJob", rpc, request, response, context_.store_executor,
-      [this, name = request->name()](const std::string& tenant) {
-        return JobToProto(WithJob(*context_.jobs, tenant, name, [this](std::string_view key) {
-          return context_.jobs->Cancel(key);
-        }));
+  AddUnary<v1::CancelJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/CancelJob", context.quick_executor,
+      [&context](const UnaryCaller& caller, const v1::CancelJobRequest& request) {
+        return JobToProto(
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Cancel(key); }));
       });
-}
-
-grpc::ServerBidiReactor<v1::PruneRequest, v1::PruneResponse>* PruneServiceImpl::Prune(
-    grpc::CallbackServerContext* rpc) {
-  auto call = std::make_shared<PruneCall>(context_, rpc);
-  call->Start();
-  return call.get();
-}
-
-grpc::ServerUnaryReactor* PruneServiceImpl::GetServerInfo(grpc::CallbackServerContext* rpc,
-                                                          const v1::GetServerInfoRequest* request,
-                                                          v1::ServerInfo* response) {
-  return RunUnary(context_, "PruneService/GetServerInfo", rpc, request, response, nullptr,
-                  [this](const std::string& /*tenant*/) -> absl::StatusOr<v1::ServerInfo> {
-                    return ServerInfoOf(context_);
-                  });
+  AddUnary<v1::GetServerInfoRequest, v1::ServerInfo>(
+      context, "/sparsefw.v1.PruneService/GetServerInfo", nullptr,
+      [&context](const UnaryCaller& /*caller*/, const v1::GetServerInfoRequest& /*request*/)
+          -> absl::StatusOr<v1::ServerInfo> { return ServerInfoOf(context); });
+  AddBidi<grpc::ByteBuffer, v1::JobEvent>(
+      "/sparsefw.v1.PruneService/WatchJob",
+      [&context](grpc::CallbackServerContext* rpc) { return StartCall<WatchCall>(context, rpc); });
+  AddBidi<v1::PruneRequest, grpc::ByteBuffer>(
+      "/sparsefw.v1.PruneService/Prune",
+      [&context](grpc::CallbackServerContext* rpc) { return StartCall<PruneCall>(context, rpc); });
 }
 
 }  // namespace sparsefw::server

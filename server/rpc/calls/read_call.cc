@@ -4,18 +4,23 @@
 
 namespace sparsefw::server {
 
-void ReadCall::Start(const v1::ReadTensorRequest& request) {
-  AddSubject(SubjectOf(request));
-  if (!Open()) return;
-  context().data_executor->Post(
-      [self = std::static_pointer_cast<ReadCall>(shared_from_this()), request] {
-        absl::StatusOr<ChunkReader> reader =
-            ChunkReader::Open(*self->context().tensors, self->tenant(), request.name(),
-                              request.offset(), request.limit());
-        if (!reader.ok()) return self->Close(reader.status());
-        self->reader_.emplace(*std::move(reader));
-        self->Pump();
-      });
+void ReadCall::Begin() {
+  Queue(*context().data_executor, Executor::Entry::kNew, [this] {
+    if (const absl::Status status = OpenTensor(); status.ok()) {
+      Pump();
+    } else {
+      Close(status);
+    }
+    return false;
+  });
+}
+
+absl::Status ReadCall::OpenTensor() {
+  SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
+                            ChunkReader::Open(*context().tensors, tenant(), request().name(),
+                                              request().offset(), request().limit()));
+  reader_.emplace(std::move(reader));
+  return absl::OkStatus();
 }
 
 void ReadCall::Pump() {
@@ -24,13 +29,13 @@ void ReadCall::Pump() {
     ReleaseTensor();
     return Close(absl::OkStatus());
   }
-  reader_->Next(response_.mutable_chunk());
-  const auto size = static_cast<int64_t>(response_.chunk().data().size());
+  const int64_t size = reader_->NextMessage(v1::ReadTensorResponse::kChunkFieldNumber, &response_);
   {
     MutexLock lock(mutex_);
     if (closed()) return;
     StartWrite(&response_);
   }
+  share().Sent(size);
   context().metrics->BytesSent(method(), size);
 }
 
@@ -42,8 +47,10 @@ void ReadCall::ReleaseTensor() {
 
 void ReadCall::OnWriteDone(bool ok) {
   if (!ok) return Cancelled();
-  context().data_executor->Post(
-      [self = std::static_pointer_cast<ReadCall>(shared_from_this())] { self->Pump(); });
+  Queue(*context().data_executor, Executor::Entry::kFollows, [this] {
+    Pump();
+    return false;
+  });
 }
 
 }  // namespace sparsefw::server

@@ -1,6 +1,7 @@
 #include "server/rpc/calls/server_info.h"
 
 #include "server/rpc/convert/convert.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
@@ -13,7 +14,7 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
   proto->set_lost(usage.lost);
 }
 
-v1::Setting::Source ToProto(Setting::Source source) {
+v1::Setting::Source SourceToProto(Setting::Source source) {
   switch (source) {
     case Setting::Source::kDefault:
       return v1::Setting::DEFAULT;
@@ -34,12 +35,12 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   v1::ServerInfo info;
   info.set_version(facts.version);
   const std::vector<DeviceUsage> pool = context.jobs->devices();
-  for (const DeviceDescription& device : facts.devices()) {
+  for (const auto& [device, free_bytes] : facts.devices()) {
     v1::Device& proto = *info.add_devices();
     proto.set_name(device.name);
     proto.set_description(device.description);
     proto.set_memory_bytes(device.memory_bytes);
-    proto.set_memory_free_bytes(device.memory_free_bytes);
+    proto.set_memory_free_bytes(free_bytes);
     for (const DeviceUsage& usage : pool) {
       if (usage.device.name == device.name) SetUsage(usage, &proto);
     }
@@ -65,12 +66,12 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   info.set_queued_jobs(static_cast<int32_t>(context.jobs->queued()));
   info.set_running_jobs(static_cast<int32_t>(context.jobs->running()));
   info.set_draining(context.registry->draining());
-  *info.mutable_uptime() = ToProto(absl::Now() - facts.start_time);
+  *info.mutable_uptime() = ToProto(SteadyNow() - facts.steady_start_time);
   for (const Setting& setting : facts.settings) {
     v1::Setting& proto = *info.add_settings();
     proto.set_name(setting.name);
     proto.set_value(setting.value);
-    proto.set_source(ToProto(setting.source));
+    proto.set_source(SourceToProto(setting.source));
   }
   return info;
 }

@@ -8,11 +8,13 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fingerprint.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -21,7 +23,8 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kMaxParts = 256;
-constexpr int64_t kBlockRows = 64;
+constexpr int64_t kMaxBlockRows = 64;
+constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of the parts
 
 using Part = std::shared_ptr<const TensorHandle>;
 
@@ -106,62 +109,104 @@ absl::Status CheckRange(std::span<const double> sum, int64_t first_row, int64_t 
                  *beyond, first_row + at / cols, at % cols, limit);
 }
 
-absl::Status WriteSum(TensorStore& store, const std::string& upload, const std::vector<Part>& parts,
-                      const TensorSpec& spec) {
-  const bool wide = spec.dtype == TensorDType::kF64;
-  const double limit =
-      wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  std::vector<double> sum;
-  std::vector<float> narrow;
-  for (int64_t row = 0; row < spec.rows; row += kBlockRows) {
-    const int64_t rows = std::min(kBlockRows, spec.rows - row);
-    sum.resize(static_cast<size_t>(rows * spec.cols));
-    SumRows(parts, row, sum);
-    SPARSEFW_RETURN_IF_ERROR(CheckRange(sum, row, spec.cols, limit));
-    std::span<const std::byte> bytes = std::as_bytes(std::span(sum));
-    if (!wide) {
-      narrow.assign(sum.begin(), sum.end());
-      bytes = std::as_bytes(std::span(narrow));
-    }
-    const int64_t offset = row * spec.cols * ElementBytes(spec.dtype);
-    SPARSEFW_RETURN_IF_ERROR(store.Write(upload, offset, bytes, Crc32c(bytes)).status());
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<TensorInfo> MakeSum(TensorStore& store, const std::string& upload,
-                                   const std::vector<Part>& parts, const TensorSpec& spec) {
-  try {
-    SPARSEFW_RETURN_IF_ERROR(WriteSum(store, upload, parts, spec));
-  } catch (const std::bad_alloc&) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                  "%d rows of %d values must fit into host memory; they do not", kBlockRows,
-                  spec.cols);
-  }
-  return store.Finish(upload, std::nullopt);
+// So many that a block of all parts takes a few milliseconds.
+int64_t RowsAtOnce(const std::vector<Part>& parts) {
+  const ConstMatrixView matrix = parts.front()->matrix();
+  const int64_t row_bytes = std::ssize(parts) * matrix.cols() * SizeOf(matrix.dtype());
+  return std::clamp(kBlockBytes / row_bytes, int64_t{1}, kMaxBlockRows);
 }
 
 }  // namespace
 
-absl::StatusOr<v1::Tensor> SumGramsIn(RpcContext& context, const Owner& owner,
-                                      const v1::SumGramsRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(context.registry->Admit());
-  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Part> parts, OpenParts(context, owner, request));
-  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, SpecOfSum(parts, request.gram_dtype()));
-  TensorStore& store = *context.tensors;
-  SPARSEFW_ASSIGN_OR_RETURN(const auto made, store.CreateUpload(spec, request.request_id(), owner));
-  // Of this request_id there is the sum already.
-  if (const auto* tensor = std::get_if<TensorInfo>(&made)) return ToProto(*tensor);
-  const std::string& upload = std::get<UploadInfo>(made).name;
-  absl::StatusOr<TensorInfo> sum = MakeSum(store, upload, parts, spec);
-  if (!sum.ok()) {
-    // A repeated call begins anew: the parts may be others by then.
-    store.DeleteUpload(upload).IgnoreError();
-    return std::move(sum).status();
+GramSum::GramSum(RpcContext& context, v1::SumGramsRequest request)
+    : context_(context), request_(std::move(request)) {}
+
+GramSum::~GramSum() { Leave(true); }
+
+GramSum::Result GramSum::Step(const std::string& tenant) {
+  try {
+    Result result = TryStep({tenant, request_.owner()});
+    // Before the client hears of it.
+    if (result.has_value() && !result->ok()) Leave(true);
+    return result;
+  } catch (const std::bad_alloc&) {
+    Leave(true);
+    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                  "%d rows of a sum of %d parts must fit into host memory; they do not",
+                  kMaxBlockRows, request_.grams_size());
   }
-  return ToProto(*sum);
+}
+
+GramSum::Result GramSum::TryStep(const Owner& owner) {
+  if (!upload_.has_value()) {
+    absl::StatusOr<std::optional<TensorInfo>> made = Begin(owner);
+    if (!made.ok()) return std::move(made).status();
+    // Of this request there is the sum already.
+    if (made->has_value()) return ToProto(**made);
+  }
+  if (row_ < upload_->spec.rows) {
+    const absl::Status summed = SumBlock();
+    if (absl::IsNotFound(summed)) {
+      row_ = upload_->spec.rows;  // another call of the same request has finished it
+    } else if (!summed.ok()) {
+      return summed;
+    }
+    if (row_ < upload_->spec.rows) return std::nullopt;
+  }
+  const absl::StatusOr<TensorInfo> sum = context_.tensors->Finish(upload_->name, std::nullopt);
+  if (!sum.ok() && !absl::IsNotFound(sum.status())) return sum.status();
+  Leave(false);
+  if (sum.ok()) return ToProto(*sum);
+  // The last call that failed has deleted it just as this one came: begin anew.
+  return std::nullopt;
+}
+
+absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner) {
+  SPARSEFW_RETURN_IF_ERROR(context_.registry->Admit());
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request_.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request_.owner()));
+  SPARSEFW_ASSIGN_OR_RETURN(parts_, OpenParts(context_, owner, request_));
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, SpecOfSum(parts_, request_.gram_dtype()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const auto made, context_.tensors->CreateUpload(spec, request_.request_id(), owner,
+                                                      UploadLife::kStream, DigestOf(request_)));
+  if (const auto* tensor = std::get_if<TensorInfo>(&made)) return *tensor;
+  upload_ = std::get<UploadInfo>(made);
+  context_.sums.Enter(upload_->name);
+  row_ = upload_->committed_size / (spec.cols * ElementBytes(spec.dtype));
+  return std::nullopt;
+}
+
+// Calls of the same request write one upload: each goes on where it stands by now, with the
+// bytes that any of them would write.
+absl::Status GramSum::SumBlock() {
+  const TensorSpec& spec = upload_->spec;
+  const bool wide = spec.dtype == TensorDType::kF64;
+  const double limit =
+      wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  const int64_t row_bytes = spec.cols * ElementBytes(spec.dtype);
+  const int64_t rows = std::min(RowsAtOnce(parts_), spec.rows - row_);
+  sum_.resize(static_cast<size_t>(rows * spec.cols));
+  SumRows(parts_, row_, sum_);
+  SPARSEFW_RETURN_IF_ERROR(CheckRange(sum_, row_, spec.cols, limit));
+  std::span<const std::byte> bytes = std::as_bytes(std::span(sum_));
+  if (!wide) {
+    narrow_.assign(sum_.begin(), sum_.end());
+    bytes = std::as_bytes(std::span(narrow_));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const int64_t written,
+      context_.tensors->Write(upload_->name, row_ * row_bytes, bytes, Crc32c(bytes)));
+  row_ = written / row_bytes;
+  return absl::OkStatus();
+}
+
+void GramSum::Leave(bool abandon) {
+  if (!upload_.has_value()) return;
+  const std::string name = std::exchange(upload_, std::nullopt)->name;
+  const bool last = context_.sums.Leave(name);
+  // It may be gone already.
+  if (last && abandon) context_.tensors->DeleteUpload(name).IgnoreError();
 }
 
 }  // namespace sparsefw::server

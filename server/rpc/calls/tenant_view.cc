@@ -35,7 +35,7 @@ absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
 }
 
 absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::string_view name) {
-  return IsVisible(tenant, jobs.Get(name));
+  return jobs.Has(name, tenant);
 }
 
 absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,

@@ -22,8 +22,8 @@ namespace sparsefw::server {
 // No upload, tensor or job has this name.
 inline constexpr std::string_view kNobodys = "-";
 
-// False: there is such a thing, and it is another tenant's. All may touch the disk.
-// Errors: the stores', but for NotFound.
+// False: there is such a thing, and it is another tenant's; of a job also where there is none.
+// All may touch the disk. Errors: the stores', but for NotFound.
 absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
                                    std::string_view name);  // also one that became a tensor
 absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,

@@ -8,8 +8,10 @@
 #include "server/rpc/calls/tenant_view.h"
 #include "server/rpc/calls/upload_call.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/runtime/call.h"
+#include "server/rpc/convert/fingerprint.h"
+#include "server/rpc/runtime/unary_call.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/v1/tensor_service.pb.h"
 
 namespace sparsefw::server {
 namespace {
@@ -25,10 +27,12 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, con
       Invalid("SPEC_INVALID", "content must be a tensor or a gram; got neither");
   if (request.has_tensor()) {
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(request.tensor()));
-    created = context.tensors->CreateUpload(spec, request.request_id(), owner);
+    created = context.tensors->CreateUpload(spec, request.request_id(), owner,
+                                            UploadLife::kResumable, DigestOf(request));
   } else if (request.has_gram()) {
     SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(request.gram()));
-    created = context.tensors->CreateGramUpload(spec, request.request_id(), owner);
+    created = context.tensors->CreateGramUpload(spec, request.request_id(), owner,
+                                                UploadLife::kResumable, DigestOf(request));
   }
   SPARSEFW_RETURN_IF_ERROR(created.status());
   v1::CreateUploadResponse response;
@@ -57,106 +61,93 @@ absl::StatusOr<Empty> ToEmpty(const absl::Status& status) {
   return Empty();
 }
 
+template <typename Stream>
+grpc::ServerReadReactor<typename Stream::Request>* StartUpload(
+    RpcContext& context, grpc::CallbackServerContext* rpc, typename Stream::Response* response) {
+  auto call = std::make_shared<UploadCall<Stream>>(context, rpc, response);
+  call->Start();
+  return call.get();
+}
+
 }  // namespace
 
-grpc::ServerUnaryReactor* TensorServiceImpl::CreateUpload(grpc::CallbackServerContext* rpc,
-                                                          const v1::CreateUploadRequest* request,
-                                                          v1::CreateUploadResponse* response) {
-  return RunUnary(context_, "TensorService/CreateUpload", rpc, request, response,
-                  context_.data_executor, [this, request = *request](const std::string& tenant) {
-                    return CreateUploadIn(context_, {tenant, request.owner()}, request);
-                  });
+TensorServiceImpl::TensorServiceImpl(RpcContext& context) {
+  AddStreams(context);
+  AddUploadCalls(context);
+  AddTensorCalls(context);
 }
 
-grpc::ServerReadReactor<v1::WriteTensorRequest>* TensorServiceImpl::WriteTensor(
-    grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
-  auto call = std::make_shared<UploadCall<WriteTensorStream>>(context_, rpc, response);
-  call->Start();
-  return call.get();
+void TensorServiceImpl::AddStreams(RpcContext& context) {
+  AddClientStream<v1::WriteTensorRequest, v1::WriteTensorResponse>(
+      "/sparsefw.v1.TensorService/WriteTensor",
+      [&context](grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
+        return StartUpload<WriteTensorStream>(context, rpc, response);
+      });
+  AddClientStream<v1::AccumulateGramRequest, v1::AccumulateGramResponse>(
+      "/sparsefw.v1.TensorService/AccumulateGram",
+      [&context](grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
+        return StartUpload<AccumulateGramStream>(context, rpc, response);
+      });
+  AddBidi<grpc::ByteBuffer, grpc::ByteBuffer>(
+      "/sparsefw.v1.TensorService/ReadTensor",
+      [&context](grpc::CallbackServerContext* rpc) { return StartCall<ReadCall>(context, rpc); });
 }
 
-grpc::ServerReadReactor<v1::AccumulateGramRequest>* TensorServiceImpl::AccumulateGram(
-    grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
-  auto call = std::make_shared<UploadCall<AccumulateGramStream>>(context_, rpc, response);
-  call->Start();
-  return call.get();
-}
-
-grpc::ServerUnaryReactor* TensorServiceImpl::SumGrams(grpc::CallbackServerContext* rpc,
-                                                      const v1::SumGramsRequest* request,
-                                                      v1::Tensor* response) {
-  return RunUnary(context_, "TensorService/SumGrams", rpc, request, response,
-                  context_.data_executor, [this, request = *request](const std::string& tenant) {
-                    return SumGramsIn(context_, {tenant, request.owner()}, request);
-                  });
-}
-
-grpc::ServerUnaryReactor* TensorServiceImpl::GetUpload(grpc::CallbackServerContext* rpc,
-                                                       const v1::GetUploadRequest* request,
-                                                       v1::Upload* response) {
-  return RunUnary(
-      context_, "TensorService/GetUpload", rpc, request, response, context_.data_executor,
-      [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Upload> {
+void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
+  AddUnary<v1::CreateUploadRequest, v1::CreateUploadResponse>(
+      context, "/sparsefw.v1.TensorService/CreateUpload", context.data_executor,
+      [&context](const UnaryCaller& caller, const v1::CreateUploadRequest& request) {
+        return CreateUploadIn(context, {caller.tenant, request.owner()}, request);
+      });
+  AddUnary<v1::GetUploadRequest, v1::Upload>(
+      context, "/sparsefw.v1.TensorService/GetUpload", context.data_executor,
+      [&context](const UnaryCaller& caller,
+                 const v1::GetUploadRequest& request) -> absl::StatusOr<v1::Upload> {
         SPARSEFW_ASSIGN_OR_RETURN(
             const UploadInfo info,
-            WithUpload(*context_.tensors, tenant, name,
-                       [this](std::string_view key) { return context_.tensors->GetUpload(key); }));
+            WithUpload(*context.tensors, caller.tenant, request.name(),
+                       [&](std::string_view key) { return context.tensors->GetUpload(key); }));
         return ToProto(info);
       });
-}
-
-grpc::ServerUnaryReactor* TensorServiceImpl::DeleteUpload(grpc::CallbackServerContext* rpc,
-                                                          const v1::DeleteUploadRequest* request,
-                                                          Empty* response) {
-  return RunUnary(
-      context_, "TensorService/DeleteUpload", rpc, request, response, context_.data_executor,
-      [this, name = request->name()](const std::string& tenant) {
-        return ToEmpty(WithUpload(*context_.tensors, tenant, name, [this](std::string_view key) {
-          return context_.tensors->DeleteUpload(key);
-        }));
+  AddUnary<v1::DeleteUploadRequest, Empty>(
+      context, "/sparsefw.v1.TensorService/DeleteUpload", context.data_executor,
+      [&context](const UnaryCaller& caller, const v1::DeleteUploadRequest& request) {
+        return ToEmpty(
+            WithUpload(*context.tensors, caller.tenant, request.name(),
+                       [&](std::string_view key) { return context.tensors->DeleteUpload(key); }));
       });
 }
 
-grpc::ServerUnaryReactor* TensorServiceImpl::GetTensor(grpc::CallbackServerContext* rpc,
-                                                       const v1::GetTensorRequest* request,
-                                                       v1::Tensor* response) {
-  return RunUnary(
-      context_, "TensorService/GetTensor", rpc, request, response, context_.data_executor,
-      [this, name = request->name()](const std::string& tenant) -> absl::StatusOr<v1::Tensor> {
+void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
+  AddUnary<v1::SumGramsRequest, v1::Tensor>(
+      context, "/sparsefw.v1.TensorService/SumGrams", context.sums_executor,
+      [&context, sum = std::shared_ptr<GramSum>()](const UnaryCaller& caller,
+                                                   const v1::SumGramsRequest& request) mutable {
+        if (sum == nullptr) sum = std::make_shared<GramSum>(context, request);
+        return sum->Step(caller.tenant);
+      });
+  AddUnary<v1::GetTensorRequest, v1::Tensor>(
+      context, "/sparsefw.v1.TensorService/GetTensor", context.data_executor,
+      [&context](const UnaryCaller& caller,
+                 const v1::GetTensorRequest& request) -> absl::StatusOr<v1::Tensor> {
         SPARSEFW_ASSIGN_OR_RETURN(
             const TensorInfo info,
-            WithTensor(*context_.tensors, tenant, name,
-                       [this](std::string_view key) { return context_.tensors->GetTensor(key); }));
+            WithTensor(*context.tensors, caller.tenant, request.name(),
+                       [&](std::string_view key) { return context.tensors->GetTensor(key); }));
         return ToProto(info);
       });
-}
-
-grpc::ServerUnaryReactor* TensorServiceImpl::ListTensors(grpc::CallbackServerContext* rpc,
-                                                         const v1::ListTensorsRequest* request,
-                                                         v1::ListTensorsResponse* response) {
-  return RunUnary(context_, "TensorService/ListTensors", rpc, request, response,
-                  context_.data_executor, [this, request = *request](const std::string& tenant) {
-                    return ListTensorsIn(context_, tenant, request);
-                  });
-}
-
-grpc::ServerUnaryReactor* TensorServiceImpl::DeleteTensor(grpc::CallbackServerContext* rpc,
-                                                          const v1::DeleteTensorRequest* request,
-                                                          Empty* response) {
-  return RunUnary(
-      context_, "TensorService/DeleteTensor", rpc, request, response, context_.data_executor,
-      [this, name = request->name()](const std::string& tenant) {
-        return ToEmpty(WithTensor(*context_.tensors, tenant, name, [this](std::string_view key) {
-          return context_.tensors->DeleteTensor(key);
-        }));
+  AddUnary<v1::ListTensorsRequest, v1::ListTensorsResponse>(
+      context, "/sparsefw.v1.TensorService/ListTensors", context.data_executor,
+      [&context](const UnaryCaller& caller, const v1::ListTensorsRequest& request) {
+        return ListTensorsIn(context, caller.tenant, request);
       });
-}
-
-grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorServiceImpl::ReadTensor(
-    grpc::CallbackServerContext* rpc, const v1::ReadTensorRequest* request) {
-  auto call = std::make_shared<ReadCall>(context_, rpc);
-  call->Start(*request);
-  return call.get();
+  AddUnary<v1::DeleteTensorRequest, Empty>(
+      context, "/sparsefw.v1.TensorService/DeleteTensor", context.data_executor,
+      [&context](const UnaryCaller& caller, const v1::DeleteTensorRequest& request) {
+        return ToEmpty(
+            WithTensor(*context.tensors, caller.tenant, request.name(),
+                       [&](std::string_view key) { return context.tensors->DeleteTensor(key); }));
+      });
 }
 
 }  // namespace sparsefw::server

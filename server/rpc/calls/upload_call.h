@@ -20,7 +20,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stre
   using Response = typename Stream::Response;
 
   UploadCall(RpcContext& context, grpc::CallbackServerContext* rpc, Response* response)
-      : UploadCall::IntakeCall(context, Stream::kMethod, rpc),
+      : UploadCall::IntakeCall(context, Stream::kMethod, rpc, Stream::ExecutorOf(context)),
         response_(response),
         sink_(context) {}
 

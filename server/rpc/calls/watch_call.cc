@@ -26,7 +26,7 @@ absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& req
 }  // namespace
 
 WatchCall::WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : Call(context, "PruneService/WatchJob", rpc) {
+    : OneRequestCall(context, "PruneService/WatchJob", rpc) {
   context.watchers.fetch_add(1);
 }
 
@@ -36,20 +36,20 @@ std::weak_ptr<WatchCall> WatchCall::Weak() {
 
 WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
-void WatchCall::Start(const v1::WatchJobRequest& request) {
-  AddSubject(SubjectOf(request));
-  if (!Open()) return;
+void WatchCall::Begin() {
   // A job that has ended is read from the store.
-  context().store_executor->Post(
-      [self = std::static_pointer_cast<WatchCall>(shared_from_this()), request] {
-        if (const absl::Status status = self->Watch(request); !status.ok()) {
-          return self->Close(status);
-        }
-        self->ScheduleHeartbeat(self->interval_);
-      });
+  Queue(*context().quick_executor, Executor::Entry::kNew, [this] {
+    if (const absl::Status status = Watch(); status.ok()) {
+      ScheduleHeartbeat(interval_);
+    } else {
+      Close(status);
+    }
+    return false;
+  });
 }
 
-absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
+absl::Status WatchCall::Watch() {
+  const v1::WatchJobRequest& request = this->request();
   if (request.after_revision() < 0) {
     return Invalid("OPTION_INVALID", "after_revision must be at least 0; got %d",
                    request.after_revision());
@@ -74,8 +74,9 @@ absl::Status WatchCall::Watch(const v1::WatchJobRequest& request) {
 void WatchCall::Pump() {
   MutexLock lock(mutex_);
   if (events_ == nullptr || closed() || writing_) return;
-  if (const std::optional<JobEvent> event = events_->Next()) {
+  if (std::optional<JobEvent> event = events_->Next()) {
     event_ = ToProto(*event);
+    last_ = *std::move(event);
     WriteLocked();
   } else if (events_->ended()) {
     CloseLocked(absl::OkStatus());
@@ -120,10 +121,8 @@ void WatchCall::Heartbeat() {
     const auto quiet = Clock::now() - last_write_;
     if (quiet < interval_) {
       next = interval_ - quiet;
-    } else if (!writing_) {
-      event_.Clear();
-      event_.set_kind(v1::JobEvent::HEARTBEAT);
-      *event_.mutable_job() = ToProto(*events_->latest());
+    } else if (!writing_ && !IsTerminal(last_.job->state)) {
+      event_ = HeartbeatAfter(last_);
       WriteLocked();
     }
   }

@@ -7,27 +7,23 @@
 #include <string>
 
 #include "server/jobs/event_queue.h"
-#include "server/rpc/runtime/call.h"
+#include "server/rpc/runtime/one_request_call.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
 // At most one write is in progress; later events wait in the queue.
-class WatchCall final : public grpc::ServerWriteReactor<v1::JobEvent>, public Call {
+class WatchCall final : public OneRequestCall<v1::WatchJobRequest, v1::JobEvent> {
  public:
   WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc);
   ~WatchCall() override;
-  void Start(const v1::WatchJobRequest& request);
 
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { Cancelled(); }
-  void OnDone() override { Done(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
+  void Begin() override;
   std::weak_ptr<WatchCall> Weak();
-  absl::Status Watch(const v1::WatchJobRequest& request);
+  absl::Status Watch();
   void Pump();
   void Heartbeat();
   void ScheduleHeartbeat(std::chrono::nanoseconds delay);
@@ -36,6 +32,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
 
   std::chrono::nanoseconds interval_{};
   std::shared_ptr<EventQueue> events_ ABSL_GUARDED_BY(mutex_);  // null: not watching yet
+  JobEvent last_ ABSL_GUARDED_BY(mutex_);  // that was written; what a heartbeat repeats
   v1::JobEvent event_ ABSL_GUARDED_BY(mutex_);
   std::string told_mask_ ABSL_GUARDED_BY(mutex_);  // by the write in progress; "": none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -42,7 +42,10 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto);
 v1::JobSpec ToProto(const JobSpec& spec);
 v1::Job ToProto(const Job& job);
+// Of progress and heartbeats the job has no spec, owner and shape: they do not change.
 v1::JobEvent ToProto(const JobEvent& event);
+// That nothing has changed since `event`, of a job that has not ended.
+v1::JobEvent HeartbeatAfter(const JobEvent& event);
 v1::Method ToProto(Method method);
 v1::SweepPoint ToProto(const SweepPoint& point);
 

@@ -173,6 +173,31 @@ v1::JobEvent::Kind KindToProto(JobEvent::Kind kind) {
   return v1::JobEvent::KIND_UNSPECIFIED;
 }
 
+// But for spec, owner and shape, and what a job has after its end only.
+v1::Job ChangingPartsOf(const Job& job) {
+  v1::Job proto;
+  proto.set_name(job.name);
+  proto.set_state(StateToProto(job.state));
+  if (job.progress.has_value()) *proto.mutable_progress() = ProgressToProto(*job.progress);
+  proto.set_revision(job.revision);
+  *proto.mutable_create_time() = ToProto(job.create_time);
+  if (IsFinite(job.start_time)) *proto.mutable_start_time() = ToProto(job.start_time);
+  if (IsFinite(job.end_time)) *proto.mutable_end_time() = ToProto(job.end_time);
+  if (IsFinite(job.expire_time)) *proto.mutable_expire_time() = ToProto(job.expire_time);
+  proto.set_queue_position(job.queue_position);
+  proto.set_attempts(job.attempts);
+  return proto;
+}
+
+v1::Job ProgressOf(const JobEvent& event) {
+  v1::Job proto = ChangingPartsOf(*event.job);
+  if (event.progress.has_value()) {
+    *proto.mutable_progress() = ProgressToProto(event.progress->report);
+  }
+  proto.set_revision(event.revision());
+  return proto;
+}
+
 }  // namespace
 
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
@@ -186,21 +211,11 @@ absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
 }
 
 v1::Job ToProto(const Job& job) {
-  v1::Job proto;
-  proto.set_name(job.name);
+  v1::Job proto = ChangingPartsOf(job);
   *proto.mutable_spec() = ToProto(job.spec);
-  proto.set_state(StateToProto(job.state));
-  if (job.progress.has_value()) *proto.mutable_progress() = ProgressToProto(*job.progress);
   if (job.result.has_value()) *proto.mutable_result() = ResultToProto(job.spec, *job.result);
   if (!job.error.ok()) *proto.mutable_error() = ToRpcStatus(job.error);
-  proto.set_revision(job.revision);
-  *proto.mutable_create_time() = ToProto(job.create_time);
-  if (IsFinite(job.start_time)) *proto.mutable_start_time() = ToProto(job.start_time);
-  if (IsFinite(job.end_time)) *proto.mutable_end_time() = ToProto(job.end_time);
-  if (IsFinite(job.expire_time)) *proto.mutable_expire_time() = ToProto(job.expire_time);
-  proto.set_queue_position(job.queue_position);
   proto.set_owner(job.owner.name);
-  proto.set_attempts(job.attempts);
   proto.add_shape(job.rows);
   proto.add_shape(job.cols);
   return proto;
@@ -209,7 +224,15 @@ v1::Job ToProto(const Job& job) {
 v1::JobEvent ToProto(const JobEvent& event) {
   v1::JobEvent proto;
   proto.set_kind(KindToProto(event.kind));
-  *proto.mutable_job() = ToProto(*event.job);
+  *proto.mutable_job() =
+      event.kind == JobEvent::Kind::kProgress ? ProgressOf(event) : ToProto(*event.job);
+  return proto;
+}
+
+v1::JobEvent HeartbeatAfter(const JobEvent& event) {
+  v1::JobEvent proto;
+  proto.set_kind(v1::JobEvent::HEARTBEAT);
+  *proto.mutable_job() = ProgressOf(event);
   return proto;
 }
 

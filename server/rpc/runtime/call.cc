@@ -3,11 +3,22 @@
 #include "server/metrics/labels.h"
 #include "server/rpc/runtime/caller.h"
 #include "server/rpc/runtime/traceparent.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
+namespace {
+
+// How long a client may leave the end of its call unread. Until then its response is held.
+constexpr std::chrono::seconds kUnreadEnd(60);
+}  // namespace
 
 Call::Call(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)
-    : context_(context), method_(method), rpc_(rpc), start_(absl::Now()) {
+    : context_(context),
+      method_(method),
+      rpc_(rpc),
+      start_(SteadyNow()),
+      share_(context.connections, *rpc) {
   context_.metrics->RpcStarted(method_);
 }
 
@@ -16,21 +27,36 @@ Call::~Call() = default;
 bool Call::Open() {
   self_ = shared_from_this();
   traceparent_ = TraceparentOf(*rpc_);
-  absl::StatusOr<Identity> identity = Authenticate(*context_.authenticator, *rpc_);
-  if (identity.ok()) {
-    identity_ = *std::move(identity);
-  } else {
-    identity_.tenant.clear();
-  }
+  const absl::Status status = FindOutWhoCalls();
+  sharer_ = context_.authenticator->active() ? identity_.tenant : HostOf(rpc_->peer());
   const bool added = context_.registry->Add(self_);
-  if (added && identity.ok()) return true;
-  Close(added ? identity.status() : ReactorRegistry::DrainingError());
+  if (added && status.ok()) return true;
+  Close(added ? status : ReactorRegistry::DrainingError());
   return false;
+}
+
+absl::Status Call::FindOutWhoCalls() {
+  identity_.tenant.clear();
+  SPARSEFW_RETURN_IF_ERROR(share_.Enter());
+  absl::StatusOr<Identity> identity = Authenticate(*context_.authenticator, *rpc_);
+  if (!identity.ok()) return identity.status();
+  identity_ = *std::move(identity);
+  return absl::OkStatus();
 }
 
 void Call::Recheck() {
   const absl::Status status = context_.authenticator->Recheck(identity_, absl::Now());
   if (!status.ok()) Close(status);
+}
+
+void Call::Tick() {
+  const Clock::time_point now = Clock::now();
+  {
+    MutexLock lock(mutex_);
+    if (!done_ && closed_ && now - closed_at_ > kUnreadEnd) rpc_->TryCancel();
+    if (closed_) return;
+  }
+  OnTick(now);
 }
 
 void Call::AddSubject(const CallSubject& subject) {
@@ -44,9 +70,25 @@ void Call::AddSubjectLocked(const CallSubject& subject) {
 }
 
 void Call::Done() {
+  {
+    MutexLock lock(mutex_);
+    done_ = true;
+  }
+  share_.Leave();
   context_.registry->Remove(this);
   // The last reference may be this one.
   const std::shared_ptr<Call> self = std::move(self_);
+}
+
+void Call::Queue(Executor& executor, Executor::Entry entry, Executor::Work work) {
+  MutexLock lock(mutex_);
+  if (closed_) return;
+  const absl::StatusOr<Executor::TaskId> task = executor.Post(
+      sharer_, entry,
+      [self = shared_from_this(), work = std::move(work)] { return !self->IsClosed() && work(); });
+  if (!task.ok()) return CloseLocked(task.status());
+  executor_ = &executor;
+  task_ = *task;
 }
 
 void Call::Close(const absl::Status& status) {
@@ -69,6 +111,8 @@ absl::Status Call::WhyCancelled() const {
 void Call::CloseLocked(const absl::Status& status) {
   if (closed_) return;
   closed_ = true;
+  closed_at_ = Clock::now();
+  if (executor_ != nullptr) executor_->Withdraw(sharer_, task_);
   // A read that fails because the client is gone looks like a half-close.
   const absl::Status seen = rpc_->IsCancelled() ? WhyCancelled() : status;
   Record(seen);
@@ -76,7 +120,7 @@ void Call::CloseLocked(const absl::Status& status) {
 }
 
 void Call::Record(const absl::Status& status) {
-  const absl::Duration duration = absl::Now() - start_;
+  const absl::Duration duration = SteadyNow() - start_;
   context_.metrics->RpcEnded(method_, CodeName(status.code()), duration);
   if (!context_.log) return;
   context_.log({method_, status, duration, rpc_->peer(), identity_.tenant, subject_, traceparent_});

@@ -43,4 +43,6 @@ absl::StatusOr<Identity> Authenticate(const Authenticator& authenticator,
   return authenticator.Authenticate(credentials, absl::Now());
 }
 
+std::string_view HostOf(std::string_view peer) { return peer.substr(0, peer.rfind(':')); }
+
 }  // namespace sparsefw::server

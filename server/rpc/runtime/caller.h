@@ -2,6 +2,8 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_CALLER_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_CALLER_H_
 
+#include <string_view>
+
 #include "absl/status/statusor.h"
 #include "grpcpp/server_context.h"
 #include "server/identity/authenticator.h"
@@ -13,6 +15,9 @@ namespace sparsefw::server {
 // one call on to the next. Errors: Authenticator's.
 absl::StatusOr<Identity> Authenticate(const Authenticator& authenticator,
                                       const grpc::ServerContextBase& rpc);
+
+// The address in gRPC's name of a peer, without its port: "ipv4:10.0.0.7".
+std::string_view HostOf(std::string_view peer);
 
 }  // namespace sparsefw::server
 

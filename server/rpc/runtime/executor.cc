@@ -3,11 +3,31 @@
 #include <algorithm>
 #include <utility>
 
-namespace sparsefw::server {
+#include "absl/strings/str_format.h"
+#include "sparsefw/status_reason.h"
 
-Executor::Executor(int threads) {
-  threads_.reserve(static_cast<size_t>(std::max(1, threads)));
-  for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { Run(); });
+namespace sparsefw::server {
+namespace {
+
+// By then some of what waits has run.
+constexpr const char* kTooManyCallsRetryMs = "1000";
+
+absl::Status TooManyCalls(int64_t most) {
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "calls of one caller that wait for a thread must be at most %d; there are %d", most,
+          most)),
+      "TOO_MANY_CALLS", {{"retry_delay_ms", kTooManyCallsRetryMs}});
+}
+
+}  // namespace
+
+Executor::Executor(int threads_per_caller, int64_t max_new)
+    : threads_per_caller_(std::max(1, threads_per_caller)),
+      max_new_(std::max(int64_t{1}, max_new)) {
+  const int threads = threads_per_caller_ + 1;
+  threads_.reserve(static_cast<size_t>(threads));
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 Executor::~Executor() {
@@ -19,56 +39,108 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Executor::Post(std::function<void()> task) {
-  {
-    MutexLock lock(mutex_);
-    tasks_.push_back(std::move(task));
+absl::StatusOr<Executor::TaskId> Executor::Post(std::string_view caller, Entry entry, Work work) {
+  MutexLock lock(mutex_);
+  const auto found = shares_.find(caller);
+  Share& share = found != shares_.end() ? found->second : shares_[std::string(caller)];
+  share.caller = caller;
+  if (entry == Entry::kNew) {
+    if (share.queued_new >= max_new_) return TooManyCalls(max_new_);
+    ++share.queued_new;
   }
-  wake_.NotifyOne();
+  const TaskId id = next_id_++;
+  share.queue.emplace(id, Task{std::move(work), entry, Clock::now()});
+  Settle(share);
+  return id;
+}
+
+void Executor::Withdraw(std::string_view caller, TaskId id) {
+  Work dropped;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  const auto found = shares_.find(caller);
+  if (found == shares_.end()) return;
+  Share& share = found->second;
+  const auto task = share.queue.find(id);
+  if (task == share.queue.end() || task->second.begun) return;
+  if (task->second.entry == Entry::kNew) --share.queued_new;
+  dropped = std::move(task->second.work);
+  share.queue.erase(task);
+  ++withdrawn_;
+  Settle(share);
+}
+
+Executor::Usage Executor::usage() const {
+  MutexLock lock(mutex_);
+  Usage usage = {.begun = begun_, .withdrawn = withdrawn_};
+  const Clock::time_point now = Clock::now();
+  for (const auto& [caller, share] : shares_) {
+    usage.queued += std::ssize(share.queue);
+    for (const auto& [id, task] : share.queue) {
+      usage.oldest_wait = std::max<std::chrono::nanoseconds>(usage.oldest_wait, now - task.since);
+      // Those that go on stand first, and none behind this one is older.
+      if (!task.begun) break;
+    }
+  }
+  return usage;
 }
 
 void Executor::Run() {
   while (true) {
-    std::function<void()> task;
+    Share* share = nullptr;
+    TaskId id = 0;
+    Task task;
     {
       MutexLock lock(mutex_);
-      while (tasks_.empty() && !stopping_) wake_.Wait(mutex_);
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      while ((share = NextShare()) == nullptr) {
+        if (stopping_ && shares_.empty()) return;
+        wake_.Wait(mutex_);
+      }
+      auto first = share->queue.extract(share->queue.begin());
+      id = first.key();
+      task = std::move(first.mapped());
+      if (!std::exchange(task.begun, true)) ++begun_;
+      if (std::exchange(task.entry, Entry::kFollows) == Entry::kNew) --share->queued_new;
+      ++share->running;
+      Settle(*share);
     }
-    task();
+    RunOne(*share, id, std::move(task));
   }
 }
 
-void Strand::Post(std::function<void()> task) {
-  {
-    MutexLock lock(mutex_);
-    tasks_.push_back(std::move(task));
-    if (scheduled_) return;
-    scheduled_ = true;
+void Executor::RunOne(Share& share, TaskId id, Task task) {
+  const bool more = task.work();
+  if (!more) task.work = nullptr;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  --share.running;
+  if (more) {
+    task.since = Clock::now();
+    share.queue.emplace(id, std::move(task));
   }
-  executor_->Post([self = shared_from_this()] { self->RunOne(); });
+  Settle(share);
 }
 
-// One task a turn, so that a busy stream does not keep a thread to itself.
-void Strand::RunOne() {
-  std::function<void()> task;
-  {
-    MutexLock lock(mutex_);
-    task = std::move(tasks_.front());
-    tasks_.pop_front();
+Executor::Share* Executor::NextShare() {
+  while (!turns_.empty()) {
+    Share* share = turns_.front();
+    turns_.pop_front();
+    share->in_turns = false;
+    if (!share->queue.empty()) return share;
+    Settle(*share);
   }
-  task();
-  task = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (tasks_.empty()) {
-      scheduled_ = false;
-      return;
-    }
+  return nullptr;
+}
+
+void Executor::Settle(Share& share) {
+  if (share.in_turns) return;
+  if (!share.queue.empty()) {
+    if (share.running >= threads_per_caller_) return;
+    share.in_turns = true;
+    turns_.push_back(&share);
+    return wake_.NotifyOne();
   }
-  executor_->Post([self = shared_from_this()] { self->RunOne(); });
+  if (share.running > 0) return;
+  shares_.erase(shares_.find(share.caller));
+  if (stopping_ && shares_.empty()) wake_.NotifyAll();
 }
 
 }  // namespace sparsefw::server

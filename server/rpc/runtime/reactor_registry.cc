@@ -45,6 +45,10 @@ void ReactorRegistry::Recheck() {
   for (const auto& [key, call] : Snapshot()) call->Recheck();
 }
 
+void ReactorRegistry::Tick() {
+  for (const auto& [key, call] : Snapshot()) call->Tick();
+}
+
 void ReactorRegistry::CloseAll() {
   {
     MutexLock lock(mutex_);

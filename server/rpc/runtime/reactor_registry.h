@@ -37,6 +37,8 @@ class ReactorRegistry {
   void BeginDrain();
   // Closes every call whose credentials no longer hold.
   void Recheck();
+  // Ends what clients leave undone for too long; once a second.
+  void Tick();
   // Finishes every call, and from now on every new one.
   void CloseAll();
   // False when there are still calls after `timeout`.

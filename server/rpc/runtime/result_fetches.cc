@@ -7,7 +7,7 @@ namespace sparsefw::server {
 void ResultFetches::Told(const std::string& mask) {
   MutexLock lock(mutex_);
   DropLate();
-  outstanding_.emplace(mask, clock_.Now() + grace_);
+  outstanding_.emplace(mask, clock_.SteadyNow() + grace_);
 }
 
 void ResultFetches::Remove(const std::string& mask) {
@@ -22,7 +22,7 @@ void ResultFetches::WaitUntilFetched(absl::Time end) {
   MutexLock lock(mutex_);
   while (true) {
     DropLate();
-    if (outstanding_.empty() || clock_.Now() >= end) return;
+    if (outstanding_.empty() || clock_.SteadyNow() >= end) return;
     absl::Time next = end;
     for (const auto& [mask, until] : outstanding_) next = std::min(next, until);
     clock_.WaitUntil(changed_, mutex_, next);
@@ -30,7 +30,7 @@ void ResultFetches::WaitUntilFetched(absl::Time end) {
 }
 
 void ResultFetches::DropLate() {
-  const absl::Time now = clock_.Now();
+  const absl::Time now = clock_.SteadyNow();
   std::erase_if(outstanding_, [now](const auto& entry) { return entry.second <= now; });
 }
 

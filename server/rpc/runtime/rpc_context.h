@@ -14,12 +14,14 @@
 #include "server/identity/authenticator.h"
 #include "server/jobs/job_manager.h"
 #include "server/metrics/metrics.h"
+#include "server/net/connections.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/prune_streams.h"
 #include "server/rpc/runtime/reactor_registry.h"
 #include "server/rpc/runtime/result_fetches.h"
 #include "server/rpc/runtime/setting.h"
+#include "server/rpc/runtime/shared_uploads.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
@@ -45,6 +47,11 @@ struct RpcRecord {
   std::string_view traceparent;  // empty: the call has none
 };
 
+struct DeviceFacts {
+  DeviceDescription description;
+  int64_t memory_free_bytes = 0;  // as far as is known without asking a driver
+};
+
 // Constants that GetServerInfo reports.
 struct ServerFacts {
   std::string version;
@@ -54,8 +61,9 @@ struct ServerFacts {
   int max_queued_jobs = 0;
   int64_t max_tensor_bytes = 0;
   absl::Time start_time;
+  absl::Time steady_start_time;   // the same in steady time
   std::vector<Setting> settings;  // that every client may see
-  std::function<std::vector<DeviceDescription>()> devices;
+  std::function<std::vector<DeviceFacts>()> devices;
 };
 
 // All pointers outlive every RPC.
@@ -66,16 +74,21 @@ struct RpcContext {
   JobManager* jobs = nullptr;
   Metrics* metrics = nullptr;
   ReactorRegistry* registry = nullptr;
+  const Connections* connections = nullptr;
   TransientTensors* transient = nullptr;
   ResultFetches* fetches = nullptr;
   PruneStreams* prune_streams = nullptr;
-  Executor* data_executor = nullptr;     // spool reads and writes, Gram sums
-  Executor* control_executor = nullptr;  // validation of jobs
-  Executor* store_executor = nullptr;    // quick, but may wait for the disk: the job store
+  // Each has threads of its own, so that the quick never wait for the long, nor those
+  // that wait for the disk for those that compute.
+  Executor* quick_executor = nullptr;  // one job: a row of the job store
+  Executor* jobs_executor = nullptr;   // validation of jobs, lists of jobs
+  Executor* data_executor = nullptr;   // tensors: spool reads and writes
+  Executor* sums_executor = nullptr;   // Gram sums
   Timer* timer = nullptr;
   ServerFacts facts;
   std::function<void(const RpcRecord&)> log;
   std::atomic<int64_t> watchers{0};
+  SharedUploads sums;  // that SumGrams is making
 };
 
 }  // namespace sparsefw::server

@@ -5,9 +5,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "server/net/connection.h"
 #include "server/rpc/runtime/rpc_context.h"
+#include "server/rpc/runtime/strand.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -31,26 +34,30 @@ class StagedStream {
     virtual void Handle(const Request& request) = 0;
   };
 
-  StagedStream(RpcContext& context, Owner* owner)
-      : staging_(*context.staging),
-        strand_(std::make_shared<Strand>(context.data_executor)),
-        owner_(owner) {}
+  StagedStream(RpcContext& context, Executor* executor, Owner* owner)
+      : staging_(*context.staging), strand_(std::make_shared<Strand>(executor)), owner_(owner) {}
+
+  // Before the first read. Its messages take the turns of `caller`.
+  void SetCaller(std::string caller) { strand_->SetCaller(std::move(caller)); }
+  // Where messages are handled from the next one on.
+  void MoveTo(Executor* executor) { strand_->MoveTo(executor); }
 
   void Read() {
-    incoming_ = std::make_unique<Request>();
-    owner_->StartReadIfOpen(incoming_.get());
+    incoming_ = std::make_unique<Message>();
+    owner_->StartReadIfOpen(&incoming_->request);
   }
 
-  const Request& incoming() const { return *incoming_; }
+  const Request& incoming() const { return incoming_->request; }
 
-  // The read has brought a message with `bytes` of data. `alive` keeps the
-  // owner alive.
-  void OnRead(int64_t bytes, std::shared_ptr<void> alive) {
-    std::shared_ptr<Request> request = std::move(incoming_);
+  // The read has brought a message with `bytes` of data. It keeps `held` until it is
+  // handled; `alive` keeps the owner alive.
+  void OnRead(int64_t bytes, HeldBytes held, std::shared_ptr<void> alive) {
+    std::shared_ptr<Message> message = std::move(incoming_);
+    message->held = std::move(held);
     const StagingBudget::WaiterId waiter =
-        staging_.Acquire(bytes, [this, request = std::move(request), alive = std::move(alive)](
+        staging_.Acquire(bytes, [this, message = std::move(message), alive = std::move(alive)](
                                     StagingBudget::Reservation reservation) mutable {
-          Queue(std::move(request), std::move(reservation), std::move(alive));
+          Queue(std::move(message), std::move(reservation), std::move(alive));
         });
     if (waiter != StagingBudget::kGranted) waiter_.store(waiter);
   }
@@ -65,22 +72,27 @@ class StagedStream {
   // So that one fast sender does not fill the budget by itself.
   static constexpr int kMaxQueued = 4;
 
-  void Queue(std::shared_ptr<Request> request, StagingBudget::Reservation reservation,
+  struct Message {
+    Request request;
+    HeldBytes held;
+  };
+
+  void Queue(std::shared_ptr<Message> message, StagingBudget::Reservation reservation,
              std::shared_ptr<void> alive) {
     auto held = std::make_shared<StagingBudget::Reservation>(std::move(reservation));
+    strand_->Post([this, message = std::move(message), held = std::move(held), alive]() mutable {
+      owner_->Handle(message->request);
+      message.reset();
+      held.reset();
+      Handled();
+    });
+    // Only now: whoever handles a message before this one may read the next.
     bool read = false;
     {
       MutexLock lock(mutex_);
       read = ++queued_ < kMaxQueued;
       waiting_ = !read;
     }
-    strand_->Post([this, request = std::move(request), held = std::move(held),
-                   alive = std::move(alive)]() mutable {
-      owner_->Handle(*request);
-      request.reset();
-      held.reset();
-      Handled();
-    });
     if (read) Read();
   }
 
@@ -97,9 +109,10 @@ class StagedStream {
   StagingBudget& staging_;
   const std::shared_ptr<Strand> strand_;
   Owner* const owner_;
-  std::unique_ptr<Request> incoming_;  // handed to gRPC by Read, taken back by OnRead
+  std::unique_ptr<Message> incoming_;  // handed to gRPC by Read, taken back by OnRead
   std::atomic<StagingBudget::WaiterId> waiter_{StagingBudget::kGranted};  // the last one
   Mutex mutex_;
+  // Below 0 where a message is handled before it is counted.
   int queued_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // to read, for a queued message to be handled
 };

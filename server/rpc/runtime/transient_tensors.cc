@@ -3,9 +3,7 @@
 namespace sparsefw::server {
 
 TransientTensors::TransientTensors(TensorStore* store)
-    : store_(store),
-      left_(store->TransientTensorsLeft()),
-      marked_(left_.begin(), left_.end()) {}
+    : store_(store), left_(store->TransientTensorsLeft()), marked_(left_.begin(), left_.end()) {}
 
 void TransientTensors::Mark(const std::string& name) {
   MutexLock lock(mutex_);

@@ -21,6 +21,7 @@ class MemoryTensorCatalog final : public TensorCatalog {
     }
     Contents contents;
     contents.salt = salt_;
+    contents.store = kMemoryStore;
     for (const auto& [id, record] : records_) contents.records.push_back(record);
     std::ranges::sort(contents.records, {}, &TensorRecord::number);
     return contents;

@@ -34,6 +34,7 @@ struct TensorRecord {
   std::string id;
   Owner owner;
   std::string request_id;        // may be empty
+  std::string fingerprint;       // of the request; empty: none, or recorded before there were any
   bool from_upload = false;      // false: made by the server
   bool transient = false;        // belongs to the job of a Prune call
   std::string job;               // whose result it is; may be empty
@@ -46,6 +47,9 @@ struct TensorRecord {
   absl::Time expire_time = absl::InfiniteFuture();
   friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
 };
+
+// The name of every catalog that forgets its records.
+inline constexpr char kMemoryStore[] = "memory";
 
 // Thread-safe. What a durable catalog was told survives a crash and a power loss once
 // the call has returned, unless said otherwise.
@@ -62,6 +66,7 @@ class TensorCatalog {
   struct Contents {
     std::vector<TensorRecord> records;  // by number
     std::string salt;                   // random; the same as long as the records live
+    std::string store;                  // names the catalog; kMemoryStore where not durable
   };
   virtual absl::StatusOr<Contents> Load() = 0;
 

@@ -78,6 +78,12 @@ class NewSpoolFile {
   std::unique_ptr<SpoolFile> file_;
 };
 
+struct SpoolEntry {
+  std::string id;
+  int64_t bytes = 0;
+  friend bool operator==(const SpoolEntry&, const SpoolEntry&) = default;
+};
+
 // Thread-safe. Files keep what they need of it alive.
 class Spool {
  public:
@@ -88,8 +94,12 @@ class Spool {
   // A file that is there, of an earlier run. Errors: NotFound (SPOOL_FAILED); DataLoss
   // (TENSOR_CORRUPT) its size is another one; as SpoolFile::Write
   virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) = 0;
-  // The ids of all files.
-  virtual absl::StatusOr<std::vector<std::string>> List() const = 0;
+  // All files.
+  virtual absl::StatusOr<std::vector<SpoolEntry>> List() const = 0;
+  // The store that the folder belongs to; empty: nobody has said so yet. Errors: as
+  // SpoolFile::Write
+  virtual absl::StatusOr<std::string> Owner() const = 0;
+  virtual absl::Status SetOwner(std::string_view store) = 0;
   // Of a file that is in nobody's hands.
   virtual absl::Status Remove(std::string_view id) = 0;
 };

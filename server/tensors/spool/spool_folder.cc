@@ -24,6 +24,9 @@ namespace sparsefw::server {
 namespace {
 
 constexpr char kLockName[] = "lock";
+constexpr char kOwnerName[] = "owner";  // of what store
+constexpr char kNewOwnerName[] = "owner.new";
+constexpr size_t kMostOwnerBytes = 128;
 constexpr int64_t kWritebackBytes = int64_t{8} << 20;
 constexpr std::string_view kSuffix = ".tensor";
 
@@ -199,19 +202,53 @@ class FolderSpool final : public Spool {
     return std::make_unique<FolderFile>(folder_, name, size);
   }
 
-  absl::StatusOr<std::vector<std::string>> List() const override {
+  absl::StatusOr<std::vector<SpoolEntry>> List() const override {
     const int fd = openat(folder_->fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return FileError("listed", errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(fd), closedir);  // owns fd
     if (entries == nullptr) return FileError("listed", errno);
-    std::vector<std::string> ids;
+    std::vector<SpoolEntry> files;
     errno = 0;
     while (const dirent* entry = readdir(entries.get())) {
       const std::string_view name(entry->d_name);
-      if (IsTensorFile(name)) ids.emplace_back(name.substr(0, kIdLength));
+      if (!IsTensorFile(name)) continue;
+      struct stat info = {};
+      if (fstatat(folder_->fd.get(), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return FileError("examined", errno);
+      }
+      files.push_back({std::string(name.substr(0, kIdLength)), info.st_size});
     }
     if (errno != 0) return FileError("listed", errno);
-    return ids;
+    return files;
+  }
+
+  absl::StatusOr<std::string> Owner() const override {
+    const Descriptor fd(openat(folder_->fd.get(), kOwnerName, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd.ok()) {
+      if (errno == ENOENT) return std::string();
+      return FileError("read", errno);
+    }
+    char text[kMostOwnerBytes];
+    const ssize_t size = read(fd.get(), text, sizeof(text));
+    if (size < 0) return FileError("read", errno);
+    const std::string_view line(text, static_cast<size_t>(size));
+    return std::string(line.substr(0, line.find('\n')));
+  }
+
+  // Whole or not at all: a name that is cut short would be that of nobody.
+  absl::Status SetOwner(std::string_view store) override {
+    const std::string line = absl::StrFormat("%s\n", store);
+    const Descriptor fd(openat(folder_->fd.get(), kNewOwnerName,
+                               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.ok()) return FileError("made", errno);
+    if (write(fd.get(), line.data(), line.size()) != std::ssize(line)) {
+      return FileError("written", errno == 0 ? ENOSPC : errno);
+    }
+    if (fdatasync(fd.get()) != 0) return FileError("synced", errno);
+    if (renameat(folder_->fd.get(), kNewOwnerName, folder_->fd.get(), kOwnerName) != 0) {
+      return FileError("named", errno);
+    }
+    return fsync(folder_->fd.get()) == 0 ? absl::OkStatus() : FileError("synced", errno);
   }
 
   absl::Status Remove(std::string_view id) override {

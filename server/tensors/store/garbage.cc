@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "server/failpoint/failpoint.h"
+#include "server/tensors/store/spool_match.h"
 #include "server/tensors/store/spooled_tensor_store.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 
@@ -18,23 +20,25 @@ void SpooledTensorStore::DeleteRecords(std::vector<std::string> ids) {
 }
 
 void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
-  std::vector<std::string> ids;
-  ids.reserve(tensors.size());
-  for (const auto& tensor : tensors) ids.push_back(tensor->origin().id);
-  Failpoint("tensor.delete");
-  DeleteRecords(ids);
-  Failpoint("tensor.deleted");
-  for (const std::string& id : ids) spool_->Remove(id).IgnoreError();
+  for (size_t begin = 0; begin < tensors.size(); begin += kDeletedAtOnce) {
+    const size_t end = std::min(begin + kDeletedAtOnce, tensors.size());
+    std::vector<std::string> ids;
+    for (size_t i = begin; i < end; ++i) ids.push_back(tensors[i]->origin().id);
+    Failpoint("tensor.delete");
+    DeleteRecords(ids);
+    Failpoint("tensor.deleted");
+    for (const std::string& id : ids) spool_->Remove(id).IgnoreError();
+  }
 }
 
 void SpooledTensorStore::CollectGarbage() {
-  const absl::Time now = Now();
+  const absl::Time now = SteadyNow();
   StoredTensors expired;
   std::vector<std::shared_ptr<Upload>> uploads;
   std::vector<std::string> undeleted;
   {
     MutexLock lock(mutex_);
-    expired = tensors_.TakeExpired(now);
+    expired = tensors_.TakeExpired(now, ExpiryNow(Now(), now));
     for (const auto& tensor : expired) {
       requests_.Erase(tensor->origin().owner.tenant, tensor->origin().request_id);
     }
@@ -54,14 +58,15 @@ void SpooledTensorStore::CollectGarbage() {
 void SpooledTensorStore::SaveUseTimes() {
   if (options_.tensor_ttl == absl::InfiniteDuration()) return;
   std::vector<TensorCatalog::Use> uses;
-  const absl::Time now = Now();
+  const absl::Time now = SteadyNow();
+  const absl::Duration to_wall = Now() - now;
   absl::Time saved;
   {
     MutexLock lock(mutex_);
     saved = std::exchange(use_times_saved_, now);
     for (const auto& tensor : tensors_.All()) {
       const absl::Time used = tensor->use_time();
-      if (used >= saved) uses.push_back({tensor->origin().id, used});
+      if (used >= saved) uses.push_back({tensor->origin().id, used + to_wall});
     }
   }
   if (uses.empty() || catalog_.SetUseTimes(uses).ok()) return;

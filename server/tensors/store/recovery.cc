@@ -1,10 +1,12 @@
 // The start of a store on the files and records of an earlier run.
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
+#include "server/tensors/store/spool_match.h"
 #include "server/tensors/store/spooled_tensor_store.h"
 #include "sparsefw/status_macros.h"
 
@@ -22,6 +24,7 @@ Origin OriginOf(const TensorRecord& record) {
   origin.id = record.id;
   origin.owner = record.owner;
   origin.request_id = record.request_id;
+  origin.fingerprint = record.fingerprint;
   origin.from_upload = record.from_upload;
   origin.transient = record.transient;
   origin.job = record.job;
@@ -73,6 +76,7 @@ absl::Status SpooledTensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
   if (!catalog_.durable()) contents.records.clear();
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::string> orphans, FindOrphans(contents));
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {
     if (const absl::Status ids = CheckIds(record); !ids.ok()) {
@@ -84,7 +88,10 @@ absl::Status SpooledTensorStore::Recover() {
     }
   }
   DeleteRecords(std::move(lost));
-  SPARSEFW_RETURN_IF_ERROR(SweepFiles(contents.records));
+  for (const std::string& id : orphans) {
+    SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
+    if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
+  }
   if (unchecked_.load() > 0) checker_ = std::thread([this] { CheckInBackground(); });
   return absl::OkStatus();
 }
@@ -96,13 +103,13 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   CompleteTensor content;
   content.spec = record.spec;
   content.crc32c = record.progress.crc32c;
-  content.reservation = budget_->Adopt(size);
-  content.reservation.Join(disk_budget_->Adopt(size));
-  content.reservation.Join(accounts_.Adopt(record.owner.tenant, size));
+  content.room = KeepRoom({size, 1}, record.owner);
   content.unchecked = file.ok();
   if (file.ok()) content.file = *std::move(file);
+  // Nobody has used it later than now, whatever the clock was set to.
+  const absl::Duration unused = std::max(Now() - record.use_time, absl::ZeroDuration());
   auto tensor = std::make_shared<StoredTensor>(
-      OriginOf(record), std::move(content), record.number, record.create_time, record.use_time,
+      OriginOf(record), std::move(content), record.number, record.create_time, SteadyNow() - unused,
       record.from_upload ? options_.tensor_ttl : absl::InfiniteDuration(), record.expire_time);
   const std::string name = "tensors/" + record.id;
   if (file.ok()) {
@@ -113,7 +120,8 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   }
   if (record.transient) transient_left_.push_back(name);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {SpecOf(record), record.owner}, record.id);
+  requests_.Insert(record.request_id, {SpecOf(record), record.owner, record.fingerprint},
+                   record.id);
   tensors_.Insert(std::move(tensor));
 }
 
@@ -124,6 +132,7 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
                    spool_,
                    budget_->Adopt(bytes.host),
                    disk_budget_->Adopt(bytes.disk),
+                   accounts_.AdoptPlaces(record.owner.tenant, 1),
                    true,
                    options_.commit_interval_bytes};
   room.host.Join(accounts_.Adopt(record.owner.tenant, bytes.host));
@@ -135,23 +144,42 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
   }
   accounts_.AdoptUpload(record.owner.tenant);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {spec, record.owner}, record.id);
+  requests_.Insert(record.request_id, {spec, record.owner, record.fingerprint}, record.id);
   uploads_.emplace(record.id, std::move(upload));
 }
 
-absl::Status SpooledTensorStore::SweepFiles(const std::vector<TensorRecord>& records) {
+// Files that no record names. Nothing is removed before it is clear that folder and catalog
+// belong together.
+absl::StatusOr<std::vector<std::string>> SpooledTensorStore::FindOrphans(
+    const TensorCatalog::Contents& contents) {
   std::unordered_set<std::string> named;
-  for (const TensorRecord& record : records) {
+  for (const TensorRecord& record : contents.records) {
     named.insert(record.id);
     if (!record.progress.sums.empty()) named.insert(record.progress.sums);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::string> files, spool_->List());
-  for (const std::string& id : files) {
+  SpoolMatch match{.spool = options_.spool_dir, .owner = {}, .store = contents.store};
+  SPARSEFW_ASSIGN_OR_RETURN(match.owner, spool_->Owner());
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<SpoolEntry> files, spool_->List());
+  std::unordered_set<std::string> there;
+  std::vector<std::string> orphans;
+  for (const auto& [id, bytes] : files) {
+    there.insert(id);
     if (named.contains(id)) continue;
-    SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
-    if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
+    orphans.push_back(id);
+    match.orphan_bytes += bytes;
   }
-  return absl::OkStatus();
+  match.orphans = std::ssize(orphans);
+  for (const TensorRecord& record : contents.records) {
+    const bool found = there.contains(record.id);
+    match.kept += found ? 1 : 0;
+    match.missing += !found && record.complete ? 1 : 0;
+  }
+  if (!options_.discard_unmatched) SPARSEFW_RETURN_IF_ERROR(CheckMatch(match));
+  if (match.owner == contents.store) return orphans;
+  // On a full disk a later start writes it.
+  const absl::Status owned = spool_->SetOwner(contents.store);
+  if (!owned.ok() && !absl::IsResourceExhausted(owned)) return owned;
+  return orphans;
 }
 
 absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {

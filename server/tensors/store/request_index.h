@@ -16,7 +16,7 @@ namespace sparsefw::server {
 struct RequestBody {
   std::variant<TensorSpec, GramSpec> spec;
   Owner owner;
-  friend bool operator==(const RequestBody&, const RequestBody&) = default;
+  std::string fingerprint;  // of the whole request; empty: of an earlier version, or not given
 };
 
 // An entry lives as long as the upload and the tensor that it becomes, so its

@@ -13,17 +13,10 @@
 #include "server/tensors/store/page_token.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
-
-constexpr std::string_view kUploadPrefix = "uploads/";
-constexpr std::string_view kTensorPrefix = "tensors/";
-
-// Empty, which no id is, for the name of anything else.
-std::string_view IdOf(std::string_view name, std::string_view prefix) {
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
-}
 
 absl::Status InvalidOption(std::string_view message) {
   return Invalid("OPTION_INVALID", "%s", message);
@@ -46,10 +39,10 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
   if (options.gram_backend == nullptr) {
     return InvalidOption("gram_backend must be set; got none");
   }
-  if (options.budget_bytes < 1 || options.max_tensor_bytes < 1 || options.max_entries < 1) {
+  if (options.budget_bytes < 1 || options.max_tensor_bytes < 1 || options.max_tensors < 1) {
     return InvalidOption(absl::StrFormat(
-        "budget_bytes, max_tensor_bytes and max_entries must be at least 1; got %d, %d and %d",
-        options.budget_bytes, options.max_tensor_bytes, options.max_entries));
+        "budget_bytes, max_tensor_bytes and max_tensors must be at least 1; got %d, %d and %d",
+        options.budget_bytes, options.max_tensor_bytes, options.max_tensors));
   }
   if (options.upload_idle_ttl <= absl::ZeroDuration()) {
     return InvalidOption(absl::StrFormat("upload_idle_ttl must be above 0; got %s",
@@ -61,6 +54,7 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
         options.disk_budget_bytes, absl::FormatDuration(options.tensor_ttl)));
   }
   if (!options.now) options.now = [] { return absl::Now(); };
+  if (!options.steady_now) options.steady_now = sparsefw::SteadyNow;
   std::unique_ptr<SpooledTensorStore> store(
       new SpooledTensorStore(std::move(options), std::move(spool)));
   SPARSEFW_RETURN_IF_ERROR(store->Recover());
@@ -72,12 +66,12 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
       spool_(std::move(spool)),
       own_catalog_(options_.catalog == nullptr ? NewMemoryTensorCatalog() : nullptr),
       catalog_(own_catalog_ == nullptr ? *options_.catalog : *own_catalog_),
-      budget_(ByteBudget::Create(options_.budget_bytes)),
-      disk_budget_(ByteBudget::Create(options_.disk_budget_bytes > 0
-                                          ? options_.disk_budget_bytes
-                                          : std::numeric_limits<int64_t>::max())),
-      accounts_(options_.limits_of),
-      use_times_saved_(options_.now()) {}
+      budget_(Budget::Create(options_.budget_bytes)),
+      disk_budget_(Budget::Create(options_.disk_budget_bytes > 0
+                                      ? options_.disk_budget_bytes
+                                      : std::numeric_limits<int64_t>::max())),
+      accounts_(options_.limits_of, options_.max_tensors, options_.many_tenants),
+      use_times_saved_(options_.steady_now()) {}
 
 SpooledTensorStore::~SpooledTensorStore() {
   stopping_.store(true);
@@ -100,16 +94,24 @@ absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::stri
 absl::StatusOr<int64_t> SpooledTensorStore::Write(std::string_view upload, int64_t offset,
                                                   std::span<const std::byte> data,
                                                   uint32_t crc32c) {
-  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
-  return found->Append(UploadKind::kTensor, offset, data, crc32c);
+  if (auto found = FindUpload(upload); found.ok()) {
+    absl::StatusOr<int64_t> written = (*found)->Append(UploadKind::kTensor, offset, data, crc32c);
+    // Not found: another caller finished it just now.
+    if (!absl::IsNotFound(written.status())) return written;
+  }
+  return WriteAgain(upload, offset, data, crc32c);
 }
 
 absl::StatusOr<int64_t> SpooledTensorStore::Accumulate(std::string_view upload,
                                                        int64_t token_offset,
                                                        std::span<const std::byte> data,
                                                        uint32_t crc32c) {
-  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
-  return found->Append(UploadKind::kGram, token_offset, data, crc32c);
+  if (auto found = FindUpload(upload); found.ok()) {
+    absl::StatusOr<int64_t> summed =
+        (*found)->Append(UploadKind::kGram, token_offset, data, crc32c);
+    if (!absl::IsNotFound(summed.status())) return summed;
+  }
+  return AccumulateAgain(upload, token_offset, data, crc32c);
 }
 
 absl::StatusOr<UploadInfo> SpooledTensorStore::Commit(std::string_view upload) {
@@ -127,25 +129,6 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
   return FinishedBefore(upload, total_crc32c);
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::FinishedBefore(
-    std::string_view upload, std::optional<uint32_t> total_crc32c) {
-  std::shared_ptr<StoredTensor> tensor;
-  {
-    MutexLock lock(mutex_);
-    tensor = tensors_.Find(IdOf(upload, kUploadPrefix));
-  }
-  if (tensor == nullptr || !tensor->origin().from_upload) return UploadNotFound(upload);
-  TensorInfo info = tensor->Info();
-  if (total_crc32c && *total_crc32c != info.crc32c) {
-    return WithReason(absl::DataLossError(absl::StrFormat(
-                          "total_crc32c must be the checksum of %s, 0x%08x; got 0x%08x", info.name,
-                          info.crc32c, *total_crc32c)),
-                      "CHECKSUM_MISMATCH",
-                      {{"committed_size", absl::StrFormat("%d", info.byte_size)}});
-  }
-  return info;
-}
-
 absl::StatusOr<UploadInfo> SpooledTensorStore::GetUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Info();
@@ -161,6 +144,7 @@ TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time c
   record.id = origin.id;
   record.owner = origin.owner;
   record.request_id = origin.request_id;
+  record.fingerprint = origin.fingerprint;
   record.from_upload = origin.from_upload;
   record.transient = origin.transient;
   record.job = origin.job;
@@ -181,8 +165,9 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   record.complete = true;
   record.progress = {ByteSize(finished.spec), finished.crc32c, ""};
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Publish(record));
-  auto stored = std::make_shared<StoredTensor>(upload.origin(), content.Take(finished), number, now,
-                                               now, options_.tensor_ttl, absl::InfiniteFuture());
+  auto stored =
+      std::make_shared<StoredTensor>(upload.origin(), content.Take(finished), number, now,
+                                     SteadyNow(), options_.tensor_ttl, absl::InfiniteFuture());
   if (stored->unchecked()) unchecked_.fetch_add(1);
   TensorInfo info = stored->Info();
   accounts_.CloseUpload(upload.origin().owner.tenant);
@@ -206,24 +191,14 @@ void SpooledTensorStore::Forget(const Upload& upload) {
 absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
                                                    std::span<const std::byte> bytes,
                                                    const Owner& owner, absl::Time expire_time,
-                                                   ByteBudget::Reservation* room,
-                                                   std::string_view job) {
+                                                   TensorRoom* room, std::string_view job) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
     return Invalid("SPEC_INVALID", "a tensor of dims [%d, %d] must be %d bytes; got %d", spec.rows,
                    spec.cols, size, bytes.size());
   }
-  {
-    MutexLock lock(mutex_);
-    SPARSEFW_RETURN_IF_ERROR(CheckRoomForOne());
-  }
-  ByteBudget::Reservation reservation;
-  if (room != nullptr && room->bytes() >= size) {
-    reservation = room->Split(size);
-  } else {
-    SPARSEFW_ASSIGN_OR_RETURN(reservation, Reserve(kWhatIsMade, size, owner, true));
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(TensorRoom own, TakeRoom(room, size, owner));
   Origin origin;
   origin.owner = owner;
   origin.job = std::string(job);
@@ -241,9 +216,8 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
   Failpoint("result.stored");
   auto stored = std::make_shared<StoredTensor>(
-      std::move(origin),
-      CompleteTensor{spec, record.progress.crc32c, file.Take(), std::move(reservation)}, number,
-      record.create_time, record.create_time, absl::InfiniteDuration(), expire_time);
+      std::move(origin), CompleteTensor{spec, record.progress.crc32c, file.Take(), std::move(own)},
+      number, record.create_time, SteadyNow(), absl::InfiniteDuration(), expire_time);
   TensorInfo info = stored->Info();
   MutexLock lock(mutex_);
   tensors_.Insert(std::move(stored));
@@ -277,7 +251,7 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::Acquire(
     if (found == nullptr) return TensorNotFound(name);
     found->AddReference();
   }
-  found->Touch(Now());
+  found->Touch(SteadyNow());
   Check(*found, nullptr).IgnoreError();  // Hold gives the same answer
   return StoredTensor::Hold(std::move(found));
 }
@@ -290,7 +264,7 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenForR
     found = tensors_.Find(IdOf(name, kTensorPrefix));
     if (found == nullptr) return TensorNotFound(name);
   }
-  found->Touch(Now());
+  found->Touch(SteadyNow());
   Check(*found, nullptr).IgnoreError();  // Open gives the same answer
   auto handle = StoredTensor::Open(found);
   if (handle.ok()) return handle;
@@ -357,6 +331,8 @@ TensorStoreUsage SpooledTensorStore::usage() const {
   MutexLock lock(mutex_);
   usage.tensors = static_cast<int64_t>(tensors_.size());
   usage.uploads = static_cast<int64_t>(uploads_.size());
+  usage.max_tensors = options_.max_tensors;
+  usage.reserved = std::max<int64_t>(0, accounts_.places_used() - usage.tensors - usage.uploads);
   usage.unchecked = unchecked_.load();
   return usage;
 }

@@ -15,7 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/store/request_index.h"
 #include "server/tensors/store/tenant_accounts.h"
 #include "server/tensors/store/tensor_table.h"
@@ -40,9 +40,11 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   ~SpooledTensorStore() override;
 
   absl::StatusOr<Created> CreateUpload(const TensorSpec& spec, std::string_view request_id,
-                                       const Owner& owner, UploadLife life) override;
+                                       const Owner& owner, UploadLife life,
+                                       std::string_view fingerprint) override;
   absl::StatusOr<Created> CreateGramUpload(const GramSpec& spec, std::string_view request_id,
-                                           const Owner& owner, UploadLife life) override;
+                                           const Owner& owner, UploadLife life,
+                                           std::string_view fingerprint) override;
   absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
                                 std::span<const std::byte> data, uint32_t crc32c) override;
   absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
@@ -52,13 +54,12 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
                                     std::optional<uint32_t> total_crc32c) override;
   absl::StatusOr<UploadInfo> GetUpload(std::string_view name) override;
   absl::Status DeleteUpload(std::string_view name) override;
-  absl::StatusOr<ByteBudget::Reservation> ReserveRoom(int64_t bytes, const Owner& owner,
-                                                      bool accepted) override {
-    return Reserve("the results of one job", bytes, owner, accepted);
-  }
+  absl::Status CheckRoom(const RoomNeed& need) const override;
+  absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner) override;
+  TensorRoom KeepRoom(const RoomNeed& need, const Owner& owner) override;
   absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                 const Owner& owner, absl::Time expire_time,
-                                 ByteBudget::Reservation* room, std::string_view job) override;
+                                 const Owner& owner, absl::Time expire_time, TensorRoom* room,
+                                 std::string_view job) override;
   int64_t DeleteResultsOf(std::string_view job) override;
   std::vector<std::string> TransientTensorsLeft() override { return transient_left_; }
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name) override;
@@ -72,8 +73,12 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TensorStoreUsage usage() const override;
 
  private:
-  struct Request;
-  static constexpr std::string_view kWhatIsMade = "what a tensor needs while it is made";
+  struct Request {
+    std::string_view id;
+    RequestBody body;
+    UploadLife life = UploadLife::kResumable;
+    int64_t tensor_bytes = 0;
+  };
   using StoredTensors = std::vector<std::shared_ptr<StoredTensor>>;
 
   SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool);
@@ -86,14 +91,15 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
                                      const FinishedContent& finished) override;
   void Forget(const Upload& upload) override;
-  absl::Time Now() const override { return options_.now(); }
+  absl::Time Now() const { return options_.now(); }
+  absl::Time SteadyNow() const override { return options_.steady_now(); }
 
   // recovery.cc
   absl::Status Recover();
   void RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost);
   void RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost);
   void Lose(const TensorRecord& record, const absl::Status& cause, std::vector<std::string>* lost);
-  absl::Status SweepFiles(const std::vector<TensorRecord>& records);
+  absl::StatusOr<std::vector<std::string>> FindOrphans(const TensorCatalog::Contents& contents);
   void CheckInBackground();
   // Reads the bytes of a tensor of an earlier run where nobody has yet.
   absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
@@ -101,20 +107,35 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
 
   // create_upload.cc
   absl::StatusOr<Created> CreateAny(const Request& request);
-  absl::StatusOr<std::variant<std::shared_ptr<Upload>, TensorInfo>> FindOrAdd(
-      const Request& request);
+  using Existing = std::variant<std::shared_ptr<Upload>, TensorInfo>;
+  // What an earlier request with this id has made, if there was one.
+  absl::StatusOr<std::optional<Existing>> FindEarlier(const Request& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Existing> FindOrAdd(const Request& request);
   std::unique_ptr<UploadContent> MakeContent(const std::variant<TensorSpec, GramSpec>& spec,
                                              ContentRoom room) const;
-  // Of memory and disk, and of what the owner's tenant may use unless it was `accepted`.
-  absl::StatusOr<ByteBudget::Reservation> Reserve(std::string_view what, int64_t bytes,
-                                                  const Owner& owner, bool accepted);
-  absl::StatusOr<ByteBudget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
-  absl::StatusOr<ByteBudget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
-  absl::Status CheckRoomForOne() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // room.cc
+  absl::StatusOr<ContentRoom> ReserveUpload(const Request& request, const std::string& id,
+                                            bool recorded);
+  absl::Status CheckBytes(std::string_view what, int64_t host, int64_t disk) const;
+  // After CheckBytes.
+  absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
+  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
+  // Of one tensor, out of `room`; null: ReserveRoom.
+  absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
+
+  // finished_upload.cc: what comes for an upload that is a tensor by now.
+  absl::StatusOr<std::shared_ptr<StoredTensor>> FindFinished(std::string_view upload);
   absl::StatusOr<TensorInfo> FinishedBefore(std::string_view upload,
                                             std::optional<uint32_t> total_crc32c);
+  absl::StatusOr<int64_t> WriteAgain(std::string_view upload, int64_t offset,
+                                     std::span<const std::byte> data, uint32_t crc32c);
+  absl::StatusOr<int64_t> AccumulateAgain(std::string_view upload, int64_t token_offset,
+                                          std::span<const std::byte> data, uint32_t crc32c);
+
   // Of tensors that are in no table any more.
   void Dispose(const StoredTensors& tensors);
   void DeleteRecords(std::vector<std::string> ids);
@@ -124,8 +145,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   const std::shared_ptr<Spool> spool_;
   const std::unique_ptr<TensorCatalog> own_catalog_;  // null: the options have one
   TensorCatalog& catalog_;
-  const std::shared_ptr<ByteBudget> budget_;
-  const std::shared_ptr<ByteBudget> disk_budget_;
+  const std::shared_ptr<Budget> budget_;
+  const std::shared_ptr<Budget> disk_budget_;
   TenantAccounts accounts_;
   std::string token_salt_;                   // set by Recover
   std::vector<std::string> transient_left_;  // likewise
@@ -142,6 +163,13 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   std::atomic<bool> stopping_{false};
   std::thread checker_;
 };
+
+inline constexpr std::string_view kUploadPrefix = "uploads/";
+inline constexpr std::string_view kTensorPrefix = "tensors/";
+// Empty, which no id is, for the name of anything else.
+inline std::string_view IdOf(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
+}
 
 // The reservations of an upload, in bytes. `resumable`: its progress is kept on the disk.
 struct UploadRoom {

@@ -31,13 +31,13 @@ class Reference {
 
 class Handle final : public TensorHandle {
  public:
-  Handle(Reference reference, MappedBytes mapped)
+  Handle(Reference reference, std::shared_ptr<const MappedBytes> mapped)
       : reference_(std::move(reference)),
         info_(reference_.tensor().Info()),
         mapped_(std::move(mapped)) {}
 
   const TensorInfo& info() const override { return info_; }
-  std::span<const std::byte> bytes() const override { return mapped_.bytes(); }
+  std::span<const std::byte> bytes() const override { return mapped_->bytes(); }
 
   ConstMatrixView matrix() const override {
     const std::optional<DType> dtype = MatrixDType(info_.spec.dtype);
@@ -56,7 +56,7 @@ class Handle final : public TensorHandle {
  private:
   const Reference reference_;  // released last: after the bytes are unmapped
   const TensorInfo info_;
-  const MappedBytes mapped_;
+  const std::shared_ptr<const MappedBytes> mapped_;
 };
 
 TensorInfo MakeInfo(const Origin& origin, const CompleteTensor& content, absl::Time create_time,
@@ -110,8 +110,8 @@ absl::Time StoredTensor::expire_time() const {
   return idle_ttl_ == absl::InfiniteDuration() ? info_.expire_time : use_time() + idle_ttl_;
 }
 
-void StoredTensor::Touch(absl::Time now) {
-  use_time_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+void StoredTensor::Touch(absl::Time steady) {
+  use_time_ns_.store(absl::ToUnixNanos(steady), std::memory_order_relaxed);
 }
 
 TensorInfo StoredTensor::Info() const {
@@ -149,12 +149,21 @@ void StoredTensor::MarkCorrupt(absl::Status why) {
   unchecked_.store(false, std::memory_order_release);
 }
 
+absl::StatusOr<std::shared_ptr<const MappedBytes>> StoredTensor::Map() const {
+  MutexLock lock(map_mutex_);
+  if (auto mapped = mapped_.lock()) return mapped;
+  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, content_.file->Map());
+  auto shared = std::make_shared<const MappedBytes>(std::move(mapped));
+  mapped_ = shared;
+  return shared;
+}
+
 absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Hold(
     std::shared_ptr<StoredTensor> tensor) {
   const StoredTensor& held = *tensor;
   Reference reference(std::move(tensor), true);
   SPARSEFW_RETURN_IF_ERROR(held.CheckBytes(nullptr));
-  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, held.content_.file->Map());
+  SPARSEFW_ASSIGN_OR_RETURN(auto mapped, held.Map());
   return std::make_shared<const Handle>(std::move(reference), std::move(mapped));
 }
 
@@ -162,7 +171,7 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Open(
     std::shared_ptr<StoredTensor> tensor) {
   const StoredTensor& opened = *tensor;
   SPARSEFW_RETURN_IF_ERROR(opened.CheckBytes(nullptr));
-  SPARSEFW_ASSIGN_OR_RETURN(MappedBytes mapped, opened.content_.file->Map());
+  SPARSEFW_ASSIGN_OR_RETURN(auto mapped, opened.Map());
   return std::make_shared<const Handle>(Reference(std::move(tensor), false), std::move(mapped));
 }
 

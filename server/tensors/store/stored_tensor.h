@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/identity/owner.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/tensor_room.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/mutex.h"
 
@@ -24,7 +24,7 @@ struct CompleteTensor {
   TensorSpec spec;
   uint32_t crc32c = 0;
   std::unique_ptr<SpoolFile> file;
-  ByteBudget::Reservation reservation;  // of memory and disk
+  TensorRoom room;
   bool unchecked = false;  // its file is older than this process: to be read before it is used
 };
 
@@ -34,6 +34,7 @@ struct Origin {
   std::string id;
   Owner owner;
   std::string request_id;        // may be empty
+  std::string fingerprint;       // of the request, likewise
   bool from_upload = false;      // false: made by the server
   bool transient = false;        // belongs to the job of a Prune call
   std::string job;               // whose result it is; may be empty
@@ -41,19 +42,23 @@ struct Origin {
 };
 
 // Immutable but for the count of references, the time of its last use and the
-// results of checks. Thread-safe. Its bytes of the budgets go with the last shared_ptr.
+// results of checks. Thread-safe. Its room goes with the last shared_ptr.
 class StoredTensor {
  public:
-  // `idle_ttl`: it expires so long after its last use; infinite: at `expire_time`.
+  // `idle_ttl`: it expires so long after its last use, in steady time; infinite: at
+  // `expire_time`, in that of ExpiryNow.
   StoredTensor(Origin origin, CompleteTensor content, int64_t number, absl::Time create_time,
                absl::Time use_time, absl::Duration idle_ttl, absl::Time expire_time);
 
   const Origin& origin() const { return origin_; }
   int64_t number() const { return number_; }
-  absl::Time use_time() const;
+  absl::Time use_time() const;  // steady
   absl::Time expire_time() const;
+  bool Expired(absl::Time steady, absl::Time expiry) const {
+    return expire_time() <= (idle_ttl_ == absl::InfiniteDuration() ? expiry : steady);
+  }
   TensorInfo Info() const;
-  void Touch(absl::Time now);
+  void Touch(absl::Time steady);
 
   int references() const { return references_.load(std::memory_order_acquire); }
   // The store adds references under its lock, so that none appears between
@@ -83,8 +88,11 @@ class StoredTensor {
   bool TakeReport() { return !reported_.exchange(true); }
 
  private:
+  // One mapping for all handles: pages count as the process's memory once for each.
+  absl::StatusOr<std::shared_ptr<const MappedBytes>> Map() const;
+
   const Origin origin_;
-  const TensorInfo info_;  // but for reference_count and expire_time
+  const TensorInfo info_;         // but for reference_count and expire_time
   const CompleteTensor content_;  // without a file: it is corrupt
   const int64_t number_;
   const absl::Duration idle_ttl_;
@@ -92,6 +100,8 @@ class StoredTensor {
   std::atomic<int64_t> use_time_ns_;
   mutable std::atomic<bool> unchecked_;
   std::atomic<bool> reported_{false};
+  mutable Mutex map_mutex_;
+  mutable std::weak_ptr<const MappedBytes> mapped_ ABSL_GUARDED_BY(map_mutex_);
   mutable Mutex bytes_mutex_;
   mutable absl::Status bytes_ ABSL_GUARDED_BY(bytes_mutex_);
   mutable Mutex check_mutex_;

@@ -1,10 +1,12 @@
 #include "server/tensors/store/tenant_accounts.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
@@ -25,16 +27,17 @@ absl::Status Exceeded(std::string_view reason, const char* quota, int64_t limit,
 TenantAccounts::Account& TenantAccounts::Find(const std::string& tenant) {
   Account& account = accounts_[tenant];
   if (account.bytes == nullptr) {
-    account.bytes = ByteBudget::Create(std::numeric_limits<int64_t>::max());
+    account.bytes = Budget::Create(std::numeric_limits<int64_t>::max());
+    account.places = Budget::Create(std::numeric_limits<int64_t>::max());
   }
   return account;
 }
 
-absl::StatusOr<ByteBudget::Reservation> TenantAccounts::Reserve(const std::string& tenant,
-                                                                int64_t bytes) {
+absl::StatusOr<Budget::Reservation> TenantAccounts::Reserve(const std::string& tenant,
+                                                            int64_t bytes) {
   const std::optional<int64_t> limit = LimitsFor(limits_of_, tenant).max_tensor_bytes;
   MutexLock lock(mutex_);
-  ByteBudget& budget = *Find(tenant).bytes;
+  Budget& budget = *Find(tenant).bytes;
   if (!limit.has_value()) return budget.Adopt(bytes);
   if (auto reservation = budget.TryReserve(bytes, *limit)) return *std::move(reservation);
   const int64_t used = budget.used();
@@ -45,9 +48,53 @@ absl::StatusOr<ByteBudget::Reservation> TenantAccounts::Reserve(const std::strin
                                   tenant, *limit, used, bytes));
 }
 
-ByteBudget::Reservation TenantAccounts::Adopt(const std::string& tenant, int64_t bytes) {
+Budget::Reservation TenantAccounts::Adopt(const std::string& tenant, int64_t bytes) {
   MutexLock lock(mutex_);
   return Find(tenant).bytes->Adopt(bytes);
+}
+
+absl::Status TenantAccounts::CheckPlaces(const std::string& tenant, int64_t own,
+                                         int64_t count) const {
+  const int64_t limit = places_->limit();
+  const int64_t used = places_->used();
+  if (count > limit - used) {
+    absl::Status refused =
+        Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
+               "tensors and uploads must be at most max-tensors of %d; there are %d, results of "
+               "accepted jobs included, and %d more are needed",
+               limit, used, count);
+    return count > limit ? refused : WithMetadata(refused, "retry_delay_ms", kRetryDelayMs);
+  }
+  const std::optional<int64_t> quota = LimitsFor(limits_of_, tenant).max_tensors;
+  if (!quota.has_value() && !many_) return absl::OkStatus();
+  const int64_t share = std::max<int64_t>(0, (limit - (used - own)) / 2);
+  const int64_t most = quota.value_or(share);
+  if (count <= most - own) return absl::OkStatus();
+  const std::string rule =
+      quota.has_value() ? absl::StrFormat("max-tensors of %d", most)
+                        : absl::StrFormat("%d, half of what others leave of max-tensors", most);
+  return Exceeded("QUOTA_TENSORS", "max-tensors", most, own, count <= most,
+                  absl::StrFormat("tensors and uploads of tenant %s must be at most %s; there are "
+                                  "%d, results of accepted jobs included, and %d more are needed",
+                                  tenant, rule, own, count));
+}
+
+absl::StatusOr<Budget::Reservation> TenantAccounts::ReservePlaces(const std::string& tenant,
+                                                                  int64_t count) {
+  MutexLock lock(mutex_);
+  Budget& own = *Find(tenant).places;
+  SPARSEFW_RETURN_IF_ERROR(CheckPlaces(tenant, own.used(), count));
+  // Checked, and places are taken under the lock only.
+  Budget::Reservation places = places_->Adopt(count);
+  places.Join(own.Adopt(count));
+  return places;
+}
+
+Budget::Reservation TenantAccounts::AdoptPlaces(const std::string& tenant, int64_t count) {
+  MutexLock lock(mutex_);
+  Budget::Reservation places = places_->Adopt(count);
+  places.Join(Find(tenant).places->Adopt(count));
+  return places;
 }
 
 absl::Status TenantAccounts::OpenUpload(const std::string& tenant) {
@@ -77,7 +124,8 @@ void TenantAccounts::CloseUpload(const std::string& tenant) {
 void TenantAccounts::DropEmpty() {
   MutexLock lock(mutex_);
   std::erase_if(accounts_, [](const auto& entry) {
-    return entry.second.uploads == 0 && entry.second.bytes->used() == 0;
+    return entry.second.uploads == 0 && entry.second.bytes->used() == 0 &&
+           entry.second.places->used() == 0;
   });
 }
 

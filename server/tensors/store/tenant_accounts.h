@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/identity/tenants.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/budget.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -19,19 +19,28 @@ namespace sparsefw::server {
 inline constexpr char kRetryDelayMs[] = "1000";
 
 // Thread-safe; its lock is a leaf. Bytes are those of the memory budget: of an upload
-// its full size, of an accumulation its sums too.
+// its full size, of an accumulation its sums too. Places are for tensors, uploads and the
+// results of accepted jobs: `max_places` in all. Where there are `many` tenants one without a
+// quota has at most half of what the others leave, so that none takes the last ones.
 //
 // The limits are asked for at every request, so that a change takes effect at once:
 // what there is stays, and more is refused until there is less.
 class TenantAccounts {
  public:
-  explicit TenantAccounts(LimitsOfTenant limits_of) : limits_of_(std::move(limits_of)) {}
+  TenantAccounts(LimitsOfTenant limits_of, int64_t max_places, bool many)
+      : limits_of_(std::move(limits_of)), places_(Budget::Create(max_places)), many_(many) {}
 
   // Errors: ResourceExhausted (QUOTA_TENSOR_BYTES; metadata quota, limit, current and,
   //         where the bytes could be free later, retry_delay_ms)
-  absl::StatusOr<ByteBudget::Reservation> Reserve(const std::string& tenant, int64_t bytes);
+  absl::StatusOr<Budget::Reservation> Reserve(const std::string& tenant, int64_t bytes);
   // For what is there, or was accepted, already.
-  ByteBudget::Reservation Adopt(const std::string& tenant, int64_t bytes);
+  Budget::Reservation Adopt(const std::string& tenant, int64_t bytes);
+
+  // Errors: ResourceExhausted (QUOTA_TENSORS, as above; TOO_MANY_TENSORS, with retry_delay_ms
+  //         where they could be free later)
+  absl::StatusOr<Budget::Reservation> ReservePlaces(const std::string& tenant, int64_t count);
+  Budget::Reservation AdoptPlaces(const std::string& tenant, int64_t count);
+  int64_t places_used() const { return places_->used(); }
 
   // One more upload. Errors: ResourceExhausted (QUOTA_UPLOADS; metadata as above)
   absl::Status OpenUpload(const std::string& tenant);
@@ -43,12 +52,18 @@ class TenantAccounts {
 
  private:
   struct Account {
-    std::shared_ptr<ByteBudget> bytes;
+    std::shared_ptr<Budget> bytes;
+    std::shared_ptr<Budget> places;
     int64_t uploads = 0;
   };
+  // Whether a tenant that has `own` places may have `count` more.
+  absl::Status CheckPlaces(const std::string& tenant, int64_t own, int64_t count) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Account& Find(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const LimitsOfTenant limits_of_;
+  const std::shared_ptr<Budget> places_;  // of all tenants
+  const bool many_;
   Mutex mutex_;
   std::map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
 };

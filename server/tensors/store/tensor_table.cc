@@ -51,13 +51,14 @@ std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeIf(Predicate predica
   return taken;
 }
 
-std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeExpired(absl::Time now) {
-  return TakeIf([now](StoredTensor& tensor) {
+std::vector<std::shared_ptr<StoredTensor>> TensorTable::TakeExpired(absl::Time steady,
+                                                                    absl::Time expiry) {
+  return TakeIf([steady, expiry](StoredTensor& tensor) {
     if (tensor.references() > 0) {
-      tensor.Touch(now);
+      tensor.Touch(steady);
       return false;
     }
-    return tensor.expire_time() <= now;
+    return tensor.Expired(steady, expiry);
   });
 }
 

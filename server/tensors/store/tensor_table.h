@@ -37,7 +37,7 @@ class TensorTable {
 
   // Takes out the tensors that have expired and that nobody holds. Being held is
   // being used.
-  std::vector<std::shared_ptr<StoredTensor>> TakeExpired(absl::Time now);
+  std::vector<std::shared_ptr<StoredTensor>> TakeExpired(absl::Time steady, absl::Time expiry);
   // Takes out the results of a job that nobody holds.
   std::vector<std::shared_ptr<StoredTensor>> TakeResultsOf(std::string_view job);
   std::vector<std::shared_ptr<StoredTensor>> All() const;

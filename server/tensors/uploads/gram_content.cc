@@ -158,15 +158,10 @@ class GramContent final : public UploadContent {
   }
 
   absl::StatusOr<int64_t> Append(int64_t offset, std::span<const std::byte> data) override {
-    const auto size = static_cast<int64_t>(data.size());
-    if (size % token_bytes_ != 0) {
-      return Invalid("PARTIAL_TOKEN",
-                     "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes",
-                     token_bytes_, spec_.d_in, size);
-    }
-    SPARSEFW_ASSIGN_OR_RETURN(const AppendRange range,
-                              PlanAppend(offset, size / token_bytes_, appended_,
-                                         std::numeric_limits<int64_t>::max(), "tokens"));
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t count, TokensIn(spec_, data.size()));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const AppendRange range,
+        PlanAppend(offset, count, appended_, std::numeric_limits<int64_t>::max(), "tokens"));
     if (range.count > 0) {
       const auto fresh = data.subspan(static_cast<size_t>(range.skip * token_bytes_));
       SPARSEFW_RETURN_IF_ERROR(MakeSum());
@@ -227,8 +222,8 @@ class GramContent final : public UploadContent {
     room_.host.ShrinkTo(ByteSize(finished.spec));
     room_.disk.ShrinkTo(ByteSize(finished.spec));
     room_.host.Join(std::move(room_.disk));
-    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_), std::move(room_.host),
-                          false};
+    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_),
+                          TensorRoom(std::move(room_.host), std::move(room_.place)), false};
   }
 
   void Remove() override {
@@ -329,6 +324,15 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> TokensIn(const GramSpec& spec, size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t token_bytes = spec.d_in * ElementBytes(spec.activation_dtype);
+  if (size % token_bytes == 0) return size / token_bytes;
+  return Invalid("PARTIAL_TOKEN",
+                 "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes", token_bytes,
+                 spec.d_in, size);
+}
 
 std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
                                                const Backend* backend, int threads) {

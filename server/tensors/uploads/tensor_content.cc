@@ -101,8 +101,8 @@ class TensorContent final : public UploadContent {
 
   CompleteTensor Take(const FinishedContent& finished) override {
     room_.host.Join(std::move(room_.disk));
-    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_), std::move(room_.host),
-                          recovered_};
+    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_),
+                          TensorRoom(std::move(room_.host), std::move(room_.place)), recovered_};
   }
 
   void Remove() override {
@@ -119,10 +119,7 @@ class TensorContent final : public UploadContent {
       SPARSEFW_RETURN_IF_ERROR(file_->Read(offset, there));
       const auto differing = std::ranges::mismatch(part, there);
       if (differing.in1 != part.end()) {
-        return Refuse(absl::StatusCode::kDataLoss, "BYTES_DIFFER",
-                      "bytes that are sent again must be those committed before; byte %d is "
-                      "another one",
-                      offset + (differing.in1 - part.begin()));
+        return BytesDiffer(offset + (differing.in1 - part.begin()));
       }
       again = again.subspan(part.size());
       offset += static_cast<int64_t>(part.size());
@@ -140,6 +137,12 @@ class TensorContent final : public UploadContent {
 };
 
 }  // namespace
+
+absl::Status BytesDiffer(int64_t offset) {
+  return Refuse(absl::StatusCode::kDataLoss, "BYTES_DIFFER",
+                "bytes that are sent again must be those committed before; byte %d is another one",
+                offset);
+}
 
 std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, ContentRoom room) {
   return std::make_unique<TensorContent>(spec, std::move(room));

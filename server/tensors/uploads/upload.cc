@@ -15,13 +15,22 @@ std::string_view CallFor(UploadKind kind) {
   return kind == UploadKind::kTensor ? "WriteTensor" : "AccumulateGram";
 }
 
-absl::Status WrongKind(const std::string& name, UploadKind kind) {
+}  // namespace
+
+absl::Status WrongUploadKind(std::string_view name, UploadKind kind) {
   return Invalid("WRONG_UPLOAD_KIND", "%s must be written to by %s; got a chunk of %s", name,
                  CallFor(kind),
                  CallFor(kind == UploadKind::kTensor ? UploadKind::kGram : UploadKind::kTensor));
 }
 
-}  // namespace
+absl::Status CheckChunk(int64_t offset, std::span<const std::byte> data, uint32_t crc32c) {
+  const uint32_t actual = Crc32c(data);
+  if (actual == crc32c) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
+      "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
+      data.size(), offset, actual, crc32c);
+}
 
 std::string Printable(std::string_view text) {
   constexpr size_t kMostBytes = 80;
@@ -41,7 +50,7 @@ Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Time
       recorded_(recorded),
       keeper_(keeper),
       create_time_(create_time),
-      expire_time_ns_(absl::ToUnixNanos(keeper->Now() + idle_ttl)),
+      expire_time_ns_(absl::ToUnixNanos(keeper->SteadyNow() + idle_ttl)),
       content_(std::move(content)) {}
 
 absl::Time Upload::expire_time() const {
@@ -49,7 +58,8 @@ absl::Time Upload::expire_time() const {
 }
 
 void Upload::Touch() {
-  expire_time_ns_.store(absl::ToUnixNanos(keeper_->Now() + idle_ttl_), std::memory_order_relaxed);
+  expire_time_ns_.store(absl::ToUnixNanos(keeper_->SteadyNow() + idle_ttl_),
+                        std::memory_order_relaxed);
 }
 
 void Upload::End() {
@@ -154,16 +164,12 @@ void Upload::Close() {
 
 absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
                                        std::span<const std::byte> data, uint32_t crc32c) {
-  const uint32_t actual = Crc32c(data);  // before the lock: chunks may be checked in parallel
+  // Before the lock: chunks may be checked in parallel.
+  absl::Status checked = CheckChunk(offset, data, crc32c);
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());
-  if (content_->kind() != kind) return WithProgress(WrongKind(name(), content_->kind()));
-  if (actual != crc32c) {
-    return WithProgress(Refuse(
-        absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH",
-        "crc32c must be the checksum of the chunk's %d bytes at offset %d, 0x%08x; got 0x%08x",
-        data.size(), offset, actual, crc32c));
-  }
+  if (content_->kind() != kind) return WithProgress(WrongUploadKind(name(), content_->kind()));
+  if (!checked.ok()) return WithProgress(std::move(checked));
   absl::StatusOr<int64_t> appended = content_->Append(offset, data);
   if (!appended.ok()) return WithProgress(std::move(appended).status());
   Touch();

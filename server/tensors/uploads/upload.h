@@ -45,7 +45,7 @@ class Upload {
                                                const FinishedContent& finished) = 0;
     // To be followed by the removal of the upload's files.
     virtual void Forget(const Upload& upload) = 0;
-    virtual absl::Time Now() const = 0;
+    virtual absl::Time SteadyNow() const = 0;
   };
 
   // `recorded`: it goes on after a restart. `keeper` outlives every call.
@@ -55,7 +55,7 @@ class Upload {
   const Origin& origin() const { return origin_; }
   bool recorded() const { return recorded_; }
   std::string name() const { return "uploads/" + origin_.id; }
-  // A hint: it moves with every write.
+  // In steady time. A hint: it moves with every write.
   absl::Time expire_time() const;
 
   // Whoever comes first does the work, the others get the same answer.
@@ -104,6 +104,10 @@ class Upload {
 
 // NotFound (UPLOAD_NOT_FOUND) with the name as the client gave it.
 absl::Status UploadNotFound(std::string_view name);
+// InvalidArgument (WRONG_UPLOAD_KIND): `kind` is what the upload is.
+absl::Status WrongUploadKind(std::string_view name, UploadKind kind);
+// DataLoss (CHECKSUM_MISMATCH)
+absl::Status CheckChunk(int64_t offset, std::span<const std::byte> data, uint32_t crc32c);
 // For messages: a client's text, escaped and cut.
 std::string Printable(std::string_view text);
 

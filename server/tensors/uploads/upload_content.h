@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/byte_budget.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
@@ -26,8 +26,9 @@ enum class UploadKind { kTensor, kGram };
 struct ContentRoom {
   std::string id;
   std::shared_ptr<Spool> spool;
-  ByteBudget::Reservation host;
-  ByteBudget::Reservation disk;
+  Budget::Reservation host;
+  Budget::Reservation disk;
+  Budget::Reservation place;
   bool durable = false;       // the tensor's file is to survive: Finish syncs it
   int64_t save_interval = 0;  // see TensorStoreOptions::commit_interval_bytes
 };
@@ -91,6 +92,11 @@ std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, Content
 // `backend` must outlive the content.
 std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
                                                const Backend* backend, int threads);
+
+// DataLoss (BYTES_DIFFER): the byte at `offset` is another one than before.
+absl::Status BytesDiffer(int64_t offset);
+// Whole tokens of an accumulation. Errors: InvalidArgument (PARTIAL_TOKEN)
+absl::StatusOr<int64_t> TokensIn(const GramSpec& spec, size_t bytes);
 
 // The arithmetic of a resumable stream of units (bytes or tokens).
 struct AppendRange {

@@ -40,4 +40,4 @@ def running(job, iterations=0):
     def far_enough():
         message = job.refresh().message
         return job.state == "RUNNING" and message.progress.iteration >= iterations
-    wait_until(far_enough, 30, "the job runs")
+    wait_until(far_enough, "the job runs")

@@ -4,6 +4,10 @@ Exit code 77 where the environment could not be made, or, with --hf, has no PyTo
 """
 import os
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "integration"))
+from support.processes import HANG  # noqa: E402
 
 hf = sys.argv[1] == "--hf"
 environment, *files = sys.argv[2 if hf else 1:]
@@ -14,4 +18,4 @@ if hf and not os.path.exists(os.path.join(environment, "stamp-hf")):
     print(f"skipped: {environment} has no PyTorch: client/python/make-environment --hf {environment}")
     sys.exit(77)
 python = os.path.join(environment, "bin/python")
-os.execv(python, [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--timeout=120", *files])
+os.execv(python, [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--timeout={2 * HANG:g}", *files])

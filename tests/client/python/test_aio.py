@@ -199,7 +199,7 @@ def test_auto(monkeypatch, layer):
             return client.server
 
     server = asyncio.run(main())
-    wait_until(lambda: server._guard.poll() is not None, 10, "the server has ended")
+    wait_until(lambda: server._guard.poll() is not None, "the server has ended")
 
 
 def test_both_clients_have_the_same_methods():

@@ -13,6 +13,10 @@ import sparsefw.aio
 from layers import ENDLESS, Layer
 from sparsefw._rpc.session import Session
 from sparsefw.client import stoppable
+from support.processes import HANG
+
+# Who waits for a server that is gone waits longer than any test may take.
+PATIENT = sparsefw.Options(retry=sparsefw.Retry(give_up_after=10 * HANG))
 
 
 class Oops(Exception):
@@ -21,7 +25,7 @@ class Oops(Exception):
 
 def test_leaving_a_tensor_with_an_error(restartable):
     server = restartable()
-    with sparsefw.connect(server.address) as client:
+    with sparsefw.connect(server.address, options=PATIENT) as client:
         with pytest.raises(Oops):
             with client.upload(Layer().weight):
                 raise Oops
@@ -29,50 +33,42 @@ def test_leaving_a_tensor_with_an_error(restartable):
         with pytest.raises(Oops):
             with client.upload(Layer().weight):
                 server.kill()
-                began = time.monotonic()
                 raise Oops
-    assert time.monotonic() - began < 5
 
 
 def test_leaving_a_tensor_with_an_error_asynchronously(restartable):
     server = restartable()
 
     async def leave(kill):
-        async with await sparsefw.aio.connect(server.address) as client:
+        async with await sparsefw.aio.connect(server.address, options=PATIENT) as client:
             try:
                 async with await client.upload(Layer().weight):
                     if kill:
                         server.kill()
-                    began = time.monotonic()
                     raise Oops
             except Oops:
                 if not kill:
                     assert await client.list() == []
-                return time.monotonic() - began
 
-    assert asyncio.run(leave(False)) < 5
-    assert asyncio.run(leave(True)) < 5
+    asyncio.run(leave(False))
+    asyncio.run(leave(True))
 
 
 def test_arrays_of_a_job_that_was_not_queued(restartable, monkeypatch):
     server, layer = restartable(), Layer()
     kill = False
-    began = 0.0
 
     async def fail(self, spec, request_id):
-        nonlocal began
         if kill:
             server.kill()
-        began = time.monotonic()
         raise Oops
 
     monkeypatch.setattr(Session, "create_job", fail)
-    with sparsefw.connect(server.address) as client:
+    with sparsefw.connect(server.address, options=PATIENT) as client:
         gram = np.eye(layer.weight.shape[1], dtype=np.float32)
         for kill in (False, True):
             with pytest.raises(Oops):
                 client.submit(layer.weight, gram, sparsity=0.5)
-            assert time.monotonic() - began < 5
             assert kill or client.list() == []
 
 
@@ -84,7 +80,7 @@ def thread():
 
 def check_stopped(future):
     with pytest.raises(sparsefw.Cancelled) as raised:
-        future.result(timeout=5)
+        future.result(timeout=HANG)
     assert raised.value.reason == "CLOSED"
 
 
@@ -94,7 +90,7 @@ def test_a_watch_is_stopped_from_another_thread(client, thread):
     worker = stoppable(client)
     job = client.submit(layer.weight, layer.gram, sparsity=0.5, **ENDLESS)
     waits = thread.submit(lambda: worker.job(job.name).result(lambda event: running.set()))
-    assert running.wait(30)
+    assert running.wait(HANG)
     worker.close()
     check_stopped(waits)
     check_stopped(thread.submit(worker.info))
@@ -114,10 +110,10 @@ def test_an_upload_is_stopped_from_another_thread(client, thread):
         time.sleep(0.05)
 
     upload = thread.submit(worker.upload, np.ones((4096, 4096), np.float32), progress=slowly)  # 64 messages
-    assert begun.wait(30)
+    assert begun.wait(HANG)
     worker.close()
     with pytest.raises(sparsefw.Error):
-        upload.result(timeout=5)
+        upload.result(timeout=HANG)
     assert client.list() == []
     assert client.info().host_memory_used_bytes == before
 

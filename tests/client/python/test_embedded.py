@@ -14,7 +14,7 @@ import pytest
 import sparsefw
 from layers import Layer
 from sparsefw import aio, embedded
-from support.processes import BIN_DIR, wait_until
+from support.processes import BIN_DIR, HANG, wait_until
 
 SOURCE = str(Path(sparsefw.__file__).parents[1])
 
@@ -87,12 +87,12 @@ def test_a_start_that_is_cancelled_leaves_no_server(monkeypatch, when):
             await asyncio.to_thread(begun.wait)
         else:  # its thread has ended, and the loop has not looked since
             await asyncio.sleep(0)
-            wait_until(lambda: made, 30, "the server")
+            wait_until(lambda: made, "the server")
             time.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(wait_until, lambda: made and not is_alive(made[0]._guard.pid), 30, "its end")
+        await asyncio.to_thread(wait_until, lambda: made and not is_alive(made[0]._guard.pid), "its end")
 
     asyncio.run(main())
     assert not made[0].log.parent.exists()
@@ -137,16 +137,16 @@ else:
 child = os.fork() if {fork} else 1
 if child == 0:
     # Holds the pipe's other end open; only the parent's number tells.
-    time.sleep(30)
+    time.sleep({hang})
     os._exit(0)
 print(client.server._guard.pid, client.address, client.server.log.parent, child, flush=True)
 {then}
 """
 
 
-def start_parent(thread=False, fork=False, then="time.sleep(60)"):
+def start_parent(thread=False, fork=False, then=f"time.sleep({HANG})"):
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(thread=thread, fork=fork, then=then)],
+        [sys.executable, "-c", PARENT.format(thread=thread, fork=fork, then=then, hang=HANG)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SOURCE})
     guard, address, folder, child = parent.stdout.readline().split()
     return parent, int(guard), address, Path(folder), int(child)
@@ -163,7 +163,7 @@ def test_the_server_ends_when_its_parent_is_killed(fork):
     try:
         parent.kill()
         parent.wait()
-        wait_until(lambda: ended(guard, server), 10, "guard and server have ended")
+        wait_until(lambda: ended(guard, server), "guard and server have ended")
         assert not folder.exists()
     finally:
         parent.stdout.close()
@@ -183,7 +183,7 @@ def test_the_server_outlives_the_thread_that_started_it():
         parent.send_signal(signal.SIGTERM)
         parent.wait()
         parent.stdout.close()
-    wait_until(lambda: ended(guard, server), 10, "guard and server have ended")
+    wait_until(lambda: ended(guard, server), "guard and server have ended")
     assert not folder.exists()
 
 
@@ -191,9 +191,9 @@ def test_the_server_outlives_the_thread_that_started_it():
                          ids=["end", "exit", "exception", "_exit"])
 def test_the_server_ends_with_its_parent(then):
     parent, guard, _, folder, _ = start_parent(then=then + " # exit")
-    parent.wait(20)
+    parent.wait(HANG)
     parent.stdout.close()
-    wait_until(lambda: ended(guard), 10, "the guard has ended")
+    wait_until(lambda: ended(guard), "the guard has ended")
     assert not folder.exists()
 
 
@@ -201,7 +201,7 @@ def test_the_server_ends_when_its_guard_is_killed():
     with sparsefw.serve() as server:
         pid = server_of(server._guard.pid)
         os.kill(server._guard.pid, signal.SIGKILL)
-        wait_until(lambda: ended(pid), 10, "the server has ended")
+        wait_until(lambda: ended(pid), "the server has ended")
 
 
 def test_ctrl_c_does_not_reach_the_server():
@@ -215,4 +215,4 @@ def test_no_thread_is_left(folder):
     before = threading.active_count()
     with sparsefw.serve():
         pass
-    wait_until(lambda: threading.active_count() <= before, 5, "the reader has ended")
+    wait_until(lambda: threading.active_count() <= before, "the reader has ended")

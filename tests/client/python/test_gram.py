@@ -7,7 +7,7 @@ import pytest
 
 import sparsefw
 from layers import Layer, Retries
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 
 
 def exact(activations):
@@ -132,7 +132,7 @@ def test_a_sum_outlives_kill_9(restartable):
         for index, batch in enumerate(np.split(activations, 40)):
             if index == 25:
                 reached.set()
-                go_on.wait(30)
+                go_on.wait(HANG)
             yield batch
 
     retries = Retries(chunk_bytes=4000, gram_window_bytes=64_000)
@@ -140,12 +140,12 @@ def test_a_sum_outlives_kill_9(restartable):
     with sparsefw.connect(server.address, options=retries.options) as client:
         thread = threading.Thread(target=lambda: found.append(client.gram(batches())))
         thread.start()
-        assert reached.wait(30)
+        assert reached.wait(HANG)
         server.kill()
         go_on.set()
-        wait_until(lambda: retries.errors, 20, "the client notices")
+        wait_until(lambda: retries.errors, "the client notices")
         server.again()
-        thread.join(60)
+        thread.join(HANG)
         assert found
         assert found[0].tokens == 4000
         assert close(found[0].read(), activations)
@@ -189,7 +189,7 @@ def test_an_error_of_the_batches_is_the_callers_own(client):
 
     with pytest.raises(ZeroDivisionError, match="of the model"):
         client.gram(batches())
-    wait_until(lambda: client.info().host_memory_used_bytes == before, 10, "the room is back")
+    wait_until(lambda: client.info().host_memory_used_bytes == before, "the room is back")
 
 
 def test_what_does_not_fit_together_is_refused(client):

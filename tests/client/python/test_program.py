@@ -1,6 +1,7 @@
 """The program `sparsefw`."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -142,3 +143,32 @@ def test_serve_is_the_server():
 def test_info(shared_server, capsys):
     assert _cli.main(["info", "--server", shared_server.address]) == 0
     assert "version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["/dev/full", None], ids=["full", "closed"])
+def test_lost_output_is_an_error(shared_server, files, target):
+    _, folder = files
+    prune = ["prune", "--weights", folder / "w.safetensors", "--gram", f"{folder}/x.safetensors:gram",
+             "--sparsity", 0.6, "--method", "wanda", "--out", folder / "m.safetensors", "-q"]
+    server = ["--server", shared_server.address]
+    for words in (["--help"], ["info", *server], [*prune, *server], [*prune, "--json", *server]):
+        command = [sys.executable, "-m", "sparsefw", *map(str, words)]
+        if target is None:
+            command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+        with open(target or "/dev/null", "w") as out:
+            done = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, text=True, check=False,
+                env={**clean_environment(), "PYTHONPATH": str(Path(_cli.__file__).parents[1])})
+        assert done.returncode == 2, (words, done.stderr)
+        # Without a standard output argparse prints its help to standard error.
+        last = done.stderr.splitlines()[-1]
+        assert re.fullmatch(r"sparsefw: (standard output: cannot be written: .*|\[Errno 28\] .*)", last), done
+    assert (folder / "m.safetensors").exists()
+
+
+def test_names_of_files_cannot_steer_a_terminal(folder):
+    strange = folder / "none\n\x1b[31m\u202e"
+    for words in (["prune", "--weights", strange, "--gram", strange, "--out", "m"], ["info", "\x1b[31m"]):
+        done = run(*words)
+        assert done.returncode == 2 and r"\x1b[31m" in done.stderr
+        assert "\x1b" not in done.stderr and "\u202e" not in done.stderr

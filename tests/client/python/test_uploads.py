@@ -17,7 +17,7 @@ from sparsefw._rpc.checksum import crc32c
 from sparsefw._rpc.upload import tensor_spec
 from sparsefw.arrays import as_buffer
 from sparsefw.v1 import tensor_service_pb2
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 
 
 def values(rows=64, columns=48, dtype=np.float32, seed=1):
@@ -160,7 +160,7 @@ def test_an_upload_outlives_its_server(restartable, number):
     def progress(done, total):
         if done >= total // 2 and not reached.is_set():
             reached.set()
-            go_on.wait(30)
+            go_on.wait(HANG)
 
     retries = Retries(chunk_bytes=1 << 16)
     found = []
@@ -168,13 +168,13 @@ def test_an_upload_outlives_its_server(restartable, number):
         thread = threading.Thread(
             target=lambda: found.append(client.upload(array, progress=progress)))
         thread.start()
-        assert reached.wait(30)
+        assert reached.wait(HANG)
         server.server.signal(number)
         server.server.wait()
         go_on.set()
-        wait_until(lambda: retries.errors, 20, "the client notices")
+        wait_until(lambda: retries.errors, "the client notices")
         server.again()
-        thread.join(60)
+        thread.join(HANG)
         assert found
         assert (found[0].read() == array).all()
 
@@ -220,15 +220,13 @@ def test_an_interrupted_upload_gives_its_room_back(client):
 
     with pytest.raises(KeyboardInterrupt):
         client.upload(values(3000, 512), progress=interrupt)
-    wait_until(lambda: client.info().host_memory_used_bytes == before, 10, "the room is back")
+    wait_until(lambda: client.info().host_memory_used_bytes == before, "the room is back")
 
 
 def test_no_server_is_an_error_that_says_so():
-    began = time.monotonic()
     with pytest.raises(sparsefw.Unavailable, match=r"127\.0\.0\.1:1") as nobody:
         sparsefw.connect("127.0.0.1:1", options=sparsefw.Options(connect_timeout=0.3))
     assert nobody.value.reason == "UNREACHABLE"
-    assert time.monotonic() - began < 10
 
 
 def test_the_client_gives_up_in_the_end(start_server):
@@ -268,7 +266,7 @@ def test_an_upload_copies_nothing_but_its_chunks(shared_server):
     """256 MiB: the peak grows by some chunks, far less than the tensor."""
     source = sparsefw.__file__.rsplit("/", 2)[0]
     done = subprocess.run([sys.executable, "-c", MEMORY, shared_server.address], text=True,
-                          capture_output=True, env={"PYTHONPATH": source}, timeout=120, check=False)
+                          capture_output=True, env={"PYTHONPATH": source}, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
     grown, size = map(int, done.stdout.split())
     assert size == 256 << 20
@@ -302,13 +300,13 @@ def test_a_server_that_does_not_read_holds_the_sender_back(start_server):
 
             thread = threading.Thread(target=send)
             thread.start()
-            wait_until(lambda: sent, 10, "the first message")
-            settled = wait_until(lambda: _stands_still(made), 20, "the sender waits")
+            wait_until(lambda: sent, "the first message")
+            settled = wait_until(lambda: _stands_still(made), "the sender waits")
             assert settled < 60
         finally:
             _run(writer.cancel())
             server.signal(signal.SIGCONT)
-        thread.join(20)
+        thread.join(HANG)
         assert not thread.is_alive()
 
 

@@ -39,6 +39,21 @@ TEST(MaskTest, BytesComeBackAsTheSameMask) {
   EXPECT_EQ(again, mask);
 }
 
+TEST(MaskTest, CountsTheKeptOfAnyColumns) {
+  constexpr int64_t kCols = 203;  // three words, and a byte that is not full
+  Mask mask(2, kCols);
+  for (int64_t col = 0; col < kCols; ++col) mask.Set(1, col, (col * col) % 7 < 3);
+  for (int64_t first = 0; first <= kCols; ++first) {
+    int64_t kept = 0;
+    for (int64_t count = 0; first + count <= kCols; ++count) {
+      ASSERT_EQ(mask.CountKeptIn(1, first, count), kept) << first << " " << count;
+      if (first + count < kCols) kept += mask.Get(1, first + count) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(mask.CountKeptInRow(0), 0);
+  EXPECT_EQ(mask.CountKept(), mask.CountKeptInRow(1));
+}
+
 TEST(MaskTest, RefusesAWrongSizeAndSetPaddingBits) {
   EXPECT_THAT(Mask::FromBytes(2, 10, Bytes({0, 0, 0})),
               StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", "[2, 10]", "3 bytes"));

@@ -118,8 +118,8 @@ class DeviceBytesTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
   const Case& c = GetParam();
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
-  const Backend& backend = *backends.front();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
+  const Backend& backend = *found.usable.front();
   // The emulation is slow.
   const int64_t share = cuda_on_host::Emulated() ? 2 : 3;
   const int64_t rows = c.rows * share / 3 / 4 * 4, cols = c.cols * share / 3 / 4 * 4;
@@ -175,8 +175,8 @@ TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
 
 TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
   if (!cuda_on_host::Emulated()) GTEST_SKIP() << "copies are counted by the emulation alone";
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
-  const Backend& backend = *backends.front();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
+  const Backend& backend = *found.usable.front();
   const Matrix<float> weights = Weights(64, 512);
   const Matrix<float> gram = Gram(512);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
@@ -199,10 +199,10 @@ TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
 }
 
 TEST(DeviceBytesTest, LargeLayersDoNotOverflow) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto backends, cuda::OpenBackends());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
   const int64_t side = int64_t{1} << 17;
   // W, E, U, x, saliency and G in float32.
-  EXPECT_GT(backends.front()->EstimateDeviceBytes(side, side, {}), 6 * 4 * side * side);
+  EXPECT_GT(found.usable.front()->EstimateDeviceBytes(side, side, {}), 6 * 4 * side * side);
 }
 
 }  // namespace

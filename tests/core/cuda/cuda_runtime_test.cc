@@ -58,15 +58,6 @@ TEST(CudaBackendTest, ADeviceWithoutMemoryPoolsIsNotUsed) {
   EXPECT_THAT(std::string(backends.status().message()), ::testing::HasSubstr("no memory pools"));
 }
 
-TEST(CudaBackendTest, WaitingLeavesTheCoreToOthers) {
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  ASSERT_EQ(cudaSetDeviceFlags(cudaDeviceScheduleAuto), cudaSuccess);
-  ASSERT_THAT(OpenBackends(), IsOk());
-  unsigned flags = 0;
-  ASSERT_EQ(cudaGetDeviceFlags(&flags), cudaSuccess);
-  EXPECT_NE(flags & cudaDeviceScheduleBlockingSync, 0U);
-}
-
 TEST(ExecutionContextTest, StreamsAndHandlesAreUsedAgain) {
   { SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, Open()); }
   const int64_t made = cuda_on_host::CublasHandlesMade();
@@ -156,9 +147,9 @@ class EngineTest : public ::testing::Test {
  protected:
   // 40 steps and their mask.
   absl::StatusOr<std::pair<StepStats, RoundedMask>> Run() {
-    SPARSEFW_ASSIGN_OR_RETURN(const auto backends, OpenBackends());
+    SPARSEFW_ASSIGN_OR_RETURN(const CudaModuleDevices found, OpenBackends());
     queries_ = cuda_on_host::PropertyQueries();
-    SPARSEFW_ASSIGN_OR_RETURN(const auto engine, backends.front()->CreateEngine({}));
+    SPARSEFW_ASSIGN_OR_RETURN(const auto engine, found.usable.front()->CreateEngine({}));
     SPARSEFW_RETURN_IF_ERROR(engine->Load(start_->problem()));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats stats, engine->Step({.count = 40}));
     SPARSEFW_ASSIGN_OR_RETURN(RoundedMask rounded, engine->Round());

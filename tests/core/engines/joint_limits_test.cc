@@ -41,7 +41,10 @@ TEST_P(JointLimitsTest, DegenerateGrams) {
         SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched,
                                       Search(GetParam(), start, {.options = {.damping = damping}}));
         ExpectFits(start, searched.result);
-        EXPECT_LE(searched.result.loss, searched.start_loss * (1 + Rounding(GetParam())));
+        // Nearly as many weights stay as there are tokens: the loss is next to nothing, and what
+        // the products round of the whole layer is seen in it.
+        const double all = LossOf(start, Matrix<double>(12, 32));
+        EXPECT_LE(searched.result.loss, searched.start_loss + Rounding(GetParam()) * all);
         for (const float weight : searched.result.weights.span()) {
           EXPECT_TRUE(std::isfinite(weight));
         }

@@ -63,6 +63,24 @@ TEST_F(SafetensorsWriterTest, NoTensorsAndNoMetadata) {
   EXPECT_TRUE(file->metadata().empty());
 }
 
+TEST_F(SafetensorsWriterTest, WritesWhereLinksLead) {
+  const std::vector<SafetensorsTensor> tensors = {{"w", DType::kF32, {6}, Bytes(floats_)}};
+  const std::string target = folder_.File("target"), link = folder_.File("link");
+  ASSERT_EQ(symlink("target", link.c_str()), 0);
+  ASSERT_EQ(symlink(link.c_str(), path_.c_str()), 0);
+  for (int i = 0; i < 2; ++i) {  // to nothing yet, then to a file
+    SPARSEFW_ASSERT_OK(WriteSafetensors(path_, tensors, {}));
+    struct stat info = {};
+    ASSERT_EQ(lstat(path_.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISLNK(info.st_mode)) << "the link stays";
+    ASSERT_EQ(lstat(target.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISREG(info.st_mode));
+    EXPECT_EQ(folder_.Count(), 3U);
+  }
+  EXPECT_EQ(FileBehindLinks(path_), target);
+  EXPECT_EQ(FileBehindLinks("none"), "none");
+}
+
 TEST_F(SafetensorsWriterTest, ReplacesAtOnceAndKeepsReadersOfTheOldFile) {
   const std::vector<float> before = {7};
   const std::vector<SafetensorsTensor> first = {{"w", DType::kF32, {1}, Bytes(before)}};

@@ -262,7 +262,10 @@ TEST_P(GramAccumulatorTest, ManyChunksLoseNothing) {
   float in_fp32 = 0;
   for (int64_t i = 0; i < 9; ++i) expected.data()[i] = kChunks * once.data()[i];
   for (int64_t i = 0; i < kChunks * 8; ++i) in_fp32 += chunk(i % 8, 0) * chunk(i % 8, 0);
-  ExpectClose(*gram->Snapshot(), expected, 2e-6);
+  // Products of one block of tokens are float32, and equal chunks round the same way each time: the
+  // order in which the processor's BLAS kernel adds decides how far, at most half of what the plain
+  // float32 sum below loses.
+  ExpectClose(*gram->Snapshot(), expected, 5e-6);
   EXPECT_EQ(gram->token_count(), 8 * kChunks);
   EXPECT_GT(std::fabs(static_cast<double>(in_fp32) - expected(0, 0)), 1e-5 * expected(0, 0));
 }

@@ -1,5 +1,6 @@
 // Checkpoints that must not be resumed from, and sinks that fail.
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +158,21 @@ TEST_F(CheckpointTest, SaysWhereTheSolveIs) {
   EXPECT_EQ(sink_.infos[0].iteration, 10);
   EXPECT_EQ(sink_.infos[2].iteration, 30);
   EXPECT_EQ(sink_.infos[3].iteration, 40);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(sink_.infos[i].stage, i < 3 ? 0 : 1);
+    const std::optional<CheckpointInfo> peeked = PeekCheckpoint(sink_.checkpoints[i]);
+    ASSERT_TRUE(peeked.has_value());
+    EXPECT_EQ(peeked->iteration, sink_.infos[i].iteration);
+    EXPECT_EQ(peeked->stage, sink_.infos[i].stage);
+  }
+}
+
+TEST_F(CheckpointTest, NothingIsSeenOfWhatIsNone) {
+  const std::vector<std::byte> whole = FirstCheckpoint();
+  for (const size_t size : {size_t{0}, size_t{20}, whole.size() - 1}) {
+    EXPECT_FALSE(PeekCheckpoint(std::span(whole).first(size)).has_value()) << size;
+  }
+  EXPECT_FALSE(PeekCheckpoint(std::vector<std::byte>(500)).has_value());
 }
 
 // The call that fails, and how many calls of its kind are right before it.

@@ -31,6 +31,7 @@ struct Script {
   double refined_change = -5;  // what Refine says it was
   double weights_loss = 20;    // after reconstruction
   RefineRequest refine_request;
+  double relaxed_loss = 40;
   double lower_bound = 10;
   int64_t gap_at = -1;  // reached_gap from this iteration on
 
@@ -60,7 +61,7 @@ class ScriptedEngine final : public Engine {
     script_.now += static_cast<double>(request.count) * script_.step_duration;
     if (request.count > 0) script_.batches.push_back(request.count);
     return StepStats{.iteration = iteration_,
-                     .relaxed_loss = 40,
+                     .relaxed_loss = script_.relaxed_loss,
                      .gap = 30,
                      .lower_bound = script_.lower_bound,
                      .reached_gap = iteration_ == script_.gap_at};

@@ -271,5 +271,14 @@ TEST_F(SolverLimitsTest, SolveUsesTheRealClock) {
   EXPECT_EQ(result.iterations, 10);
 }
 
+// Of an iterate that is as good as the dense weights, rounding may leave less than nothing.
+TEST_F(SolverLimitsTest, ARelaxedLossBelowNothingIsReportedAsNothing) {
+  script_.relaxed_loss = -2e-16;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());
+  EXPECT_EQ(result.relaxed_loss, 0);
+  ASSERT_FALSE(observer_.reports.empty());
+  for (const auto& report : observer_.reports) EXPECT_EQ(report.relaxed_loss, 0);
+}
+
 }  // namespace
 }  // namespace sparsefw

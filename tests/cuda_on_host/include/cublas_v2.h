@@ -55,6 +55,10 @@ enum cublasGemmAlgo_t {
   CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99,
 };
 
+enum libraryPropertyType { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL };
+
+// Of the version in SPARSEFW_CUDA_ON_HOST_CUBLAS.
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value);
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle);
 cublasStatus_t cublasDestroy_v2(cublasHandle_t handle);
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream);

@@ -22,9 +22,14 @@
 // Environment; the numbers of launches are read once:
 //   SPARSEFW_CUDA_ON_HOST_DEVICES  number of devices (1)
 //   SPARSEFW_CUDA_ON_HOST_MEMORY   bytes of a device (8 GiB)
-//   SPARSEFW_CUDA_ON_HOST_FAULT    "<device>:<calls>": from the calls-th call with
-//                                  that device current, each of them fails with
-//                                  cudaErrorIllegalAddress: the device is lost
+//   SPARSEFW_CUDA_ON_HOST_FAULT    "<device>:<calls>": from the calls-th call that names
+//                                  that device or has it current on, counted from 1, each of
+//                                  them fails with cudaErrorIllegalAddress: the device is lost
+//   SPARSEFW_CUDA_ON_HOST_CONTEXTS a file to which the number of a device is appended, a line
+//                                  each, when the process makes a context there
+//   SPARSEFW_CUDA_ON_HOST_KERNELS  a file to which every launch of a kernel is appended, as a
+//                                  line: the file that holds the kernel, its offset there
+//   SPARSEFW_CUDA_ON_HOST_CUBLAS   the version that cuBLAS says it has (13.0.0)
 //   SPARSEFW_CUDA_ON_HOST_HANG     number of the kernel launch of the process that
 //                                  never returns, counted from 1
 //   SPARSEFW_CUDA_ON_HOST_SKIP     number of the launch that does nothing: a wrong

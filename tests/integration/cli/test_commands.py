@@ -2,6 +2,7 @@
 import re
 import signal
 import socket
+import time
 
 import grpc
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from support import reference, safetensors
 from support.layers import ENDLESS
-from support.processes import Cli, finish, wait_until
+from support.processes import HANG, Cli, finish, in_time, wait_until
 from support.rpc import Client
 
 JSON_KEYS = {"job", "state", "method", "pattern", "shape", "kept", "losses", "relative_reduction",
@@ -186,9 +187,13 @@ def test_detach_watch_status_list_fetch(cli, layer, folder):
 
 
 def test_fetch_waits_for_the_end(cli, big_layer, folder):
-    job = detach(cli, big_layer, *ENDLESS, "--deadline", "2s")
-    result = cli.run("fetch", job, "--out", folder / "m.safetensors", "--json").expect(0).json()
-    assert result["stop_reason"] == "DEADLINE"
+    job = detach(cli, big_layer, *ENDLESS)
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", "runs")
+    fetch = cli.start("fetch", job, "--out", folder / "m.safetensors", "--json")
+    time.sleep(0.5)  # it should be waiting
+    assert fetch.poll() is None
+    cli.run("cancel", job).expect(0)
+    assert finish(fetch).expect(0).json()["stop_reason"] == "CANCELLED"
 
 
 def test_fetch_also_brings_the_pruned_weight(cli, layer, folder):
@@ -216,16 +221,23 @@ def test_cancelled_before_it_had_a_mask(start_server, big_layer, folder):
     cli.run("cancel", busy).expect(0)
 
 
+def before_the_deadline(cli, layer, *flags):
+    """The result of an endless job with a deadline that it began well before."""
+    def attempt(seconds):
+        done = cli.run(*layer.submit("--json", *ENDLESS, *flags, "--deadline", f"{seconds}s"))
+        return done.code == 0 and done.json()
+    return in_time(attempt, 1)
+
+
 def test_deadline_returns_the_best_mask_so_far(cli, big_layer):
-    result = cli.run(*big_layer.submit("--json", *ENDLESS, "--deadline", "2s")).expect(0).json()
+    result = before_the_deadline(cli, big_layer)
     assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
     assert result["losses"]["final"] <= result["losses"]["warm_start"]
     reference.check_counts(big_layer.mask(), "per-row", 0.6)
 
 
 def test_the_deadline_is_that_of_the_whole_sweep(cli, big_layer):
-    result = cli.run(*big_layer.submit("--json", *ENDLESS, "--sweep", "alpha=0,0.5",
-                                       "--deadline", "2s")).expect(0).json()
+    result = before_the_deadline(cli, big_layer, "--sweep", "alpha=0,0.5")
     assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
     first, second = result["sweep"]
     assert first["result"]["stop_reason"] == "DEADLINE"
@@ -235,10 +247,10 @@ def test_the_deadline_is_that_of_the_whole_sweep(cli, big_layer):
 
 def test_cancel(cli, big_layer, folder):
     job = detach(cli, big_layer, *ENDLESS)
-    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", "runs")
     cli.run("watch", "jobs/none").expect(3)
     assert job in cli.run("cancel", job).expect(0).out
-    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "CANCELLED", 5, "ends")
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "CANCELLED", "ends")
     cli.run("cancel", job).expect(0)
     assert "CANCELLED" in cli.run("watch", job).expect(0).out
 
@@ -249,7 +261,7 @@ def test_cancelled_under_an_attached_client(cli, big_layer):
     def mine():
         return [entry["job"] for entry in jobs(cli) if entry["state"] == "RUNNING"]
 
-    (job,) = wait_until(mine, 20, "runs")
+    (job,) = wait_until(mine, "runs")
     cli.run("cancel", job).expect(0)
     result = finish(process).expect(0).json()  # it had a mask: that of the warm start at least
     assert (result["state"], result["stop_reason"]) == ("CANCELLED", "CANCELLED")
@@ -272,9 +284,9 @@ def test_health_is_asked_over_a_new_connection(start_server):
     # No token is sent, nor asked for.
     assert cli.run("health", env={"SPARSEFW_TOKEN": "in plain text"}).expect(0).out == "SERVING\n"
     with Client(server.address).channel as channel:
-        grpc.channel_ready_future(channel).result(30)
+        grpc.channel_ready_future(channel).result(HANG)
         cli.run("health", "--timeout", "1s").refused(3, "no server could be reached")
-    wait_until(lambda: cli.run("health", "--timeout", "1s").code == 0, 30, "the connection is free")
+    wait_until(lambda: cli.run("health", "--timeout", "1s").code == 0, "the connection is free")
     server.signal(signal.SIGSTOP)
     cli.run("health", "--timeout", "1s").refused(3, server.address)
     server.signal(signal.SIGCONT)
@@ -285,9 +297,9 @@ def test_a_server_that_drains_is_not_serving(start_server, big_layer):
     server = start_server("--drain-grace", "1h")
     cli = Cli(server.address)
     job = detach(cli, big_layer, *ENDLESS)
-    wait_until(lambda: job in [one["job"] for one in jobs(cli) if one["state"] == "RUNNING"], 20, "runs")
+    wait_until(lambda: job in [one["job"] for one in jobs(cli) if one["state"] == "RUNNING"], "runs")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: "not serving" in cli.run("health", "--timeout", "1s").err, 20, "it drains")
+    wait_until(lambda: "not serving" in cli.run("health", "--timeout", "1s").err, "it drains")
     cli.run("health").refused(3, "not serving")
     cli.run("cancel", job).expect(0)
     assert server.wait() == 0

@@ -7,7 +7,7 @@ import pytest
 
 from support import reference, safetensors
 from support.layers import Layer
-from support.processes import TIME_SCALE, Cli, finish, wait_until
+from support.processes import Cli, finish, in_time, wait_until
 from support.real_layers import GRAM_LAYERS, PATTERNS, RealLayer, loss_of_weights
 
 
@@ -122,8 +122,8 @@ def searching_job(cli, seconds):
     def mine():
         return [entry["job"] for entry in cli.run("list", "--json").expect(0).json()["jobs"]
                 if entry["state"] == "RUNNING"]
-    (job,) = wait_until(mine, 30, "runs")
-    wait_until(lambda: cli.run("status", job, "--json").expect(0).json()["progress"], 60, "searches")
+    (job,) = wait_until(mine, "runs")
+    wait_until(lambda: cli.run("status", job, "--json").expect(0).json()["progress"], "searches")
     time.sleep(seconds)
     return job
 
@@ -144,8 +144,11 @@ def test_cancel_and_deadline_return_the_best_so_far(cli, wide_layer, folder):
     assert losses["reconstructed"] >= actual * (1 - 1e-3)
     assert losses["reconstructed"] <= losses["warm_start"]
 
-    result = cli.run(*wide_layer.submit("--json", *SEARCH, "--deadline",
-                                        f"{3 * TIME_SCALE}s")).expect(0).json()
+    def begun(seconds):
+        done = cli.run(*wide_layer.submit("--json", *SEARCH, "--deadline", f"{seconds}s"))
+        return done.code == 0 and done.json()["joint"] and done.json()
+
+    result = in_time(begun, 3)
     assert (result["state"], result["stop_reason"]) == ("SUCCEEDED", "DEADLINE")
     assert not result["joint"]["converged"]
     assert result["losses"]["reconstructed"] <= result["joint"]["start_loss"]

@@ -193,9 +193,9 @@ def test_an_interrupted_run_goes_on(cli, model, folder, straight, number):
     out, state = folder / "out", folder / "state"
     flags = (*SLOW, "--state-dir", state, "--in-flight", "2")
     process = cli.start(*command(model, out, *flags))
-    wait_until(lambda: records(state) >= 2, 60, "two layers are done")
+    wait_until(lambda: records(state) >= 2, "two layers are done")
     process.send_signal(number)
-    ended = finish(process, 30)
+    ended = finish(process)
     before = records(state)
     assert 2 <= before < 12 and not out.exists()
     if number == signal.SIGINT:
@@ -209,7 +209,7 @@ def test_a_server_that_restarts_in_the_middle(model, folder, straight, start_ser
     server = start_server("--workers", "2")
     out, state = folder / "out", folder / "state"
     process = Cli(server.address).start(*command(model, out, *SLOW, "--state-dir", state))
-    wait_until(lambda: records(state) >= 1, 60, "a layer is done")
+    wait_until(lambda: records(state) >= 1, "a layer is done")
     server.signal(signal.SIGKILL)
     server.wait()
     server = start_server("--workers", "2", "--listen", server.address, "--state-dir", server.state_dir)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support import safetensors
-from support.processes import BIN_DIR, Cli, wait_until
+from support.processes import BIN_DIR, HANG, Cli, wait_until
 
 FAKE_NVML = BIN_DIR.parent / "tests/fake_nvml"
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
@@ -48,14 +48,14 @@ def test_the_server_says_which_device_it_uses(server):
 def test_the_card_is_measured(server):
     """By the PCI bus id that the engine tells; on a real device, through the real NVML."""
     def memory():
-        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
             lines = response.read().decode().splitlines()
         names = {f'sparsefw_gpu_memory_{kind}_bytes{{device="cuda:0"}}': kind
                  for kind in ("used", "capacity")}
         values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {names[name]: float(value) for name, value in values if name in names}
 
-    found = wait_until(memory, 30, f"memory of the card; log:\n{server.log()}")
+    found = wait_until(memory, f"memory of the card; log:\n{server.log()}")
     assert 0 < found["used"] < found["capacity"]
     if not REAL:
         assert found == {"used": 2 << 30, "capacity": 80 << 30}
@@ -107,7 +107,7 @@ def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
     assert here["device"] == "cpu"
     there = cli.run(*layer.submit("--method", "sparsegpt", "--json", "--device", "cpu"))
     assert there.expect(0).json()["losses"] == here["losses"]
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         samples = response.read().decode().splitlines()
     assert 'sparsefw_job_solve_seconds_count{device="cpu",method="sparsegpt"} 2' in samples
     assert 'sparsefw_device_gram_uploads_total{device="cuda:0"} 0' in samples

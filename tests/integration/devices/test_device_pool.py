@@ -8,7 +8,7 @@ import health_pb2
 import health_pb2_grpc
 import pytest
 
-from support.processes import BIN_DIR, Cli
+from support.processes import BIN_DIR, HANG, Cli
 from support.refusals import loopback, refuses
 from support.rpc import Client, prune_service_pb2
 
@@ -27,7 +27,7 @@ def lost(device, calls=FAULT_CALLS):
 
 
 def gauges(server, name):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         text = response.read().decode()
     found = re.findall(rf'^{name}{{device="([^"]+)"}} (\S+)$', text, re.M)
     return {device: float(value) for device, value in found}
@@ -37,7 +37,7 @@ def health(server):
     client = Client(server.address)
     try:
         stub = health_pb2_grpc.HealthStub(client.channel)
-        return stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status
+        return stub.Check(health_pb2.HealthCheckRequest(), timeout=HANG).status
     finally:
         client.close()
 
@@ -56,7 +56,7 @@ def test_the_pool_is_reported(start_server):
         assert gauges(server, f"sparsefw_device_{name}") == dict.fromkeys(both, 0)
     client = Client(server.address)
     request = prune_service_pb2.GetServerInfoRequest()
-    devices = client.jobs.GetServerInfo(request, timeout=10).devices
+    devices = client.jobs.GetServerInfo(request, timeout=HANG).devices
     client.close()
     assert [(d.streams, d.job_memory_bytes, d.lost) for d in devices] == [
         (3, 500_000_000, False), (3, 500_000_000, False), (0, 0, False), (0, 0, False)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import BIN_DIR, FAKE_CUDA, Cli, clean_environment
+from support.processes import BIN_DIR, FAKE_CUDA, HANG, Cli, clean_environment
 from support.refusals import loopback, refuses, run
 
 OFF = {"SPARSEFW_CUDA_MODULE": "none"}
@@ -19,7 +19,7 @@ NO_DRIVER_REASON = "no CUDA driver: libcuda.so.1 is not installed"
 
 
 def metrics_of(server):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         return response.read().decode()
 
 
@@ -187,7 +187,7 @@ def test_the_server_starts_where_the_toolkit_is_hidden(folder):
     arguments = [*prefix, str(BIN_DIR / "sparsefw-server"), *loopback(folder, "--device", "cuda:7")]
     environment = {**clean_environment()}
     del environment["SPARSEFW_CUDA_MODULE"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False,
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=HANG, check=False,
                           env=environment)
     # No machine has eight devices and hides them: it starts, looks, and refuses.
     assert done.returncode == 1, done.stderr

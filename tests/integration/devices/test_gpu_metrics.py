@@ -6,17 +6,17 @@ import urllib.request
 
 import pytest
 
-from support.processes import BIN_DIR, FAKE_CUDA, Cli, wait_until
+from support.processes import BIN_DIR, FAKE_CUDA, HANG, Cli, wait_until
 from support.refusals import loopback, refuses
 
 NVML = {"LD_LIBRARY_PATH": str(BIN_DIR.parent / "tests/fake_nvml")}
 FAKE = {"SPARSEFW_CUDA_MODULE": str(FAKE_CUDA), **NVML}
-OFTEN = ("--gpu-metrics-period", "100ms")
+OFTEN = ("--device", "auto", "--gpu-metrics-period", "100ms")
 GIB = 1 << 30
 
 
 def scrape(server):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         return response.read().decode()
 
 
@@ -27,7 +27,7 @@ def gpu_metrics(server):
 
 
 def measured(server):
-    return wait_until(lambda: gpu_metrics(server), 30, "GPU metrics")
+    return wait_until(lambda: gpu_metrics(server), "GPU metrics")
 
 
 def expected(device, card):
@@ -48,7 +48,7 @@ def warnings(server):
 
 
 def test_devices_have_the_numbers_of_cuda_whatever_those_of_nvml(start_server):
-    server = start_server(env=FAKE)
+    server = start_server("--device", "auto", env=FAKE)
     assert measured(server) == pytest.approx({**expected("cuda:0", 2), **expected("cuda:1", 0)})
     assert not warnings(server)
     text = scrape(server)
@@ -58,9 +58,16 @@ def test_devices_have_the_numbers_of_cuda_whatever_those_of_nvml(start_server):
     assert server.stop() == 0
 
 
+def test_free_memory_in_the_servers_info_is_what_was_measured(start_server):
+    server = start_server(*OFTEN, env=FAKE)
+    measured(server)
+    devices = Cli(server.address).run("info", "--json").expect(0).json()["devices"]
+    assert [device["memory_free_bytes"] for device in devices[:2]] == [77 * GIB, 79 * GIB]
+
+
 def test_what_a_device_does_not_support_is_absent(start_server):
     script = "power@2=error:3,utilization=error:3,temperature@0=value:91,memory@0=error:15"
-    server = start_server(env={**FAKE, "SPARSEFW_FAKE_NVML": script})
+    server = start_server("--device", "auto", env={**FAKE, "SPARSEFW_FAKE_NVML": script})
     assert measured(server) == {
         'memory_used_bytes{device="cuda:0"}': 3 * GIB,
         'memory_capacity_bytes{device="cuda:0"}': 80 * GIB,
@@ -72,7 +79,7 @@ def test_what_a_device_does_not_support_is_absent(start_server):
 
 
 def test_a_device_that_nvml_does_not_know_is_absent(start_server):
-    server = start_server(env={**FAKE, "SPARSEFW_FAKE_NVML": "find@2=error:6"})
+    server = start_server("--device", "auto", env={**FAKE, "SPARSEFW_FAKE_NVML": "find@2=error:6"})
     assert measured(server) == pytest.approx(expected("cuda:1", 0))
 
 
@@ -82,7 +89,7 @@ def test_a_device_that_nvml_does_not_know_is_absent(start_server):
 ])
 def test_nvml_that_cannot_be_used_is_logged_once(start_server, script, reason):
     server = start_server(*OFTEN, env={**FAKE, "SPARSEFW_FAKE_NVML": script})
-    wait_until(lambda: warnings(server), 30, "the warning")
+    wait_until(lambda: warnings(server), "the warning")
     time.sleep(0.5)  # would be five measurements
     assert len(warnings(server)) == 1 and reason in warnings(server)[0]
     assert "warning" in warnings(server)[0]
@@ -92,8 +99,8 @@ def test_nvml_that_cannot_be_used_is_logged_once(start_server, script, reason):
 
 def test_a_missing_nvml_is_logged_once(start_server, folder):
     (folder / "libnvidia-ml.so.1").write_text("no library")
-    server = start_server(env={**FAKE, "LD_LIBRARY_PATH": str(folder)})
-    wait_until(lambda: warnings(server), 30, "the warning")
+    server = start_server("--device", "auto", env={**FAKE, "LD_LIBRARY_PATH": str(folder)})
+    wait_until(lambda: warnings(server), "the warning")
     assert len(warnings(server)) == 1
     assert gpu_metrics(server) == {}
 
@@ -107,7 +114,7 @@ def test_without_cuda_devices_nothing_is_measured_and_nothing_said(start_server)
 
 def test_a_period_of_0_turns_it_off(start_server):
     # With an NVML that would be complained of.
-    server = start_server("--gpu-metrics-period", "0",
+    server = start_server("--device", "auto", "--gpu-metrics-period", "0",
                           env={**FAKE, "SPARSEFW_FAKE_NVML": "init=error:9"})
     assert gpu_metrics(server) == {}
     assert server.stop() == 0

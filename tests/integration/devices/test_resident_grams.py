@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from support.layers import Layer
-from support.processes import BIN_DIR, wait_until
+from support.processes import BIN_DIR, HANG, wait_until
 from support.rpc import Client, job_pb2, prune_service_pb2
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
@@ -30,7 +30,7 @@ def rpc(server):
 
 
 def values(server, name):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         text = response.read().decode()
     found = re.findall(rf'^sparsefw_device_{name}{{device="([^"]+)"}} (\S+)$', text, re.M)
     return {device: float(value) for device, value in found}
@@ -44,15 +44,15 @@ def spec_of(weight, gram, sparsity=0.6, device="", iterations=20, **more):
 
 
 def create(rpc, spec):
-    return rpc.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=30).name
+    return rpc.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG).name
 
 
 def cancel(rpc, name):
-    rpc.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=name), timeout=30)
+    rpc.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=name), timeout=HANG)
 
 
 def job_of(rpc, name):
-    return rpc.jobs.GetJob(prune_service_pb2.GetJobRequest(name=name), timeout=30)
+    return rpc.jobs.GetJob(prune_service_pb2.GetJobRequest(name=name), timeout=HANG)
 
 
 def result_of(rpc, name):
@@ -61,7 +61,7 @@ def result_of(rpc, name):
         job = job_of(rpc, name)
         return job if job.state in ENDED else None
 
-    job = wait_until(ended, 60, f"{name} has ended")
+    job = wait_until(ended, f"{name} has ended")
     assert job.state == job_pb2.SUCCEEDED, job.error
     result = job.result
     weight = rpc.read(result.pruned_weight) if result.pruned_weight else b""
@@ -73,7 +73,7 @@ def block(rpc, layer, device):
     """A job that keeps the only stream of a device until it is cancelled."""
     name = create(rpc, spec_of(rpc.upload(layer.weight, "weight"), rpc.upload(layer.gram, "gram"),
                                device=device, iterations=10**12))
-    wait_until(lambda: job_of(rpc, name).state == job_pb2.RUNNING, 30, f"{name} runs")
+    wait_until(lambda: job_of(rpc, name).state == job_pb2.RUNNING, f"{name} runs")
     return name
 
 
@@ -85,8 +85,7 @@ def nothing_is_left(server):
 def test_one_upload_a_device_for_all_jobs_of_a_gram(server, rpc, folder):
     layer = Layer(folder, d_out=24, d_in=40, seed=31)
     blockers = [block(rpc, layer, device) for device in DEVICES]
-    wait_until(lambda: values(server, "gram_uploads_total") == dict.fromkeys(DEVICES, 1), 30,
-               "the blockers have their Grams")
+    wait_until(lambda: values(server, "gram_uploads_total") == dict.fromkeys(DEVICES, 1), "the blockers have their Grams")
     gram = rpc.upload(layer.gram, "gram")
     weight = rpc.upload(layer.weight, "weight")
     specs = [spec_of(weight, gram, sparsity=0.5),
@@ -101,12 +100,12 @@ def test_one_upload_a_device_for_all_jobs_of_a_gram(server, rpc, folder):
     uploads = values(server, "gram_uploads_total")
     assert uploads == {device: 1 + (device in used) for device in DEVICES}
     assert sum(values(server, "gram_reuses_total").values()) == len(specs) - len(used)
-    wait_until(lambda: nothing_is_left(server), 30, "the Grams are gone with the last job")
+    wait_until(lambda: nothing_is_left(server), "the Grams are gone with the last job")
     # One by one, each with an upload of its own.
     for spec, (_, outcome) in zip(specs[:4], together):
         before = sum(values(server, "gram_uploads_total").values())
         assert result_of(rpc, create(rpc, spec))[1] == outcome
-        wait_until(lambda: nothing_is_left(server), 30, "the Gram is gone with the job")
+        wait_until(lambda: nothing_is_left(server), "the Gram is gone with the job")
         assert sum(values(server, "gram_uploads_total").values()) == before + 1
     assert [outcome for _, outcome in together[:4]] == [outcome for _, outcome in together[4:]]
 
@@ -116,19 +115,18 @@ def test_it_goes_with_the_last_job_that_waits(server, rpc, folder):
     gram = rpc.upload(layer.gram, "gram")
     weight = rpc.upload(layer.weight, "weight")
     first = create(rpc, spec_of(weight, gram, device="cuda:0", iterations=10**12))
-    wait_until(lambda: values(server, "gram_uploads_total")["cuda:0"] == 1, 30, "it has its Gram")
+    wait_until(lambda: values(server, "gram_uploads_total")["cuda:0"] == 1, "it has its Gram")
     bytes_of_one = values(server, "gram_bytes")["cuda:0"]
     assert bytes_of_one >= layer.gram.nbytes
     other = create(rpc, spec_of(weight, rpc.upload(layer.gram, "gram"), device="cuda:0",
                                 iterations=10**12, priority=1))
     waiting = create(rpc, spec_of(weight, gram, device="cuda:0"))
     cancel(rpc, first)
-    wait_until(lambda: values(server, "gram_bytes")["cuda:0"] == 2 * bytes_of_one, 30,
-               "both are there")
+    wait_until(lambda: values(server, "gram_bytes")["cuda:0"] == 2 * bytes_of_one, "both are there")
     cancel(rpc, waiting)
     assert values(server, "gram_bytes")["cuda:0"] == bytes_of_one
     cancel(rpc, other)
-    wait_until(lambda: nothing_is_left(server), 30, "nothing is left")
+    wait_until(lambda: nothing_is_left(server), "nothing is left")
 
 
 def test_the_job_of_a_lost_device_uploads_it_to_the_other(start_server, folder):
@@ -143,6 +141,5 @@ def test_the_job_of_a_lost_device_uploads_it_to_the_other(start_server, folder):
     assert device == "cuda:1"
     assert values(server, "lost") == {"cuda:0": 1, "cuda:1": 0}
     assert values(server, "gram_uploads_total") == {"cuda:0": 1, "cuda:1": 1}
-    wait_until(lambda: values(server, "gram_bytes") == {"cuda:0": 0, "cuda:1": 0}, 30,
-               "nothing is left on either")
+    wait_until(lambda: values(server, "gram_bytes") == {"cuda:0": 0, "cuda:1": 0}, "nothing is left on either")
     rpc.close()

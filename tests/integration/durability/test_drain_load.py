@@ -9,10 +9,9 @@ import grpc
 import numpy as np
 
 from support import safetensors
-from support.processes import TIME_SCALE, Cli, finish, wait_until
+from support.processes import HANG, Cli, finish, wait_until
 from support.rpc import Client, crc32c, job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
-GRACE = 1.0  # seconds
 # What a client may see of a server that goes away: it comes back. CANCELLED: gRPC's own, where a
 # busy machine has not ended a call in time.
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -84,7 +83,7 @@ class Uploader(Worker):
     def work(self):
         while self.tensor is None:
             try:
-                made = self.client.tensors.CreateUpload(self.create, timeout=10)
+                made = self.client.tensors.CreateUpload(self.create, timeout=HANG)
                 if made.HasField("tensor"):
                     self.tensor = made.tensor
                     return
@@ -101,13 +100,13 @@ def running(cli):
 
 
 def test_everybody_comes_back_and_finishes(start_server, layer, folder):
-    flags = ("--workers", "4", "--drain-grace", f"{GRACE}s", "--checkpoint-period", "100ms")
+    flags = ("--workers", "4", "--drain-grace", "1s", "--checkpoint-period", "100ms")
     server = start_server(*flags)
     cli = Cli(server.address)
     names = [f"mask{number}.safetensors" for number in range(4)]
     submits = [cli.start(*layer.submit(*LONG, "--out", folder / name))
                for name in names]
-    jobs = wait_until(lambda: len(found := running(cli)) == 4 and found, 20, "4 jobs run")
+    jobs = wait_until(lambda: len(found := running(cli)) == 4 and found, "4 jobs run")
     clients = [Client(server.address) for _ in range(4)]
     watchers = [Watcher(clients[number % 4], jobs[number // 4 % 4]) for number in range(100)]
     weight = np.random.default_rng(1).standard_normal((512, 256)).astype("<f4")
@@ -116,18 +115,15 @@ def test_everybody_comes_back_and_finishes(start_server, layer, folder):
     for worker in workers:
         worker.start()
     for worker in workers:
-        assert worker.begun.wait(30 * TIME_SCALE), worker.error
+        assert worker.begun.wait(HANG), worker.error
     assert len(running(cli)) == 4
 
-    begin = time.monotonic()
     server.signal(signal.SIGTERM)
-    assert server.wait(60) == 0, server.log()[-3000:]
-    seconds = time.monotonic() - begin
-    assert seconds < GRACE + 2 * TIME_SCALE
+    assert server.wait() == 0, server.log()[-3000:]
     again = start_server("--listen", server.address, "--state-dir", server.state_dir, *flags)
 
     for worker in workers:
-        worker.join(60 * TIME_SCALE)
+        worker.join(HANG)
         assert not worker.is_alive(), "a client hangs"
         assert worker.error is None, repr(worker.error)
         assert worker.interrupted > 0, "the drain did not reach it"
@@ -136,7 +132,7 @@ def test_everybody_comes_back_and_finishes(start_server, layer, folder):
     for upload in uploads:
         assert upload.tensor.crc32c == crc32c(upload.data)
     for process, name in zip(submits, names):
-        finish(process, 60).expect(0)
+        finish(process).expect(0)
     masks = [safetensors.read(folder / name)[0]["mask"] for name in names]
     cli.run(*layer.submit(*LONG)).expect(0)
     assert all(np.array_equal(mask, layer.mask()) for mask in masks)

@@ -6,7 +6,7 @@ import grpc
 import numpy as np
 import pytest
 
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 from support.rpc import (Client, chunks, crc32c, error_info, job_pb2, prune_service_pb2,
                          tensor_pb2, tensor_service_pb2)
 
@@ -38,7 +38,7 @@ class Restarts:
 
     def upload(self, name):
         return self.client.tensors.GetUpload(
-            tensor_service_pb2.GetUploadRequest(name=name), timeout=30)
+            tensor_service_pb2.GetUploadRequest(name=name), timeout=HANG)
 
     def names(self, page_size=1000):
         names, token = [], ""
@@ -57,7 +57,7 @@ class Restarts:
         return sorted(path.name for path in (self.state_dir / "spool").glob("*.tensor"))
 
     def metric(self, name):
-        with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=10) as got:
+        with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=HANG) as got:
             for line in got.read().decode().splitlines():
                 if line.startswith(f"sparsefw_{name} "):
                     return float(line.split()[1])
@@ -80,7 +80,7 @@ def restarts(start_server):
 def unfinished(client, upload, raw, end, chunk=50_000):
     """Writes [0, end) and closes the stream: the server acknowledges what it has."""
     response = client.tensors.WriteTensor(
-        chunks(upload, raw[:end], chunk=chunk, finish=False), timeout=60)
+        chunks(upload, raw[:end], chunk=chunk, finish=False), timeout=HANG)
     return response.committed_size
 
 
@@ -100,11 +100,10 @@ def test_upload_goes_on_after_kill(restarts, seed):
     def more():
         yield from chunks(upload.name, raw[:min(len(raw), end + 100_000)], begin=end,
                           chunk=9000, finish=False)
-        killed.wait(30)
+        killed.wait(HANG)
 
-    call = servers.client.tensors.WriteTensor.future(more(), timeout=60)
-    wait_until(lambda: servers.metric('rpc_in_flight{method="TensorService/WriteTensor"}') == 1, 10,
-               "the second stream is open")
+    call = servers.client.tensors.WriteTensor.future(more(), timeout=HANG)
+    wait_until(lambda: servers.metric('rpc_in_flight{method="TensorService/WriteTensor"}') == 1, "the second stream is open")
     servers.kill()
     killed.set()
     with pytest.raises(grpc.RpcError):
@@ -148,7 +147,7 @@ def test_accumulation_goes_on_after_kill_with_the_same_bits(restarts, seed):
 
     def accumulate(upload, begin, end, count, finish):
         return servers.client.tensors.AccumulateGram(
-            gram_requests(upload, inputs, begin, end, count, finish), timeout=60)
+            gram_requests(upload, inputs, begin, end, count, finish), timeout=HANG)
 
     whole = accumulate(create(), 0, tokens, 333, True).gram
     expected = servers.client.read(whole.name)
@@ -205,8 +204,8 @@ def test_damage_is_found_and_orphans_are_swept(restarts):
     orphan.write_bytes(b"of a write that was killed")
     servers.restart()
     assert not orphan.exists()
-    wait_until(lambda: servers.metric("tensors_corrupt_total") == 2, 20, "both are found")
-    wait_until(lambda: servers.metric("tensors_unchecked") == 0, 20, "all are checked")
+    wait_until(lambda: servers.metric("tensors_corrupt_total") == 2, "both are found")
+    wait_until(lambda: servers.metric("tensors_unchecked") == 0, "all are checked")
     log = servers.server.log()
     for kind, name in (("corrupt_tensor", cut), ("corrupt_tensor", flipped),
                        ("missing_file", missing), ("orphan_file", "0" * 32)):
@@ -230,8 +229,8 @@ def test_memory_store_forgets(restarts):
 
 
 def test_disk_budget(restarts):
-    servers = restarts("--disk-budget", "40000")
-    data = np.zeros((64, 128), "<f4")  # 32768 bytes
+    data = np.zeros((1024, 1024), "<f4")  # 4 MiB; the database has some 100 KiB
+    servers = restarts("--disk-budget", "6MiB")
     name = servers.client.upload(data, "weight")
     for _ in range(2):
         with pytest.raises(grpc.RpcError) as error:
@@ -250,7 +249,7 @@ def test_unused_tensors_expire(restarts):
     assert servers.client.tensors.GetTensor(
         tensor_service_pb2.GetTensorRequest(name=name)).HasField("expire_time")
     servers.kill_and_restart()
-    wait_until(lambda: servers.names() == [] and servers.files() == [], 20, "it expires")
+    wait_until(lambda: servers.names() == [] and servers.files() == [], "it expires")
 
 
 def test_a_stalled_reader_does_not_keep_a_tensor(restarts):
@@ -258,7 +257,7 @@ def test_a_stalled_reader_does_not_keep_a_tensor(restarts):
     data = np.zeros((1024, 4096), "<f4")
     name = servers.client.upload(data, "weight")
     stream = servers.client.tensors.ReadTensor(
-        tensor_service_pb2.ReadTensorRequest(name=name), timeout=60)
+        tensor_service_pb2.ReadTensorRequest(name=name), timeout=HANG)
     got = next(stream).chunk.data  # and then nothing, for as long as one likes
     servers.client.tensors.DeleteTensor(tensor_service_pb2.DeleteTensorRequest(name=name))
     assert servers.names() == [] and servers.files() == []
@@ -284,7 +283,7 @@ def test_bytes_sent_again_are_compared_and_a_wrong_total_begins_anew(restarts):
     with pytest.raises(grpc.RpcError) as error:
         requests = list(chunks(upload, wrong, begin=9000))
         requests[-1].total_crc32c = crc32c(raw)
-        servers.client.tensors.WriteTensor(iter(requests), timeout=60)
+        servers.client.tensors.WriteTensor(iter(requests), timeout=HANG)
     code, reason, metadata = error_info(error.value)
     assert (code, reason) == (CODE.DATA_LOSS, "CHECKSUM_MISMATCH")
     assert metadata["committed_size"] == "0"
@@ -311,7 +310,7 @@ def test_tensors_of_an_interrupted_prune_call_are_deleted(restarts, layer):
             yield prune_service_pb2.PruneRequest(
                 **{kind: tensor_pb2.Chunk(offset=0, crc32c=crc32c(data), data=data)})
 
-    stream = servers.client.jobs.Prune(requests(), timeout=60)
+    stream = servers.client.jobs.Prune(requests(), timeout=HANG)
     accepted = next(stream).accepted
     assert {accepted.weight, accepted.gram} < set(servers.names())
     servers.kill_and_restart()
@@ -320,6 +319,5 @@ def test_tensors_of_an_interrupted_prune_call_are_deleted(restarts, layer):
         servers.client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=accepted.job))
     except grpc.RpcError as error:
         assert error.code() == CODE.NOT_FOUND
-    wait_until(lambda: not {accepted.weight, accepted.gram} & set(servers.names()), 20,
-               "its tensors are deleted")
+    wait_until(lambda: not {accepted.weight, accepted.gram} & set(servers.names()), "its tensors are deleted")
     assert kept in servers.names()

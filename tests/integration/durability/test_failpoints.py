@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import BIN_DIR, TIME_SCALE, Server
+from support.processes import BIN_DIR, HANG, Server
 from support.rpc import Client
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,10 +50,10 @@ class Victim:
             "--fetch-grace", "100ms", "--gc-interval", "200ms", "--max-attempts", "1000",
             "--checkpoint-period", "50ms", env=env, defaults=False, program=PROGRAM, wait=wait)
 
-    def ended(self, seconds, enough=lambda: False):
+    def ended(self, enough=lambda: False, seconds=HANG):
         """Whether it has ended by itself by then, or before there was enough: only a failpoint
         does that."""
-        deadline = time.monotonic() + seconds * TIME_SCALE
+        deadline = time.monotonic() + seconds
         while self.server.process.poll() is None and time.monotonic() < deadline and not enough():
             time.sleep(0.02)
         code = self.server.process.poll()
@@ -63,26 +63,26 @@ class Victim:
     def drained(self, worker):
         """The same for a drain that interrupts a job of `worker`; the server has ended either way."""
         before = len(worker.records)  # of these the last may be about to end
-        if self.ended(30, lambda: worker.records[before:] and worker.records[-1].running):
+        if self.ended(lambda: worker.records[before:] and worker.records[-1].running):
             return True
         self.server.signal(signal.SIGTERM)
-        code = self.server.wait(30)
+        code = self.server.wait()
         assert code in (0, -signal.SIGKILL), f"ended with {code}:\n{self.server.log()[-3000:]}"
         return code != 0
 
     def run_into_it(self, workers):
         """Through lives of clients, a drain, a recovery, a kill and another recovery."""
         self.start(wait=False)
-        if self.ended(30, lambda: all(worker.jobs >= 3 for worker in workers[:2])):
+        if self.ended(lambda: all(worker.jobs >= 3 for worker in workers[:2])):
             return True
         if self.drained(workers[2]):
             return True
         self.start(wait=False)
-        if self.ended(1):
+        if self.ended(seconds=1):  # a kill at any moment of the recovery
             return True
         self.server.close()
         self.start(wait=False)
-        return self.ended(3)
+        return self.ended()
 
 
 # The second time, too, where there is time and a process can be there twice.
@@ -107,7 +107,7 @@ def test_killed_there(folder, layers, name, count):
         for worker in workers:
             worker.stopping.set()
         for worker in workers:
-            worker.join(60 * TIME_SCALE)
+            worker.join(HANG)
             assert not worker.is_alive(), "a client hangs"
             assert worker.error is None, worker.error
         client = Client(victim.address)

@@ -4,13 +4,14 @@ import shutil
 import signal
 import sqlite3
 import threading
+import time
 import urllib.request
 
 import grpc
 import pytest
 
 from support.layers import ENDLESS
-from support.processes import BIN_DIR, Cli, finish, wait_until
+from support.processes import BIN_DIR, HANG, Cli, finish, in_time, wait_until
 from support.refusals import loopback, refuses
 from support.rpc import Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2
 
@@ -28,7 +29,9 @@ class Restartable:
 
     def __init__(self, start_server, *flags):
         self.start_server, self.flags = start_server, flags
+        begin = time.monotonic()
         self.server = start_server(*flags)
+        self.start_seconds = time.monotonic() - begin
         self.address, self.state_dir = self.server.address, self.server.state_dir
         self.cli = Cli(self.address)
 
@@ -42,7 +45,7 @@ class Restartable:
 
     def drain(self):
         self.server.signal(signal.SIGTERM)
-        assert self.server.wait(60) == 0, self.server.log()
+        assert self.server.wait() == 0, self.server.log()
 
     def database(self):
         return sqlite3.connect(f"file:{self.state_dir}/sparsefw.db?mode=ro", uri=True)
@@ -53,13 +56,13 @@ class Restartable:
             return dict(database.execute("SELECT name, state FROM jobs ORDER BY number"))
 
     def metric(self, name):
-        with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.server.metrics}/metrics", timeout=HANG) as answer:
             return float(re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.M)[1])
 
     def get(self, job):
         client = Client(self.address)
         try:
-            return client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=10)
+            return client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=HANG)
         finally:
             client.close()
 
@@ -78,7 +81,7 @@ def runs(cli, job, iterations=0):
         status = cli.run("status", job, "--json").expect(0).json()
         return status["state"] == "RUNNING" and \
             (not iterations or (status.get("progress") or {}).get("iteration", 0) >= iterations)
-    wait_until(far_enough, 30, "job runs")
+    wait_until(far_enough, "job runs")
 
 
 def test_ended_jobs_are_there_after_a_kill(restartable, layer):
@@ -88,21 +91,21 @@ def test_ended_jobs_are_there_after_a_kill(restartable, layer):
         server.cli.run("watch", name).expect(0)
     before = [server.get(name) for name in names]
     client = Client(server.address)
-    page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(page_size=1), timeout=10)
+    page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(page_size=1), timeout=HANG)
     client.close()
     server.kill()
     server.again()
     assert [server.get(name) for name in names] == before
     client = Client(server.address)
     rest = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(
-        page_size=5, page_token=page.next_page_token), timeout=10)
+        page_size=5, page_token=page.next_page_token), timeout=HANG)
     assert [job.name for job in rest.jobs] == names[1::-1], "page tokens stay valid"
     watch = client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
-        name=names[0], after_revision=before[0].revision), timeout=10)
+        name=names[0], after_revision=before[0].revision), timeout=HANG)
     assert [event.job.state for event in watch] == [job_pb2.SUCCEEDED]
     with pytest.raises(grpc.RpcError) as raised:
         list(client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
-            name=names[0], after_revision=before[0].revision + 1), timeout=10))
+            name=names[0], after_revision=before[0].revision + 1), timeout=HANG))
     code, reason, _ = error_info(raised.value)
     assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_UNKNOWN")
     assert server.metric("sparsefw_jobs_recovered_total") == 0
@@ -123,12 +126,13 @@ def test_a_memory_store_forgets(restartable, layer):
 # server that is back 5 to 10 s later.
 def test_a_client_soon_notices_that_the_server_is_back(restartable, layer):
     server = restartable()
-    submit = server.cli.start(*layer.submit(*LONG, "--retry-for", "4s"))
-    wait_until(lambda: server.metric("sparsefw_watchers") == 1, 10, "watch is open")
+    # Four seconds where the server starts at once.
+    submit = server.cli.start(*layer.submit(*LONG, "--retry-for", f"{3.5 + 10 * server.start_seconds}s"))
+    wait_until(lambda: server.metric("sparsefw_watchers") == 1, "watch is open")
     server.kill()
-    threading.Event().wait(1)
+    time.sleep(1)
     server.again()
-    finish(submit, 60).expect(0)
+    finish(submit).expect(0)
 
 
 # A watcher goes on over the restart and is told the end.
@@ -137,10 +141,10 @@ def test_attempts_are_limited(restartable, big_layer):
     job = detach(server.cli, big_layer, *ENDLESS)
     runs(server.cli, job)
     watcher = server.cli.start("watch", job, "--json")
-    wait_until(lambda: server.metric("sparsefw_watchers") == 1, 10, "watch is open")
+    wait_until(lambda: server.metric("sparsefw_watchers") == 1, "watch is open")
     server.kill()
     server.again()
-    done = finish(watcher, 60)
+    done = finish(watcher)
     assert done.code != 0 and "at most 1 times" in done.err, done.err
     failed = server.get(job)
     assert failed.state == job_pb2.FAILED and failed.attempts == 1
@@ -153,13 +157,17 @@ def test_a_deadline_goes_on_while_the_server_is_down(restartable, big_layer):
     server = restartable()
     running = detach(server.cli, big_layer, *ENDLESS)
     runs(server.cli, running)
-    queued = detach(server.cli, big_layer, *ENDLESS, "--deadline", "1s")
-    server.kill()
-    with server.database() as database:  # nothing has ended it before
-        assert database.execute("SELECT state FROM jobs WHERE name = ?", (queued,)).fetchone() == (0,)
-    threading.Event().wait(1)
-    server.again()
-    failed = server.get(queued)
+
+    def killed_before_it(seconds):
+        queued = detach(server.cli, big_layer, *ENDLESS, "--deadline", f"{seconds}s")
+        server.kill()
+        with server.database() as database:
+            state = database.execute("SELECT state FROM jobs WHERE name = ?", (queued,)).fetchone()
+        time.sleep(seconds)
+        server.again()
+        return state == (0,) and queued
+
+    failed = server.get(in_time(killed_before_it, 1))
     assert failed.state == job_pb2.FAILED and "DEADLINE_EXCEEDED" in str(failed.error)
 
 
@@ -182,10 +190,10 @@ def test_a_drain_leaves_jobs_for_the_next_start(restartable, big_layer):
     watchers = [threading.Thread(target=watch, args=(name,)) for name in (running, *queued)]
     for watcher in watchers:
         watcher.start()
-    wait_until(lambda: all(seen.get(name) for name in (running, *queued)), 10, "snapshots")
+    wait_until(lambda: all(seen.get(name) for name in (running, *queued)), "snapshots")
     server.drain()
     for watcher in watchers:
-        watcher.join(10)
+        watcher.join(HANG)
         assert not watcher.is_alive()
     for name in (running, *queued):
         code, reason, metadata = errors[name]
@@ -204,7 +212,7 @@ def test_a_killed_server_ends_its_jobs_with_the_same_mask(restartable, big_layer
     big_layer.mask_file.unlink()
     attached = server.cli.start(*big_layer.submit(*LONG, "--json"))
     (job,) = wait_until(lambda: [one["job"] for one in server.cli.run(
-        "list", "--state", "running", "--json").json()["jobs"]], 30, "job is accepted")
+        "list", "--state", "running", "--json").json()["jobs"]], "job is accepted")
     queued = detach(server.cli, big_layer, *LONG)
     runs(server.cli, job, 1000)
     for attempt in (2, 3):
@@ -212,7 +220,7 @@ def test_a_killed_server_ends_its_jobs_with_the_same_mask(restartable, big_layer
         server.again()
         runs(server.cli, job, 1000)
         assert server.get(job).attempts == attempt
-    result = finish(attached, 120).expect(0).json()
+    result = finish(attached).expect(0).json()
     assert (result["job"], result["state"]) == (job, "SUCCEEDED")
     assert (big_layer.mask() == expected).all()
     server.cli.run("watch", queued).expect(0)
@@ -227,14 +235,14 @@ def test_clients_finish_over_an_orderly_restart_without_being_told(restartable, 
     server = restartable("--drain-grace", "0s")
     attached = server.cli.start(*big_layer.submit(*LONG, "--json"))
     (job,) = wait_until(lambda: [one["job"] for one in server.cli.run(
-        "list", "--state", "running", "--json").json()["jobs"]], 30, "job is accepted")
+        "list", "--state", "running", "--json").json()["jobs"]], "job is accepted")
     queued = detach(server.cli, big_layer, *LONG)
     watching = server.cli.start("watch", queued, "--json")
-    wait_until(lambda: server.metric("sparsefw_watchers") == 2, 10, "watches are open")
+    wait_until(lambda: server.metric("sparsefw_watchers") == 2, "watches are open")
     server.drain()
     server.again()
-    assert finish(attached, 120).expect(0).json()["state"] == "SUCCEEDED"
-    finish(watching, 120).expect(0)
+    assert finish(attached).expect(0).json()["state"] == "SUCCEEDED"
+    finish(watching).expect(0)
     assert server.get(job).attempts == server.get(queued).attempts == 1
 
 
@@ -249,9 +257,9 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
     queued = detach(cli, big_layer, *ENDLESS)
     runs(cli, job, 200)
     client = Client(server.address)
-    answer = client.jobs.CancelJob.future(prune_service_pb2.CancelJobRequest(name=job), timeout=20)
-    assert server.wait(30) == -signal.SIGKILL
-    assert answer.exception(10) is None or answer.code() == grpc.StatusCode.UNAVAILABLE
+    answer = client.jobs.CancelJob.future(prune_service_pb2.CancelJobRequest(name=job), timeout=HANG)
+    assert server.wait() == -signal.SIGKILL
+    assert answer.exception(HANG) is None or answer.code() == grpc.StatusCode.UNAVAILABLE
     client.close()
     with sqlite3.connect(f"file:{server.state_dir}/sparsefw.db?mode=ro", uri=True) as database:
         assert dict(database.execute("SELECT name, state FROM jobs"))[job] == 1, "RUNNING"
@@ -259,11 +267,11 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
 
     again = start_server("--workers", "1", "--state-dir", server.state_dir)
     client = Client(again.address)
-    ended = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=10)
+    ended = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=HANG)
     assert ended.state == job_pb2.CANCELLED and ended.attempts == 1
     assert not ended.HasField("error") and not ended.HasField("result")
     runs(Cli(again.address), queued)
-    client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=queued), timeout=10)
+    client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=queued), timeout=HANG)
     client.close()
 
 

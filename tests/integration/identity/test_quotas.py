@@ -1,15 +1,26 @@
 """What a tenant may use: limits of its jobs and tensors, and its share of the work."""
+import re
+import urllib.request
+
 import grpc
 import numpy as np
 import pytest
+from google.protobuf import duration_pb2
 
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
-from support.identity import TOKENS, write_tokens
-from support.processes import Server, wait_until
+from support.identity import TOKENS as TWO
+from support.identity import write_tokens
+from support.processes import HANG, Server, wait_until
 from support.rpc import DTYPES, KINDS, Client, chunks, error_info
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 ENDLESS = 1 << 40
+TOKENS = {**TWO, "carol": "carols-token-0123456789"}
+
+
+def metric(server, name):
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)[1])
 
 
 class Tenant:
@@ -21,7 +32,7 @@ class Tenant:
         self.inputs = None
 
     def call(self, stub, request):
-        return stub(request, timeout=30, metadata=self.metadata)
+        return stub(request, timeout=HANG, metadata=self.metadata)
 
     def create_upload(self, array, kind="weight"):
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str],
@@ -111,6 +122,57 @@ def refused(call, quota, limit, current, retry=True):
     assert quota in raised.value.details()
 
 
+def test_kept_jobs_count_also_once_they_have_ended(world, layer):
+    """Labels, a sweep and a long result_ttl cost the database up to 100 KB a job."""
+    server = world(alice="max-job-bytes = 1MiB")
+    alice, bob = server.alice, server.bob
+    labels = {f"key{i}": "x" * 255 for i in range(32)}
+    sweep = job_pb2.Sweep(points=[job_pb2.SweepPoint(alpha=k / 256) for k in range(256)])
+    jobs, error = [], None
+    while error is None:
+        try:
+            jobs.append(alice.create_job(layer, 1, sweep=sweep, labels=labels))
+            alice.cancel(jobs[-1])
+        except grpc.RpcError as refusal:
+            error = refusal
+        assert len(jobs) < 100, "there is no limit"
+    code, reason, metadata = error_info(error)
+    assert (code, reason) == (EXHAUSTED, "QUOTA_JOB_BYTES")
+    assert (metadata["quota"], metadata["limit"]) == ("max-job-bytes", str(1 << 20))
+    assert len(jobs) > 3 and all(alice.job(name) for name in jobs), "nothing is removed for another"
+    assert bob.create_job(layer, 1, sweep=sweep, labels=labels)
+    # What an earlier server kept counts.
+    server.kill_and_start()
+    alice = server.alice
+    with pytest.raises(grpc.RpcError) as raised:
+        alice.create_job(layer, 1, sweep=sweep, labels=labels)
+    assert error_info(raised.value)[1] == "QUOTA_JOB_BYTES"
+    for name in jobs:
+        alice.call(alice.client.jobs.DeleteJob, prune_service_pb2.DeleteJobRequest(name=name))
+    assert alice.create_job(layer, 1, sweep=sweep, labels=labels)
+
+
+def test_a_sweep_that_was_accepted_ends_with_all_its_results(world, layer):
+    """The room that acceptance took covers what the end needs."""
+    server = world(alice="max-job-bytes = 1MiB")
+    sweep = job_pb2.Sweep(points=[job_pb2.SweepPoint(alpha=k / 256) for k in range(256)])
+    name = server.alice.create_job(layer, 2, sweep=sweep)
+    accepted = metric(server.server, "sparsefw_job_used_bytes")
+    job_of = lambda: server.alice.job(name)
+    wait_until(lambda: job_of().state > job_pb2.RUNNING, "the sweep ends")
+    assert job_of().state == job_pb2.SUCCEEDED and len(job_of().result.sweep) == 256
+    assert 50_000 < metric(server.server, "sparsefw_job_used_bytes") < accepted
+
+
+def test_result_ttl_has_an_upper_end(world, layer):
+    server = world("--max-result-ttl", "48h")
+    with pytest.raises(grpc.RpcError) as raised:
+        server.alice.create_job(layer, 1, result_ttl=duration_pb2.Duration(seconds=48 * 3600 + 1))
+    assert error_info(raised.value)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "OPTION_INVALID")
+    assert "--max-result-ttl" in raised.value.details() and "48h" in raised.value.details()
+    assert server.alice.create_job(layer, 1, result_ttl=duration_pb2.Duration(seconds=48 * 3600))
+
+
 def test_uploads_and_bytes(world):
     server = world(alice="max-uploads = 2\nmax-tensor-bytes = 10KiB")
     alice, bob = server.alice, server.bob
@@ -134,7 +196,7 @@ def test_uploads_and_bytes(world):
     alice.upload(small)
     # Without a restart, and without a signal.
     server.limit()
-    wait_until(lambda: "reloaded" in server.server.log(), 10, "the file is read")
+    wait_until(lambda: "reloaded" in server.server.log(), "the file is read")
     alice.upload(np.ones((64, 64), "<f4"))
 
 
@@ -142,21 +204,21 @@ def test_queued_and_running_jobs(world, layer):
     server = world("--workers", "3", alice="max-queued-jobs = 2\nmax-running-jobs = 1")
     alice, bob = server.alice, server.bob
     running = alice.create_job(layer, ENDLESS)
-    wait_until(lambda: alice.state(running) == job_pb2.RUNNING, 20, "it runs")
+    wait_until(lambda: alice.state(running) == job_pb2.RUNNING, "it runs")
     queued = [alice.create_job(layer, ENDLESS) for _ in range(2)]
     refused(lambda: alice.create_job(layer, ENDLESS), "max-queued-jobs", 2, 2)
     others = bob.create_job(layer, ENDLESS)
-    wait_until(lambda: bob.state(others) == job_pb2.RUNNING, 20, "bob's runs beside it")
+    wait_until(lambda: bob.state(others) == job_pb2.RUNNING, "bob's runs beside it")
     assert alice.count(job_pb2.RUNNING) == 1, "two workers are free"
     assert [alice.job(name).queue_position for name in queued] == [0, 1]
     # The jobs of the killed server count, and still one at a time runs.
     server.kill_and_start()
     alice = server.alice
-    wait_until(lambda: alice.count(job_pb2.RUNNING) == 1, 20, "one runs again")
+    wait_until(lambda: alice.count(job_pb2.RUNNING) == 1, "one runs again")
     refused(lambda: alice.create_job(layer, ENDLESS), "max-queued-jobs", 2, 2)
     # A change counts at once, without anything else happening.
     server.limit(alice="max-queued-jobs = 2\nmax-running-jobs = 2")
-    wait_until(lambda: alice.count(job_pb2.RUNNING) == 2, 20, "two run")
+    wait_until(lambda: alice.count(job_pb2.RUNNING) == 2, "two run")
     for name in (running, *queued):
         alice.cancel(name)
 
@@ -170,5 +232,76 @@ def test_many_jobs_of_one_tenant_do_not_hold_back_another(world, layer):
     mine = bob.create_job(layer, 2000)
     assert bob.job(mine).queue_position == 0, "of one's own jobs"
     alice.cancel(blocker)
-    wait_until(lambda: bob.state(mine) == job_pb2.SUCCEEDED, 60, "bob's job ends")
+    wait_until(lambda: bob.state(mine) == job_pb2.SUCCEEDED, "bob's job ends")
     assert alice.count(job_pb2.SUCCEEDED) <= 10, "it waited for no more than its share"
+
+
+def fill(tenant, why):
+    """Small tensors until one is refused; how many there were."""
+    small = np.zeros((1, 1), "<f4")
+    for count in range(1000):
+        try:
+            tenant.upload(small)
+        except grpc.RpcError as error:
+            why.append(error_info(error))
+            return count
+    raise AssertionError("there is no limit")
+
+
+def test_one_tenant_cannot_take_the_places_of_others(world, layer):
+    server = world("--max-tensors", "40", "--workers", "2")
+    alice, bob = server.alice, server.bob
+    points = [job_pb2.SweepPoint(alpha=alpha) for alpha in (0.25, 0.5, 0.75)]
+    job = bob.create_job(layer, ENDLESS, sweep=job_pb2.Sweep(points=points, keep=job_pb2.Sweep.ALL),
+                         return_pruned_weight=True)
+    wait_until(lambda: bob.state(job) == job_pb2.RUNNING, "it runs")
+    assert metric(server.server, "sparsefw_tensors_limit") == 40
+    assert metric(server.server, "sparsefw_tensors_reserved") == 4
+    why = []
+    assert fill(alice, why) == 17, "half of what bob leaves: 40 less two inputs, four results"
+    assert why[0][:2] == (EXHAUSTED, "QUOTA_TENSORS")
+    assert (why[0][2]["quota"], why[0][2]["limit"]) == ("max-tensors", "17")
+    assert fill(bob, why) == 5
+    carol = Tenant(server.server.address, "carol")
+    assert fill(carol, why) > 0, "nobody takes the last places"
+    # The job was promised its places: over a restart on a server that is full, too.
+    server.flags = ("--max-tensors", "20", "--workers", "2")
+    server.kill_and_start()
+    alice, bob = server.alice, server.bob
+    info = bob.call(bob.client.jobs.GetServerInfo, prune_service_pb2.GetServerInfoRequest())
+    assert {"max-tensors": "20"}.items() <= {s.name: s.value for s in info.settings}.items()
+    fill(alice, why)
+    assert why[-1][:2] == (EXHAUSTED, "TOO_MANY_TENSORS")
+    wait_until(lambda: bob.state(job) == job_pb2.RUNNING, "it runs again")
+    bob.cancel(job)
+    wait_until(lambda: bob.state(job) == job_pb2.CANCELLED, "it ends")
+    ended = bob.job(job)
+    assert ended.result.mask, ended.error
+    assert ended.result.pruned_weight, ended.error
+
+
+def test_tensors_of_a_tenant(world, layer):
+    server = world("--max-tensors", "40", alice="max-tensors = 4", bob="max-tensors = 30")
+    alice, bob = server.alice, server.bob
+    small = np.zeros((1, 1), "<f4")
+    running = alice.create_job(layer, ENDLESS)
+    refused(lambda: alice.create_job(layer, ENDLESS, return_pruned_weight=True), "max-tensors", 4, 3)
+    upload = alice.create_upload(small)
+    refused(lambda: alice.create_upload(small), "max-tensors", 4, 4)
+    refused(lambda: alice.create_job(layer, ENDLESS), "max-tensors", 4, 4)
+    # What there is and what was promised counts after a kill.
+    server.kill_and_start()
+    alice, bob = server.alice, server.bob
+    refused(lambda: alice.create_upload(small), "max-tensors", 4, 4)
+    alice.delete_upload(upload)
+    tensor = alice.upload(small)
+    refused(lambda: alice.upload(small), "max-tensors", 4, 4)
+    alice.cancel(running)
+    wait_until(lambda: alice.state(running) == job_pb2.CANCELLED, "it ends")
+    assert alice.job(running).result.mask, "it has its place"
+    refused(lambda: alice.upload(small), "max-tensors", 4, 4)
+    alice.delete_tensor(tensor)
+    alice.upload(small)
+    why = []
+    assert fill(bob, why) == 30, "a limit of its own may be more than half"
+    assert why[0][1] == "QUOTA_TENSORS"

@@ -11,7 +11,7 @@ from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_p
 from support.certificates import Authority
 from support.identity import TOKENS, TlsClient, write_tokens
 from support.layers import Layer
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 from support.rpc import chunks, crc32c
 
 PROBED = set()  # the RPCs that a probe has made
@@ -49,10 +49,10 @@ class World:
             gram=tensor_pb2.GramSpec(d_in=32, activation_dtype=tensor_pb2.F32,
                                      gram_dtype=tensor_pb2.F32))).upload.name
         self.ended = self.create(client, iterations=20)
-        wait_until(lambda: self.state(self.ended) == job_pb2.SUCCEEDED, 30, "the job ends")
+        wait_until(lambda: self.state(self.ended) == job_pb2.SUCCEEDED, "the job ends")
         self.mask = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=self.ended)).result.mask
         self.running = self.create(client, iterations=1 << 40)
-        wait_until(lambda: self.state(self.running) == job_pb2.RUNNING, 30, "the job runs")
+        wait_until(lambda: self.state(self.running) == job_pb2.RUNNING, "the job runs")
         self.bobs_weight, self.bobs_gram = (self.bob.upload(layer.weight, "weight"),
                                             self.bob.upload(layer.gram, "gram"))
 
@@ -66,7 +66,7 @@ class World:
         spec = self.spec(self.weight, self.gram, iterations)
         spec.labels["project"] = "secret"
         return client.jobs.CreateJob(prune_service_pb2.CreateJobRequest(
-            spec=spec, request_id=f"job-{iterations}"), timeout=30).name
+            spec=spec, request_id=f"job-{iterations}"), timeout=HANG).name
 
     def state(self, job):
         return self.alice.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job)).state
@@ -102,7 +102,7 @@ def unary(service, method, **fields):
         stub = client.jobs if service == "PruneService" else client.tensors
         file = prune_service_pb2 if service == "PruneService" else tensor_service_pb2
         kind = file.DESCRIPTOR.services_by_name[service].methods_by_name[method].input_type
-        return getattr(stub, method)(kind._concrete_class(name=name, **fields), timeout=20)
+        return getattr(stub, method)(kind._concrete_class(name=name, **fields), timeout=HANG)
     probe.rpc = f"{service}/{method}"
     return probe
 
@@ -113,7 +113,7 @@ def write(finish=False, offset=0, data=b"\0" * 64, crc=None):
         if data is not None:
             request.chunk.CopyFrom(tensor_pb2.Chunk(
                 offset=offset, data=data, crc32c=crc32c(data) if crc is None else crc))
-        return client.tensors.WriteTensor(iter([request]), timeout=20)
+        return client.tensors.WriteTensor(iter([request]), timeout=HANG)
     probe.rpc = "TensorService/WriteTensor"
     return probe
 
@@ -123,13 +123,13 @@ def accumulate(finish=False, offset=0, data=b"\0" * 128):
         request = tensor_service_pb2.AccumulateGramRequest(upload=name, finish=finish)
         if data is not None:
             request.token_offset, request.data, request.crc32c = offset, data, crc32c(data)
-        return client.tensors.AccumulateGram(iter([request]), timeout=20)
+        return client.tensors.AccumulateGram(iter([request]), timeout=HANG)
     probe.rpc = "TensorService/AccumulateGram"
     return probe
 
 
 def sum_grams(client, name):
-    return client.tensors.SumGrams(tensor_service_pb2.SumGramsRequest(grams=[name]), timeout=20)
+    return client.tensors.SumGrams(tensor_service_pb2.SumGramsRequest(grams=[name]), timeout=HANG)
 
 
 sum_grams.rpc = "TensorService/SumGrams"
@@ -140,7 +140,7 @@ def create_job(field, validate_only=False):
         spec = world.spec(world.bobs_weight, world.bobs_gram)
         put(spec, field, name)
         return client.jobs.CreateJob(prune_service_pb2.CreateJobRequest(
-            spec=spec, validate_only=validate_only), timeout=20)
+            spec=spec, validate_only=validate_only), timeout=HANG)
     probe.rpc = "PruneService/CreateJob"
     return probe
 
@@ -150,7 +150,7 @@ def check_options(field):
         spec = world.spec(world.bobs_weight, world.bobs_gram)
         put(spec, field, name)
         return client.jobs.CheckJobOptions(
-            prune_service_pb2.CheckJobOptionsRequest(spec=spec), timeout=20)
+            prune_service_pb2.CheckJobOptionsRequest(spec=spec), timeout=HANG)
     probe.rpc = "PruneService/CheckJobOptions"
     return probe
 
@@ -166,7 +166,7 @@ def prune(field):
         requests = [prune_service_pb2.PruneRequest(header=header),
                     prune_service_pb2.PruneRequest(weight=tensor_pb2.Chunk(
                         offset=0, data=data, crc32c=crc32c(data)))]
-        return list(client.jobs.Prune(iter(requests), timeout=20))
+        return list(client.jobs.Prune(iter(requests), timeout=HANG))
     probe.rpc = "PruneService/Prune"
     return probe
 
@@ -223,7 +223,7 @@ def test_anothers_name_is_no_name(world, probe, kind):
 
 def test_lists_hold_ones_own(world):
     def listed(client, **fields):
-        jobs = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(**fields), timeout=20).jobs
+        jobs = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(**fields), timeout=HANG).jobs
         return {job.name for job in jobs}
 
     assert {world.ended, world.running} <= listed(world.alice)
@@ -233,7 +233,7 @@ def test_lists_hold_ones_own(world):
 
     def tensors(client, token="", size=1):
         response = client.tensors.ListTensors(tensor_service_pb2.ListTensorsRequest(
-            page_size=size, page_token=token), timeout=20)
+            page_size=size, page_token=token), timeout=HANG)
         return [tensor.name for tensor in response.tensors], response.next_page_token
 
     def walk(client, token=""):
@@ -254,11 +254,11 @@ def test_lists_hold_ones_own(world):
         assert not mine & set(walk(world.bob, token))
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    first = world.alice.jobs.ListJobs(prune_service_pb2.ListJobsRequest(page_size=1), timeout=20)
+    first = world.alice.jobs.ListJobs(prune_service_pb2.ListJobsRequest(page_size=1), timeout=HANG)
     assert first.next_page_token
     try:
         page = world.bob.jobs.ListJobs(prune_service_pb2.ListJobsRequest(
-            page_token=first.next_page_token), timeout=20)
+            page_token=first.next_page_token), timeout=HANG)
         assert not page.jobs
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -274,13 +274,13 @@ def test_request_ids_are_ones_own(world):
     PROBED.add("TensorService/CreateUpload")
     spec = world.spec(world.bobs_weight, world.bobs_gram)
     job = world.bob.jobs.CreateJob(prune_service_pb2.CreateJobRequest(
-        spec=spec, request_id="job-20"), timeout=30).name
+        spec=spec, request_id="job-20"), timeout=HANG).name
     assert job not in (world.ended, world.running)
 
 
 def test_the_server_says_nothing_of_others(world):
     answer = str(world.bob.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(),
-                                              timeout=20))
+                                              timeout=HANG))
     for secret in ("alice", world.weight, world.running, "secret"):
         assert secret not in answer
     PROBED.add("PruneService/GetServerInfo")
@@ -291,14 +291,14 @@ def test_nothing_of_alices_was_touched(world):
     assert world.state(world.running) == job_pb2.RUNNING
     assert world.state(world.ended) == job_pb2.SUCCEEDED
     upload = world.alice.tensors.GetUpload(
-        tensor_service_pb2.GetUploadRequest(name=world.upload), timeout=20)
+        tensor_service_pb2.GetUploadRequest(name=world.upload), timeout=HANG)
     assert upload.committed_size == 1024
     assert world.alice.read(world.weight) == world.layer.weight.tobytes()
     response = world.alice.tensors.WriteTensor(
-        chunks(world.upload, world.layer.weight.tobytes()), timeout=30)
+        chunks(world.upload, world.layer.weight.tobytes()), timeout=HANG)
     assert response.tensor.name
     accumulation = world.alice.tensors.GetUpload(
-        tensor_service_pb2.GetUploadRequest(name=world.accumulation), timeout=20)
+        tensor_service_pb2.GetUploadRequest(name=world.accumulation), timeout=HANG)
     assert accumulation.committed_tokens == 0
 
 

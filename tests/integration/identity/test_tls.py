@@ -15,8 +15,8 @@ import pytest
 
 from sparsefw.v1 import prune_service_pb2
 from support.certificates import Authority
-from support.identity import TlsClient
-from support.processes import Server, as_nobody, wait_until
+from support.identity import TOKENS, TlsClient, write_tokens
+from support.processes import HANG, Server, as_nobody, in_time, wait_until
 from support.rpc import Client
 
 INFO = prune_service_pb2.GetServerInfoRequest()
@@ -28,7 +28,7 @@ def authority(folder):
 
 
 def info(client):
-    return client.jobs.GetServerInfo(INFO, timeout=20)
+    return client.jobs.GetServerInfo(INFO, timeout=HANG)
 
 
 def answers(address, authority, pair=None, token=None):
@@ -56,7 +56,7 @@ def subject_served(address, authority):
     host, port = address.rsplit(":", 1)
     context = ssl.create_default_context(cafile=authority.certificate)
     context.set_alpn_protocols(["h2"])
-    with socket.create_connection((host, int(port)), timeout=20) as plain:
+    with socket.create_connection((host, int(port)), timeout=HANG) as plain:
         with context.wrap_socket(plain, server_hostname="localhost") as secure:
             return secure.getpeercert()["serialNumber"]
 
@@ -85,8 +85,8 @@ def test_more_tls_connections_than_descriptors(start_server, authority):
     """The server's own acceptor stays in front of TLS."""
     server = start_server(*flags(authority.server()), descriptors=(200, 200))
     host, port = server.address.rsplit(":", 1)
-    connections = [socket.create_connection((host, int(port)), timeout=20) for _ in range(260)]
-    wait_until(lambda: "connections_refused" in server.log(), 20, "connections are refused")
+    connections = [socket.create_connection((host, int(port)), timeout=HANG) for _ in range(260)]
+    wait_until(lambda: "connections_refused" in server.log(), "connections are refused")
     for connection in connections:
         connection.close()
 
@@ -96,7 +96,7 @@ def test_more_tls_connections_than_descriptors(start_server, authority):
         except grpc.RpcError:
             return None
 
-    wait_until(serves, 30, "served again")
+    wait_until(serves, "served again")
     assert server.stop() == 0
 
 
@@ -117,24 +117,24 @@ def test_a_new_certificate_is_served_while_calls_run(start_server, authority, fo
     old = TlsClient(server.address, authority)
     assert info(old)
     install(authority.server(), certificate, key)
-    wait_until(lambda: subject_served(server.address, authority) != before, 10, "the new one")
+    wait_until(lambda: subject_served(server.address, authority) != before, "the new one")
     assert info(old), "its connection goes on"
     after = subject_served(server.address, authority)
 
     # A key that is not the certificate's: what is in use stays, and the log says why.
     shutil.copy(authority.server().key, key)
-    wait_until(lambda: "reload_failed" in server.log(), 10, "the error is logged")
+    wait_until(lambda: "reload_failed" in server.log(), "the error is logged")
     assert "must be that of the certificate" in server.log()
     assert subject_served(server.address, authority) == after
     assert answers(server.address, authority).version
     # Gone, and on demand.
     key.unlink()
     server.signal(signal.SIGHUP)
-    wait_until(lambda: "No such file" in server.log(), 10, "the error is logged")
+    wait_until(lambda: "No such file" in server.log(), "the error is logged")
     assert answers(server.address, authority).version
     # Mended.
     install(authority.server(), certificate, key)
-    wait_until(lambda: subject_served(server.address, authority) != after, 10, "the third")
+    wait_until(lambda: subject_served(server.address, authority) != after, "the third")
     assert info(old)
     old.close()
     assert server.stop() == 0
@@ -156,16 +156,24 @@ def test_a_new_client_ca(start_server, authority, folder):
         except grpc.RpcError:
             return None
 
-    wait_until(turned, 10, "the new CA counts")
+    wait_until(turned, "the new CA counts")
     assert error(server.address, authority, old)
     assert server.stop() == 0
 
 
 def test_a_client_certificate_expires_on_an_open_connection(start_server, authority):
     server = start_server(*flags(authority.server(), authority))
-    end = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + 8))
-    client = TlsClient(server.address, authority, authority.client("alice", end=end))
-    assert info(client)
+
+    def connected(seconds):
+        end = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
+        client = TlsClient(server.address, authority, authority.client("alice", end=end))
+        try:
+            return info(client) and client
+        except grpc.RpcError:
+            client.close()
+            return None
+
+    client = in_time(connected, 4)
 
     def refused():
         try:
@@ -173,7 +181,7 @@ def test_a_client_certificate_expires_on_an_open_connection(start_server, author
         except grpc.RpcError as failure:
             return failure
 
-    failure = wait_until(refused, 20, "it has expired")
+    failure = wait_until(refused, "it has expired")
     if failure.code() != grpc.StatusCode.UNAVAILABLE:  # a new handshake, refused
         assert failure.code() == grpc.StatusCode.UNAUTHENTICATED
         assert "expired" in failure.details()
@@ -191,7 +199,7 @@ def test_an_expired_server_certificate_is_a_warning(start_server, authority):
 def refused_at_start(folder, *flags, program=None):
     server = Server(folder, *flags, wait=False, program=program)
     try:
-        code = server.wait(20)
+        code = server.wait()
         return code, server.log().splitlines()[-1]
     finally:
         server.close()
@@ -234,7 +242,7 @@ def test_a_key_that_may_not_be_read(folder, authority):
     command = as_nobody(folder, "sparsefw-server")
     done = subprocess.run([*command, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
                            "--state-dir", str(folder / "nobody"), *map(str, flags(pair))],
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 2 and "Permission denied" in done.stderr, done.stderr
 
 
@@ -244,9 +252,9 @@ def test_a_public_address_needs_tls(folder, start_server, authority, address):
     assert code == 2 and "--tls-cert" in line and "--insecure" in line, line
     # A token does not make plain text safe.
     tokens = folder / "tokens"
-    tokens.write_text("")
+    write_tokens(tokens, **TOKENS)
     code, line = refused_at_start(folder, "--listen", address, "--tokens", tokens)
-    assert code == 2, line
+    assert code == 2 and "--tls-cert" in line, line
     code, line = refused_at_start(folder, "--metrics-listen", address)
     assert code == 2 and "--insecure-metrics" in line, line
     assert not (folder / "state").exists(), "refused before anything is opened"
@@ -266,7 +274,7 @@ def test_loopback_by_any_name_needs_none(start_server):
 
 def expiry(server):
     """The metric, or None where there is none."""
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as answer:
         found = re.search(r"^sparsefw_tls_certificate_expiry_timestamp_seconds (\S+)$",
                           answer.read().decode(), re.M)
     return found and float(found[1])
@@ -280,7 +288,7 @@ def test_the_expiry_of_the_certificate_is_watched(start_server, authority, folde
     assert "certificate_expires_soon" not in server.log()
     soon = time.gmtime(time.time() + 13 * 86400)
     install(authority.server(end=time.strftime("%Y%m%d%H%M%SZ", soon)), certificate, key)
-    wait_until(lambda: expiry(server) == calendar.timegm(soon), 10, "that of the new one")
+    wait_until(lambda: expiry(server) == calendar.timegm(soon), "that of the new one")
     assert server.log().count("certificate_expires_soon") == 1
     assert server.stop() == 0
     assert expiry(start_server()) is None

@@ -7,7 +7,7 @@ import signal
 import grpc
 import pytest
 
-from support.processes import Cli, wait_until
+from support.processes import HANG, Cli, wait_until
 from support.rpc import Client, job_pb2, prune_service_pb2, tensor_service_pb2
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -36,13 +36,13 @@ def test_the_lines_of_a_job_lead_to_its_call_also_after_a_restart(start_server, 
     client = Client(first.address)
     job = client.jobs.CreateJob(
         prune_service_pb2.CreateJobRequest(spec=wanda(client, layer), request_id="my request"),
-        metadata=[("traceparent", TRACEPARENT)], timeout=30)
-    for event in client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=job.name), timeout=30):
+        metadata=[("traceparent", TRACEPARENT)], timeout=HANG)
+    for event in client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=job.name), timeout=HANG):
         pass
     cli = Cli(first.address)
     slow = cli.run(*layer.submit("--detach", "--json", *LONG, out=False),
                    env={"TRACEPARENT": TRACEPARENT}).expect(0).json()["job"]
-    wait_until(lambda: events(first, "job_started", job=slow), 20, "the job runs")
+    wait_until(lambda: events(first, "job_started", job=slow), "the job runs")
     client.close()
     first.signal(signal.SIGKILL)
     first.wait()
@@ -64,7 +64,7 @@ def test_the_lines_of_a_job_lead_to_its_call_also_after_a_restart(start_server, 
                           first.state_dir)
     [recovered] = events(second, "job_recovered", job=slow)
     assert recovered["traceparent"] == TRACEPARENT and recovered["request_id"]
-    wait_until(lambda: events(second, "job_started", job=slow), 20, "the job runs again")
+    wait_until(lambda: events(second, "job_started", job=slow), "the job runs again")
     [started] = events(second, "job_started", job=slow)
     assert started["traceparent"] == TRACEPARENT and started["attempt"] == 2
     cli = Cli(second.address)
@@ -100,9 +100,9 @@ def test_clients_write_no_lines_of_their_own(start_server, form):
         for trace in (TRACEPARENT, TRACEPARENT.upper(), TRACEPARENT + " job=jobs/1",
                       "00-" + "0" * 32 + TRACEPARENT[35:], "\"}"):
             with pytest.raises(grpc.RpcError):
-                call(metadata=[("traceparent", trace)], timeout=20)
+                call(metadata=[("traceparent", trace)], timeout=HANG)
     with pytest.raises(grpc.RpcError):  # two of them are none
-        calls[0](metadata=[("traceparent", TRACEPARENT)] * 2, timeout=20)
+        calls[0](metadata=[("traceparent", TRACEPARENT)] * 2, timeout=HANG)
     client.close()
     assert server.stop() == 0
     raw = server.log_path.read_bytes()
@@ -136,15 +136,17 @@ def test_errors_of_the_cli_name_the_trace_of_the_log(start_server):
 def test_settings_in_log_and_info(start_server, folder):
     config = folder / "server.conf"
     config.write_text("max-queued-jobs = 77\n")
+    tenants = folder / "tenants"
+    tenants.write_text("[*]\n")
     server = start_server("--config", config, "--log-format", "json", "--host-memory", "256MiB",
-                          "--tenants", "/dev/null", env={"SPARSEFW_IO_THREADS": "3"})
+                          "--tenants", tenants, env={"SPARSEFW_IO_THREADS": "3"})
     logged = {line["name"]: (line["value"], line["source"]) for line in events(server, "setting")}
     assert logged["max-queued-jobs"] == ("77", "file")
     assert logged["host-memory"] == ("256MiB", "flag")
     assert logged["io-threads"] == ("3", "environment")
     assert logged["drain-grace"] == ("30s", "default")
     assert logged["state-dir"] == (str(server.state_dir), "flag")
-    assert logged["tenants"][0] == "/dev/null"
+    assert logged["tenants"][0] == str(tenants)
     cli = Cli(server.address)
     settings = cli.run("info", "--json").expect(0).json()["settings"]
     assert settings["max-queued-jobs"] == {"value": "77", "source": "file"}

@@ -1,18 +1,19 @@
 """Whatever comes to the metrics port, the server lives and /metrics answers."""
 import signal
 import socket
+import time
 import urllib.request
 
 import pytest
 
 from support.layers import ENDLESS
-from support.processes import Cli, wait_until
+from support.processes import HANG, Cli, wait_until
 
 
 def ask(server, request):
     """The whole answer to these bytes."""
     host, port = server.metrics.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=HANG) as connection:
         answer = b""
         try:
             connection.sendall(request)
@@ -29,7 +30,7 @@ def request(method, path, extra=""):
 
 
 def is_well(server):
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
         assert response.status == 200
         assert b"sparsefw_build_info" in response.read()
     assert server.process.poll() is None, server.log()[-2000:]
@@ -80,12 +81,12 @@ def test_health_and_readiness(start_server, big_layer):
     assert body_of(server, "/readyz") == (200, b"ready\n")
     cli = Cli(server.address)
     job = cli.run(*big_layer.submit(*ENDLESS, "--detach", "--json", out=False)).json()["job"]
-    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", 20, "runs")
+    wait_until(lambda: cli.run("status", job, "--json").json()["state"] == "RUNNING", "runs")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: body_of(server, "/readyz") == (503, b"draining\n"), 20, "not ready")
+    wait_until(lambda: body_of(server, "/readyz") == (503, b"draining\n"), "not ready")
     assert body_of(server, "/healthz") == (200, b"ok\n"), "a drain is no reason to be killed"
     assert cli.run("cancel", job).code == 0
-    assert server.wait(30) == 0
+    assert server.wait() == 0
 
 
 MALFORMED = {
@@ -123,7 +124,7 @@ def test_the_server_still_drains(start_server):
 
 def test_unfinished_requests_block_nobody(shared_server):
     host, port = shared_server.metrics.rsplit(":", 1)
-    stalled = [socket.create_connection((host, int(port)), timeout=30) for _ in range(20)]
+    stalled = [socket.create_connection((host, int(port)), timeout=HANG) for _ in range(20)]
     for connection in stalled:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost")
     # Answered while all of these are still open.
@@ -136,7 +137,7 @@ def test_unfinished_requests_block_nobody(shared_server):
 
 def test_silent_connections_are_closed(shared_server):
     host, port = shared_server.metrics.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=60) as silent:
+    with socket.create_connection((host, int(port)), timeout=HANG) as silent:
         silent.sendall(b"GET /metrics HTTP/1.1\r\nHost")
         silent.setblocking(False)
 
@@ -148,5 +149,51 @@ def test_silent_connections_are_closed(shared_server):
             except ConnectionResetError:
                 return True
 
-        wait_until(closed, 30, "the silent connection is closed")
+        wait_until(closed, "the silent connection is closed")
     is_well(shared_server)
+
+
+def test_slow_requests_take_nobody_s_place(shared_server):
+    """More of them than there are places, and a byte now and then so that none is silent."""
+    host, port = shared_server.metrics.rsplit(":", 1)
+
+    def slow():
+        connection = socket.create_connection((host, int(port)), timeout=HANG)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nX-a: ")
+        return connection
+
+    def alive(connection):
+        try:
+            connection.sendall(b"b")
+            return True
+        except OSError:
+            return False
+
+    connections = [slow() for _ in range(300)]
+    first = connections[-1]
+    while connections:  # until the time of a request is over for the last
+        for path in ("/healthz", "/readyz", "/metrics"):
+            url = f"http://{shared_server.metrics}{path}"
+            with urllib.request.urlopen(url, timeout=HANG) as response:
+                assert response.status == 200
+        connections = [one for one in connections if alive(one)]
+        time.sleep(0.2)
+    assert not alive(first)
+
+
+def test_an_address_does_not_take_the_places_of_another(start_server):
+    """A connection that waits stays while another address asks for more than there are."""
+    server = start_server()
+    host, port = server.metrics.rsplit(":", 1)
+    waiting = socket.socket()
+    waiting.bind(("127.0.0.2", 0))
+    waiting.connect((host, int(port)))
+    waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
+    many = [socket.create_connection((host, int(port)), timeout=HANG) for _ in range(300)]
+    is_well(server)
+    waiting.sendall(b"\r\n")
+    waiting.settimeout(HANG)
+    assert b" 200 " in waiting.recv(65536)
+    for connection in [waiting, *many]:
+        connection.close()
+    assert server.stop() == 0

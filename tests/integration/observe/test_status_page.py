@@ -12,13 +12,13 @@ import urllib.request
 import pytest
 
 from support.layers import ENDLESS, Layer
-from support.processes import Cli, wait_until
+from support.processes import HANG, Cli, wait_until
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def get(server, path):
-    with urllib.request.urlopen(f"http://{server.metrics}{path}", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{server.metrics}{path}", timeout=HANG) as response:
         return response.read().decode(), response.headers
 
 
@@ -39,7 +39,7 @@ def busy(start_server, folder):
     for _ in range(4):
         cli.run(*layer.submit(*ENDLESS, "--detach", out=False)).expect(0)
     cli.run("status", "jobs/none")
-    wait_until(lambda: len((status(server)["running"] or [{"trace": []}])[0]["trace"]) > 2, 30, "a trace")
+    wait_until(lambda: len((status(server)["running"] or [{"trace": []}])[0]["trace"]) > 2, "a trace")
     return server
 
 
@@ -82,7 +82,7 @@ def test_names_are_shown_to_nobody_where_there_are_tenants(start_server, folder)
     cli = Cli(server.address)
     layer = Layer(folder, 32, 32, seed=3)
     cli.run(*layer.submit(*ENDLESS, "--detach", out=False), env={"SPARSEFW_TOKEN": "secret"}).expect(0)
-    wait_until(lambda: status(server)["running"], 30, "it runs")
+    wait_until(lambda: status(server)["running"], "it runs")
     assert "name" not in status(server)["running"][0]
     text = get(server, "/status.json")[0]
     assert "alice" not in text and "jobs/" not in text
@@ -94,7 +94,7 @@ def test_in_a_browser(busy, tmp_path):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
                f"--user-data-dir={tmp_path}", "--virtual-time-budget=5000", "--window-size=420,1400"]
     url = f"http://{busy.metrics}/"
-    shown = subprocess.run([*command, "--dump-dom", url], capture_output=True, text=True, timeout=120)
+    shown = subprocess.run([*command, "--dump-dom", url], capture_output=True, text=True, timeout=HANG)
     console = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
     assert console == [], "no console error"
     text = re.sub(r"<[^>]+>", " ", re.sub(r"<(style|script)>.*?</\1>", "", shown.stdout, flags=re.DOTALL))
@@ -105,4 +105,4 @@ def test_in_a_browser(busy, tmp_path):
     keep = os.environ.get("SPARSEFW_SCREENSHOT")
     if keep:
         time.sleep(1)
-        subprocess.run([*command, f"--screenshot={keep}", url], check=True, timeout=120, capture_output=True)
+        subprocess.run([*command, f"--screenshot={keep}", url], check=True, timeout=HANG, capture_output=True)

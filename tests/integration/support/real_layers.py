@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from support import reference, safetensors
+from support.processes import HANG
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures/minilm"
 LAYERS = sorted(FIXTURE.glob("*.safetensors")) + sorted(FIXTURE.glob("activations/*.safetensors"))
@@ -32,7 +33,7 @@ class RealLayer:
         sparsity = [] if ":" in pattern else ["--sparsity", "0.6"]
         result = cli.run("submit", "--weights", f"{self.path}:{self.weight_name}", *self.source,
                          "--pattern", pattern, *sparsity, "--out", mask_file, "--json", *flags,
-                         timeout=300).expect(0).json()
+                         timeout=HANG).expect(0).json()
         return result, safetensors.read(mask_file)[0]["mask"]
 
 

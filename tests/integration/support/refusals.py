@@ -1,13 +1,13 @@
 """sparsefw-server where it must not start."""
 import subprocess
 
-from support.processes import BIN_DIR, TIME_SCALE, clean_environment
+from support.processes import BIN_DIR, HANG, clean_environment
 
 
 def run(*flags, env=None, folder=None):
     """(exit code, stdout, stderr)"""
     done = subprocess.run([str(BIN_DIR / "sparsefw-server"), *map(str, flags)], text=True,
-                          capture_output=True, timeout=30 * TIME_SCALE, cwd=folder,
+                          capture_output=True, timeout=HANG, cwd=folder,
                           env={**clean_environment(), **(env or {})})
     return done.returncode, done.stdout, done.stderr
 

@@ -6,6 +6,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from sparsefw.v1 import job_pb2, prune_service_pb2, prune_service_pb2_grpc  # noqa: F401
 from sparsefw.v1 import tensor_pb2, tensor_service_pb2, tensor_service_pb2_grpc
+from support.processes import HANG
 
 # Between calls nobody polls a channel but gRPC itself, every 5 s unless told otherwise: it would
 # notice that late that a server is back. Read when the first channel is made.
@@ -37,6 +38,7 @@ def crc32c(data):
 class Client:
     def __init__(self, address):
         # Each channel its own connection: grpcio would share one between equal channels.
+        self.address = address
         self.use(grpc.insecure_channel(
             address, [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0),
                       ("grpc.initial_reconnect_backoff_ms", 50),
@@ -54,11 +56,10 @@ class Client:
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str],
                                      dims=array.shape)
         request = tensor_service_pb2.CreateUploadRequest(tensor=spec, **fields)
-        return self.tensors.CreateUpload(request, timeout=30).upload
+        return self.tensors.CreateUpload(request, timeout=HANG).upload
 
     def write(self, upload, data, begin=0, chunk=65536, finish=True):
-        response = self.tensors.WriteTensor(chunks(upload, data, begin, chunk, finish), timeout=60)
-        return response
+        return self.tensors.WriteTensor(chunks(upload, data, begin, chunk, finish), timeout=HANG)
 
     def upload(self, array, kind):
         upload = self.create_upload(array, kind)
@@ -67,7 +68,7 @@ class Client:
     def read(self, name):
         request = tensor_service_pb2.ReadTensorRequest(name=name)
         data = b""
-        for response in self.tensors.ReadTensor(request, timeout=60):
+        for response in self.tensors.ReadTensor(request, timeout=HANG):
             assert response.chunk.offset == len(data)
             assert response.chunk.crc32c == crc32c(response.chunk.data)
             data += response.chunk.data

@@ -3,6 +3,8 @@ import socket
 import struct
 import threading
 
+from support.processes import HANG
+
 
 class TcpProxy:
     """Forwards to `target`, "host:port", which may be down. Every connection has two threads, which
@@ -26,7 +28,7 @@ class TcpProxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection(self.target, timeout=5)
+                server = socket.create_connection(self.target, timeout=HANG)
                 server.settimeout(None)
             except OSError:
                 client.close()

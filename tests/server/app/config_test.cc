@@ -63,10 +63,13 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.max_attempts, 3);
   EXPECT_EQ(config.disk_budget_bytes, 0) << "what the disk has";
   EXPECT_EQ(config.tensor_ttl, absl::ZeroDuration()) << "for ever";
+  EXPECT_EQ(config.max_tensors, 100'000);
 }
 
 TEST_F(ConfigTest, WhereAndHowLongThingsAreKept) {
   EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
+  EXPECT_FALSE(MustParse({}).discard_unmatched);
+  EXPECT_TRUE(MustParse({"--discard-unmatched"}).discard_unmatched);
   ExpectBad({"--store", "paper"}, "must be one of sqlite, memory; got paper");
   EXPECT_EQ(MustParse({"--checkpoint-period", "5s"}).checkpoint_period, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--max-attempts", "1"}).max_attempts, 1);
@@ -74,6 +77,7 @@ TEST_F(ConfigTest, WhereAndHowLongThingsAreKept) {
   EXPECT_EQ(MustParse({"--disk-budget", "100GiB"}).disk_budget_bytes, int64_t{100} << 30);
   EXPECT_EQ(MustParse({"--tensor-ttl", "36h"}).tensor_ttl, absl::Hours(36));
   ExpectBad({"--disk-budget", "0"}, "--disk-budget");
+  ExpectBad({"--max-tensors", "0"}, "--max-tensors");
   ExpectBad({"--tensor-ttl", "-1s"}, "--tensor-ttl");
 }
 
@@ -110,8 +114,14 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
                                          "64MiB",
                                          "--max-tensor-bytes",
                                          "1000",
+                                         "--max-tensors",
+                                         "17",
                                          "--max-queued-jobs",
                                          "7",
+                                         "--max-job-bytes",
+                                         "64MiB",
+                                         "--max-result-ttl",
+                                         "48h",
                                          "--starvation-limit",
                                          "90s",
                                          "--drain-grace",
@@ -138,6 +148,7 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.max_tensor_bytes, 1000);
   EXPECT_EQ(config.starvation_limit, absl::Seconds(90));
   EXPECT_EQ(config.max_queued_jobs, 7);
+  EXPECT_EQ(config.max_tensors, 17);
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
   EXPECT_EQ(config.upload_idle_ttl, absl::Seconds(5));
   EXPECT_EQ(config.gc_interval, absl::Milliseconds(250));
@@ -251,6 +262,8 @@ TEST_F(SettingsTest, DefaultsAreThoseThatAreInForce) {
            {"staging-memory", "512MiB"},
            {"device-memory", "90%"},
            {"max-queued-jobs", "10000"},
+           {"max-job-bytes", "1GiB"},
+           {"max-result-ttl", "8760h"},
            {"drain-grace", "30s"},
            {"checkpoint-period", "1m"},
            {"insecure", "false"},

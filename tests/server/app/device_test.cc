@@ -56,8 +56,8 @@ TEST(DeviceTest, AListRestrictsTheServerToItsDevices) {
   const absl::StatusOr<DefaultDevice> one = ChooseDefaultDevice("cuda:1");
   EXPECT_EQ(one->device.name, "cuda:1");
   EXPECT_EQ(one->usable, (List{Backends()[1], Backends()[2], Backends()[3]}));
-  ASSERT_EQ(PoolDevices(one->usable, {}).size(), 1U);
-  EXPECT_EQ(PoolDevices(one->usable, {})[0].name, "cuda:1");
+  ASSERT_EQ(PoolDevices(*one, {}).size(), 1U);
+  EXPECT_EQ(PoolDevices(*one, {})[0].name, "cuda:1");
   EXPECT_EQ(*ResolveDevices("cuda", one->usable, one->pool), List{Backends()[1]});
   const absl::Status refused = ResolveDevices("cuda:0", one->usable, one->pool).status();
   EXPECT_EQ(refused.message(),
@@ -89,12 +89,13 @@ TEST(DeviceTest, TheDefaultMeansTheDevicesThatItNames) {
 }
 
 TEST(DeviceTest, ThePoolIsEveryCudaDeviceWithAShareOfItsFreeMemory) {
-  const std::vector<PoolDevice> shares = PoolDevices(All(), {.memory_share = 0.5, .streams = 3});
+  const DefaultDevice all = *ChooseDefaultDevice("auto");
+  const std::vector<PoolDevice> shares = PoolDevices(all, {.memory_share = 0.5, .streams = 3});
   ASSERT_EQ(shares.size(), 2U);
   EXPECT_EQ(shares[1].name, "cuda:1");
   EXPECT_EQ(shares[1].memory_bytes, int64_t{1} << 29);
   EXPECT_EQ(shares[1].streams, 3);
-  EXPECT_EQ(PoolDevices(All(), {.memory_bytes = 1000})[0].memory_bytes, 1000);
+  EXPECT_EQ(PoolDevices(all, {.memory_bytes = 1000})[0].memory_bytes, 1000);
 }
 
 TEST(DeviceTest, MemoryOfTheHostIsNotThatOfTheDevice) {

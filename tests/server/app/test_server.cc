@@ -105,14 +105,6 @@ ServerConfig TestConfig() {
   return config;
 }
 
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 TestServer::TestServer(ServerConfig config) {
   std::string pattern = (std::filesystem::temp_directory_path() / "sparsefw-rpc-XXXXXX").string();
   dir = mkdtemp(pattern.data());

@@ -15,6 +15,7 @@
 #include "server/app/server.h"
 #include "sparsefw/v1/prune_service.grpc.pb.h"
 #include "sparsefw/v1/tensor_service.grpc.pb.h"
+#include "tests/testing/hang.h"
 
 namespace sparsefw::server {
 
@@ -75,9 +76,6 @@ struct TestServer {
   std::unique_ptr<v1::TensorService::Stub> tensors;
   std::unique_ptr<v1::PruneService::Stub> jobs;
 };
-
-// For what happens a moment after a call has been answered. False after 20 s.
-bool Eventually(const std::function<bool()>& condition);
 
 // Loopback, free ports, a folder that did not exist.
 ServerConfig TestConfig();

@@ -15,6 +15,8 @@ using testing::StatusIs;
 using testing::WriteFile;
 
 constexpr auto kInvalidFile = absl::StatusCode::kInvalidArgument;
+constexpr char kBobsLine[] =
+    "bob:0d4f6a2d5b6b8e1f0f4a3b5c7d9e1f30d4f6a2d5b6b8e1f0f4a3b5c7d9e1f300\n";
 constexpr char kLine[] =
     "alice:d7ecdf25eaf3deba0f2628771dbdd22d4138ab6cf38f91ed02a2ca0dec7c8ab7\n";  // open-sesame
 
@@ -54,22 +56,24 @@ TEST_F(IdentityFilesTest, ReadsAtTheStart) {
 }
 
 TEST_F(IdentityFilesTest, TakesAChangeOnceItHasSettled) {
-  WriteFile(tokens_, "# all revoked\n");
+  WriteFile(tokens_, kBobsLine);
   EXPECT_TRUE(files_->Poll().empty()) << "it may still be written";
   EXPECT_TRUE(Knows("open-sesame"));
-  WriteFile(tokens_, "# all revoked, again\n");
+  WriteFile(tokens_, std::string("# alice is revoked\n") + kBobsLine);
   EXPECT_TRUE(files_->Poll().empty()) << "it is still written";
   const std::vector<Reload> reloads = files_->Poll();
   ASSERT_EQ(reloads.size(), 1U);
   EXPECT_THAT(reloads[0].status, IsOk());
   EXPECT_EQ(reloads[0].file, tokens_);
-  EXPECT_EQ(reloads[0].entries, 0);
+  EXPECT_EQ(reloads[0].entries, 1);
   EXPECT_FALSE(Knows("open-sesame"));
   EXPECT_TRUE(files_->Poll().empty());
 }
 
 TEST_F(IdentityFilesTest, SeesARename) {
-  WriteFile(folder_.File("new"), "# " + std::string(sizeof(kLine) - 4, 'x') + "\n");
+  std::string other(kLine);
+  other[other.size() - 2] = '0';
+  WriteFile(folder_.File("new"), other);
   std::filesystem::last_write_time(folder_.File("new"), std::filesystem::last_write_time(tokens_));
   std::filesystem::rename(folder_.File("new"), tokens_);
   EXPECT_EQ(AfterTwoLooks().size(), 1U) << "same size, same time, another file";
@@ -95,8 +99,30 @@ TEST_F(IdentityFilesTest, ABrokenFileKeepsTheOldOneAndIsReportedOnce) {
   EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 2);
 }
 
-TEST_F(IdentityFilesTest, OnDemandEverythingIsReadAtOnce) {
-  WriteFile(tokens_, "# none\n");
+// An editor, a shell's > or a full disk leaves it so, for a moment or for good.
+TEST_F(IdentityFilesTest, AFileWithoutAnyEntryIsRefused) {
+  const auto refused = [](const std::string& file) {
+    return StatusIs(kInvalidFile, "CONFIGURATION_INVALID", file, "at least");
+  };
+  for (const std::string content : {"", "\n", "# nobody\n"}) {
+    WriteFile(tokens_, content);
+    std::vector<Reload> reloads = AfterTwoLooks();
+    ASSERT_EQ(reloads.size(), 1U);
+    EXPECT_THAT(reloads[0].status, refused(tokens_));
+    EXPECT_THAT(files_->Poll(true)[0].status, refused(tokens_)) << "on demand, too";
+    EXPECT_TRUE(Knows("open-sesame"));
+  }
+  WriteFile(tenants_, "");
+  EXPECT_THAT(AfterTwoLooks().at(0).status, refused(tenants_));
+  EXPECT_EQ(authenticator_.LimitsOf("alice").max_uploads, 1);
+  EXPECT_THAT(IdentityFiles::Open(tokens_, "", &authenticator_), refused(tokens_));
+  EXPECT_THAT(IdentityFiles::Open("", tenants_, &authenticator_), refused(tenants_));
+  WriteFile(tenants_, "[*]\n");
+  EXPECT_THAT(IdentityFiles::Open("", tenants_, &authenticator_), IsOk());
+}
+
+TEST_F(IdentityFilesTest, OnDemandEverythingIsRead) {
+  WriteFile(tokens_, kBobsLine);
   EXPECT_EQ(files_->Poll(true).size(), 2U);
   EXPECT_FALSE(Knows("open-sesame"));
   EXPECT_TRUE(files_->Poll().empty());

@@ -19,9 +19,17 @@ TenantTable MustParse(const std::string& text) {
 TEST(TenantsTest, EveryKey) {
   const TenantTable table = MustParse(
       "# who may\n[alice]\r\nmax-queued-jobs = 10\n max-running-jobs=2\nmax-tensor-bytes = 1 GiB\n"
-      "max-uploads = 0\nweight = 2.5\npriority-max = -5\n\n[bob]\n");
+      "max-tensors = 20\nmax-uploads = 0\nmax-job-bytes = 5MiB\nweight = 2.5\npriority-max = -5\n"
+      "\n[bob]\n");
   ASSERT_EQ(table.size(), 2U);
-  const TenantLimits expected = {10, 2, int64_t{1} << 30, 0, 2.5, -5};
+  const TenantLimits expected = {.max_queued_jobs = 10,
+                                 .max_running_jobs = 2,
+                                 .max_tensor_bytes = int64_t{1} << 30,
+                                 .max_tensors = 20,
+                                 .max_uploads = 0,
+                                 .max_job_bytes = int64_t{5} << 20,
+                                 .weight = 2.5,
+                                 .priority_max = -5};
   ASSERT_NE(table.Find("alice"), nullptr);
   EXPECT_EQ(*table.Find("alice"), expected);
   ASSERT_NE(table.Find("bob"), nullptr);
@@ -67,6 +75,7 @@ TEST(TenantsTest, BadLinesNameFileLineAndRule) {
   for (const char* value : {"", "-1", "1.5", "x", "99999999999999999999"}) {
     bad(std::string("[alice]\nmax-queued-jobs = ") + value, "2", "at least 0");
     bad(std::string("[alice]\nmax-running-jobs = ") + value, "2", "at least 0");
+    bad(std::string("[alice]\nmax-tensors = ") + value, "2", "at least 0");
     bad(std::string("[alice]\nmax-uploads = ") + value, "2", "at least 0");
   }
   for (const char* value : {"", "-1", "1.5GiB", "much", "99999999TiB"}) {

@@ -10,8 +10,9 @@ namespace {
 
 JobEvent Event(JobEvent::Kind kind, int64_t revision, JobState state) {
   auto job = std::make_shared<Job>();
-  job->revision = revision;
   job->state = state;
+  if (kind == JobEvent::Kind::kProgress) return {kind, std::move(job), JobProgress{{}, revision}};
+  job->revision = revision;
   return {kind, std::move(job)};
 }
 
@@ -29,7 +30,7 @@ TEST(EventQueueTest, KeepsEveryStateChangeAndTheLatestProgress) {
   EXPECT_EQ(queue.Next()->kind, kStateChange);
   const std::optional<JobEvent> progress = queue.Next();
   EXPECT_EQ(progress->kind, kProgress);
-  EXPECT_EQ(progress->job->revision, 999);
+  EXPECT_EQ(progress->revision(), 999);
   EXPECT_FALSE(queue.Next().has_value());
   EXPECT_FALSE(queue.ended());
 }

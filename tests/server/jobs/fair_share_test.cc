@@ -35,7 +35,7 @@ class FairShareTest : public ::testing::Test {
     auto inputs = std::make_shared<JobRunner::Inputs>();
     inputs->cost = cost;
     inputs->working_bytes = working_bytes;
-    return std::make_shared<ActiveJob>(job, inputs);
+    return std::make_shared<ActiveJob>(job, inputs, job->deadline);
   }
   void MakeScheduler(int workers, absl::Duration starvation_limit = absl::Seconds(60)) {
     SchedulerOptions options;

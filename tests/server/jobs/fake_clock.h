@@ -17,7 +17,16 @@ class FakeClock final : public Clock {
  public:
   absl::Time Now() override {
     MutexLock lock(mutex_);
+    return now_ + step_;
+  }
+  absl::Time SteadyNow() override {
+    MutexLock lock(mutex_);
     return now_;
+  }
+  // Somebody sets the wall clock.
+  void Step(absl::Duration duration) {
+    MutexLock lock(mutex_);
+    step_ += duration;
   }
 
   void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time time) override
@@ -74,6 +83,7 @@ class FakeClock final : public Clock {
   Mutex mutex_;
   CondVar arrived_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
+  absl::Duration step_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -49,6 +49,7 @@ class SteppingRunner final : public JobRunner {
     }
     return ResultWith(StopCause::kIterations);
   }
+  RunMark Saved(const std::string&) const override { return {}; }
   void Discard(const Job&) override {}
 };
 

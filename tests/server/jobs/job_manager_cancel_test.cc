@@ -29,6 +29,7 @@ TEST_F(CancelTest, AQueuedJobIsCancelledAtOnce) {
   EXPECT_THAT(cancelled.error, IsOk());
   EXPECT_EQ(manager_->queued(), 0);
   EXPECT_EQ(runner_.live_inputs(), 1) << "the blocker's alone";
+  watcher->WaitForEnd();
   EXPECT_THAT(watcher->states(), ElementsAre(JobState::kQueued, JobState::kCancelled));
 
   // It does not run when the worker is free.
@@ -186,6 +187,33 @@ TEST_F(DeadlineTest, AnOverdueJobIsNotStarted) {
   EXPECT_THAT(watcher->states(), ElementsAre(JobState::kQueued, JobState::kFailed));
 }
 
+// Back by a day, and then ahead by two hours.
+TEST_F(DeadlineTest, IsNotMovedWhenTheClockIsSet) {
+  const Job job = Submit(WithDeadline(absl::Seconds(5)));
+  runner_.WaitForRun(0);
+  const Job next = Submit(WithDeadline(absl::Hours(1)));
+  clock_.AwaitWaiter(clock_.SteadyNow() + absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  clock_.Step(-absl::Hours(24));
+  clock_.Advance(absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  Await([&] { return runner_.stop_requested(job.name); });
+  clock_.Step(absl::Hours(26));
+  EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kCancelled)).result->solve.stop_cause,
+            StopCause::kDeadline);
+  EXPECT_EQ(runner_.WaitForRun(1).name, next.name) << "it has most of its hour left";
+  RunTo(next.name, ResultWith(StopCause::kIterations));
+}
+
+TEST_F(DeadlineTest, EndedJobsDoNotExpireEarlyWhenTheClockIsSetAhead) {
+  const Job job = SubmitRunning();
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  clock_.Step(absl::Hours(25));
+  manager_->CollectGarbage();
+  EXPECT_THAT(manager_->Get(job.name), IsOk());
+  clock_.Advance(absl::Hours(24));
+  manager_->CollectGarbage();
+  EXPECT_TRUE(absl::IsNotFound(manager_->Get(job.name).status()));
+}
+
 // ---- Draining.
 
 using DrainTest = JobManagerTest;
@@ -300,6 +328,19 @@ TEST_F(DeleteTest, OnlyEndedJobsAreDeletedWithTheirResults) {
   EXPECT_THAT(manager_->Get(job.name), StatusIs(absl::StatusCode::kNotFound, "JOB_NOT_FOUND"));
   EXPECT_THAT(manager_->Delete(job.name), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(runner_.discarded(), ElementsAre(job.name)) << "once";
+}
+
+TEST_F(DeleteTest, AJobWhoseRecordIsDamagedCanBeDeleted) {
+  const Job job = SubmitRunning();
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  store_.get_fault = [](std::string_view /*name*/) {
+    return WithReason(absl::DataLossError("damaged"), kJobDamaged);
+  };
+  EXPECT_THAT(manager_->Get(job.name), StatusIs(absl::StatusCode::kDataLoss, "JOB_DAMAGED"));
+  ASSERT_THAT(manager_->Delete(job.name), IsOk());
+  EXPECT_THAT(runner_.discarded(), ElementsAre(job.name)) << "with its results";
+  store_.get_fault = [](std::string_view /*name*/) { return absl::OkStatus(); };
+  EXPECT_THAT(manager_->Get(job.name), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(DeleteTest, GarbageIsWhatHasOutlivedItsTime) {

@@ -17,7 +17,7 @@ using NotAgainTest = RecoveryTest;
 // answer promised.
 TEST_F(NotAgainTest, ACancelIsStoredBeforeItIsAnswered) {
   const Job job = SubmitRunning();
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
   const Job before = Get(job.name);
   EXPECT_FALSE(store_.Get(job.name)->cancel_requested);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job answer, manager_->Cancel(job.name));

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/jobs/kept_bytes.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
@@ -93,6 +94,38 @@ TEST_F(QuotaTest, JobsBeyondTheRunningLimitWaitInTheQueue) {
   EXPECT_EQ(runner_.WaitForRun(3).name, third.name);
 }
 
+TEST_F(QuotaTest, KeptJobsAreLimitedByTenantAlsoOnceTheyHaveEnded) {
+  const Job first = Submit({}, "", "alice");
+  {
+    MutexLock lock(mutex_);
+    limits_["alice"].max_job_bytes = KeptBytes(first);
+  }
+  const auto refused =
+      StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_JOB_BYTES", "alice", "max-job-bytes");
+  EXPECT_THAT(TrySubmit("alice"), refused);
+  RunTo(first.name, ResultWith(StopCause::kIterations));
+  const absl::Status status = TrySubmit("alice");
+  EXPECT_THAT(status, refused) << "an ended job counts, too";
+  EXPECT_EQ(ReasonMetadataOf(status).at("quota"), "max-job-bytes");
+  EXPECT_THAT(TrySubmit("bob"), IsOk());
+  EXPECT_EQ(Get(first.name).state, JobState::kSucceeded) << "nothing is removed for another";
+  ASSERT_THAT(manager_->Delete(first.name), IsOk());
+  EXPECT_THAT(TrySubmit("alice"), IsOk());
+}
+
+TEST_F(QuotaTest, KeptJobsAreLimitedTogetherAndByTheDisk) {
+  const int64_t bytes = KeptBytes(Submit({}, "", "alice"));
+  JobManagerOptions options;
+  options.max_job_bytes = 2 * bytes;
+  int64_t disk = 0;
+  options.disk_room = [&disk] { return disk; };
+  RestartWith(options);
+  EXPECT_THAT(TrySubmit("bob"), StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
+  disk = 9 * bytes;
+  EXPECT_THAT(TrySubmit("bob"), StatusIs(absl::StatusCode::kOk));
+  EXPECT_THAT(TrySubmit("bob"), StatusIs(absl::StatusCode::kResourceExhausted, "JOBS_FULL"));
+}
+
 TEST_F(QuotaTest, JobsOfAnEarlierProcessCount) {
   store_.is_durable = true;
   for (const std::string name : {"jobs/a", "jobs/b", "jobs/c"}) {
@@ -102,7 +135,7 @@ TEST_F(QuotaTest, JobsOfAnEarlierProcessCount) {
     job.create_time = clock_.Now();
     job.revision = job.state_revision = 1;
     job.states = {{JobState::kQueued, 1}};
-    ASSERT_THAT(store_.Insert(job, "", ""), IsOk());
+    ASSERT_THAT(store_.Insert(job, "", "", {}), IsOk());
   }
   JobManagerOptions options;
   options.workers = 2;

@@ -5,6 +5,9 @@
 #include <thread>
 #include <vector>
 
+#include "server/jobs/lifecycle/active_job.h"
+#include "server/jobs/lifecycle/job_history.h"
+#include "server/jobs/scheduling/scheduler.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/jobs/recovery_fixture.h"
 
@@ -95,12 +98,61 @@ TEST_F(RecoveryTest, AttemptsAreLimited) {
   EXPECT_EQ(runner_.WaitForRun(0).attempts, 3);
 }
 
+TEST_F(RecoveryTest, AnAttemptThatGotFurtherIsNoneThatFailed) {
+  const Job job = SubmitRunning();
+  size_t run = 0;
+  for (int64_t i = 1; i <= 10; ++i) {
+    if (i % 2 == 0) {
+      runner_.Save(job.name, 100 * i);  // and no report
+    } else {
+      Report(job.name, 100 * i);
+    }
+    EXPECT_EQ(KillDuringRun(job.name).queued, 1) << i;
+    EXPECT_EQ(runner_.WaitForRun(++run).attempts, i + 1);
+  }
+  // To where it was before is no further.
+  for (int i = 1; i <= 2; ++i) {
+    Report(job.name, 900);
+    EXPECT_EQ(KillDuringRun(job.name).queued, 1) << i;
+    EXPECT_EQ(runner_.WaitForRun(++run).alone, i == 2);
+  }
+  EXPECT_EQ(KillDuringRun(job.name).failed, 1);
+  EXPECT_THAT(Get(job.name).error,
+              StatusIs(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED",
+                       "the server ended 3 times in a row while " + job.name,
+                       "the last time with no other job running", "at most 3 such runs"));
+}
+
+TEST_F(RecoveryTest, ASuspectedJobRunsAlone) {
+  JobManagerOptions two_workers;
+  two_workers.workers = 2;
+  Restart(two_workers);
+  Store(Left("jobs/first"));
+  Store(Left("jobs/suspect", JobState::kRunning, 2));
+  Store(Left("jobs/later"));
+  EXPECT_EQ(Recover().queued, 3);
+  EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/first");
+  RunTo("jobs/first", ResultWith(StopCause::kIterations));
+  const Job alone = runner_.WaitForRun(1);
+  EXPECT_EQ(alone.name, "jobs/suspect") << "nobody has passed it";
+  EXPECT_TRUE(alone.alone);
+  const Job last = Submit();
+  EXPECT_EQ(Get("jobs/later").state, JobState::kQueued);
+  RunTo("jobs/suspect", ResultWith(StopCause::kIterations));
+  EXPECT_EQ(runner_.WaitForRun(2).name, "jobs/later");
+  EXPECT_EQ(runner_.WaitForRun(3).name, last.name) << "beside it";
+  RunTo("jobs/later", ResultWith(StopCause::kIterations));
+  RunTo(last.name, ResultWith(StopCause::kIterations));
+}
+
 TEST_F(RecoveryTest, TheLimitOfAttemptsIsAnOption) {
   JobManagerOptions options;
   options.max_attempts = 1;
   Restart(options);
   Store(Left("jobs/a", JobState::kRunning, 1));
   EXPECT_EQ(Recover().failed, 1);
+  EXPECT_THAT(Get("jobs/a").error,
+              StatusIs(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED", "no further; at most 1"));
 }
 
 TEST_F(RecoveryTest, AJobThatCannotGoOnFailsWithTheReason) {
@@ -199,10 +251,65 @@ TEST_F(RecoveryTest, QueuedJobsStayQueuedOverADrain) {
   EXPECT_EQ(runner_.WaitForRun(2).name, second.name);
 }
 
+// The clock was set back by a day while no server ran.
+TEST_F(RecoveryTest, NoDeadlineGetsLongerThanItWas) {
+  Job left = Left("jobs/a");
+  left.spec.deadline = absl::Seconds(5);
+  left.deadline = clock_.Now() + absl::Hours(24) + absl::Seconds(3);
+  Store(left);
+  Recover();
+  runner_.WaitForRun(0);
+  clock_.AwaitWaiter(clock_.SteadyNow() + absl::Seconds(5) + Scheduler::kDeadlineSlack);
+  RunTo("jobs/a", ResultWith(StopCause::kIterations));
+}
+
+// Progress is announced before it is stored: a killed process has given out revisions that its
+// successor does not know of.
+TEST_F(RecoveryTest, RevisionsThatWereNeverStoredAreNotGivenOutAgain) {
+  const Job job = SubmitRunning();
+  for (int64_t i = 1; i <= 20; ++i) Report(job.name, i);
+  const Job seen = Get(job.name);
+  Job left = *store_.Get(job.name);  // what a killed process would have left
+  EXPECT_LT(left.revision, seen.revision);
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  left.name = "jobs/left";
+  Store(left);
+  StartAgain();
+  runner_.WaitForRun(1);
+  const auto watcher = Watch("jobs/left", seen.revision);
+  EXPECT_THAT(watcher->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+  EXPECT_EQ(watcher->seen()[0].job.revision, seen.revision);
+  Report("jobs/left", 1);
+  EXPECT_GT(Get("jobs/left").revision, seen.revision);
+  RunTo("jobs/left", ResultWith(StopCause::kIterations));
+}
+
+// A store that takes no progress for long: watchers do not get ahead of what a restart skips.
+TEST(ActiveJobTest, RevisionsStayWithinWhatARestartSkips) {
+  auto first = std::make_shared<Job>();
+  first->state = JobState::kRunning;
+  first->revision = 7;
+  ActiveJob job(first, std::make_shared<JobRunner::Inputs>(), absl::InfiniteFuture());
+  MutexLock lock(job.mutex);
+  job.progress = JobProgress{{}, 7 + kMostRevisionsLost - 2};
+  const auto report = [&job]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex) {
+    MutexLock report_lock(job.report_mutex);
+    job.report = ProgressReport();
+  };
+  report();
+  EXPECT_EQ(job.TakeReport()->revision(), 7 + kMostRevisionsLost - 1);
+  report();
+  EXPECT_FALSE(job.TakeReport().has_value());
+  job.stored_revision = job.revision();
+  report();
+  EXPECT_EQ(job.TakeReport()->revision(), 7 + kMostRevisionsLost);
+}
+
 TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
   runner_.obey_stop = true;
   const Job job = SubmitRunning();
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
   const auto watcher = Watch(job.name);
   auto drained = Drain(absl::Seconds(10));
   clock_.AwaitWaiter(clock_.Now() + absl::Seconds(10));

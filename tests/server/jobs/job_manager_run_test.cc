@@ -32,7 +32,7 @@ TEST_F(RunTest, ASuccessIsToldWithItsTimesAndRevisions) {
   EXPECT_EQ(started.state_revision, 2);
   EXPECT_EQ(started.queue_position, 0);
   clock_.Advance(absl::Seconds(6));
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
   const Job ended = RunTo(job.name, ResultWith(StopCause::kGap));
   EXPECT_EQ(ended.state, JobState::kSucceeded);
   EXPECT_EQ(ended.revision, 4);
@@ -49,8 +49,8 @@ TEST_F(RunTest, ASuccessIsToldWithItsTimesAndRevisions) {
 
 TEST_F(RunTest, ProgressMovesTheRevisionButNotTheStateRevision) {
   const Job job = SubmitRunning();
-  runner_.Report(job.name, 100);
-  runner_.Report(job.name, 200);
+  Report(job.name, 100);
+  Report(job.name, 200);
   const Job now = Get(job.name);
   EXPECT_EQ(now.progress->iteration, 200);
   EXPECT_EQ(now.revision, 4);
@@ -139,7 +139,7 @@ TEST_F(RunTest, TheListenerHearsEveryJobInOrder) {
   const Job first = SubmitRunning();
   const Job second = Submit();
   ASSERT_THAT(manager_->Cancel(second.name), IsOk());
-  runner_.Report(first.name, 1);
+  Report(first.name, 1);
   RunTo(first.name, absl::InternalError("bad luck"));
   manager_->Drain(absl::ZeroDuration());
   EXPECT_THAT(listener_.calls(), ElementsAre("accepted " + first.name, "started " + first.name,
@@ -185,18 +185,40 @@ TEST_F(StoreFaultTest, AStartThatCannotBeStoredFailsTheJob) {
   EXPECT_EQ(runner_.runs(), 0u);
 }
 
-TEST_F(StoreFaultTest, ProgressThatCannotBeStoredIsNotAnnouncedAndTheRunGoesOn) {
+TEST_F(StoreFaultTest, ProgressThatCannotBeStoredIsAnnouncedAndTheRunGoesOn) {
   const Job job = SubmitRunning();
   const auto watcher = Watch(job.name);
   Break(JobState::kRunning);
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
+  Await([&] { return !listener_.errors().empty(); });
   EXPECT_THAT(listener_.errors(), ElementsAre(StatusIs(absl::StatusCode::kDataLoss)));
-  EXPECT_FALSE(Get(job.name).progress);
   Heal();
-  runner_.Report(job.name, 200);
+  Report(job.name, 200);
+  EXPECT_EQ(store_.progress_updates, 0) << "the next try is a second later";
+  clock_.Advance(absl::Seconds(1));
+  Report(job.name, 300);
+  EXPECT_EQ(store_.Get(job.name)->progress->iteration, 300);
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
   watcher->WaitForEnd();
-  EXPECT_THAT(watcher->progress(), ElementsAre(200));
+  EXPECT_THAT(watcher->progress(), ElementsAre(100, 200, 300)) << "watchers lose nothing by it";
+}
+
+// However often a run reports.
+TEST_F(RunTest, ProgressIsStoredOnceASecondAndWithTheEnd) {
+  const Job job = SubmitRunning();
+  Report(job.name, 1);
+  for (int64_t i = 2; i <= 100; ++i) runner_.Report(job.name, i);
+  Report(job.name, 101);
+  EXPECT_EQ(store_.progress_updates, 1);
+  EXPECT_EQ(store_.Get(job.name)->progress->iteration, 1);
+  EXPECT_EQ((*manager_->List({}, 1, "")).jobs[0].progress->iteration, 101) << "as it is";
+  clock_.Advance(absl::Seconds(1));
+  Report(job.name, 102);
+  EXPECT_EQ(store_.progress_updates, 2);
+  Report(job.name, 103);
+  EXPECT_EQ(store_.progress_updates, 2);
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  EXPECT_EQ(store_.Get(job.name)->progress->iteration, 103);
 }
 
 TEST_F(StoreFaultTest, AnEndThatCannotBeStoredIsKeptUntilItCan) {

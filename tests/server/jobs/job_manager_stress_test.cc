@@ -48,6 +48,7 @@ class BusyRunner final : public JobRunner {
     if (kind == 1) throw std::runtime_error("worse luck");
     return ResultWith(StopCause::kIterations);
   }
+  RunMark Saved(const std::string&) const override { return {}; }
   void Discard(const Job& job) override {
     std::lock_guard<std::mutex> lock(mutex_);
     EXPECT_TRUE(discarded_.insert(job.name).second) << job.name << " discarded twice";

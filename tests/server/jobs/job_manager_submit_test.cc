@@ -1,7 +1,10 @@
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
+#include <random>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -110,6 +113,21 @@ TEST_F(SubmitTest, RefusesWhatIsOutOfRange) {
   spec.result_ttl = absl::ZeroDuration();
   refused(spec, "result_ttl must be above 0", "result_ttl=0");
   EXPECT_EQ(runner_.prepared(), 0);
+}
+
+TEST_F(SubmitTest, ResultTtlHasAnUpperEnd) {
+  JobManagerOptions options;
+  options.max_result_ttl = absl::Hours(48);
+  Restart(options);
+  JobSpec spec;
+  spec.result_ttl = absl::Hours(48) + absl::Nanoseconds(1);
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
+                                "at most --max-result-ttl", "48h");
+  EXPECT_THAT(manager_->Submit(spec, "", "", {}, false), refused);
+  EXPECT_THAT(manager_->Submit(spec, "", "", {}, true), refused);
+  EXPECT_THAT(manager_->Check(spec, {}), refused);
+  spec.result_ttl = absl::Hours(48);
+  EXPECT_THAT(manager_->Submit(spec, "", "", {}, false), IsOk());
 }
 
 TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
@@ -316,6 +334,47 @@ TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "shutting down"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at("retry_delay_ms"), kDrainingRetryMs);
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
+}
+
+// The number that the generator's state came from: the inverse of mt19937_64's tempering.
+uint64_t Untempered(uint64_t number) {
+  number ^= number >> 43;
+  number ^= (number << 37) & 0xFFF7EEE000000000U;
+  uint64_t left = number;
+  for (int i = 0; i < 4; ++i) left = number ^ ((left << 17) & 0x71D67FFFEDA60000U);
+  uint64_t right = left;
+  for (int i = 0; i < 3; ++i) right = left ^ ((right >> 29) & 0x5555555555555555U);
+  return right;
+}
+
+TEST_F(SubmitTest, NamesDoNotFollowFromEarlierOnes) {
+  constexpr int kState = std::mt19937_64::state_size;
+  std::set<std::string> names;
+  std::stringstream state;
+  const auto next = [&]() -> uint64_t {
+    const std::string name = Submit().name;
+    EXPECT_TRUE(names.insert(name).second);
+    return std::stoull(name.substr(std::string("jobs/").size()), nullptr, 16);
+  };
+  for (int i = 0; i < kState; ++i) state << Untempered(next()) << ' ';
+  state << kState;
+  std::mt19937_64 guess;
+  state >> guess;
+  EXPECT_NE(guess(), next());
+  runner_.obey_stop = true;
+}
+
+// Its time would tell that it is kept.
+TEST_F(SubmitTest, WhoseAJobIsIsAskedWithoutReadingIt) {
+  const Job job = Submit({}, "", "one");
+  runner_.WaitForRun(0);
+  for (int state = 0; state < 2; ++state) {
+    EXPECT_TRUE(*manager_->Has(job.name, "one"));
+    EXPECT_FALSE(*manager_->Has(job.name, "two"));
+    EXPECT_FALSE(*manager_->Has("jobs/none", "two"));
+    EXPECT_EQ(store_.gets, 0);
+    if (!IsTerminal(Get(job.name).state)) RunTo(job.name, ResultWith(StopCause::kIterations));
+  }
 }
 
 TEST_F(SubmitTest, AJobThatCannotBeStoredIsNotAccepted) {

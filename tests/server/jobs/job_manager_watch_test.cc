@@ -2,8 +2,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/server/jobs/job_test_util.h"
 
@@ -24,11 +27,11 @@ class Gate {
     std::unique_lock<std::mutex> lock(mutex_);
     arrived_ = true;
     changed_.notify_all();
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [this] { return open_; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kHang, [this] { return open_; }));
   }
   void WaitForArrival() {
     std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [this] { return arrived_; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kHang, [this] { return arrived_; }));
   }
   void Open() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -54,8 +57,8 @@ TEST_F(WatchTest, SnapshotFirstThenEveryStateChangeAndProgress) {
   runner_.Finish(blocker.name, ResultWith(StopCause::kCancelled));
   runner_.Finish(runner_.WaitForRun(1).name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(2);
-  runner_.Report(job.name, 100);
-  runner_.Report(job.name, 200);
+  Report(job.name, 100);
+  Report(job.name, 200);
   runner_.Finish(job.name, ResultWith(StopCause::kIterations));
   watcher->WaitForEnd();
   EXPECT_THAT(watcher->states(),
@@ -69,7 +72,7 @@ TEST_F(WatchTest, AWatcherThatComesBackIsToldEveryStateItMissed) {
   const Job job = Submit();
   RunTo(blocker.name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(1);
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
 
   const auto running = Watch(job.name, job.revision);
   EXPECT_THAT(running->states(), ElementsAre(JobState::kQueued, JobState::kRunning));
@@ -111,7 +114,7 @@ TEST_F(WatchTest, ARevisionThatTheJobDoesNotHaveIsRefused) {
 
 TEST_F(WatchTest, ALateWatcherStartsFromTheStateAsItIs) {
   const Job job = SubmitRunning();
-  runner_.Report(job.name, 100);
+  Report(job.name, 100);
   const auto during = Watch(job.name);
   EXPECT_EQ(during->seen()[0].job.progress->iteration, 100);
   RunTo(job.name, ResultWith(StopCause::kIterations));
@@ -134,15 +137,17 @@ TEST_F(WatchTest, ASlowWakeHoldsNoOtherThreadUp) {
                                 manager_->Watch(job.name, 0, [&gate] { gate.Pass(); }));
   std::thread reporter([&] { runner_.Report(job.name, 1); });
   gate.WaitForArrival();
-  // While the worker is held up in the call:
+  // While the thread of all watchers is held up in the call:
+  reporter.join();
   EXPECT_EQ(Get(job.name).progress->iteration, 1);
   EXPECT_THAT(Watch(job.name)->states(), ElementsAre(JobState::kRunning));
   const Job queued = Submit();
   const auto other = Watch(queued.name);
   ASSERT_THAT(manager_->Cancel(queued.name), IsOk());
-  EXPECT_THAT(other->states(), ElementsAre(JobState::kQueued, JobState::kCancelled));
+  EXPECT_EQ(Get(queued.name).state, JobState::kCancelled);
   gate.Open();
-  reporter.join();
+  other->WaitForEnd();
+  EXPECT_THAT(other->states(), ElementsAre(JobState::kQueued, JobState::kCancelled));
   RunTo(job.name, ResultWith(StopCause::kIterations));
   EXPECT_EQ(slow->Next()->kind, JobEvent::Kind::kSnapshot);
   EXPECT_EQ(slow->Next()->kind, JobEvent::Kind::kStateChange) << "older progress is dropped";
@@ -155,10 +160,12 @@ TEST_F(WatchTest, AWatcherThatDoesNotPullKeepsStatesAndTheLatestProgress) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto queue, manager_->Watch(job.name, 0, [] {}));
   runner_.Finish(blocker.name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(1);
-  for (int64_t i = 1; i <= 50; ++i) runner_.Report(job.name, i);
+  for (int64_t i = 1; i < 50; ++i) runner_.Report(job.name, i);
+  Report(job.name, 50);
+  AwaitDelivery();
   EXPECT_EQ(queue->Next()->job->state, JobState::kQueued);
   EXPECT_EQ(queue->Next()->job->state, JobState::kRunning);
-  EXPECT_EQ(queue->Next()->job->progress->iteration, 50);
+  EXPECT_EQ(queue->Next()->progress->report.iteration, 50);
   EXPECT_FALSE(queue->Next().has_value());
   EXPECT_FALSE(queue->ended());
   RunTo(job.name, ResultWith(StopCause::kIterations));
@@ -170,11 +177,13 @@ TEST_F(WatchTest, AWatchEndsWithItsQueue) {
   const Job job = SubmitRunning();
   std::atomic<int> wakes = 0;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(auto queue, manager_->Watch(job.name, 0, [&wakes] { ++wakes; }));
-  runner_.Report(job.name, 1);
-  EXPECT_EQ(wakes, 1);
+  Report(job.name, 1);
+  Await([&] { return wakes == 1; });
+  AwaitDelivery();
   EXPECT_EQ(queue.use_count(), 1) << "the job does not own it";
   queue.reset();
-  runner_.Report(job.name, 2);
+  Report(job.name, 2);
+  AwaitDelivery();
   EXPECT_EQ(wakes, 1);
 }
 
@@ -186,7 +195,61 @@ TEST_F(WatchTest, WakesMayCallTheManager) {
     EXPECT_THAT(manager_->Cancel(job.name), IsOk());
   }));
   runner_.Report(job.name, 1);
-  EXPECT_TRUE(runner_.stop_requested(job.name));
+  Await([&] { return runner_.stop_requested(job.name); });
+}
+
+// Nothing of a report grows with the watchers on the thread that makes it: none of them is called
+// there, and of many reports the newest is what they get.
+TEST_F(WatchTest, AReportCallsNoWatcherOnItsThread) {
+  constexpr int kWatchers = 1000;
+  constexpr int kReports = 2000;
+  const Job job = SubmitRunning();
+  std::mutex mutex;
+  std::set<std::thread::id> waking;
+  std::atomic<int> wakes = 0;
+  std::vector<std::shared_ptr<EventQueue>> queues;
+  for (int i = 0; i < kWatchers; ++i) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(auto queue, manager_->Watch(job.name, 0, [&] {
+      ++wakes;
+      std::lock_guard<std::mutex> lock(mutex);
+      waking.insert(std::this_thread::get_id());
+    }));
+    queues.push_back(std::move(queue));
+  }
+  std::thread::id reporting;
+  runner_.Do(job.name, [&](const PuppetRunner::Reporter& report) {
+    reporting = std::this_thread::get_id();
+    ProgressReport progress;
+    for (progress.iteration = 1; progress.iteration <= kReports; ++progress.iteration) {
+      report(progress);
+    }
+    return std::nullopt;
+  });
+  Report(job.name, 9999);
+  AwaitDelivery();
+  EXPECT_THAT(waking, SizeIs(1));
+  EXPECT_FALSE(waking.contains(reporting));
+  EXPECT_LT(wakes, kWatchers * kReports / 4);
+  for (const auto& queue : queues) {
+    EXPECT_EQ(queue->Next()->kind, JobEvent::Kind::kSnapshot);
+    EXPECT_EQ(queue->Next()->progress->report.iteration, 9999);
+  }
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+}
+
+TEST_F(WatchTest, ProgressSharesTheJobThatItIsOf) {
+  const Job job = SubmitRunning();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto queue, manager_->Watch(job.name, 0, [] {}));
+  Report(job.name, 1);
+  AwaitDelivery();
+  queue->Next();
+  const std::optional<JobEvent> first = queue->Next();
+  Report(job.name, 2);
+  AwaitDelivery();
+  const std::optional<JobEvent> second = queue->Next();
+  EXPECT_EQ(first->job, second->job) << "nothing was copied";
+  EXPECT_EQ(second->progress->report.iteration, 2);
+  EXPECT_GT(second->revision(), first->revision());
 }
 
 }  // namespace

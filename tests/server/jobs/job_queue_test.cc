@@ -24,7 +24,7 @@ std::shared_ptr<ActiveJob> MakeJob(const std::string& name, int priority, absl::
   job->deadline = deadline;
   auto inputs = std::make_shared<JobRunner::Inputs>();
   inputs->working_bytes = working_bytes;
-  return std::make_shared<ActiveJob>(job, inputs);
+  return std::make_shared<ActiveJob>(job, inputs, job->deadline);
 }
 
 std::vector<std::string> Names(const std::vector<std::shared_ptr<ActiveJob>>& jobs) {

@@ -3,11 +3,13 @@
 #define SPARSEFW_TESTS_SERVER_JOBS_JOB_TEST_UTIL_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,11 +17,22 @@
 #include "gtest/gtest.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_store.h"
+#include "sparsefw/status_macros.h"
 #include "tests/server/jobs/fake_clock.h"
 #include "tests/server/jobs/puppet_runner.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
+
+// The job that a watcher knows after the event.
+inline Job JobAfter(const JobEvent& event) {
+  Job job = *event.job;
+  if (event.progress.has_value()) {
+    job.progress = event.progress->report;
+    job.revision = event.progress->revision;
+  }
+  return job;
+}
 
 // Records the events of a job and checks what every watcher relies on: the
 // snapshot first and once, revisions that grow.
@@ -66,18 +79,18 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
   Job WaitForEnd() {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool ended = changed_.wait_for(
-        lock, kPatience, [&] { return !seen_.empty() && IsTerminal(seen_.back().job.state); });
+        lock, kHang, [&] { return !seen_.empty() && IsTerminal(seen_.back().job.state); });
     EXPECT_TRUE(ended) << "the job did not end";
     return ended ? seen_.back().job : Job();
   }
   // Until the queue says that the job goes on in a later process.
   void WaitForSuspension() {
     std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return queue_->suspended(); }));
+    EXPECT_TRUE(changed_.wait_for(lock, kHang, [&] { return queue_->suspended(); }));
   }
   void WaitForEvents(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kHang, [&] { return seen_.size() >= count; }));
   }
 
   std::function<void(const JobEvent&)> during_callback;  // set before watching
@@ -90,9 +103,9 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
       if (during_callback) during_callback(*event);
       EXPECT_EQ(event->kind == JobEvent::Kind::kSnapshot, seen_.empty());
       if (!seen_.empty()) {
-        EXPECT_GT(event->job->revision, seen_.back().job.revision);
+        EXPECT_GT(event->revision(), seen_.back().job.revision);
       }
-      seen_.push_back({event->kind, *event->job});
+      seen_.push_back({event->kind, JobAfter(*event)});
     }
     changed_.notify_all();
   }
@@ -140,20 +153,28 @@ class RecordingListener final : public JobListener {
 class FaultyStore final : public JobStore {
  public:
   bool durable() const override { return is_durable; }
-  absl::Status Insert(const Job& job, std::string_view request_id,
-                      std::string_view fingerprint) override {
+  absl::Status Insert(const Job& job, std::string_view request_id, std::string_view fingerprint,
+                      const JobRoom& room) override {
     if (const absl::Status fault = insert_fault(job); !fault.ok()) return fault;
-    return store_->Insert(job, request_id, fingerprint);
+    return store_->Insert(job, request_id, fingerprint, room);
   }
   absl::Status Update(const Job& job) override {
     if (const absl::Status fault = update_fault(job); !fault.ok()) return fault;
     return store_->Update(job);
   }
-  absl::Status UpdateProgress(const Job& job) override {
-    if (const absl::Status fault = update_fault(job); !fault.ok()) return fault;
-    return store_->UpdateProgress(job);
+  absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) override {
+    SPARSEFW_RETURN_IF_ERROR(update_fault(*store_->Get(name)));
+    progress_updates.fetch_add(1);
+    return store_->UpdateProgress(name, progress);
   }
-  absl::StatusOr<Job> Get(std::string_view name) const override { return store_->Get(name); }
+  absl::StatusOr<Job> Get(std::string_view name) const override {
+    gets.fetch_add(1);
+    if (const absl::Status fault = get_fault(name); !fault.ok()) return fault;
+    return store_->Get(name);
+  }
+  absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) const override {
+    return store_->Has(name, tenant);
+  }
   absl::StatusOr<std::optional<RequestRecord>> FindRequest(
       std::string_view tenant, std::string_view request_id) const override {
     return store_->FindRequest(tenant, request_id);
@@ -173,9 +194,12 @@ class FaultyStore final : public JobStore {
     if (!count_fault.ok()) return count_fault;
     return store_->CountByState();
   }
+  absl::StatusOr<JobStoreUsage> Usage() const override { return store_->Usage(); }
 
   // Jobs outlive the manager, as they would the process.
   bool is_durable = false;
+  std::atomic<int> progress_updates = 0;
+  mutable std::atomic<int> gets = 0;  // of whole jobs
   // Set while no job is on its way.
   std::function<absl::Status(const Job&)> insert_fault = [](const Job&) {
     return absl::OkStatus();
@@ -185,6 +209,7 @@ class FaultyStore final : public JobStore {
   std::function<absl::Status(std::string_view)> delete_fault = [](std::string_view) {
     return absl::OkStatus();
   };
+  std::function<absl::Status(std::string_view)> get_fault = delete_fault;
 
  private:
   const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
@@ -224,6 +249,30 @@ class JobManagerTest : public ::testing::Test {
     auto job = manager_->Get(name);
     EXPECT_THAT(job, testing::IsOk());
     return job.ok() ? *std::move(job) : Job();
+  }
+  // Returns once the job has the progress.
+  void Report(const std::string& name, int64_t iteration) {
+    runner_.Report(name, iteration);
+    Await([&] {
+      const Job job = Get(name);
+      return job.progress.has_value() && job.progress->iteration == iteration;
+    });
+  }
+  // Until watchers have what has happened so far: they are served in order.
+  void AwaitDelivery() {
+    const Job last = Submit();
+    const auto watcher = Watch(last.name);
+    EXPECT_THAT(manager_->Cancel(last.name), testing::IsOk());
+    runner_.Finish(last.name, ResultWith(StopCause::kCancelled));
+    watcher->WaitForEnd();
+  }
+  // Until `done`, which another thread brings about.
+  static void Await(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(done());
   }
   // The job after its run has given this outcome.
   Job RunTo(const std::string& name, absl::StatusOr<JobResult> outcome) {

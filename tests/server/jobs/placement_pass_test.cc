@@ -43,6 +43,21 @@ TEST(PlacementPassTest, OneThatWaitsForMemoryOfTheHostIsPassedByNobody) {
   EXPECT_EQ(idle.Place({6, {}}), "") << "alone it would never fit better";
 }
 
+TEST(PlacementPassTest, OneThatRunsAloneWaitsUntilNothingRuns) {
+  const DevicePool pool = TwoDevices();
+  const JobNeed alone = {0, {}, true};
+  PlacementPass busy(pool, {.nothing_runs = false});
+  EXPECT_EQ(busy.Place(alone), std::nullopt);
+  EXPECT_EQ(busy.Place({}), std::nullopt) << "nobody passes it";
+  EXPECT_EQ(busy.Place({0, {kBoth, 1}}), std::nullopt);
+  EXPECT_TRUE(busy.held_back().contains(std::string(kHostMemory))) << "but for a while";
+  PlacementPass lapsed(pool, {.nothing_runs = false}, {std::string(kHostMemory)});
+  EXPECT_EQ(lapsed.Place(alone), std::nullopt);
+  EXPECT_EQ(lapsed.Place({}), "");
+  PlacementPass idle(pool, {.nothing_runs = true});
+  EXPECT_EQ(idle.Place(alone), "");
+}
+
 TEST(PlacementPassTest, WithoutAWorkerOnlyDevicesTakeJobs) {
   DevicePool pool({{"cuda:0", 100, 1}});
   PlacementPass pass(pool, {.free_worker = false});

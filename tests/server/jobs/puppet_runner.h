@@ -18,12 +18,9 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "server/jobs/job_runner.h"
+#include "tests/testing/hang.h"
 
 namespace sparsefw::server {
-
-// How long a test waits for what must come: long enough for a loaded machine
-// under a sanitizer, and no test that passes ever waits it out.
-inline constexpr std::chrono::seconds kPatience{60};
 
 inline JobResult ResultWith(StopCause cause) {
   JobResult result;
@@ -96,6 +93,17 @@ class PuppetRunner final : public JobRunner {
     }
   }
 
+  RunMark Saved(const std::string& job) const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = saved_.find(job);
+    return found == saved_.end() ? RunMark() : found->second;
+  }
+  // The job has left a checkpoint.
+  void Save(const std::string& job, int64_t iteration) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    saved_[job] = {0, iteration};
+  }
+
   void Discard(const Job& job) override {
     std::lock_guard<std::mutex> lock(mutex_);
     discarded_.push_back(job.name);
@@ -104,7 +112,7 @@ class PuppetRunner final : public JobRunner {
   // The job of the n-th run, counted from 0, as Run got it.
   Job WaitForRun(size_t n) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool came = changed_.wait_for(lock, kPatience, [&] { return runs_.size() > n; });
+    const bool came = changed_.wait_for(lock, kHang, [&] { return runs_.size() > n; });
     EXPECT_TRUE(came) << "run " << n << " did not start";
     return came ? runs_[n] : Job();
   }
@@ -139,7 +147,7 @@ class PuppetRunner final : public JobRunner {
       return std::nullopt;
     });
     changed_.notify_all();
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return steps_done_[job] > before; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kHang, [&] { return steps_done_[job] > before; }));
   }
 
   // Of a job that runs.
@@ -182,8 +190,9 @@ class PuppetRunner final : public JobRunner {
   std::atomic<int> prepared_unchecked_ = 0;
   std::atomic<int> kept_inputs_ = 0;
   std::atomic<int> live_inputs_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<std::string, RunMark> saved_;
   std::vector<Job> runs_;
   std::vector<std::string> devices_;
   std::map<std::string, std::deque<Step>> steps_;

@@ -179,29 +179,5 @@ TEST_F(GpuMonitorTest, NobodyIsToldOfAFailureAfterTheEnd) {
   let_go.Pass();
 }
 
-// Sets itself back by an hour when it is first waited on, which nobody is told of.
-class ClockSetBack final : public Clock {
- public:
-  absl::Time Now() override { return absl::FromUnixSeconds(set_back_ ? 996'400 : 1'000'000); }
-  void WaitUntil(CondVar& condition, Mutex& mutex, absl::Time) override
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (set_back_.exchange(true)) condition.Wait(mutex);
-  }
-
- private:
-  std::atomic<bool> set_back_{false};
-};
-
-TEST_F(GpuMonitorTest, AClockThatIsSetBackDelaysNothing) {
-  Driver driver(2);
-  ClockSetBack clock;
-  GpuMonitorOptions options = Options(driver);
-  options.clock = &clock;
-  GpuMonitor monitor(std::move(options));
-  driver.hanging.Pass();  // the second measurement
-  EXPECT_EQ(Latest(monitor), 1);
-  driver.answer.Open();
-}
-
 }  // namespace
 }  // namespace sparsefw::server

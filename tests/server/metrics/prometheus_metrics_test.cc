@@ -200,10 +200,12 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
             .jobs_running = 2,
             .tenants_waiting = 23,
             .tenants_running = 24,
-            .jobs_ended = EndedJobs{3, 4, 5},
+            .jobs_kept = KeptJobs{3, 4, 5, 25, 26},
             .store_count_failures = 22,
             .memory_budget_bytes = int64_t{1} << 40,
             .memory_used_bytes = 7,
+            .job_budget_bytes = 27,
+            .database_bytes = 28,
             .staging_budget_bytes = 8,
             .staging_used_bytes = 9,
             .solve_memory_budget_bytes = 14,
@@ -211,6 +213,11 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
             .tensors = 10,
             .uploads = 11,
             .watchers = 12,
+            .executors = {{.name = "sums",
+                           .queued = 25,
+                           .oldest_wait = absl::Milliseconds(2500),
+                           .begun = 26,
+                           .withdrawn = 27}},
             .draining = true,
             .devices = {{.device = {"cuda:0", 16, 4}, .reserved_bytes = 17, .jobs = 3},
                         {.device = {"cuda:1", 18, 4}, .lost = true}}};
@@ -224,6 +231,10 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_jobs{state=\"succeeded\"}"), "3");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "4");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"cancelled\"}"), "5");
+  EXPECT_EQ(Value("sparsefw_jobs_damaged"), "25");
+  EXPECT_EQ(Value("sparsefw_job_used_bytes"), "26");
+  EXPECT_EQ(Value("sparsefw_job_budget_bytes"), "27");
+  EXPECT_EQ(Value("sparsefw_database_bytes"), "28");
   EXPECT_EQ(Value("sparsefw_job_count_failures_total"), "22");
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "1");
   EXPECT_EQ(Value("sparsefw_memory_budget_bytes"), "1099511627776");
@@ -235,6 +246,10 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_tensors"), "10");
   EXPECT_EQ(Value("sparsefw_uploads"), "11");
   EXPECT_EQ(Value("sparsefw_watchers"), "12");
+  EXPECT_EQ(Value("sparsefw_executor_queue_length{executor=\"sums\"}"), "25");
+  EXPECT_EQ(Value("sparsefw_executor_oldest_wait_seconds{executor=\"sums\"}"), "2.5");
+  EXPECT_EQ(Value("sparsefw_executor_begun_total{executor=\"sums\"}"), "26");
+  EXPECT_EQ(Value("sparsefw_executor_withdrawn_total{executor=\"sums\"}"), "27");
   EXPECT_EQ(Value("sparsefw_draining"), "1");
   EXPECT_EQ(Value("sparsefw_device_lost{device=\"cuda:0\"}"), "0");
   EXPECT_EQ(Value("sparsefw_device_lost{device=\"cuda:1\"}"), "1");
@@ -280,6 +295,7 @@ TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
   metrics_->SetGauges([] {
     Gauges gauges;
     gauges.devices = {{.device = {"cuda:0", 16, 4}}};
+    gauges.executors = {{.name = "quick"}};
     return gauges;
   });
   metrics_->SetGpus([] {

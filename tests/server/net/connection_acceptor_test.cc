@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/net/descriptor_limit.h"
 #include "sparsefw/mutex.h"
+#include "tests/testing/hang.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -53,8 +54,7 @@ class ConnectionAcceptorTest : public ::testing::Test {
   void TearDown() override { SetSoftLimit(limit_); }
 
   static void Await(const std::atomic<int>& count, int wanted) {
-    const absl::Time end = absl::Now() + absl::Seconds(30);
-    while (count < wanted && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    Eventually([&] { return count >= wanted; });
     EXPECT_EQ(count, wanted);
   }
 

@@ -21,13 +21,12 @@ Job JobNamed(const std::string& name) {
   return job;
 }
 
-Job At(Job job, int64_t iteration, int sweep_point = 0) {
+ProgressReport At(int64_t iteration, int sweep_point = 0) {
   ProgressReport report;
   report.iteration = iteration;
   report.relaxed_loss = 100.0 - static_cast<double>(iteration);
   report.sweep_point = sweep_point;
-  job.progress = report;
-  return job;
+  return report;
 }
 
 TEST(LiveJobsTest, AJobIsThereFromItsAcceptanceToItsEnd) {
@@ -40,7 +39,7 @@ TEST(LiveJobsTest, AJobIsThereFromItsAcceptanceToItsEnd) {
   EXPECT_THAT(jobs.Look(1).queued, SizeIs(1));
   EXPECT_EQ(jobs.Look(1).queue_length, 2);
   jobs.Started(job);
-  jobs.Progressed(At(job, 7));
+  jobs.Progressed(job.name, At(7));
   const LiveJobs::View view = jobs.Look(9);
   ASSERT_THAT(view.running, SizeIs(1));
   EXPECT_EQ(view.queue_length, 1);
@@ -48,7 +47,7 @@ TEST(LiveJobsTest, AJobIsThereFromItsAcceptanceToItsEnd) {
   EXPECT_EQ(view.running[0].progress.iteration, 7);
   ASSERT_THAT(view.running[0].trace, SizeIs(1));
   jobs.Gone(job);
-  jobs.Progressed(At(job, 8));  // late
+  jobs.Progressed(job.name, At(8));  // late
   EXPECT_THAT(jobs.Look(9).running, IsEmpty());
 }
 
@@ -57,7 +56,7 @@ TEST(LiveJobsTest, ATraceStaysShortAndEvenlySpread) {
   const Job job = JobNamed("jobs/a");
   jobs.Accepted(job);
   jobs.Started(job);
-  for (int64_t i = 0; i < 5000; ++i) jobs.Progressed(At(job, i));
+  for (int64_t i = 0; i < 5000; ++i) jobs.Progressed(job.name, At(i));
   const std::vector<TracePoint> trace = jobs.Look(1).running[0].trace;
   EXPECT_LE(trace.size(), LiveJobs::kTracePoints);
   EXPECT_GT(trace.size(), LiveJobs::kTracePoints / 4);
@@ -67,7 +66,7 @@ TEST(LiveJobsTest, ATraceStaysShortAndEvenlySpread) {
     EXPECT_EQ(trace[i].iteration - trace[i - 1].iteration, trace[1].iteration);
   }
   // Another point of a sweep is another curve.
-  jobs.Progressed(At(job, 3, 1));
+  jobs.Progressed(job.name, At(3, 1));
   EXPECT_THAT(jobs.Look(1).running[0].trace, SizeIs(1));
 }
 
@@ -84,7 +83,7 @@ TEST(LiveJobsTest, FromSeveralThreads) {
         const Job job = JobNamed("jobs/" + std::to_string(t));
         jobs.Accepted(job);
         jobs.Started(job);
-        jobs.Progressed(At(job, i));
+        jobs.Progressed(job.name, At(i));
         jobs.Gone(job);
       }
     });

@@ -30,14 +30,22 @@ class DatabaseTest : public ::testing::Test {
   void Run(const std::string& sql) {
     SQLite::Database(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE).exec(sql);
   }
-  int64_t Count(const Database& database) {
-    int64_t count = -1;
+  void TakeVersion1() {
+    std::filesystem::copy_file(
+        std::string(SPARSEFW_SOURCE_DIR) + "/tests/server/storage/testdata/version1.db", path_);
+  }
+  static std::string Ask(const Database& database, const std::string& sql) {
+    std::string answer = "none";
     EXPECT_THAT(database.Read([&](SQLite::Database& db) {
-      count = db.execAndGet("SELECT count(*) FROM settings").getInt64();
+      SQLite::Statement statement(db, sql);
+      if (statement.executeStep()) answer = statement.getColumn(0).getString();
       return absl::OkStatus();
     }),
                 IsOk());
-    return count;
+    return answer;
+  }
+  static int64_t Count(const Database& database) {
+    return std::stoll(Ask(database, "SELECT count(*) FROM settings"));
   }
 
   const TempFolder folder_;
@@ -55,8 +63,7 @@ TEST_F(DatabaseTest, ANewFileIsForNobodyElsesEyes) {
 
 // The file was made by make_version1.py, without this code.
 TEST_F(DatabaseTest, ADatabaseOfVersion1IsRead) {
-  std::filesystem::copy_file(
-      std::string(SPARSEFW_SOURCE_DIR) + "/tests/server/storage/testdata/version1.db", path_);
+  TakeVersion1();
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto store, NewSqliteJobStore(database.get()));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store->List({}, 10, ""));
@@ -80,6 +87,28 @@ TEST_F(DatabaseTest, ADatabaseOfVersion1IsRead) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto request, store->FindRequest("default", "request-1"));
   EXPECT_EQ(request.value().job, ended.name);
   EXPECT_EQ(store->ListExpired(ended.expire_time, 10)->size(), 1U);
+}
+
+TEST_F(DatabaseTest, JobsOfVersion1AreIndexedAndCounted) {
+  TakeVersion1();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  EXPECT_EQ(Ask(*database, "SELECT count(*) FROM job_labels"), "2") << "one label of each job";
+  EXPECT_EQ(Ask(*database, "SELECT count(DISTINCT label) FROM job_labels"), "1");
+  EXPECT_EQ(Ask(*database, "SELECT jobs FROM job_usage WHERE tenant = 'default'"), "2");
+  EXPECT_EQ(Ask(*database, "SELECT bytes FROM job_usage"),
+            Ask(*database, "SELECT sum(bytes) FROM jobs"));
+  EXPECT_EQ(Ask(*database, "SELECT count(*) FROM jobs WHERE bytes < length(record)"), "0");
+  EXPECT_EQ(Ask(*database, "SELECT request_fingerprint IS NULL FROM tensors"), "none");
+}
+
+TEST_F(DatabaseTest, ADamagedJobOfVersion1IsSetApart) {
+  TakeVersion1();
+  Run("UPDATE jobs SET record = x'ffffffff' WHERE name = 'jobs/00000000000000a1'");
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  EXPECT_EQ(Ask(*database, "SELECT name FROM jobs WHERE damage IS NOT NULL"),
+            "jobs/00000000000000a1");
+  EXPECT_EQ(Ask(*database, "SELECT name FROM jobs WHERE damage IS NULL"), "jobs/00000000000000b2");
+  EXPECT_EQ(Ask(*database, "SELECT jobs FROM job_usage"), "2") << "its bytes are still kept";
 }
 
 TEST_F(DatabaseTest, ADatabaseOfANewerServerIsRefusedAndLeftAlone) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/jobs/kept_bytes.h"
 #include "sparsefw/status_reason.h"
 #include "tests/testing/matchers.h"
 
@@ -79,9 +80,13 @@ auto Fields(const Owner& v) {
   const auto& [a, b] = v;
   return std::tie(a, b);
 }
+auto Fields(const RunMark& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
 auto Fields(const Job& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z);
 }
 
 template <typename T>
@@ -260,6 +265,10 @@ Job FullJob() {
   job.rows = 5;
   job.cols = 6;
   job.attempts = 2;
+  job.vain_attempts = 7;
+  job.reported = {8, 9};
+  job.saved = {10, 11};
+  job.alone = true;
   job.cancel_requested = true;
   job.request_id = "request";
   return job;
@@ -303,12 +312,38 @@ TEST(JobRecordTest, KeepsEveryValueOfItsEnums) {
 
 TEST(JobRecordTest, ProgressAloneIsSmallAndExact) {
   const Job job = FullJob();
-  const std::string bytes = EncodeProgress(job);
+  const std::string bytes = EncodeProgress({*job.progress, job.revision});
   EXPECT_LT(bytes.size(), 200U);
   Job other;
   ASSERT_THAT(DecodeProgress(bytes, &other), testing::IsOk());
   EXPECT_TRUE(Same(other.progress, job.progress));
   EXPECT_EQ(other.revision, job.revision);
+}
+
+// A sweep with as many points as there may be, each with every field set.
+TEST(JobRecordTest, AJobCountsForItsRecordAndTheResultThatItWillHave) {
+  Job job = FullJob();
+  job.state = JobState::kSucceeded;
+  job.spec.sweep.assign(256, job.spec.sweep.front());
+  JobResult point = *job.result;
+  point.sweep.clear();
+  point.mask = point.pruned_weight = "tensors/0123456789abcdef";
+  point.incomplete = absl::OkStatus();
+  job.result->sweep.assign(256, {absl::OkStatus(), point});
+  job.states.assign(64, {JobState::kRunning, int64_t{1} << 40});
+  for (int i = 0; i < 64; ++i) job.spec.labels["key" + std::to_string(i)] = std::string(200, 'x');
+  const auto record = static_cast<int64_t>(EncodeJob(job).size());
+  EXPECT_GE(KeptBytes(job), record);
+  EXPECT_LE(KeptBytes(job), 2 * record) << "not much more";
+  Job accepted = job;
+  accepted.state = JobState::kQueued;
+  accepted.result.reset();
+  EXPECT_GE(KeptBytes(accepted), KeptBytes(job)) << "its end needs no more than it had";
+
+  job.result->sweep.assign(
+      256, {WithReason(absl::InternalError(std::string(500, 'e')), "REASON"), JobResult()});
+  EXPECT_GE(KeptBytes(job), static_cast<int64_t>(EncodeJob(job).size()));
+  EXPECT_GE(KeptBytes(Job()), static_cast<int64_t>(EncodeJob(Job()).size()));
 }
 
 TEST(JobRecordTest, DamagedBytesAreAnError) {

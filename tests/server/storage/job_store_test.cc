@@ -12,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/jobs/kept_bytes.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_job_store.h"
 #include "tests/testing/matchers.h"
@@ -86,7 +87,7 @@ class JobStoreTest : public ::testing::TestWithParam<Kind> {
  protected:
   JobStore& store() { return opened_->store(); }
   void Insert(const Job& job, const std::string& request_id = "") {
-    ASSERT_THAT(store().Insert(job, request_id, "body"), IsOk());
+    ASSERT_THAT(store().Insert(job, request_id, "body", {}), IsOk());
   }
   void InsertMany(int count) {
     for (int i = 0; i < count; ++i) Insert(Named("jobs/" + std::to_string(i)));
@@ -141,9 +142,10 @@ TEST_P(JobStoreTest, ProgressIsNewerThanTheJobUntilTheNextChange) {
   job.revision = 2;
   Insert(job);
   for (int64_t i = 1; i <= 3; ++i) {
-    job.progress.emplace().iteration = 100 * i;
-    job.revision = 2 + i;
-    ASSERT_THAT(store().UpdateProgress(job), IsOk());
+    JobProgress progress;
+    progress.report.iteration = 100 * i;
+    progress.revision = 2 + i;
+    ASSERT_THAT(store().UpdateProgress(job.name, progress), IsOk());
   }
   SPARSEFW_ASSERT_OK_AND_ASSIGN(Job read, store().Get("jobs/a"));
   EXPECT_EQ(read.progress->iteration, 300);
@@ -158,20 +160,28 @@ TEST_P(JobStoreTest, ProgressIsNewerThanTheJobUntilTheNextChange) {
   EXPECT_EQ(read.revision, 6);
 }
 
+TEST_P(JobStoreTest, ANameIsItsTenantsAlone) {
+  Insert(Named("jobs/a", JobState::kSucceeded, "one"));
+  EXPECT_TRUE(*store().Has("jobs/a", "one"));
+  EXPECT_FALSE(*store().Has("jobs/a", "two"));
+  EXPECT_FALSE(*store().Has("jobs/a", ""));
+  EXPECT_FALSE(*store().Has("jobs/none", "one"));
+}
+
 TEST_P(JobStoreTest, UnknownNamesAreNotFound) {
   const auto not_found = StatusIs(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "jobs/none");
   EXPECT_THAT(store().Get("jobs/none"), not_found);
   EXPECT_THAT(store().Update(Named("jobs/none")), not_found);
-  EXPECT_THAT(store().UpdateProgress(Named("jobs/none")), not_found);
+  EXPECT_THAT(store().UpdateProgress("jobs/none", JobProgress()), not_found);
   EXPECT_THAT(store().Delete("jobs/none"), not_found);
 }
 
 TEST_P(JobStoreTest, InsertsJobAndRequestTogetherOrNothing) {
   Insert(Named("jobs/a"), "request");
-  EXPECT_THAT(store().Insert(Named("jobs/a"), "other", "body"),
+  EXPECT_THAT(store().Insert(Named("jobs/a"), "other", "body", {}),
               StatusIs(absl::StatusCode::kAlreadyExists, "", "jobs/a"));
   EXPECT_EQ(RequestOf("default", "other"), "none");
-  EXPECT_THAT(store().Insert(Named("jobs/b"), "request", "body"),
+  EXPECT_THAT(store().Insert(Named("jobs/b"), "request", "body", {}),
               StatusIs(absl::StatusCode::kAlreadyExists, "", "request", "jobs/a"));
   EXPECT_THAT(store().Get("jobs/b"), StatusIs(absl::StatusCode::kNotFound));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto record, store().FindRequest("default", "request"));
@@ -182,7 +192,7 @@ TEST_P(JobStoreTest, InsertsJobAndRequestTogetherOrNothing) {
 
 TEST_P(JobStoreTest, FingerprintsAreBytes) {
   const std::string bytes("\0\xff\0body", 7);
-  ASSERT_THAT(store().Insert(Named("jobs/a"), "request", bytes), IsOk());
+  ASSERT_THAT(store().Insert(Named("jobs/a"), "request", bytes, {}), IsOk());
   EXPECT_EQ((*store().FindRequest("default", "request"))->fingerprint, bytes);
 }
 
@@ -279,7 +289,7 @@ TEST_P(JobStoreTest, FindsARareLabelAmongMany) {
     if (i % 250 == 0) job.spec.labels = {{"rare", "yes"}};
     Insert(job);
   }
-  const JobFilter rare{{}, {{"rare", "yes"}}};
+  const JobFilter rare{{}, {{"rare", "yes"}}, "default"};
   EXPECT_THAT(All(rare), ElementsAre("jobs/500", "jobs/250", "jobs/0"));
   std::string token;
   EXPECT_THAT(Page(token, 2, rare), ElementsAre("jobs/500", "jobs/250"));
@@ -332,6 +342,42 @@ TEST_P(JobStoreTest, CountsByState) {
               ElementsAre(Pair(JobState::kQueued, 1), Pair(JobState::kRunning, 1)));
 }
 
+TEST_P(JobStoreTest, KeptJobsCountUntilTheyAreDeleted) {
+  const Job job = Named("jobs/a");
+  const int64_t bytes = KeptBytes(job);
+  const JobRoom two{2 * bytes, 3 * bytes};
+  ASSERT_THAT(store().Insert(job, "", "", two), IsOk());
+  ASSERT_THAT(store().Insert(Named("jobs/b"), "", "", two), IsOk());
+  EXPECT_EQ(store().Usage()->bytes, 2 * bytes);
+  const auto refused = [&](const Job& next, const JobRoom& room) {
+    return store().Insert(next, "", "", room);
+  };
+  EXPECT_THAT(refused(Named("jobs/c"), two),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_JOB_BYTES", "default",
+                       "max-job-bytes"));
+  EXPECT_THAT(store().Get("jobs/c"), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_THAT(store().Insert(Named("jobs/c", JobState::kQueued, "other00"), "", "", two), IsOk());
+  EXPECT_THAT(refused(Named("jobs/d", JobState::kQueued, "third00"), two),
+              StatusIs(absl::StatusCode::kResourceExhausted, "JOBS_FULL"));
+  EXPECT_THAT(refused(Named("jobs/d"), {{}, 9 * bytes, 3 * bytes}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
+
+  Job ended = Named("jobs/a", JobState::kCancelled);
+  ended.expire_time = absl::FromUnixSeconds(1'700'000'000);
+  ASSERT_THAT(store().Update(ended), IsOk());
+  EXPECT_EQ(store().Usage()->bytes, 2 * bytes + KeptBytes(ended));
+  EXPECT_LT(KeptBytes(ended), bytes) << "room for a result is given back at the end";
+  opened_->Reopen();
+  EXPECT_THAT(refused(Named("jobs/d"), two),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_JOB_BYTES"));
+  ASSERT_THAT(store().Delete("jobs/a"), IsOk());
+  EXPECT_THAT(store().Insert(Named("jobs/d"), "", "", two), IsOk());
+  for (const std::string name : {"jobs/b", "jobs/c", "jobs/d"}) {
+    ASSERT_THAT(store().Delete(name), IsOk());
+  }
+  EXPECT_EQ(store().Usage()->bytes, 0);
+}
+
 // Writers that share a commit have results of their own.
 TEST_P(JobStoreTest, ManyThreadsAtOnce) {
   constexpr int kThreads = 8;
@@ -343,13 +389,12 @@ TEST_P(JobStoreTest, ManyThreadsAtOnce) {
       for (int i = 0; i < kEach; ++i) {
         // Two threads each compete for a name.
         Job job = Named("jobs/" + std::to_string(t / 2) + "-" + std::to_string(i));
-        const absl::Status inserted = store().Insert(job, "", "");
+        const absl::Status inserted = store().Insert(job, "", "", {});
         if (absl::IsAlreadyExists(inserted)) ++taken;
         if (!inserted.ok()) continue;
         job.state = JobState::kRunning;
         EXPECT_THAT(store().Update(job), IsOk());
-        job.revision = i;
-        EXPECT_THAT(store().UpdateProgress(job), IsOk());
+        EXPECT_THAT(store().UpdateProgress(job.name, {{}, i}), IsOk());
         EXPECT_EQ(store().Get(job.name)->revision, i) << "a write that has returned is seen";
         EXPECT_THAT(store().List({}, 3, ""), IsOk());
         if (i % 5 == 0) {
@@ -370,9 +415,10 @@ TEST_P(JobStoreTest, EverythingIsThereAfterAReopening) {
   Job job = Named("jobs/3", JobState::kRunning, "one");
   job.revision = 4;
   Insert(job, "request");
-  job.progress.emplace().iteration = 500;
-  job.revision = 5;
-  ASSERT_THAT(store().UpdateProgress(job), IsOk());
+  JobProgress progress;
+  progress.report.iteration = 500;
+  progress.revision = 5;
+  ASSERT_THAT(store().UpdateProgress(job.name, progress), IsOk());
   std::string token;
   EXPECT_THAT(Page(token, 2), ElementsAre("jobs/3", "jobs/2"));
   opened_->Reopen();

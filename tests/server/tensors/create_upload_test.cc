@@ -104,6 +104,31 @@ TEST_F(CreateUploadTest, SameRequestIdForSomethingElseIsRefused) {
   EXPECT_EQ(store_->usage().uploads, 1);
 }
 
+TEST_F(CreateUploadTest, TheFingerprintIsAPartOfTheRequest) {
+  const auto create = [this](std::string_view id, UploadLife life, std::string_view fingerprint) {
+    return store_->CreateUpload(WeightOf(4), id, kAlice, life, fingerprint);
+  };
+  const auto reused = StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED");
+  const auto first = create("r1", UploadLife::kStream, "one");
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(NameOf(create("r1", UploadLife::kStream, "one")), NameOf(first));
+  EXPECT_THAT(create("r1", UploadLife::kStream, "other"), reused);
+  EXPECT_THAT(create("r1", UploadLife::kResumable, ""), reused);
+  ASSERT_THAT(Write(NameOf(first), 0, "abcd"), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(NameOf(first), {}));
+  EXPECT_EQ(NameOf(create("r1", UploadLife::kStream, "one")), tensor.name);
+  EXPECT_THAT(create("r1", UploadLife::kStream, "other"), reused);
+
+  // As one that a server recorded before there were fingerprints.
+  const auto old = create("r2", UploadLife::kResumable, "");
+  ASSERT_THAT(old, IsOk());
+  EXPECT_EQ(NameOf(create("r2", UploadLife::kResumable, "one")), NameOf(old));
+  EXPECT_THAT(create("r2", UploadLife::kStream, "one"), reused) << "a client writes it";
+  ASSERT_THAT(Write(NameOf(old), 0, "abcd"), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo old_tensor, store_->Finish(NameOf(old), {}));
+  EXPECT_EQ(NameOf(create("r2", UploadLife::kStream, "one")), old_tensor.name);
+}
+
 TEST_F(CreateUploadTest, RequestIdsAreATenantsOwn) {
   const UploadInfo mine = NewUpload(WeightOf(10), "r1");
   const auto theirs = store_->CreateUpload(WeightOf(12), "r1", (Owner{"acme", "alice"}));
@@ -163,14 +188,17 @@ TEST_F(TenantQuotaTest, BytesOfTensorsAndUploadsTogether) {
 
 TEST_F(TenantQuotaTest, ResultsCountButAreNeverRefused) {
   acme_.max_tensor_bytes = 1000;
-  EXPECT_THAT(store_->ReserveRoom(1002, kAcme),
+  EXPECT_THAT(store_->ReserveRoom({1002, 1}, kAcme),
               StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES"));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(1000, kAcme));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom({1000, 2}, kAcme));
   EXPECT_THAT(Create(2), StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES"));
-  SPARSEFW_ASSERT_OK(store_->ReserveRoom(500, kAcme, /*accepted=*/true));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const TensorInfo info,
-      store_->Put(WeightOf(600), std::vector<std::byte>(600), kAcme, absl::InfiniteFuture()));
+  EXPECT_THAT(store_->Put(WeightOf(600), std::vector<std::byte>(600), kAcme, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES"));
+  acme_.max_tensor_bytes = 0;  // since: what was reserved stays so
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo info,
+                                store_->Put(WeightOf(600), std::vector<std::byte>(600), kAcme,
+                                            absl::InfiniteFuture(), &room));
+  acme_.max_tensor_bytes = 1000;
   room = {};
   EXPECT_THAT(Create(402), StatusIs(absl::StatusCode::kResourceExhausted, "QUOTA_TENSOR_BYTES",
                                     "they take 600"));
@@ -213,10 +241,10 @@ TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                        "disk_budget_bytes of 1000"));
-  EXPECT_THAT(store_->ReserveRoom(500, Owner()),
+  EXPECT_THAT(store_->ReserveRoom({500, 1}, Owner()),
               StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
   EXPECT_EQ(store_->usage().used_bytes, 600) << "a refusal reserves nothing";
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom(400, Owner()));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto room, store_->ReserveRoom({400, 1}, Owner()));
   EXPECT_EQ(store_->usage().disk_used_bytes, 1000);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo info, store_->Put(WeightOf(2), BytesOf("ab"), {},
                                                                    absl::InfiniteFuture(), &room));
@@ -228,13 +256,13 @@ TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {
 }
 
 TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
-  options_.max_entries = 2;
+  options_.max_tensors = 2;
   OpenStore();
   const TensorInfo tensor = NewTensor("ab", "kept");
   NewUpload(WeightOf(2));
   const auto refused = store_->CreateUpload(WeightOf(2), "", {});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
-                                "at most 2; there are 2"));
+                                "max-tensors of 2; there are 2"));
   EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
   EXPECT_THAT(store_->CreateGramUpload(kGram, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
@@ -297,8 +325,8 @@ TEST_F(CreateUploadTest, OptionsAreChecked) {
               StatusIs(kInvalid, "OPTION_INVALID", "budget_bytes", "got 0"));
   EXPECT_THAT(with([](auto& o) { o.max_tensor_bytes = -1; }),
               StatusIs(kInvalid, "OPTION_INVALID", "max_tensor_bytes", "-1"));
-  EXPECT_THAT(with([](auto& o) { o.max_entries = 0; }),
-              StatusIs(kInvalid, "OPTION_INVALID", "max_entries"));
+  EXPECT_THAT(with([](auto& o) { o.max_tensors = 0; }),
+              StatusIs(kInvalid, "OPTION_INVALID", "max_tensors"));
   EXPECT_THAT(with([](auto& o) { o.upload_idle_ttl = absl::ZeroDuration(); }),
               StatusIs(kInvalid, "OPTION_INVALID", "upload_idle_ttl"));
   EXPECT_THAT(with([](auto& o) { o.spool_dir = ""; }), StatusIs(kInvalid, "OPTION_INVALID"));

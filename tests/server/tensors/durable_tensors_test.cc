@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/tensors/durable_fixture.h"
+#include "tests/testing/hang.h"
 
 namespace sparsefw::server {
 namespace {
@@ -35,10 +36,7 @@ class DurableTensorsTest : public DurableFixture {
     return names;
   }
   void AwaitChecks() {
-    for (int i = 0; i < 1000 && store_->usage().unchecked > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ASSERT_EQ(store_->usage().unchecked, 0);
+    ASSERT_TRUE(Eventually([&] { return store_->usage().unchecked == 0; }));
   }
 };
 
@@ -277,10 +275,7 @@ TEST_F(DurableTensorsTest, MoreThanTheBudgetIsKeptButNothingAdded) {
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
   // The thread that checks tensors of an earlier run may hold it a moment longer.
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (store_->usage().used_bytes > 0 && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(Eventually([&] { return store_->usage().used_bytes == 0; }));
   SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(500), "", {}));
 }
 

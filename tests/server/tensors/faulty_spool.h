@@ -148,7 +148,9 @@ class FaultySpool final : public Spool {
     if (!file.ok()) return file;
     return std::make_unique<FaultyFile>(*std::move(file), faults_);
   }
-  absl::StatusOr<std::vector<std::string>> List() const override { return spool_->List(); }
+  absl::StatusOr<std::vector<SpoolEntry>> List() const override { return spool_->List(); }
+  absl::StatusOr<std::string> Owner() const override { return spool_->Owner(); }
+  absl::Status SetOwner(std::string_view store) override { return spool_->SetOwner(store); }
   absl::Status Remove(std::string_view id) override { return spool_->Remove(id); }
 
  private:

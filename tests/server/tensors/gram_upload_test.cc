@@ -150,6 +150,30 @@ TEST_F(GramUploadTest, TokensAreNeverSummedTwice) {
   EXPECT_EQ(tensor.spec.token_count, 10);
 }
 
+TEST_F(GramUploadTest, TokensSentForAFinishedSumMustBeInIt) {
+  const std::vector<float> values = WholeTokens(12, 4);
+  const UploadInfo upload = NewGramUpload(kSpec);
+  EXPECT_EQ(*Accumulate(upload.name, 0, Tokens(values, 0, 10)), 10);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
+  EXPECT_EQ(*Accumulate(upload.name, 0, Tokens(values, 0, 10)), 10);
+  EXPECT_EQ(*Accumulate(upload.name, 9, Tokens(values, 9, 1)), 10);
+  for (const size_t first : {9U, 10U}) {
+    const auto beyond =
+        Accumulate(upload.name, static_cast<int64_t>(first), Tokens(values, first, 2));
+    EXPECT_THAT(beyond,
+                StatusIs(absl::StatusCode::kOutOfRange, "OFFSET_OUT_OF_RANGE", "within 10 tokens"));
+    EXPECT_EQ(CommittedTokens(beyond.status()), "10");
+  }
+  const auto half = BytesOf("abc");
+  EXPECT_THAT(store_->Accumulate(upload.name, 0, half, Crc32c(half)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PARTIAL_TOKEN"));
+  EXPECT_THAT(store_->Accumulate(upload.name, 0, BytesOf(""), 7),
+              StatusIs(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH"));
+  EXPECT_THAT(Write(upload.name, 0, "ab"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_UPLOAD_KIND", "AccumulateGram"));
+  EXPECT_EQ(GramOf(tensor.name), NaiveGram({values.begin(), values.begin() + 10 * kDIn}));
+}
+
 TEST_F(GramUploadTest, ResumesAtRandomTokens) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -59,7 +59,8 @@ TEST(TensorSpec, NumbersAreChecked) {
   EXPECT_THAT(weight(1, 1, 5),
               StatusIs(kInvalid, "SPEC_INVALID", "token_count", "got 5 for a WEIGHT"));
   SPARSEFW_EXPECT_OK(ValidateSpec(TensorSpec{TensorKind::kGram, TensorDType::kF32, 4, 4, 5}));
-  EXPECT_THAT(weight(kMaxBytes, kMaxBytes, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
+  EXPECT_THAT(weight(kMaxBytes, kMaxBytes, 0),
+              StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
   EXPECT_THAT(weight(1, kMaxBytes, 0), StatusIs(kInvalid, "SPEC_INVALID", "below 2^63 bytes"));
   // 2^32 * 2^32 elements are 0 in 64 bits.
   EXPECT_THAT(weight(int64_t{1} << 32, int64_t{1} << 32, 0), StatusIs(kInvalid, "SPEC_INVALID"));

@@ -91,10 +91,10 @@ TEST_F(SpoolFolderTest, FilesOutliveTheProcessUntilTheyAreRemoved) {
     SPARSEFW_ASSERT_OK(file->Sync());
   }
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto ids, spool->List());
-  EXPECT_EQ(ids, std::vector<std::string>{kId});
-  EXPECT_THAT(spool->Adopt(kId, 7), StatusIs(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
-                                             "must be 7 bytes; it has 6"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto files, spool->List());
+  EXPECT_EQ(files, (std::vector<SpoolEntry>{{kId, 6}}));
+  EXPECT_THAT(spool->Adopt(kId, 7),
+              StatusIs(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT", "must be 7 bytes; it has 6"));
   EXPECT_THAT(spool->Adopt(kOtherId, 6), StatusIs(absl::StatusCode::kNotFound));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Adopt(kId, 6));
   std::string text(3, ' ');
@@ -130,7 +130,18 @@ TEST_F(SpoolFolderTest, ListsItsOwnFilesAndNothingElse) {
   testing::WriteFile(path_ + "/" + kId + ".safetensors", "not ours");
   testing::WriteFile(path_ + "/model.tensor", "not ours");
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
-  EXPECT_EQ(*spool->List(), std::vector<std::string>{kId});
+  EXPECT_EQ(*spool->List(), (std::vector<SpoolEntry>{{kId, 3}}));
+}
+
+TEST_F(SpoolFolderTest, RemembersWhoseItIs) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto spool, OpenSpoolFolder(path_));
+  EXPECT_EQ(*spool->Owner(), "");
+  SPARSEFW_ASSERT_OK(spool->SetOwner("one"));
+  SPARSEFW_ASSERT_OK(spool->SetOwner("another"));
+  spool.reset();
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(spool, OpenSpoolFolder(path_));
+  EXPECT_EQ(*spool->Owner(), "another");
+  EXPECT_EQ(spool->List()->size(), 0U);
 }
 
 TEST_F(SpoolFolderTest, WhatIsNoFolderIsRefused) {

@@ -38,13 +38,24 @@ class FakeTime {
     MutexLock lock(mutex_);
     return now_;
   }
+  absl::Time SteadyNow() {
+    MutexLock lock(mutex_);
+    return now_ - step_;
+  }
   void Advance(absl::Duration duration) {
     MutexLock lock(mutex_);
     now_ += duration;
   }
+  // Somebody sets the wall clock.
+  void Step(absl::Duration duration) {
+    MutexLock lock(mutex_);
+    now_ += duration;
+    step_ += duration;
+  }
 
  private:
   Mutex mutex_;
+  absl::Duration step_ ABSL_GUARDED_BY(mutex_);
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
 };
 
@@ -76,6 +87,7 @@ class StoreFixture : public ::testing::Test {
     options_.spool_dir = folder_.File("spool");
     options_.budget_bytes = kBudget;
     options_.now = [this] { return time_.Now(); };
+    options_.steady_now = [this] { return time_.SteadyNow(); };
     options_.gram_backend = *FindBackend("reference");
     options_.gram_threads = 1;
   }
@@ -120,7 +132,7 @@ class StoreFixture : public ::testing::Test {
   size_t SpoolFiles() const {  // but for the lock
     size_t count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(options_.spool_dir)) {
-      if (entry.path().filename() != "lock") ++count;
+      if (entry.path().extension() == ".tensor") ++count;
     }
     return count;
   }

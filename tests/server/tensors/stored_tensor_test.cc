@@ -15,8 +15,8 @@ namespace {
 class StoredTensorTest : public StoreFixture {
  protected:
   TensorInfo Put(std::string_view text, absl::Time expire_time = absl::InfiniteFuture()) {
-    auto info = store_->Put(WeightOf(static_cast<int64_t>(text.size())), BytesOf(text), Owner{"default", "server"},
-                            expire_time);
+    auto info = store_->Put(WeightOf(static_cast<int64_t>(text.size())), BytesOf(text),
+                            Owner{"default", "server"}, expire_time);
     EXPECT_THAT(info, IsOk());
     return info.ok() ? *info : TensorInfo();
   }
@@ -252,6 +252,29 @@ TEST_F(StoredTensorTest, HandlesOutliveTheStore) {
   *handle = nullptr;
   EXPECT_EQ(SpoolFiles(), 0U);
   OpenStore();
+}
+
+TEST_F(StoredTensorTest, NothingExpiresEarlyWhenTheClockIsSetAhead) {
+  const TensorInfo result = Put("ab", time_.Now() + absl::Hours(1));
+  const UploadInfo upload = NewUpload(WeightOf(64));
+  time_.Step(absl::Hours(2));
+  store_->CollectGarbage();
+  SPARSEFW_EXPECT_OK(store_->GetTensor(result.name));
+  SPARSEFW_EXPECT_OK(store_->GetUpload(upload.name));
+  time_.Advance(absl::Minutes(10));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetUpload(upload.name), StatusIs(absl::StatusCode::kNotFound));
+  time_.Advance(absl::Minutes(50));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(result.name), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(StoredTensorTest, AnIdleUploadGoesWhenTheClockIsSetBack) {
+  const UploadInfo upload = NewUpload(WeightOf(64));
+  time_.Step(-absl::Hours(24));
+  time_.Advance(absl::Minutes(10));
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetUpload(upload.name), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(StoredTensorTest, ExpiredTensorsGoWhenNobodyHoldsThem) {

@@ -75,6 +75,7 @@ TEST_P(TensorCatalogTest, BeginsEmptyAndSaysWhetherItLasts) {
 TEST_P(TensorCatalogTest, KeepsEveryField) {
   TensorRecord gram = Upload("a");
   gram.request_id = "request 'quoted' \n";
+  gram.fingerprint = std::string("\0'\xff", 3);
   gram.owner.name = "";
   gram.spec = {TensorKind::kGram, TensorDType::kF64, 7, 7, 0};
   gram.gram = GramSpec{7, TensorDType::kBF16, TensorDType::kF64};

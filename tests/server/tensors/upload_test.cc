@@ -1,6 +1,7 @@
 // Writing an upload: offsets, checksums, resumption, its end.
 #include <random>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "tests/server/tensors/store_fixture.h"
@@ -176,11 +177,54 @@ TEST_F(UploadTest, FinishIsIdempotent) {
               StatusIs(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH", first.name));
   EXPECT_THAT(store_->GetUpload(upload.name),
               StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
-  EXPECT_THAT(Write(upload.name, 0, "abcd"),
-              StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(first.name));
   EXPECT_THAT(store_->Finish(upload.name, {}),
               StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
+  EXPECT_THAT(Write(upload.name, 0, "abcd"),
+              StatusIs(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND"));
+}
+
+TEST_F(UploadTest, BytesSentForAFinishedUploadAreCompared) {
+  const UploadInfo upload = NewUpload(WeightOf(8));
+  ASSERT_THAT(Write(upload.name, 0, "abcdefgh"), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
+  EXPECT_EQ(*Write(upload.name, 0, "abcdefgh"), 8);
+  EXPECT_EQ(*Write(upload.name, 3, "de"), 8);
+  EXPECT_EQ(*Write(upload.name, 8, ""), 8);
+  const auto differing = Write(upload.name, 3, "dEf");
+  EXPECT_THAT(differing, StatusIs(absl::StatusCode::kDataLoss, "BYTES_DIFFER", "byte 4 is"));
+  EXPECT_EQ(CommittedSize(differing.status()), "8");
+  EXPECT_THAT(Write(upload.name, 7, "hi"),
+              StatusIs(absl::StatusCode::kOutOfRange, "OFFSET_OUT_OF_RANGE", "within 8 bytes"));
+  EXPECT_THAT(Write(upload.name, -1, "a"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "OFFSET_INVALID"));
+  EXPECT_THAT(store_->Write(upload.name, 0, BytesOf("ab"), 1),
+              StatusIs(absl::StatusCode::kDataLoss, "CHECKSUM_MISMATCH"));
+  EXPECT_THAT(store_->Accumulate(upload.name, 0, BytesOf("abcd"), Crc("abcd")),
+              StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_UPLOAD_KIND", "WriteTensor"));
+  EXPECT_EQ(Read(tensor.name), "abcdefgh");
+}
+
+// Each of two writers: what it was told is there is its own.
+TEST_F(UploadTest, OfTwoWritersNoneIsToldOfTheOthersBytes) {
+  for (int round = 0; round < 200; ++round) {
+    const UploadInfo upload = NewUpload(WeightOf(64));
+    const auto send = [&](char byte) -> absl::StatusOr<TensorInfo> {
+      for (int64_t offset = 0; offset < 64; offset += 4) {
+        const auto written = Write(upload.name, offset, std::string(4, byte));
+        if (!written.ok()) return written.status();
+      }
+      return store_->Finish(upload.name, std::nullopt);
+    };
+    absl::StatusOr<TensorInfo> a;
+    std::thread other([&] { a = send('a'); });
+    const absl::StatusOr<TensorInfo> b = send('b');
+    other.join();
+    ASSERT_NE(a.ok(), b.ok());
+    EXPECT_THAT(a.ok() ? b : a, StatusIs(absl::StatusCode::kDataLoss, "BYTES_DIFFER"));
+    EXPECT_EQ(Read((a.ok() ? a : b)->name), std::string(64, a.ok() ? 'a' : 'b'));
+    SPARSEFW_ASSERT_OK(store_->DeleteTensor((a.ok() ? a : b)->name));
+  }
 }
 
 TEST_F(UploadTest, DeletedUploadsGiveBackEverything) {

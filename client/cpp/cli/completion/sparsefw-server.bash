@@ -20,9 +20,11 @@ _sparsefw_server() {
     *)
       [[ $text == -* ]] || return
       words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
-        --insecure --insecure-metrics --max-connections --state-dir --spool-dir --store --device
-        --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory
-        --device-memory --streams-per-device --max-tensor-bytes --max-queued-jobs --starvation-limit --max-attempts
+        --insecure --insecure-metrics --max-connections --max-peer-connections
+        --connection-memory --peer-memory --state-dir --spool-dir --discard-unmatched
+        --store --device --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory
+        --device-memory --streams-per-device --max-tensor-bytes --max-tensors --max-queued-jobs
+        --max-job-bytes --max-result-ttl --starvation-limit --max-attempts
         --checkpoint-period --drain-grace --fetch-grace --upload-idle-ttl --tensor-ttl --gc-interval
         --gpu-metrics-period --log-level --log-format --config" ;;
   esac

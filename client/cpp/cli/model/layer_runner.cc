@@ -194,7 +194,9 @@ absl::StatusOr<LayerRecord> LayerRunner::Fetch(const ModelLayer& layer, const v1
   record.facts["tokens"] = model_.grams[layer.gram].tokens;
   record.facts.update(ResultNumbersJson(result));
   record.facts["device"] = result.device();
-  SPARSEFW_ASSIGN_OR_RETURN(client::TensorData mask, client_.ReadTensor(result.mask(), {}, call));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      client::TensorData mask,
+      client_.ReadTensor(result.mask(), {}, call, client::MaskSpec(layer.rows, layer.cols)));
   SPARSEFW_ASSIGN_OR_RETURN(const Mask kept, Mask::FromBytes(layer.rows, layer.cols, mask.bytes));
   if (kept.CountKept() != result.kept_count()) {
     return absl::InternalError(absl::StrFormat("%s: the mask keeps %d weights, not the %d reported",
@@ -202,8 +204,10 @@ absl::StatusOr<LayerRecord> LayerRunner::Fetch(const ModelLayer& layer, const v1
   }
   record.data = std::move(mask.bytes);
   if (result.pruned_weight().empty()) return record;
+  v1::TensorSpec expected = WeightSpecOf(layer);
+  expected.set_kind(v1::PRUNED_WEIGHT);
   SPARSEFW_ASSIGN_OR_RETURN(client::TensorData weight,
-                            client_.ReadTensor(result.pruned_weight(), {}, call));
+                            client_.ReadTensor(result.pruned_weight(), {}, call, expected));
   record.has_weight = true;
   record.data = std::move(weight.bytes);
   return record;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sparsefw/client/printable.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -67,7 +68,7 @@ using Line = std::array<std::string, 6>;
 Line LineOf(const Json& layer) {
   const int64_t weights = Weights(layer), kept = layer["kept"].get<int64_t>();
   return {
-      layer["name"].get<std::string>(),
+      client::Printable(layer["name"].get<std::string>()),
       absl::StrFormat("%dx%d", layer["shape"][0].get<int64_t>(), layer["shape"][1].get<int64_t>()),
       Percent(static_cast<double>(weights - kept), static_cast<double>(weights)),
       LossShare(layer),
@@ -86,10 +87,10 @@ std::string DenseNote(const std::vector<std::string>& names) {
   if (names.empty()) return "";
   const std::vector<std::string> first(names.begin(),
                                        names.begin() + std::min(kNamed, names.size()));
-  std::string text =
-      absl::StrFormat("%d %s without a Gram matrix %s dense: %s", names.size(),
-                      names.size() == 1 ? "matrix" : "matrices",
-                      names.size() == 1 ? "stays" : "stay", absl::StrJoin(first, ", "));
+  std::string text = absl::StrFormat("%d %s without a Gram matrix %s dense: %s", names.size(),
+                                     names.size() == 1 ? "matrix" : "matrices",
+                                     names.size() == 1 ? "stays" : "stay",
+                                     client::Printable(absl::StrJoin(first, ", ")));
   if (names.size() > kNamed) absl::StrAppendFormat(&text, " and %d more", names.size() - kNamed);
   return text;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/flags/names.h"
+#include "sparsefw/client/printable.h"
 
 namespace sparsefw::cli {
 
@@ -72,7 +73,7 @@ std::string FormatAttempt(const v1::Job& job) {
 std::string FormatState(const v1::Job& job) {
   std::string state = JobStateName(job.state());
   absl::AsciiStrToLower(&state);
-  std::string text = absl::StrFormat("%s %s", job.name(), state);
+  std::string text = absl::StrFormat("%s %s", client::Printable(job.name()), state);
   if (job.state() == v1::QUEUED && job.queue_position() > 0) {
     text += absl::StrFormat(", %d ahead", job.queue_position());
   }

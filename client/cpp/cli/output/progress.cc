@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/output/format.h"
+#include "sparsefw/client/printable.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -108,7 +109,7 @@ void ProgressDisplay::Live(const ProgressLine& line, bool force) {
 
 void ProgressDisplay::PrintLine(std::string_view line) {
   ClearLive();
-  console_.err << line << '\n' << std::flush;
+  console_.err << client::Printable(line) << '\n' << std::flush;
 }
 
 void ProgressDisplay::Note(std::string_view line) {
@@ -130,7 +131,7 @@ void ProgressDisplay::OnTransfer(const client::TransferProgress& progress) {
   MutexLock lock(mutex_);
   transfer_ = progress;
   if (quiet_ || !console_.err_is_terminal) return;
-  Live(TransferLine(verb_ + " " + what_, progress, now_() - start_),
+  Live(TransferLine(verb_ + " " + client::Printable(what_), progress, now_() - start_),
        progress.done_bytes == progress.total_bytes);
 }
 

@@ -10,6 +10,7 @@
 #include "client/cpp/cli/output/format.h"
 #include "client/cpp/cli/output/sweep_result.h"
 #include "sparsefw/client/job_state.h"
+#include "sparsefw/client/printable.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 // Aligned "name  value" lines.
 class Table {
  public:
-  void Add(std::string name, std::string value) {
-    rows_.push_back({std::move(name), std::move(value)});
+  void Add(std::string name, std::string_view value) {
+    rows_.push_back({std::move(name), client::Printable(value)});
   }
   // A share in per cent, aligned with those of other rows, and what it means.
   void AddShare(std::string name, double share, std::string_view note) {
@@ -142,9 +143,11 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
   }
   AddReduction(job, point, table);
   if (point.method() == v1::SPARSEFW) AddGap(losses, table);
-  if (job.shape_size() != 2) return;
-  const int64_t weights = job.shape(0) * job.shape(1);
-  const int64_t removed = weights - result.kept_count();
+  int64_t weights = 0, removed = 0;
+  if (job.shape_size() != 2 || __builtin_mul_overflow(job.shape(0), job.shape(1), &weights) ||
+      __builtin_sub_overflow(weights, result.kept_count(), &removed)) {
+    return;
+  }
   table.AddShare(
       "removed", static_cast<double>(removed) / static_cast<double>(weights),
       absl::StrFormat("%d of %d weights; %d kept", removed, weights, result.kept_count()));

@@ -9,6 +9,7 @@
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/output/format.h"
 #include "client/cpp/cli/output/result.h"
+#include "sparsefw/client/printable.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -127,7 +128,8 @@ std::string SweepText(const v1::Job& job) {
     const Line& line = lines[static_cast<size_t>(index) + 1];
     // An error takes the place of the numbers.
     text += outcome.has_error()
-                ? Aligned(line, widths, 6) + "  failed: " + outcome.error().message() + "\n"
+                ? Aligned(line, widths, 6) +
+                      "  failed: " + client::Printable(outcome.error().message()) + "\n"
                 : Aligned(line, widths, kColumns) + "\n";
   }
   text += "* the result; loss, loss with new weights W' and bound in per cent of |WX|^2";

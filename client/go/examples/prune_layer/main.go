@@ -42,8 +42,10 @@ func run(ctx context.Context, server, in, out string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("kept %d of %d weights, loss %.1f %% below Wanda's\n", result.Mask.Count(),
-		weight.Rows*weight.Cols, 100*result.Job.GetResult().GetRelativeReduction())
+	if _, err := fmt.Printf("kept %d of %d weights, loss %.1f %% below Wanda's\n", result.Mask.Count(),
+		weight.Rows*weight.Cols, 100*result.Job.GetResult().GetRelativeReduction()); err != nil {
+		return err
+	}
 	return safetensors.Write(out, []safetensors.Tensor{{
 		Name: "weight", DType: result.Weight.DType.String(),
 		Shape: []int64{int64(weight.Rows), int64(weight.Cols)}, Data: result.Weight.Data,

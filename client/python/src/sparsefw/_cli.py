@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
+from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
 from sparsefw.errors import Error, invalid
@@ -105,7 +107,7 @@ def _prune(arguments: argparse.Namespace) -> int:
             f"start; a mask with the same fixed weights loses at least "
             f"{result.losses.lower_bound / (result.losses.full or 1):.3%}\n"
             f"removed {result.sparsity:.3%}, {result.kept} weights kept; {result.timings.solve:.2f} s on "
-            f"{result.device}"
+            f"{printable(result.device)}"
         )
     return 0
 
@@ -140,8 +142,13 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))  # it may quote the command line
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sparsefw", description=__doc__)
+    parser = _Parser(prog="sparsefw", description=__doc__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser(
         "serve", add_help=False, help="run the server; all flags are sparsefw-server's (--help)"
@@ -152,19 +159,40 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: done; 2: wrong usage or file; 3: refused or no server; 130: interrupted."""
+    """0: done; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words[:1] == ["serve"]:
             program = find_program()
             os.execv(program, [program, *words[1:]])
-        arguments = _parser().parse_args(words)
-        return int(arguments.run(arguments))
+        try:
+            arguments = _parser().parse_args(words)
+        except SystemExit as end:  # --help, or wrong usage
+            return _finish_output(int(end.code or 0))
+        return _finish_output(int(arguments.run(arguments)))
     except Error as error:
-        print(f"sparsefw: {error.message}", file=sys.stderr)
+        print(f"sparsefw: {printable(error.message)}", file=sys.stderr)
         return 2 if error.reason == "CLIENT_ARGUMENT" else 3
     except OSError as error:
-        print(f"sparsefw: {error}", file=sys.stderr)
-        return 2
+        print(f"sparsefw: {printable(str(error))}", file=sys.stderr)
+        return _finish_output(2)
     except KeyboardInterrupt:
         return 130
+
+
+def _finish_output(code: int) -> int:
+    """What was printed is where it was to go: a script would take less for all there is."""
+    lost = ""
+    if sys.stdout is None:  # the descriptor was closed at the start, and print prints nothing
+        lost = os.strerror(errno.EBADF)
+    else:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            lost = error.strerror or str(error)
+            # What is left in the buffer cannot be written at the end of the interpreter either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not lost:
+        return code
+    print(f"sparsefw: standard output: cannot be written: {lost}", file=sys.stderr)
+    return code or 2

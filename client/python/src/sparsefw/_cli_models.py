@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.errors import invalid
 
@@ -143,7 +144,7 @@ def _prune_model(arguments: argparse.Namespace) -> int:
         print(report)
         print(
             f"removed {report.sparsity:.3%} of {len(report.layers)} matrices in {report.seconds:.1f} s: "
-            f"{report.out}"
+            f"{printable(str(report.out))}"
         )
     return 0
 

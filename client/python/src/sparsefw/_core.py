@@ -13,6 +13,7 @@ import numpy as np
 from sparsefw import arrays, errors, spec
 from sparsefw._rpc import wire
 from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
+from sparsefw._rpc.pages import PageWalk
 from sparsefw._rpc.read import read_tensor
 from sparsefw._rpc.session import TERMINAL, Session
 from sparsefw._rpc.upload import TensorContent, TransferProgress, tensor_spec, upload
@@ -37,7 +38,7 @@ _ALL_CALLS: Final = 10.0
 
 def kind_name(tensor: tensor_pb2.Tensor) -> str:
     """ "weight", "gram", "saliency", "mask" or "pruned_weight"."""
-    return tensor_pb2.TensorKind.Name(tensor.spec.kind).lower()
+    return arrays.kind_name(tensor.spec.kind)
 
 
 class Inputs:
@@ -160,7 +161,10 @@ class Core:
                 named = getattr(inputs, field)
                 if isinstance(named, str):
                     _name_input(message, inputs, field, named)
-            return await self.session.create_job(message, request_id), made
+            job = await self.session.create_job(message, request_id)
+            if isinstance(inputs.weight, Buffer):
+                _check_shape(job, inputs.weight.shape)
+            return job, made
         except BaseException:
             if request_id is None:
                 await self.give_back(made)
@@ -204,12 +208,14 @@ class Core:
 
     async def _labelled(self, labels: Mapping[str, str]) -> list[job_pb2.Job]:
         jobs: list[job_pb2.Job] = []
+        walk = PageWalk("ListJobs")
         request = prune_service_pb2.ListJobsRequest(labels=dict(labels))
         try:
             while True:
                 page = await self.session.transport.unary(wire.LIST_JOBS, request, _ONE_CALL)
                 jobs.extend(page.jobs)
                 request.page_token = page.next_page_token
+                walk.take(len(page.jobs), page.ByteSize(), page.next_page_token)
                 if not request.page_token:
                     return jobs
         except errors.Unavailable:
@@ -267,6 +273,7 @@ class Core:
                 last = event.job
                 if on_event:
                     on_event(Event.of(event))
+        _check_shape(last, tuple(job.shape))
         return last
 
     async def result(self, job: job_pb2.Job) -> Result:
@@ -294,10 +301,14 @@ class Core:
 
     async def _fetch(self, job: job_pb2.Job, result: job_pb2.JobResult) -> Result:
         mask, weight = None, None
+        if len(job.shape) != 2:
+            raise errors.protocol(f"{job.name}: must have two dims; the server says {list(job.shape)}")
         if result.mask:
-            mask = (await read_tensor(self.session, result.mask))[1]
+            expected = tensor_pb2.TensorSpec(kind=tensor_pb2.MASK, dtype=tensor_pb2.U1, dims=job.shape)
+            mask = (await read_tensor(self.session, result.mask, expected=expected))[1]
         if result.pruned_weight:
-            tensor, data = await read_tensor(self.session, result.pruned_weight)
+            expected = tensor_pb2.TensorSpec(kind=tensor_pb2.PRUNED_WEIGHT, dims=job.shape)
+            tensor, data = await read_tensor(self.session, result.pruned_weight, expected=expected)
             weight = (data, arrays.dtype_name(tensor.spec.dtype))
         return Result.of(job, result, mask, weight)
 
@@ -307,6 +318,14 @@ class Core:
         """(bytes, dtype, shape)"""
         tensor, data = await read_tensor(self.session, name, progress)
         return data, arrays.dtype_name(tensor.spec.dtype), tuple(tensor.spec.dims)
+
+
+def _check_shape(job: job_pb2.Job, shape: tuple[int, ...]) -> None:
+    """It is about the layer that was sent."""
+    if tuple(job.shape) != shape:
+        raise errors.protocol(
+            f"{job.name}: must have the layer's shape {list(shape)}; the server says {list(job.shape)}"
+        )
 
 
 def check_ended_well(job: job_pb2.Job) -> None:

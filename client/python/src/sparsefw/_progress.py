@@ -8,6 +8,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from sparsefw._rpc.upload import TransferProgress
+from sparsefw._text import printable
 from sparsefw.results import Event
 
 
@@ -15,7 +16,7 @@ class JobBar:
     """One line: iterations, the reduction of the loss so far, the gap."""
 
     def __init__(self, name: str) -> None:
-        self._bar: Any = tqdm(desc=name, unit="it", leave=True)
+        self._bar: Any = tqdm(desc=printable(name), unit="it", leave=True)
 
     def __call__(self, event: Event) -> None:
         progress = event.progress
@@ -41,7 +42,7 @@ class TransferBar:
     """One line: bytes and their rate."""
 
     def __init__(self, name: str) -> None:
-        self._bar: Any = tqdm(desc=name, unit="B", unit_scale=True, unit_divisor=1024, leave=True)
+        self._bar: Any = tqdm(desc=printable(name), unit="B", unit_scale=True, unit_divisor=1024, leave=True)
 
     def __call__(self, done: int, total: int) -> None:
         if total:

@@ -26,6 +26,7 @@ from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import TERMINAL, Session
 from sparsefw._rpc.upload import TransferProgress
+from sparsefw._text import printable
 from sparsefw.client import check_embedded, choose_credentials, resolve_address, state_numbers
 from sparsefw.embedded import EmbeddedServer, start_in_thread
 from sparsefw.errors import Error, invalid
@@ -119,7 +120,7 @@ class Tensor:
             await self.delete()
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>"
+        return printable(f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>")
 
 
 class Job:
@@ -206,7 +207,7 @@ class Job:
         await self._client.core.discard(names)
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self.state}>"
+        return printable(f"<{self.name} {self.state}>")
 
 
 class Client:

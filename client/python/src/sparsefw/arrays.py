@@ -71,6 +71,17 @@ def dtype_name(wire: int) -> str:
     return _NAMES.get(wire, f"dtype {wire}")
 
 
+def is_dtype(wire: int) -> bool:
+    """This package knows the sparsefw.v1.DType."""
+    return wire in _NAMES
+
+
+def kind_name(wire: int) -> str:
+    """The name of a sparsefw.v1.TensorKind."""
+    known = wire in tensor_pb2.TensorKind.values()
+    return tensor_pb2.TensorKind.Name(wire).lower() if known else f"kind {wire}"
+
+
 def is_torch(value: Any) -> bool:
     """A torch.Tensor, told without importing torch."""
     torch = sys.modules.get("torch")

@@ -6,7 +6,9 @@ server's documentation (docs/api.md) lists the reasons. Reasons that the client 
     UNREACHABLE        no server within `connect_timeout`, or a watch on which nothing came any more
     CLIENT_ARGUMENT    arguments that are wrong or contradict each other
     CHECKSUM_MISMATCH  bytes from the server that fail their checksum, again and again
-    PROTOCOL           answers that break the protocol
+    CLIENT_MEMORY      a tensor that does not fit into this machine's memory
+    PROTOCOL           answers that break the protocol: sizes that do not fit, chunks of no bytes, lists
+                       without an end
     CLOSED             the client was closed meanwhile
     SERVER_MISSING     server="auto", and no program was found
     SERVER_FAILED      server="auto", and the program did not start
@@ -20,6 +22,8 @@ from typing import Any, Final, cast
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
+from sparsefw._text import printable
+
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 
@@ -30,7 +34,8 @@ class Error(Exception):
         code:        the gRPC status code.
         reason:      a stable name of what is wrong, such as "NON_FINITE"; "" where gRPC itself failed.
         metadata:    facts of the reason, such as {"field": "gram"}.
-        message:     one sentence for people.
+        message:     one sentence for people; a server's has escapes instead of characters that could steer
+                     a terminal, str(error) always.
         retry_delay: seconds after which the server asked to try again, or None.
         job:         name of the job whose run failed, or "".
     """
@@ -55,7 +60,7 @@ class Error(Exception):
 
     def __str__(self) -> str:
         text = f"{self.job}: {self.message}" if self.job else self.message
-        return f"{text} ({self.reason or self.code.name})"
+        return printable(f"{text} ({self.reason or self.code.name})")
 
     def with_message(self, message: str) -> Error:
         """The same error with another message."""
@@ -171,6 +176,11 @@ def invalid(message: str) -> Error:
     return refuse(grpc.StatusCode.INVALID_ARGUMENT, "CLIENT_ARGUMENT", message)
 
 
+def protocol(message: str) -> Error:
+    """The server's answer breaks the protocol (PROTOCOL)."""
+    return refuse(grpc.StatusCode.INTERNAL, "PROTOCOL", message)
+
+
 def from_status(status: status_pb2.Status, job: str = "") -> Error:
     """Of google.rpc.Status: an RPC's details, or Job.error."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
@@ -182,7 +192,7 @@ def from_status(status: status_pb2.Status, job: str = "") -> Error:
         elif detail.Unpack(retry):
             delay = max(0.0, retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9)
     return _BY_CODE.get(code, Error)(
-        status.message, code=code, reason=reason, metadata=metadata, retry_delay=delay, job=job
+        printable(status.message), code=code, reason=reason, metadata=metadata, retry_delay=delay, job=job
     )
 
 
@@ -199,7 +209,7 @@ def from_rpc(error: grpc.RpcError) -> Error:
                 break
             if status.code == code.value[0]:
                 return from_status(status)
-    return _BY_CODE.get(code, Error)(text, code=code)
+    return _BY_CODE.get(code, Error)(printable(text), code=code)
 
 
 def is_transient(error: Error) -> bool:

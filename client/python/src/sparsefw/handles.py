@@ -13,6 +13,7 @@ from sparsefw._progress import job_observer
 from sparsefw._rpc.session import TERMINAL
 from sparsefw._rpc.sync import iterate, run
 from sparsefw._rpc.upload import TransferProgress
+from sparsefw._text import printable
 from sparsefw.errors import Error
 from sparsefw.results import Event, Result
 from sparsefw.sweep_results import SweepResult
@@ -69,7 +70,7 @@ class Tensor:
             self.delete()
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>"
+        return printable(f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>")
 
 
 class Job:
@@ -176,4 +177,4 @@ class Job:
         run(self._client.core.discard(names))
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self.state}>"
+        return printable(f"<{self.name} {self.state}>")

@@ -34,8 +34,8 @@ class Options:
     Attributes:
         connect_timeout: for the first connection.
         call_timeout:    for one attempt of a call that is not a stream; there are at most three.
-        watch_silence:   a watch on which nothing has come for so long, not even a heartbeat, is broken
-                         and opened again; at least 0.3.
+        watch_silence:   a watch on which nothing has come for so long, not even a heartbeat, is broken and
+                         opened again, and so is a download; at least 0.3.
         retry:           see Retry.
         chunk_bytes:     data bytes in a message, [1, 2 MiB - 4 KiB].
         gram_window_bytes: activations of `Client.gram` that are kept until the server has saved their

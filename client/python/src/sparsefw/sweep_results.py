@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from sparsefw._text import printable
 from sparsefw.errors import Error
 from sparsefw.results import Result
 
@@ -98,4 +99,4 @@ class SweepResult(Sequence[SweepPoint]):
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -11,8 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kWarmUp = 2;
-constexpr int kRepetitions = 5;  // of a timed launch; the median counts
+constexpr int kWarmUp = 2;  // launches that are not timed, where there are more
 
 absl::Status TimedLaunch(const Smoke::Launch& launch, cudaEvent_t begin, cudaEvent_t end,
                          float* milliseconds) {
@@ -61,12 +60,13 @@ double Smoke::Milliseconds(const std::function<void()>& reset, const Launch& lau
   const cuda::Event begin = TimingEvent();
   const cuda::Event end = TimingEvent();
   std::vector<float> measured;
-  const int count = timing_ ? kWarmUp + kRepetitions : 1;
+  const int count = timing_ ? launches_ : 1;
+  const int warm_up = count > kWarmUp ? kWarmUp : 0;
   for (int i = 0; i < count; ++i) {
     if (reset) reset();
     float milliseconds = 0;
     OrDie(TimedLaunch(launch, begin.get(), end.get(), &milliseconds));
-    if (!timing_ || i >= kWarmUp) measured.push_back(milliseconds);
+    if (i >= warm_up) measured.push_back(milliseconds);
   }
   std::sort(measured.begin(), measured.end());
   return static_cast<double>(measured[measured.size() / 2]);

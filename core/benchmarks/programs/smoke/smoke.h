@@ -74,12 +74,13 @@ class DeviceValues {
   cuda::DeviceBuffer<T> buffer_;
 };
 
-// Takes the reports of the parts. `timing`: kernels are repeated and timed, not checked.
+// Takes the reports of the parts. `timing`: kernels are launched `launches` times and timed, not
+// checked.
 class Smoke {
  public:
   using Launch = std::function<absl::Status(cudaStream_t)>;
 
-  explicit Smoke(bool timing) : timing_(timing) {}
+  Smoke(bool timing, int launches) : timing_(timing), launches_(launches) {}
   bool timing() const { return timing_; }
   bool failed() const { return failed_; }
 
@@ -95,6 +96,7 @@ class Smoke {
   double Milliseconds(const std::function<void()>& reset, const Launch& launch);
 
   bool timing_;
+  int launches_;
   bool failed_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include "core/src/cuda/linalg/layer_kernels.h"
 #include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/runtime/cublas_library.h"
+#include "core/src/cuda/runtime/cublas_version.h"
 #include "sparsefw/dtype.h"
 #include "sparsefw/status_macros.h"
 
@@ -194,7 +195,9 @@ void SmokeDevice(Smoke& smoke) {
       {{"devices", count}, {"name", properties.name}, {"memory_bytes", total_bytes}});
   smoke.Begin("cuBLAS");
   const cuda::CublasLibrary* library = OrDie(cuda::CublasLibrary::Open());
-  smoke.Report("cuBLAS", true, library->name);
+  smoke.Report(
+      "cuBLAS", true,
+      absl::StrFormat("%s, version %s", library->name, OrDie(cuda::CublasVersion(*library))));
 }
 
 void SmokeDense(Smoke& smoke, int64_t rows, int64_t cols) {

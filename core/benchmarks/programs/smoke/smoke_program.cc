@@ -2,7 +2,9 @@
 //
 //   sparsefw-bench-smoke --list 1                     the names of all parts, one a line
 //   sparsefw-bench-smoke --part NAME [--rows R] [--cols C]
-//   sparsefw-bench-smoke --part NAME --timing 1       event times at the size of a large layer
+//   sparsefw-bench-smoke --part NAME --timing 1       event times at the size of a large layer;
+//                                                     --launches N of every kernel, the median
+//                                                     counts
 //
 // Linked with the engine's kernels, which the module does not export. Ends with status 1 when
 // something is wrong.
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int64_t kRows = 96, kCols = 192;  // tiles, several words, a padded row
 constexpr int64_t kLargeSize = 4096;
+constexpr int64_t kTimedLaunches = 7;
 
 struct Part {
   std::string name;
@@ -51,14 +54,16 @@ int Main(int argc, char** argv) {
   const bool timing = flags.Integer("timing", 0) != 0;
   const int64_t rows = flags.Integer("rows", timing ? kLargeSize : kRows);
   const int64_t cols = flags.Integer("cols", timing ? kLargeSize : kCols);
+  const int64_t launches = flags.Integer("launches", kTimedLaunches);
   flags.Finish();
   if (rows < 1 || cols < 1) Die("--rows and --cols must be at least 1");
+  if (launches < 1 || launches > 1000) Die("--launches must be in [1, 1000]");
   std::string known;
   for (const Part& part : AllParts()) {
     known += known.empty() ? part.name : ", " + part.name;
     if (list) std::cout << part.name << '\n';
     if (list || part.name != wanted) continue;
-    Smoke smoke(timing);
+    Smoke smoke(timing, static_cast<int>(launches));
     part.run(smoke, rows, cols);
     return smoke.failed() ? 1 : 0;
   }

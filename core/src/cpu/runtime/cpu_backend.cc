@@ -57,8 +57,11 @@ class CpuBackendImpl final : public Backend {
     return {.name = "cpu",
             .description = absl::StrFormat("%s, %d thread%s, %s", ProcessorName(), threads,
                                            threads == 1 ? "" : "s", InstructionSet()),
-            .memory_bytes = memory.total_bytes,
-            .memory_free_bytes = memory.available_bytes};
+            .memory_bytes = memory.total_bytes};
+  }
+
+  absl::StatusOr<int64_t> FreeMemoryBytes() const override {
+    return ReadHostMemory().available_bytes;
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(

@@ -1,11 +1,35 @@
 #include "core/src/cuda/iteration/toggle_history.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/device_pool.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
+
+void ToggleHistory::GiveBack::operator()(Recording* recording) const {
+  PoolOf<std::unique_ptr<Recording>>(device_).Give(std::unique_ptr<Recording>(recording));
+}
+
+absl::StatusOr<ToggleHistory::OwnRecording> ToggleHistory::TakeRecording() {
+  int device = 0;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  std::unique_ptr<Recording> recording =
+      PoolOf<std::unique_ptr<Recording>>(device).Take().value_or(std::make_unique<Recording>());
+  if (recording->states.data() == nullptr) {
+    for (Event& event : recording->recorded) {
+      SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
+    }
+    SPARSEFW_ASSIGN_OR_RETURN(recording->states, PinnedBuffer<StepState>::Create(kSlots));
+  }
+  // The device may yet have to write what an earlier history recorded last.
+  for (const Event& event : recording->recorded) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(event.get()));
+  }
+  return OwnRecording(recording.release(), GiveBack(device));
+}
 
 absl::StatusOr<ToggleHistory> ToggleHistory::Create(int64_t epoch_iterations, int64_t first_toggles,
                                                     cudaStream_t stream) {
@@ -13,25 +37,24 @@ absl::StatusOr<ToggleHistory> ToggleHistory::Create(int64_t epoch_iterations, in
   history.stream_ = stream;
   history.length_ = epoch_iterations;
   history.first_toggles_ = first_toggles;
-  for (Event& event : history.recorded_) {
-    SPARSEFW_ASSIGN_OR_RETURN(event, CreateEvent());
+  SPARSEFW_ASSIGN_OR_RETURN(history.recording_, TakeRecording());
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    history.recording_->states.data()[slot].recurrence.iteration = -1;
   }
-  SPARSEFW_ASSIGN_OR_RETURN(history.states_, PinnedBuffer<StepState>::Create(kSlots));
-  for (size_t slot = 0; slot < kSlots; ++slot)
-    history.states_.data()[slot].recurrence.iteration = -1;
   return history;
 }
 
 absl::Status ToggleHistory::Record(int64_t epoch, const StepState* state) {
+  const size_t slot = SlotOf(epoch);
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-      &states_.data()[SlotOf(epoch)], state, sizeof(StepState), cudaMemcpyDeviceToHost, stream_));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(recorded_[SlotOf(epoch)].get(), stream_));
+      &recording_->states.data()[slot], state, sizeof(StepState), cudaMemcpyDeviceToHost, stream_));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(recording_->recorded[slot].get(), stream_));
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> ToggleHistory::Learn(int64_t epoch) {
   if (epoch < 0 || counts_[SlotOf(epoch)].epoch == epoch) return true;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(recorded_[SlotOf(epoch)].get()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(recording_->recorded[SlotOf(epoch)].get()));
   Take(epoch);
   return counts_[SlotOf(epoch)].epoch == epoch;
 }
@@ -43,7 +66,7 @@ void ToggleHistory::LearnUpTo(int64_t iteration) {
 
 // A state of another iteration is what was recorded after a stop at the gap.
 void ToggleHistory::Take(int64_t epoch) {
-  const StepState& state = states_.data()[SlotOf(epoch)];
+  const StepState& state = recording_->states.data()[SlotOf(epoch)];
   if (state.recurrence.iteration == (epoch + 1) * length_)
     counts_[SlotOf(epoch)] = {epoch, state.toggled};
 }

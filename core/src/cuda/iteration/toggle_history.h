@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -59,6 +60,23 @@ class ToggleHistory {
   void Restore(const State& state);
 
  private:
+  // Where the device writes its states, with the events that say when it has. Used again by the
+  // histories that follow on the device (device_pool.h).
+  struct Recording {
+    PinnedBuffer<StepState> states;
+    Event recorded[kSlots];
+  };
+  class GiveBack {
+   public:
+    explicit GiveBack(int device) : device_(device) {}
+    GiveBack() : GiveBack(0) {}
+    void operator()(Recording* recording) const;
+
+   private:
+    int device_;
+  };
+  using OwnRecording = std::unique_ptr<Recording, GiveBack>;
+  static absl::StatusOr<OwnRecording> TakeRecording();
   static size_t SlotOf(int64_t epoch) { return static_cast<size_t>(epoch) % kSlots; }
   void Take(int64_t epoch);
 
@@ -66,8 +84,7 @@ class ToggleHistory {
   int64_t length_ = 1;
   int64_t first_toggles_ = 0;
   Count counts_[kSlots];
-  Event recorded_[kSlots];
-  PinnedBuffer<StepState> states_;
+  OwnRecording recording_;  // null before Create
 };
 
 }  // namespace sparsefw::cuda

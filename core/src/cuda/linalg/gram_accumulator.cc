@@ -14,6 +14,7 @@
 #include "core/src/cuda/runtime/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/runtime/use_device.h"
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/linalg/gram_state.h"
 #include "sparsefw/status_macros.h"
@@ -99,8 +100,7 @@ absl::Status CudaGramAccumulator::Allocate() {
 
 absl::Status CudaGramAccumulator::Enter() const {
   if (!failed_.ok()) return failed_;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
-  return absl::OkStatus();
+  return UseDevice(device_);
 }
 
 absl::Status CudaGramAccumulator::Remember(const absl::Status& status) {

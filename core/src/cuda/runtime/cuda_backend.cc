@@ -4,19 +4,21 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/linalg/gram_accumulator.h"
 #include "core/src/cuda/runtime/cublas_library.h"
+#include "core/src/cuda/runtime/cublas_version.h"
 #include "core/src/cuda/runtime/cuda_engine.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_bytes.h"
 #include "core/src/cuda/runtime/device_gram.h"
 #include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -41,17 +43,18 @@ class CudaBackend final : public Backend {
   bool has_device_memory() const override { return true; }
 
   DeviceDescription Describe() const override {
-    size_t free = 0;
-    size_t total = 0;
-    // A device that cannot say has nothing to offer.
-    if (cudaSetDevice(device_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
-      free = 0;
-    }
     return {.name = name_,
             .description = description_,
             .memory_bytes = memory_bytes_,
-            .memory_free_bytes = static_cast<int64_t>(free),
             .pci_bus_id = pci_bus_id_};
+  }
+
+  absl::StatusOr<int64_t> FreeMemoryBytes() const override {
+    size_t free = 0;
+    size_t total = 0;
+    SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
@@ -59,13 +62,15 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaEngine>(device_, options);
   }
 
-  // cuBLAS chooses its kernels by the device, and so may its next version.
+  // cuBLAS chooses its kernels by the device, and its next version may choose others.
   std::string checkpoint_tag() const override {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) != cudaSuccess) return {};
     const absl::StatusOr<const CublasLibrary*> cublas = CublasLibrary::Open();
     if (!cublas.ok()) return {};
-    return absl::StrFormat("cuda 1, %s, driver %d, %s", description_, driver, (*cublas)->name);
+    const absl::StatusOr<std::string> version = CublasVersion(**cublas);
+    if (!version.ok()) return {};
+    return absl::StrFormat("cuda 1, %s, driver %d, cuBLAS %s", description_, driver, *version);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
@@ -124,60 +129,58 @@ absl::StatusOr<int> CountDevices() {
   return count;
 }
 
-// Waiting for a stream would otherwise keep a core of the host busy for every
-// engine. Only a matter of the host's time, so an error counts for nothing.
-void WaitBlocking(int device) {
-  if (cudaSetDevice(device) != cudaSuccess ||
-      cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // nobody else should find it
+// Asks the driver about a device without making a context on it.
+// Errors: why it cannot be used
+absl::StatusOr<std::unique_ptr<CudaBackend>> Inspect(int device) {
+  cudaDeviceProp properties = {};
+  int has_pools = 0;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
+  if (properties.major < kLeastMajor) {
+    return Unavailable(absl::StrFormat("%s has compute capability %d.%d; at least %d.0 is needed",
+                                       properties.name, properties.major, properties.minor,
+                                       kLeastMajor));
   }
+  if (has_pools == 0) {  // some virtual GPUs
+    return Unavailable(
+        absl::StrFormat("%s has no memory pools (cudaMallocAsync)", properties.name));
+  }
+  return std::make_unique<CudaBackend>(device, properties);
 }
 
-// Freed memory stays with the process; device_buffer.h says what gives it back. By default all of
-// it would go back to the driver whenever a stream is waited for, and every job would map its
-// memory anew, which holds up the others on the device. Only a matter of speed, so an error counts
-// for nothing.
-void KeepFreedMemory(int device) {
-  cudaMemPool_t pool = nullptr;
-  uint64_t threshold = std::numeric_limits<uint64_t>::max();
-  if (cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess ||
-      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // nobody else should find it
+// Of all devices together, where none can be used.
+absl::Status NoneUsable(const std::vector<UnusableDevice>& devices) {
+  std::string message;
+  for (const UnusableDevice& device : devices) {
+    absl::StrAppendFormat(&message, "%s%s: %s", message.empty() ? "" : "; ", device.name,
+                          device.reason);
   }
+  return Unavailable(std::move(message));
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<const Backend*>> OpenBackends() {
+absl::StatusOr<CudaModuleDevices> OpenBackends() {
   SPARSEFW_ASSIGN_OR_RETURN(const int count, CountDevices());
   SPARSEFW_RETURN_IF_ERROR(CublasLibrary::Open().status());
   // Never freed: backends live as long as the program, and CUDA may be gone
   // before destructors of static objects run.
   static auto* backends = new std::vector<std::unique_ptr<CudaBackend>>;
-  std::vector<const Backend*> result;
-  std::string unusable;  // why the last device that cannot be used cannot
+  CudaModuleDevices found;
   for (int device = 0; device < count; ++device) {
-    cudaDeviceProp properties = {};
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-    if (properties.major < kLeastMajor) {
-      unusable = absl::StrFormat("%s has compute capability %d.%d; at least %d.0 is needed",
-                                 properties.name, properties.major, properties.minor, kLeastMajor);
+    absl::StatusOr<std::unique_ptr<CudaBackend>> backend = Inspect(device);
+    if (!backend.ok()) {
+      static_cast<void>(cudaGetLastError());  // nobody else should find it
+      found.unusable.push_back(
+          {absl::StrFormat("cuda:%d", device), std::string(backend.status().message())});
       continue;
     }
-    int has_pools = 0;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
-    if (has_pools == 0) {  // some virtual GPUs
-      unusable = absl::StrFormat("%s has no memory pools (cudaMallocAsync)", properties.name);
-      continue;
-    }
-    WaitBlocking(device);
-    KeepFreedMemory(device);
-    backends->push_back(std::make_unique<CudaBackend>(device, properties));
-    result.push_back(backends->back().get());
+    backends->push_back(*std::move(backend));
+    found.usable.push_back(backends->back().get());
   }
-  if (result.empty()) return Unavailable(unusable);
-  return result;
+  if (found.usable.empty()) return NoneUsable(found.unusable);
+  return found;
 }
 
 }  // namespace sparsefw::cuda

@@ -5,8 +5,8 @@
 
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
-#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_bytes.h"
+#include "core/src/cuda/runtime/use_device.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 #include "sparsefw/status_macros.h"
 
@@ -18,15 +18,10 @@ CudaEngine::CudaEngine(int device, const EngineOptions& options)
 // Members free their memory in the order of the stream, on the device that is
 // current in this thread. The context waits for the stream: the Gram may go as
 // soon as the engine has, and nothing may read it any more, not even after an error.
-CudaEngine::~CudaEngine() { static_cast<void>(UseDevice()); }
-
-absl::Status CudaEngine::UseDevice() const {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
-  return absl::OkStatus();
-}
+CudaEngine::~CudaEngine() { static_cast<void>(UseDevice(device_)); }
 
 absl::Status CudaEngine::OpenDevice(const EngineProblem& problem) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   if (context_ != nullptr) return absl::OkStatus();
   const ConstMatrixView weights = problem.weights;
   SPARSEFW_ASSIGN_OR_RETURN(
@@ -100,7 +95,7 @@ absl::Status CudaEngine::StartInPrecision(StateReader* saved) {
 }
 
 absl::Status CudaEngine::SaveIteration(StateWriter& writer) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   if (frank_wolfe_ == nullptr) {
     return absl::FailedPreconditionError("there is no iteration to save");
   }
@@ -108,12 +103,12 @@ absl::Status CudaEngine::SaveIteration(StateWriter& writer) {
 }
 
 absl::Status CudaEngine::RestoreIteration(StateReader& reader) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   return StartInPrecision(&reader);
 }
 
 absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   if (frank_wolfe_ == nullptr) SPARSEFW_RETURN_IF_ERROR(StartInPrecision(nullptr));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, frank_wolfe_->Step(request));
   stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
@@ -123,18 +118,18 @@ absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
 }
 
 absl::StatusOr<RoundedMask> CudaEngine::Round() {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   if (frank_wolfe_ == nullptr) return RoundedMask{*problem_.warm, 0};
   return frank_wolfe_->Round(problem_.saliency);
 }
 
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   return MaskLoss(problem_.weights, gram_->matrix(), mask, scale_, *context_);
 }
 
 absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   frank_wolfe_.reset();
   const auto refine = [&](auto* layer) {
     return RefineMask(problem_, *layer, scale_, start, request, *context_);
@@ -149,7 +144,7 @@ absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRe
 
 absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
                                                       const ReconstructRequest& request) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   frank_wolfe_.reset();
   const auto reconstruct = [&](const auto* layer) {
     return ReconstructWeights(problem_, *layer, scale_, mask, request, *context_);
@@ -163,7 +158,7 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
 }
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {
-  SPARSEFW_RETURN_IF_ERROR(UseDevice());
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   return cuda::LossOfWeights(problem_.weights, gram_->matrix(), weights, scale_, *context_);
 }
 

@@ -42,7 +42,6 @@ class CudaEngine final : public Engine {
   absl::Status RestoreIteration(StateReader& reader) override;
 
  private:
-  absl::Status UseDevice() const;
   absl::Status OpenDevice(const EngineProblem& problem);
   absl::Status OpenGram(const EngineProblem& problem);
   Precision ChosenPrecision() const;

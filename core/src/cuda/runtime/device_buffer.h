@@ -18,7 +18,7 @@ namespace sparsefw::cuda {
 // `bytes` of the current device in the order of the stream; null for 0. Where
 // there is no memory what the device's pool keeps for later is given back to the
 // driver first, and the allocation tried again: the pool keeps all that is freed
-// (cuda_backend.cc), in pieces that may all be too small.
+// (use_device.cc), in pieces that may all be too small.
 // Errors: ResourceExhausted (OUT_OF_MEMORY)
 absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream);
 

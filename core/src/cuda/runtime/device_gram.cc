@@ -1,15 +1,15 @@
 #include "core/src/cuda/runtime/device_gram.h"
 
-#include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_layer.h"
 #include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 
 absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, ConstMatrixView gram,
                                                                  const StopSignal* stop) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device));
   std::shared_ptr<CudaGram> result(new CudaGram(device));
   SPARSEFW_RETURN_IF_ERROR(result->Fill(gram, stop));
   return result;

@@ -1,11 +1,10 @@
 #include "core/src/cuda/runtime/execution_context.h"
 
-#include <map>
 #include <utility>
-#include <vector>
 
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "sparsefw/mutex.h"
+#include "core/src/cuda/runtime/device_pool.h"
+#include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -38,47 +37,18 @@ absl::StatusOr<Lane> MakeLane() {
   return bound;
 }
 
-// The lanes of a device that no context has. Thread-safe.
-class LanePool {
- public:
-  absl::StatusOr<Lane> Take() {
-    {
-      const MutexLock lock(mutex_);
-      if (!unused_.empty()) {
-        Lane lane = std::move(unused_.back());
-        unused_.pop_back();
-        return lane;
-      }
-    }
-    return MakeLane();
-  }
-  void Give(Lane lane) {
-    const MutexLock lock(mutex_);
-    unused_.push_back(std::move(lane));
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<Lane> unused_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Never freed: CUDA may be gone before destructors of static objects run.
-LanePool& PoolOf(int device) {
-  static auto* mutex = new Mutex;
-  static auto* pools = new std::map<int, LanePool>;
-  const MutexLock lock(*mutex);
-  return (*pools)[device];
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExecutionContext>> ExecutionContext::Open(int device,
                                                                          int64_t workspace_bytes,
                                                                          const StopSignal* stop) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device));
   SPARSEFW_ASSIGN_OR_RETURN(const CublasLibrary* library, CublasLibrary::Open());
-  SPARSEFW_ASSIGN_OR_RETURN(Lane lane, PoolOf(device).Take());
-  std::unique_ptr<ExecutionContext> context(new ExecutionContext(device, std::move(lane), stop));
+  std::optional<Lane> lane = PoolOf<Lane>(device).Take();
+  if (!lane.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(lane, MakeLane());
+  }
+  std::unique_ptr<ExecutionContext> context(new ExecutionContext(device, *std::move(lane), stop));
   SPARSEFW_ASSIGN_OR_RETURN(
       context->workspace_, DeviceBuffer<unsigned char>::Create(workspace_bytes, context->stream()));
   // After the stream was set, which takes the workspace away.
@@ -92,7 +62,7 @@ absl::StatusOr<std::unique_ptr<ExecutionContext>> ExecutionContext::Open(int dev
 ExecutionContext::~ExecutionContext() {
   workspace_.Reset();
   if (cudaStreamSynchronize(stream()) == cudaSuccess) {
-    PoolOf(device_).Give(std::move(lane_));
+    PoolOf<Lane>(device_).Give(std::move(lane_));
   } else {
     Destroy(std::move(lane_));
   }

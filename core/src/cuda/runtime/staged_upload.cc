@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/runtime/device_pool.h"
 #include "core/src/cuda/runtime/stream.h"
-#include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -65,39 +63,10 @@ class Half {
 
 using Halves = std::array<Half, 2>;
 
-// The pinned memory of a device that no upload holds now. Thread-safe.
-class StagingPool {
- public:
-  absl::StatusOr<std::unique_ptr<Halves>> Take() {
-    {
-      const MutexLock lock(mutex_);
-      if (!unused_.empty()) {
-        std::unique_ptr<Halves> halves = std::move(unused_.back());
-        unused_.pop_back();
-        return halves;
-      }
-    }
-    auto halves = std::make_unique<Halves>();
-    for (Half& half : *halves) SPARSEFW_RETURN_IF_ERROR(half.Allocate());
-    return halves;
-  }
-  void Give(std::unique_ptr<Halves> halves) {
-    const MutexLock lock(mutex_);
-    unused_.push_back(std::move(halves));
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Halves>> unused_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Events belong to a device, and so do these. Never freed: CUDA may be gone
-// before destructors of static objects run.
-StagingPool& PoolOf(int device) {
-  static auto* mutex = new Mutex;
-  static auto* pools = new std::map<int, StagingPool>;
-  const MutexLock lock(*mutex);
-  return (*pools)[device];
+absl::StatusOr<std::unique_ptr<Halves>> MakeHalves() {
+  auto halves = std::make_unique<Halves>();
+  for (Half& half : *halves) SPARSEFW_RETURN_IF_ERROR(half.Allocate());
+  return halves;
 }
 
 absl::Status SendAll(ConstMatrixView matrix, void* to, size_t to_pitch, Halves& halves,
@@ -131,8 +100,11 @@ absl::Status StagedUpload(ConstMatrixView matrix, void* to, size_t to_pitch, cud
                           const StopSignal* stop) {
   int device = 0;
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-  StagingPool& pool = PoolOf(device);
-  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<Halves> halves, pool.Take());
+  DevicePool<std::unique_ptr<Halves>>& pool = PoolOf<std::unique_ptr<Halves>>(device);
+  std::unique_ptr<Halves> halves = pool.Take().value_or(nullptr);
+  if (halves == nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(halves, MakeHalves());
+  }
   absl::Status sent = SendAll(matrix, to, to_pitch, *halves, stream, stop);
   // After any other error nobody knows whether the device still reads them.
   if (sent.ok() || absl::IsCancelled(sent)) pool.Give(std::move(halves));

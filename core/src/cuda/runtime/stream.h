@@ -6,8 +6,8 @@
 // (device_gram.h). Destructors of these owners wait for nothing and cannot
 // report: what they release is known to be idle, or the device is lost anyway.
 //
-// Waiting blocks the calling thread and leaves its core to others: OpenBackends
-// (cuda_backend.cc) asks for that for streams, CreateEvent for events.
+// Waiting blocks the calling thread and leaves its core to others: UseDevice
+// (use_device.cc) asks for that for streams, CreateEvent for events.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_STREAM_H_
 

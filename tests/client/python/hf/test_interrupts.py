@@ -12,7 +12,7 @@ import torch
 from sparsefw import _core
 from sparsefw.hf import prune_model
 from sparsefw.hf.progress import Progress
-from support.processes import BIN_DIR, wait_until
+from support.processes import BIN_DIR, HANG, wait_until
 from test_resume import finished, start, weights
 
 # Some tenths of a second a job.
@@ -70,11 +70,9 @@ def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatc
 def test_an_error_is_not_kept_for_the_jobs_before_it(start_server):
     """Those of three matrices before it would run for hours."""
     name = "model.layers.0.self_attn.o_proj.weight"
-    began = time.monotonic()
     with sparsefw.connect(start_server("--workers", "2").address) as client:
         with pytest.raises(sparsefw.InvalidArgument, match=name):
             prune_model(broken(name), data=tiny.tokens(), server=client, **{**LONG, "iterations": 10**11})
-        assert time.monotonic() - began < 30
         assert client.jobs() == []
         assert client.list() == []
 
@@ -114,10 +112,11 @@ def test_a_lost_server_is_an_error_at_once(restartable, folder, lasting):
     server = restartable("--workers", "2")
     retry = sparsefw.Retry(give_up_after=patience)
     lost = []
+    begun = time.monotonic()
     with sparsefw.connect(server.address, options=sparsefw.Options(retry=retry)) as client:
 
         def kill():
-            wait_until(lambda: is_running(client), 60, "a running job")
+            wait_until(lambda: is_running(client), "a running job")
             server.kill()
             lost.append(time.monotonic())
 
@@ -126,7 +125,8 @@ def test_a_lost_server_is_an_error_at_once(restartable, folder, lasting):
         options = {"state_dir": folder / "state"} if lasting else {}
         with pytest.raises(sparsefw.Unavailable):
             prune_model(tiny.make("mixtral"), data=tiny.tokens(), server=client, **LONG, **options)
-        assert time.monotonic() - lost[0] < patience + 5
+        # Once for each of the dozens of matrices would take a minute, however quick the machine is.
+        assert time.monotonic() - lost[0] < 2 * patience + (lost[0] - begun)
         assert layer_threads() == []
         killer.join()
 
@@ -149,7 +149,7 @@ def test_an_interrupt_while_jobs_run(expected, folder, client):
             out=folder / "out", **LONG)
 
     def interrupt():
-        wait_until(lambda: finished(folder) == 1 and is_running(client), 60, "jobs of the second block")
+        wait_until(lambda: finished(folder) == 1 and is_running(client), "jobs of the second block")
         os.kill(os.getpid(), signal.SIGINT)
 
     helper = threading.Thread(target=interrupt)
@@ -170,7 +170,7 @@ def test_an_interrupt_that_nobody_comes_back_from(client):
     """Without a state_dir nothing is left on the server."""
 
     def interrupt():
-        wait_until(lambda: is_running(client), 60, "a running job")
+        wait_until(lambda: is_running(client), "a running job")
         os.kill(os.getpid(), signal.SIGINT)
 
     helper = threading.Thread(target=interrupt)
@@ -187,15 +187,14 @@ def test_a_kill_while_jobs_run(expected, folder, client, shared_server):
     process = start(folder, shared_server.address, iterations=LONG["iterations"])
     try:
         wait_until(
-            lambda: (finished(folder) == 1 and is_running(client)) or process.poll() is not None, 300,
-            "jobs of the second block")
+            lambda: (finished(folder) == 1 and is_running(client)) or process.poll() is not None, "jobs of the second block")
         assert process.poll() is None, process.stderr.read()
     finally:
         process.kill()
         process.communicate()
     assert finished(folder) == 1
     process = start(folder, shared_server.address, iterations=LONG["iterations"])
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
     assert weights(folder / "out") == expected
 

@@ -7,6 +7,7 @@ from layers import ENDLESS, Layer, running
 from sparsefw import _core
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.solve import Pool, Task
+from support.processes import HANG
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_a_failed_job_is_removed(client, way):
         assert kinds(client) == ["gram", "gram", "weight"]  # the blocker's, and the run's Gram matrix
     blocker.abandon()
     blocker.wait()
-    assert len(solve(client, task_of(method="wanda", deadline=10.0), way=way)) == 1
+    assert len(solve(client, task_of(method="wanda", deadline=HANG), way=way)) == 1
 
 
 def test_a_job_that_somebody_cancels_is_no_finished_matrix(client):

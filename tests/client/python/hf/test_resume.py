@@ -19,7 +19,7 @@ import torch
 import transformers
 from sparsefw.hf import prune_model
 from sparsefw.hf.state import State
-from support.processes import wait_until
+from support.processes import HANG, wait_until
 
 ROOT = Path(sparsefw.__file__).resolve().parents[1]
 OPTIONS = {"sparsity": 0.5, "iterations": 200, "swaps": True, "progress": False}
@@ -73,7 +73,7 @@ def test_kill_of_the_pipeline(expected, folder, shared_server, server):
     address = "auto" if server == "auto" else shared_server.address
     process = start(folder, address)
     try:
-        wait_until(lambda: finished(folder) or process.poll() is not None, 60, "a finished block")
+        wait_until(lambda: finished(folder) or process.poll() is not None, "a finished block")
         assert process.poll() is None, process.stderr.read()
     finally:
         process.kill()
@@ -82,7 +82,7 @@ def test_kill_of_the_pipeline(expected, folder, shared_server, server):
     assert 1 <= done < BLOCKS, "killed too late"
     assert not (folder / "out").exists()
     process = start(folder, address)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
     assert weights(folder / "out") == expected
 
@@ -91,11 +91,11 @@ def test_kill_of_the_server(expected, folder, restartable):
     server = restartable()
     process = start(folder, server.address)
     try:
-        wait_until(lambda: finished(folder) or process.poll() is not None, 60, "a finished block")
+        wait_until(lambda: finished(folder) or process.poll() is not None, "a finished block")
         server.kill()
         assert finished(folder) < BLOCKS, "killed too late"
         server.again()
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=HANG)
     finally:
         process.kill()
         process.wait()

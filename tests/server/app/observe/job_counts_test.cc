@@ -13,21 +13,21 @@ TEST(JobCountsTest, WhatIsNotKnownIsNotZero) {
   Logger logger("error", "text");
   JobCounts counts(&store, &logger);
   store.count_fault = absl::InternalError("unreadable");
-  EXPECT_FALSE(counts.Ended().has_value());
+  EXPECT_FALSE(counts.Kept().has_value());
   EXPECT_EQ(counts.failures(), 1);
 
   store.count_fault = absl::OkStatus();
   Job job;
   job.name = "jobs/a";
   job.state = JobState::kFailed;
-  ASSERT_TRUE(store.Insert(job, "", "").ok());
-  ASSERT_TRUE(counts.Ended().has_value());
-  EXPECT_EQ(counts.Ended()->failed, 1);
-  EXPECT_EQ(counts.Ended()->succeeded, 0);
+  ASSERT_TRUE(store.Insert(job, "", "", {}).ok());
+  ASSERT_TRUE(counts.Kept().has_value());
+  EXPECT_EQ(counts.Kept()->failed, 1);
+  EXPECT_EQ(counts.Kept()->succeeded, 0);
 
   store.count_fault = absl::InternalError("unreadable");
-  ASSERT_TRUE(counts.Ended().has_value()) << "what the store said last";
-  EXPECT_EQ(counts.Ended()->failed, 1);
+  ASSERT_TRUE(counts.Kept().has_value()) << "what the store said last";
+  EXPECT_EQ(counts.Kept()->failed, 1);
   EXPECT_EQ(counts.failures(), 3);
 }
 

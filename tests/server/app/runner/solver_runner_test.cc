@@ -42,8 +42,9 @@ class SomeDevice final : public Backend {
 
 class SolverRunnerTest : public ::testing::Test {
  protected:
-  void Open(int64_t budget, SolverRunnerOptions runner = {}) {
+  void Open(int64_t budget, SolverRunnerOptions runner = {}, int64_t max_tensors = 100) {
     TensorStoreOptions options;
+    options.max_tensors = max_tensors;
     options.budget_bytes = budget;
     options.gram_backend = *FindBackend("cpu");
     auto folder = OpenSpoolFolder(folder_.File("spool"));
@@ -81,8 +82,8 @@ class SolverRunnerTest : public ::testing::Test {
     file.write(reinterpret_cast<const char*>(&value), 4);
     ASSERT_TRUE(file.flush().good());
   }
-  absl::StatusOr<JobResult> Run(JobRunner::Inputs& inputs) {
-    return runner_->Run(job_, inputs, Placement(), StopSignal(), [](const ProgressReport&) {});
+  absl::StatusOr<JobResult> Run(JobRunner::Inputs& inputs, const Placement& placement = {}) {
+    return runner_->Run(job_, inputs, placement, StopSignal(), [](const ProgressReport&) {});
   }
 
   testing::TempFolder folder_;
@@ -140,9 +141,38 @@ TEST_F(SolverRunnerTest, AJobWithoutRoomForItsResultIsRefused) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
   // Others cannot take it, the job finds it.
-  EXPECT_THAT(store_->ReserveRoom(kWeightBytes, Owner()),
+  EXPECT_THAT(store_->ReserveRoom({kWeightBytes, 1}, Owner()),
               StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Run(*inputs), IsOk());
+}
+
+TEST_F(SolverRunnerTest, EveryResultHasItsPlaceFromTheStart) {
+  Open(1 << 20, {}, /*max_tensors=*/2 + 4);  // the inputs, three masks and the new weight
+  job_.spec.sweep_keep = SweepKeep::kAll;
+  for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia}) {
+    job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
+  }
+  EXPECT_THAT(runner_->Check(job_.spec, {}), IsOk());
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
+  EXPECT_EQ(store_->usage().reserved, 4);
+  EXPECT_THAT(runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
+  // One that an earlier process has accepted keeps its promise.
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto recovered, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kCheckedBefore));
+  for (auto* one : {&inputs, &recovered}) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const JobResult result, Run(**one));
+    SPARSEFW_EXPECT_OK(result.incomplete);
+    ASSERT_EQ(result.sweep.size(), 3U);
+    for (const SweepOutcome& outcome : result.sweep) EXPECT_FALSE(outcome.result.mask.empty());
+    EXPECT_FALSE(result.pruned_weight.empty());
+  }
+  EXPECT_EQ(store_->usage().reserved, 0);
+  EXPECT_EQ(store_->usage().tensors, 2 + 8);
+  for (int more = 0; more < 4; ++more) job_.spec.sweep.push_back(job_.spec.sweep.front());
+  EXPECT_THAT(runner_->Check(job_.spec, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS", "they are 8"));
 }
 
 TEST_F(SolverRunnerTest, TheMaskIsKeptWhenThePrunedWeightCannotBeStored) {
@@ -240,7 +270,7 @@ TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
 }
 
-// Job::deadline is the only deadline of a run, whatever the options say.
+// Placement::deadline is the only deadline of a run, whatever the options say.
 TEST_F(SolverRunnerTest, TheJobsDeadlineLimitsEveryPointOfASweep) {
   Open(1 << 20);
   job_.spec.return_pruned_weight = false;
@@ -250,10 +280,11 @@ TEST_F(SolverRunnerTest, TheJobsDeadlineLimitsEveryPointOfASweep) {
   job_.spec.sweep = {{job_.spec.pattern, job_.spec.options},
                      {Pattern::PerRow(0.25), job_.spec.options}};
   for (const bool passed : {false, true}) {
-    job_.deadline = passed ? absl::InfinitePast() : absl::InfiniteFuture();
+    Placement placement;
+    placement.deadline = passed ? absl::InfinitePast() : absl::InfiniteFuture();
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
-    const absl::StatusOr<JobResult> result = Run(*inputs);
+    const absl::StatusOr<JobResult> result = Run(*inputs, placement);
     if (passed) {
       EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
       continue;

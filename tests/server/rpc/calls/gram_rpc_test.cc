@@ -101,6 +101,15 @@ TEST_F(GramRpcTest, NoTokenCountsTwice) {
   request.set_finish(true);
   ASSERT_TRUE(Send({request}, &response).ok());
   ExpectGramOf(x_, response.gram().name());
+
+  // The answer was lost: the same again. More tokens than were summed are not in it.
+  const std::string sum = response.gram().name();
+  ASSERT_TRUE(Send({request}, &response).ok());
+  EXPECT_EQ(response.gram().name(), sum);
+  request.set_token_offset(31);
+  const grpc::Status more = Send({request}, &response);
+  EXPECT_TRUE(Failed(more, grpc::OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE", "tokens"));
+  EXPECT_EQ(DetailsOf(more).metadata["committed_tokens"], std::to_string(kTokens));
 }
 
 TEST_F(GramRpcTest, NamesTheTokenThatIsNotFinite) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "server/rpc/convert/convert.h"
 #include "sparsefw/mask.h"
 #include "tests/server/app/test_server.h"
 
@@ -296,9 +297,12 @@ TEST_F(JobRpcTest, CancelsAQueuedJobAtOnceAndLeavesAnEndedOneAlone) {
 
 TEST_F(JobRpcTest, ADeadlineEndsTheJobWithTheBestMaskSoFar) {
   v1::JobSpec spec = server_.Endless();
-  spec.mutable_deadline()->set_nanos(400'000'000);
-  const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
-  EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+  v1::Job job;
+  EXPECT_TRUE(InTime(absl::Milliseconds(400), [&](absl::Duration time) {
+    *spec.mutable_deadline() = ToProto(time);
+    job = server_.WaitForEnd(server_.MustCreate(spec).name());
+    return job.state() == v1::SUCCEEDED;
+  })) << job.error().message();
   EXPECT_EQ(job.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
   EXPECT_EQ(ReadMask(job).CountKept(), 64 * 32);
 }

@@ -1,6 +1,7 @@
 // SumGrams: parts of a Gram matrix in, their sum out.
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "tests/server/app/test_server.h"
@@ -18,9 +19,10 @@ class SumGramsTest : public testing::Test {
     return server_.Upload(spec, BytesOf(values));
   }
   grpc::Status Sum(const std::vector<std::string>& parts, v1::DType dtype, v1::Tensor* sum,
-                   const std::string& request_id = "") {
+                   const std::string& request_id = "", const std::string& owner = "") {
     grpc::ClientContext context;
     v1::SumGramsRequest request;
+    request.set_owner(owner);
     for (const std::string& part : parts) request.add_grams(part);
     request.set_gram_dtype(dtype);
     request.set_request_id(request_id);
@@ -77,6 +79,103 @@ TEST_F(SumGramsTest, TheSameRequestGivesTheSameTensor) {
   EXPECT_EQ(again.name(), first.name());
   EXPECT_TRUE(Failed(Sum(parts, v1::F64, &again, "sum 1"), grpc::INVALID_ARGUMENT,
                      "REQUEST_ID_REUSED", "sum 1"));
+}
+
+// Not the sum of others, whatever has the same shape.
+TEST_F(SumGramsTest, TheSameIdWithOtherPartsOrderOrOwnerIsRefused) {
+  const std::string a = Upload(a_, 30);
+  const std::string b = Upload(b_, 12);
+  v1::Tensor sum;
+  ASSERT_TRUE(Sum({a, b}, v1::F32, &sum, "id").ok());
+  const auto refused = [](const grpc::Status& status) {
+    return Failed(status, grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "\"id\"");
+  };
+  v1::Tensor other;
+  EXPECT_TRUE(refused(Sum({a, Upload(b_, 12)}, v1::F32, &other, "id")));
+  EXPECT_TRUE(refused(Sum({b, a}, v1::F32, &other, "id")));
+  EXPECT_TRUE(refused(Sum({a, b}, v1::F32, &other, "id", "bob")));
+  ASSERT_TRUE(Sum({a, b}, v1::DTYPE_UNSPECIFIED, &other, "id").ok()) << "F32 is the default";
+  EXPECT_EQ(other.name(), sum.name());
+}
+
+TEST_F(SumGramsTest, AnUploadWithTheSameIdIsLeftAlone) {
+  const std::vector<std::string> parts = {Upload(a_, 30), Upload(b_, 12)};
+  v1::CreateUploadRequest request;
+  *request.mutable_tensor() = Spec(v1::GRAM, v1::F32, kPartDim, kPartDim);
+  request.mutable_tensor()->set_token_count(42);
+  request.set_request_id("id");
+  v1::CreateUploadResponse created;
+  grpc::ClientContext create;
+  ASSERT_TRUE(server_.tensors->CreateUpload(&create, request, &created).ok());
+  grpc::ClientContext write;
+  v1::WriteTensorResponse written;
+  const auto writer = server_.tensors->WriteTensor(&write, &written);
+  v1::WriteTensorRequest chunk;
+  chunk.set_upload(created.upload().name());
+  *chunk.mutable_chunk() = MakeChunk(std::string(512, 'x'), 0, 512);
+  writer->Write(chunk);
+  writer->WritesDone();
+  ASSERT_TRUE(writer->Finish().ok());
+  v1::Tensor sum;
+  EXPECT_TRUE(Failed(Sum(parts, v1::F32, &sum, "id"), grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED",
+                     "\"id\""));
+  v1::GetUploadRequest get;
+  get.set_name(created.upload().name());
+  v1::Upload upload;
+  grpc::ClientContext context;
+  ASSERT_TRUE(server_.tensors->GetUpload(&context, get, &upload).ok());
+  EXPECT_EQ(upload.committed_size(), 512);
+
+  // Nor is a sum an upload.
+  ASSERT_TRUE(Sum(parts, v1::F32, &sum, "sum").ok());
+  request.set_request_id("sum");
+  grpc::ClientContext again;
+  EXPECT_TRUE(Failed(server_.tensors->CreateUpload(&again, request, &created),
+                     grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "\"sum\""));
+}
+
+TEST_F(SumGramsTest, CallsOfTheSameRequestGetTheSameTensor) {
+  constexpr int kWide = 500;
+  constexpr size_t kCalls = 4;
+  const v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kWide, kWide);
+  std::vector<std::string> parts;
+  for (uint32_t seed = 1; seed <= 4; ++seed) {
+    parts.push_back(server_.Upload(spec, BytesOf(RandomGram(kWide, seed))));
+  }
+  for (int round = 0; round < 5; ++round) {
+    std::vector<v1::Tensor> sums(kCalls);
+    std::vector<grpc::Status> statuses(kCalls);
+    std::vector<std::thread> callers;
+    for (size_t call = 0; call < kCalls; ++call) {
+      callers.emplace_back([&, call] {
+        statuses[call] = Sum(parts, v1::F64, &sums[call], "round " + std::to_string(round));
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    for (size_t call = 0; call < kCalls; ++call) {
+      EXPECT_TRUE(statuses[call].ok()) << statuses[call].error_message();
+      EXPECT_EQ(sums[call].name(), sums[0].name());
+    }
+  }
+}
+
+// Each is refused, and none as if another had not been.
+TEST_F(SumGramsTest, CallsOfTheSameRequestFailAlike) {
+  std::vector<float> large = a_;
+  large.back() = std::numeric_limits<float>::max();
+  const std::vector<std::string> parts = {Upload(large, 1), Upload(large, 1)};
+  std::vector<grpc::Status> statuses(8);
+  std::vector<std::thread> callers;
+  for (grpc::Status& status : statuses) {
+    callers.emplace_back([&] {
+      v1::Tensor sum;
+      status = Sum(parts, v1::F32, &sum, "id");
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (const grpc::Status& status : statuses) {
+    EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "NON_FINITE", "at [69, 69]"));
+  }
 }
 
 TEST_F(SumGramsTest, ASumBeyondItsDtypeIsRefusedAndLeavesNothing) {

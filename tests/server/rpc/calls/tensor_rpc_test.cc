@@ -214,6 +214,42 @@ TEST_F(TensorRpcTest, CreateUploadIsIdempotent) {
   v1::WriteTensorResponse again;
   ASSERT_TRUE(Send(upload, MakeChunk(bytes, 0, 1000), false, &again).ok());
   EXPECT_EQ(again.tensor().name(), written.tensor().name());
+  ASSERT_TRUE(Send(upload, MakeChunk(bytes, 1000, 1000), true, &again).ok());
+  EXPECT_EQ(again.tensor().name(), written.tensor().name());
+  // With other bytes it is told so, whether it finishes or not.
+  std::string others = bytes;
+  others[500] ^= 1;
+  for (const bool finish : {false, true}) {
+    const grpc::Status status = Send(upload, MakeChunk(others, 0, 1000), finish, &again);
+    EXPECT_TRUE(Failed(status, grpc::DATA_LOSS, "BYTES_DIFFER", "byte 500"));
+    EXPECT_EQ(DetailsOf(status).metadata["committed_size"], std::to_string(kRows * kCols * 4));
+  }
+  EXPECT_EQ(server_.Read(written.tensor().name()), bytes);
+}
+
+TEST_F(TensorRpcTest, EveryChunkForAFinishedUploadIsCompared) {
+  const std::string bytes = WeightBytes();
+  const std::string upload = MustCreate(WeightRequest()).upload().name();
+  const auto send = [&](const std::string& data) {
+    grpc::ClientContext context;
+    v1::WriteTensorResponse response;
+    const auto writer = server_.tensors->WriteTensor(&context, &response);
+    v1::WriteTensorRequest write;
+    write.set_upload(upload);
+    for (int64_t offset = 0; offset < kRows * kCols * 4; offset += 1 << 20) {
+      *write.mutable_chunk() = MakeChunk(data, offset, 1 << 20);
+      write.set_finish(offset + (1 << 20) == kRows * kCols * 4);
+      if (!writer->Write(write)) break;
+    }
+    writer->WritesDone();
+    return writer->Finish();
+  };
+  ASSERT_TRUE(send(bytes).ok());
+  ASSERT_TRUE(send(bytes).ok());
+  std::string others = bytes;
+  others.back() ^= 1;
+  EXPECT_TRUE(Failed(send(others), grpc::DATA_LOSS, "BYTES_DIFFER",
+                     "byte " + std::to_string(bytes.size() - 1)));
 }
 
 TEST_F(TensorRpcTest, ThirdPartiesSeeErrorsOfTheStreamItself) {

@@ -162,6 +162,44 @@ TEST_F(WatchRpcTest, ASlowWatcherSeesEveryStateAndTheLatestProgress) {
   EXPECT_LT(events, 40'000);
 }
 
+// What does not change of a job comes with its states only.
+TEST_F(WatchRpcTest, ProgressAndHeartbeatsOfALargeJobAreSmall) {
+  v1::JobSpec spec = server_.Endless();
+  spec.mutable_sparsefw()->set_report_every(1);
+  for (int i = 0; i < 256; ++i) {
+    spec.mutable_sweep()->add_points()->set_alpha(static_cast<double>(i) / 512);
+  }
+  (*spec.mutable_labels())["long"] = std::string(60, 'x');
+  const v1::Job job = server_.MustCreate(spec);
+  const auto watch = Start(job.name(), 100);
+  v1::JobEvent event;
+  ASSERT_TRUE(watch->reader->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::SNAPSHOT);
+  EXPECT_EQ(event.job().spec().sweep().points_size(), 256);
+  EXPECT_GT(event.ByteSizeLong(), 4096U);
+  int small = 0;
+  while (small < 3 && watch->reader->Read(&event)) {
+    if (event.kind() == v1::JobEvent::STATE_CHANGE) {
+      EXPECT_EQ(event.job().spec().sweep().points_size(), 256);
+      continue;
+    }
+    EXPECT_LT(event.ByteSizeLong(), 1024U) << event.ShortDebugString();
+    EXPECT_EQ(event.job().name(), job.name());
+    EXPECT_EQ(event.job().state(), v1::RUNNING);
+    EXPECT_GT(event.job().revision(), 0);
+    EXPECT_TRUE(event.job().has_start_time());
+    if (event.kind() == v1::JobEvent::PROGRESS) {
+      ++small;
+      EXPECT_GT(event.job().progress().iterations_total(), 0);
+    }
+  }
+  EXPECT_EQ(small, 3);
+  ASSERT_TRUE(server_.Cancel(job.name()).ok());
+  while (watch->reader->Read(&event)) continue;
+  EXPECT_EQ(event.job().spec().sweep().points_size(), 256) << "the end is whole";
+  EXPECT_TRUE(event.job().has_result());
+}
+
 TEST_F(WatchRpcTest, RefusesWhatIsWrong) {
   EXPECT_TRUE(Failed(Error("jobs/none", 0, 0), grpc::NOT_FOUND, "JOB_NOT_FOUND", "jobs/none"));
   const v1::Job job = server_.WaitForEnd(server_.MustCreate(server_.Layer(8, 8, 5)).name());

@@ -89,7 +89,10 @@ using JobCallback = std::function<void(const v1::JobEvent&)>;
 //   InvalidArgument   arguments that contradict each other (CLIENT_ARGUMENT)
 //   DataLoss          bytes from the server that fail their checksum, again and
 //                     again (CHECKSUM_MISMATCH)
-//   Internal          answers that break the protocol (PROTOCOL)
+//   Internal          answers that break the protocol (PROTOCOL): sizes that do not fit, chunks of
+//                     no bytes, lists without an end
+//   ResourceExhausted a tensor that does not fit into this machine's memory (CLIENT_MEMORY)
+// Servers' messages in errors are Printable (printable.h); names in answers are as they came.
 class Client {
  public:
   // `address`: "host:port", or any name gRPC understands ("unix:/path"); or several of them with
@@ -127,11 +130,13 @@ class Client {
                                       const std::string& request_id = {},
                                       const CallOptions& call = {});
 
-  // Every chunk's checksum and that of the whole are verified; a broken stream
-  // goes on at the last good byte.
+  // Every chunk's checksum and that of the whole are verified; a broken stream, and one on which
+  // nothing has come for `watch_silence`, goes on at the last good byte. Fields of `expected` that
+  // are set must be the tensor's (PROTOCOL), which is asked before memory is taken for it.
   absl::StatusOr<TensorData> ReadTensor(const std::string& name,
                                         const TransferCallback& progress = {},
-                                        const CallOptions& call = {});
+                                        const CallOptions& call = {},
+                                        const v1::TensorSpec& expected = {});
 
   absl::StatusOr<v1::Tensor> GetTensor(const std::string& name, const CallOptions& call = {});
   // Newest first; at most `limit`, 0: all.

@@ -148,7 +148,7 @@ class AioTransport:
         return AioWriter(call, self._metadata)
 
     async def read(
-        self, method: Method[Response], request: Any, *, data: bool, silence: float | None
+        self, method: Method[Response], request: Any, *, data: bool, silence: float
     ) -> AsyncGenerator[Response, None]:
         self._check_open()
         channel = self._data if data else self._control
@@ -162,7 +162,7 @@ class AioTransport:
                     return
                 yield cast(Response, response)
         except TimeoutError:
-            raise silent_error(silence or 0) from None
+            raise silent_error(silence) from None
         except grpc.RpcError as error:
             self._check_open()
             raise errors.from_rpc(error) from None

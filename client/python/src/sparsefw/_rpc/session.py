@@ -14,6 +14,7 @@ from google.protobuf import duration_pb2
 from sparsefw import errors
 from sparsefw._rpc import wire
 from sparsefw._rpc.backoff import Backoff
+from sparsefw._rpc.pages import PageWalk
 from sparsefw._rpc.transport import Transport
 from sparsefw._rpc.wire import Method
 from sparsefw.errors import Error
@@ -118,7 +119,7 @@ class Session:
 
     async def list_tensors(self, limit: int) -> list[tensor_pb2.Tensor]:
         tensors: list[tensor_pb2.Tensor] = []
-        token = ""
+        token, walk = "", PageWalk("ListTensors")
         while True:
             page = await self.call(
                 wire.LIST_TENSORS,
@@ -128,6 +129,7 @@ class Session:
             )
             tensors.extend(page.tensors)
             token = page.next_page_token
+            walk.take(len(page.tensors), page.ByteSize(), token)
             if not token or (limit and len(tensors) >= limit):
                 return tensors
 
@@ -150,6 +152,7 @@ class Session:
         self, states: Sequence[int], labels: Mapping[str, str], limit: int
     ) -> list[job_pb2.Job]:
         jobs: list[job_pb2.Job] = []
+        walk = PageWalk("ListJobs")
         request = prune_service_pb2.ListJobsRequest(labels=dict(labels))
         request.states.extend(states)  # type: ignore[arg-type]
         while True:
@@ -157,6 +160,7 @@ class Session:
             page = await self.call(wire.LIST_JOBS, request)
             jobs.extend(page.jobs)
             request.page_token = page.next_page_token
+            walk.take(len(page.jobs), page.ByteSize(), page.next_page_token)
             if not request.page_token or (limit and len(jobs) >= limit):
                 return jobs
 
@@ -203,7 +207,8 @@ class Session:
                     f"the watch of {name} ended before the job did",
                 )
             except Error as broken:
-                if broken.reason == "REVISION_UNKNOWN" and after_revision:
+                # Only as the first answer: after an event it would begin the same stream again for ever.
+                if broken.reason == "REVISION_UNKNOWN" and after_revision and not heard:
                     after_revision = 0
                     continue
                 if not errors.is_transient(broken):

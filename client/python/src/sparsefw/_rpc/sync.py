@@ -280,7 +280,7 @@ class SyncTransport:
         return SyncWriter(call, self._metadata)
 
     async def read(
-        self, method: Method[Response], request: Any, *, data: bool, silence: float | None
+        self, method: Method[Response], request: Any, *, data: bool, silence: float
     ) -> AsyncGenerator[Response, None]:
         self._check_open()
         channel = self._data if data else self._control
@@ -288,20 +288,18 @@ class SyncTransport:
             method.path, request_serializer=serialize, response_deserializer=method.parse
         )(request, metadata=self._metadata)
         self._opened(call)
-        guard = _SilenceGuard(silence, call) if silence else None
+        guard = _SilenceGuard(silence, call)
         try:
             for response in call:
-                if guard:
-                    guard.heard()
+                guard.heard()
                 yield response
         except grpc.RpcError as error:
             self._check_open()
-            if guard and guard.silent:
-                raise silent_error(silence or 0) from None
+            if guard.silent:
+                raise silent_error(silence) from None
             raise errors.from_rpc(error) from None
         finally:
-            if guard:
-                guard.close()
+            guard.close()
             call.cancel()
 
     def _opened(self, call: Any) -> None:
@@ -333,5 +331,5 @@ def closed_error() -> errors.Error:
 
 
 def silent_error(silence: float) -> errors.Error:
-    """Of a watch on which not even heartbeats came."""
+    """Of a download, or of a watch on which not even heartbeats came."""
     return errors.refuse(grpc.StatusCode.UNAVAILABLE, "UNREACHABLE", f"nothing came for {silence:g} s")

@@ -58,7 +58,7 @@ class Transport(Protocol):
         ...
 
     def read(
-        self, method: Method[Response], request: Any, *, data: bool, silence: float | None
+        self, method: Method[Response], request: Any, *, data: bool, silence: float
     ) -> AsyncGenerator[Response, None]:
         """The responses of one stream; Unavailable (UNREACHABLE) after `silence` seconds of none."""
         ...

@@ -6,6 +6,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from sparsefw._text import printable
 from sparsefw.hf.report import layer_type
 from sparsefw.results import Event
 
@@ -26,7 +27,8 @@ class Progress:
         """Of a running job, in any thread."""
         progress = event.progress
         if progress is not None and progress.warm_start_loss > 0:
-            self._bar.set_postfix_str(f"{layer_type(name)} -{100 * progress.reduction:.1f} %", refresh=False)
+            text = printable(f"{layer_type(name)} -{100 * progress.reduction:.1f} %")
+            self._bar.set_postfix_str(text, refresh=False)
 
     def done(self, count: int = 1) -> None:
         """Matrices are finished."""

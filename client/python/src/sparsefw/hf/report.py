@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from sparsefw._text import printable
+
 # The bound holds for masks that keep what was fixed from the start (alpha), not for all.
 CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed weights can avoid"
 
@@ -153,7 +155,7 @@ class Report:
         lines += [f"{name}: {text}" for name, text in self.versions.items() if ", " in str(text)]
         if self.dense:
             lines.append(f"dense: {', '.join(self.dense[:3])}{' ...' if len(self.dense) > 3 else ''}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def _means(rows: list[dict[str, Any]]) -> list[str]:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from sparsefw import errors
 from sparsefw._files import atomically
+from sparsefw._text import printable
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
@@ -171,8 +172,11 @@ class State:
         if changed:
             names = "; ".join(f"{name} {there[name]}, now {self._versions.get(name)}" for name in changed)
             warnings.warn(
-                f"{self.folder}: what is finished was made with other versions: {names}. The run goes on, "
-                "but its outcome is not that of one version; to prune it all with these, remove the folder",
+                printable(
+                    f"{self.folder}: what is finished was made with other versions: {names}. The run goes "
+                    "on, but its outcome is not that of one version; to prune it all with these, remove the "
+                    "folder"
+                ),
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,0 +1,17 @@
+// What a job counts for in the bounds of kept jobs.
+#ifndef SPARSEFW_SERVER_JOBS_KEPT_BYTES_H_
+#define SPARSEFW_SERVER_JOBS_KEPT_BYTES_H_
+
+#include <cstdint>
+
+#include "server/jobs/job.h"
+
+namespace sparsefw::server {
+
+// At least the bytes of the job's record and of its entries in indexes. A job that has
+// not ended counts with the room of its result, so that its end always fits.
+int64_t KeptBytes(const Job& job);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_KEPT_BYTES_H_

@@ -1,0 +1,78 @@
+// Calls with one request: unary ones, and those that answer with a stream.
+#ifndef SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
+#define SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
+
+#include <string_view>
+
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "server/rpc/runtime/call.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+// To gRPC this is a stream of both sides, which on the wire is the same: of a unary call
+// gRPC reads the whole message before it calls anybody, of a stream nothing is read before
+// the caller is known and StartRead is called.
+template <typename Request, typename Response>
+class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response>, public Call {
+ public:
+  void Start() {
+    if (!Open()) return;
+    MutexLock lock(mutex_);
+    if (closed()) return;
+    opened_ = Clock::now();
+    this->StartRead(&wire_);
+  }
+
+  void OnReadDone(bool ok) final {
+    {
+      MutexLock lock(mutex_);
+      waiting_ = false;
+    }
+    if (const absl::Status status = Take(ok); !status.ok()) return Close(status);
+    AddSubject(SubjectOf(request_));
+    Begin();
+  }
+  void OnCancel() override { Cancelled(); }
+  void OnDone() override { Done(); }
+
+ protected:
+  using Call::Call;
+
+  // The request is there, on a thread of gRPC.
+  virtual void Begin() = 0;
+  const Request& request() const { return request_; }
+
+ private:
+  // For a message of at most 2 MiB, of which most have some bytes.
+  static constexpr std::chrono::seconds kLongestArrival{30};
+
+  absl::Status Take(bool ok) {
+    if (!ok) return Invalid("MESSAGE_INVALID", "%s needs a request; there is none", method());
+    share().Received(static_cast<int64_t>(wire_.Length()));
+    const bool parsed = grpc::SerializationTraits<Request>::Deserialize(&wire_, &request_).ok();
+    wire_.Clear();
+    if (!parsed) {
+      return Invalid("MESSAGE_INVALID", "the request of %s is no valid protobuf message", method());
+    }
+    SPARSEFW_ASSIGN_OR_RETURN(held_, share().Hold(static_cast<int64_t>(request_.SpaceUsedLong())));
+    return absl::OkStatus();
+  }
+  void OnTick(Clock::time_point now) override {
+    MutexLock lock(mutex_);
+    if (!waiting_ || now - opened_ < kLongestArrival) return;
+    CloseLocked(WithReason(absl::DeadlineExceededError("the request did not arrive within 30s"),
+                           "REQUEST_INCOMPLETE"));
+  }
+
+  Clock::time_point opened_ ABSL_GUARDED_BY(mutex_);
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = true;  // for the request
+  grpc::ByteBuffer wire_;                        // until Take
+  Request request_;                              // from Take on
+  HeldBytes held_;
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_

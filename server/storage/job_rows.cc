@@ -1,0 +1,117 @@
+#include "server/storage/job_rows.h"
+
+#include <cstddef>
+#include <span>
+
+#include "absl/strings/str_format.h"
+#include "server/identity/sha256.h"
+#include "server/jobs/kept_bytes.h"
+#include "server/storage/job_record.h"
+#include "sparsefw/crc32c.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+absl::Status NotOfItsRow(const JobRow& row) {
+  return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                "the record of %d bytes is not that of the row: the name, tenant and state of both "
+                "must be the same",
+                row.record.size());
+}
+
+}  // namespace
+
+std::string_view BytesOf(const SQLite::Column& column) {
+  return {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())};
+}
+
+void BindBytes(SQLite::Statement& statement, int index, std::string_view bytes) {
+  statement.bind(index, bytes.data(), static_cast<int>(bytes.size()));
+}
+
+void BindText(SQLite::Statement& statement, int index, std::string_view text) {
+  statement.bind(index, std::string(text));
+}
+
+JobRow RowOf(SQLite::Statement& statement) {
+  JobRow row;
+  row.number = statement.getColumn(0).getInt64();
+  row.name = statement.getColumn(1).getString();
+  row.tenant = statement.getColumn(2).getString();
+  row.state = statement.getColumn(3).getInt();
+  row.crc32c = static_cast<uint32_t>(statement.getColumn(4).getInt64());
+  row.record = std::string(BytesOf(statement.getColumn(5)));
+  if (!statement.isColumnNull(6)) row.progress = std::string(BytesOf(statement.getColumn(6)));
+  return row;
+}
+
+uint32_t ChecksumOf(std::string_view record) {
+  return Crc32c(std::as_bytes(std::span(record.data(), record.size())));
+}
+
+absl::StatusOr<Job> JobOf(const JobRow& row) {
+  if (const uint32_t crc32c = ChecksumOf(row.record); crc32c != row.crc32c) {
+    return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                  "the record of %d bytes must have the CRC32C %08x; it has %08x",
+                  row.record.size(), row.crc32c, crc32c);
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(Job job, DecodeJob(row.record));
+  if (job.name != row.name || job.owner.tenant != row.tenant ||
+      static_cast<int>(job.state) != row.state) {
+    return NotOfItsRow(row);
+  }
+  return job;
+}
+
+int64_t LabelHash(const std::string& tenant, const std::string& key, const std::string& value) {
+  // Names of tenants have no zero byte, and the length tells where the key ends.
+  std::string text = tenant;
+  text.push_back('\0');
+  text += std::to_string(key.size());
+  text.push_back('\0');
+  text += key;
+  text += value;
+  const Sha256Digest digest = Sha256(text);
+  uint64_t hash = 0;
+  for (size_t i = 0; i < sizeof(hash); ++i) hash = hash << 8U | digest.bytes[i];
+  return static_cast<int64_t>(hash);
+}
+
+void InsertLabels(SQLite::Database& db, int64_t number, const Job& job) {
+  if (job.spec.labels.empty()) return;
+  SQLite::Statement insert(db, "INSERT OR IGNORE INTO job_labels (label, number) VALUES (?, ?)");
+  for (const auto& [key, value] : job.spec.labels) {
+    insert.bind(1, LabelHash(job.owner.tenant, key, value));
+    insert.bind(2, number);
+    insert.exec();
+    insert.reset();
+  }
+}
+
+// Version 1 has no checksums: what can be decoded is taken for good.
+void IndexJobs(SQLite::Database& db) {
+  SQLite::Statement rows(db, absl::StrFormat("SELECT %s FROM jobs ORDER BY number", kRowColumns));
+  SQLite::Statement update(db,
+                           "UPDATE jobs SET bytes = ?, crc32c = ?, damage = ? WHERE number = ?");
+  while (rows.executeStep()) {
+    JobRow row = RowOf(rows);
+    row.crc32c = ChecksumOf(row.record);
+    const absl::StatusOr<Job> job = JobOf(row);
+    update.bind(1, job.ok() ? KeptBytes(*job) : static_cast<int64_t>(row.record.size()));
+    update.bind(2, int64_t{row.crc32c});
+    if (job.ok()) {
+      update.bind(3);
+      InsertLabels(db, row.number, *job);
+    } else {
+      BindText(update, 3, std::string(job.status().message()));
+    }
+    update.bind(4, row.number);
+    update.exec();
+    update.reset();
+  }
+  db.exec("INSERT INTO job_usage SELECT tenant, count(*), sum(bytes) FROM jobs GROUP BY tenant");
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,36 @@
+// Whether a spool and a catalog belong together.
+#ifndef SPARSEFW_SERVER_TENSORS_STORE_SPOOL_MATCH_H_
+#define SPARSEFW_SERVER_TENSORS_STORE_SPOOL_MATCH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sparsefw::server {
+
+// Tensors that are deleted at once: a kill leaves the files of so many at most.
+inline constexpr size_t kDeletedAtOnce = 32;
+
+// What a start finds in the folder and in the catalog.
+struct SpoolMatch {
+  std::string spool;         // path
+  std::string owner;         // the store that the spool belongs to; empty: none has used it yet
+  std::string store;         // of the catalog
+  int64_t kept = 0;          // records with their files
+  int64_t orphans = 0;       // files that no record names
+  int64_t orphan_bytes = 0;  // of these
+  int64_t missing = 0;       // records of tensors without their files
+};
+
+// An emptied database, one of another server and a spool that is not mounted look like a
+// start on nothing, and all files or records would go. What a kill leaves is little, and of
+// the same store.
+// Errors: FailedPrecondition (SPOOL_MISMATCH)  the start would remove what belongs to another
+//         store, or more than it keeps
+absl::Status CheckMatch(const SpoolMatch& match);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_TENSORS_STORE_SPOOL_MATCH_H_

@@ -1,0 +1,198 @@
+"""A server that lies to sparsefw-cli: about sizes, about the end of things, and to the terminal behind it."""
+import json
+import os
+import re
+import signal
+import threading
+
+import pytest
+from sparsefw.v1 import job_pb2, prune_service_pb2
+
+from support.hostile import ESCAPES, Hostile
+from support.processes import HANG, Cli, finish
+from support.terminal import run_on_terminal
+
+# What may steer a terminal: C0 but for the ends of lines, DEL, C1, marks of direction.
+STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# An address space in which nothing large can be allocated by mistake; sanitizers need more.
+LIMITED = () if os.environ.get("SPARSEFW_SANITIZER") else ("prlimit", "--as=%d" % (4 << 30))
+
+
+@pytest.fixture
+def hostile():
+    server = Hostile()
+    yield server
+    server.close()
+
+
+def cli_of(hostile):
+    return Cli(hostile.address, prefix=LIMITED)
+
+
+def test_the_server_of_these_tests_can_be_honest(hostile, layer):
+    cli_of(hostile).run(*layer.submit()).expect(0)
+    assert layer.mask().all()
+
+
+@pytest.mark.parametrize("size", [2**62, -5, 200 << 30, 0, 1])
+def test_sizes_are_not_believed(hostile, layer, size):
+    hostile.describe = lambda tensor: setattr(tensor, "byte_size", size)
+    cli_of(hostile).run(*layer.submit("--json", "--retry-for", "1s")) \
+        .refused(3, "tensors/mask", "byte_size", str(size))
+    assert not layer.mask_file.exists()
+    assert "tensors/input" in hostile.deleted, "the inputs are not left behind"
+
+
+@pytest.mark.parametrize("shape", [(2**20, 2**20), (23, 32), (32, 24)])
+def test_another_tensor_than_the_layers_is_refused(hostile, layer, shape):
+    """Consistent in itself, of 128 GiB or of the wrong shape."""
+    def describe(tensor):
+        tensor.spec.dims[:] = shape
+        tensor.byte_size = shape[0] * shape[1] // 8
+    hostile.describe = describe
+    cli_of(hostile).run(*layer.submit()).refused(3, "[24, 32]", "[%d, %d]" % shape)
+    # The job of another shape likewise.
+    hostile.change = lambda job: job.shape.__setitem__(slice(None), shape)
+    cli_of(hostile).run(*layer.submit()).refused(3, "jobs/", "[24, 32]", "[%d, %d]" % shape)
+
+
+def test_what_a_fetch_cannot_know_costs_no_more_than_what_comes(hostile, layer):
+    def describe(tensor):
+        tensor.spec.dims[:] = (2**20, 2**20)
+        tensor.byte_size = 2**37
+    hostile.describe = describe
+    hostile.change = lambda job: job.shape.__setitem__(slice(None), (2**20, 2**20))
+    cli_of(hostile).run("fetch", "jobs/x", "--out", layer.mask_file, "--retry-for", "1s") \
+        .refused(3, "the stream ended at byte 96 of 137438953472")
+
+
+def test_chunks_of_no_bytes_are_no_progress(hostile, layer):
+    def chunks(request):
+        while True:
+            yield b"", request.offset
+    hostile.chunks = chunks
+    cli_of(hostile).run(*layer.submit("--retry-for", "1s")).refused(3, "got 0 bytes")
+
+
+@pytest.mark.parametrize("page, words", [
+    (lambda number: (1, "again"), ["the token of the page before"]),
+    (lambda number: (0, str(number)), ["1000 pages in a row are empty"]),
+])
+def test_lists_have_an_end(hostile, page, words):
+    hostile.page = page
+    cli_of(hostile).run("list", "--retry-for", "1s").refused(3, *words)
+
+
+def test_a_list_may_have_empty_pages(hostile):
+    hostile.page = lambda number: (number % 50 == 49, str(number) if number < 199 else "")
+    assert len(cli_of(hostile).run("list").expect(0).out.splitlines()) == 4
+
+
+def lie(job):
+    """Text wherever a job has some."""
+    job.name, job.owner = "jobs/" + ESCAPES, ESCAPES
+    job.spec.labels[ESCAPES] = ESCAPES
+    if job.HasField("result"):
+        job.result.device = ESCAPES
+        job.spec.sweep.points.add(alpha=0.5)
+        outcome = job.result.sweep.add()
+        outcome.error.code, outcome.error.message = 3, ESCAPES
+
+
+def fail(job):
+    lie(job)
+    if job.state == job_pb2.SUCCEEDED:
+        job.state = job_pb2.FAILED
+        job.ClearField("result")
+        job.error.code, job.error.message = 3, ESCAPES
+
+
+COMMANDS = [["status", "jobs/x"], ["watch", "jobs/x"], ["list"], ["cancel", "jobs/x"], ["info"],
+            ["delete", "jobs/x\x1b[31m\n\u202e"]]
+
+
+@pytest.mark.parametrize("change", [lie, fail])
+def test_text_of_a_server_cannot_steer_a_terminal(hostile, layer, change):
+    hostile.change = change
+    hostile.info = prune_service_pb2.ServerInfo(
+        version=ESCAPES, devices=[prune_service_pb2.Device(name=ESCAPES, description=ESCAPES)],
+        default_device=ESCAPES, default_device_reason=ESCAPES, patterns=[ESCAPES],
+        settings=[prune_service_pb2.Setting(name=ESCAPES, value=ESCAPES)])
+    fetch = ["fetch", "jobs/x", "--out", str(layer.mask_file)]
+    seen = 0
+    for command in [*COMMANDS, layer.submit(), layer.submit("--detach", out=False), fetch]:
+        for json_flag in ([], ["--json"]):
+            done = cli_of(hostile).run(*command, *json_flag)
+            assert done.code in (0, 4), done.err
+            for text in (done.out, done.err):
+                assert not STEERS.search(text), (command, text)
+                assert "\nsparsefw-cli: all is well" not in text, "a line of one's own"
+                seen += "owned" in text
+            if json_flag and done.out:
+                json.loads(done.out)
+    assert seen > 15, "it was shown, escaped"
+
+
+def test_messages_of_errors_cannot_steer_a_terminal(hostile, layer):
+    hostile.refusal = ESCAPES
+    for command in [*COMMANDS[:4], COMMANDS[5], layer.submit()]:
+        done = cli_of(hostile).run(*command).refused(3, r"\x1b]0;owned\x07\x1b[2J\nsparsefw-cli: all is well\u202e")
+        assert not STEERS.search(done.err)
+
+
+def test_progress_cannot_steer_a_terminal(hostile, layer):
+    """The program itself moves the cursor, clears and colours; nothing else arrives."""
+    hostile.change = lie
+    done, text = run_on_terminal(cli_of(hostile).arguments(*layer.submit()))
+    done.expect(0)
+    assert "owned" in text and "\x1b]" not in text and "\x1b[2J" not in text
+    assert not STEERS.search(re.sub("\x1b\\[(K|0m|32m)|\r", "", text))
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_interrupt_while_an_upload_is_made_leaves_none(hostile, layer, answered):
+    """The client knows the upload by the answer, or else by its own request id."""
+    made, left = threading.Event(), threading.Event()
+
+    def on_upload(context):
+        context.add_callback(left.set)
+        made.set()
+        left.wait(0.2 if answered else 60)
+
+    hostile.on_upload = on_upload
+    process = cli_of(hostile).start(*layer.submit())
+    assert made.wait(HANG)
+    process.send_signal(signal.SIGINT)
+    finish(process).refused(5, "cancelled before the job was submitted")
+    assert hostile.deleted == ["uploads/1"]
+
+
+def test_inputs_are_deleted_where_the_output_cannot_be_written(hostile, layer):
+    folder = layer.folder / "gone"
+    folder.mkdir()
+
+    def change(job):
+        if job.HasField("result") and folder.exists():
+            folder.rmdir()
+
+    hostile.change = change
+    cli_of(hostile).run(*layer.submit("--out", folder / "mask")).refused(2, "fetch jobs/")
+    assert hostile.deleted == ["tensors/input"] * 2
+
+
+def test_names_of_files_cannot_steer_a_terminal(cli, layer):
+    strange = layer.folder / "m\n\x1b[31m\u202e\x7f.safetensors"
+    done = cli.run(*layer.submit("--method", "wanda", "--out", strange)).expect(0)
+    assert strange.exists() and not STEERS.search(done.out + done.err)
+    assert r"m\n\x1b[31m\u202e\x7f.safetensors" in done.out
+    done = cli.run(*layer.submit("--weights", str(strange) + "none")).refused(2, r"\x1b[31m")
+    assert not STEERS.search(done.err)
+    done = cli.run("gram", "--activations", layer.activations_file, "--out", strange, "--json").expect(0)
+    assert done.json()["gram"] == str(strange) and not STEERS.search(done.out + done.err)
+
+
+def test_a_name_that_is_no_text_is_still_json(cli, layer):
+    path = bytes(layer.folder) + b"/\xff\xfe.safetensors"
+    done = cli.run("gram", "--activations", layer.activations_file, "--out", path.decode(errors="surrogateescape"),
+                   "--json").expect(0)
+    assert done.json()["gram"].endswith("/\ufffd\ufffd.safetensors")

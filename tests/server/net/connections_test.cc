@@ -1,0 +1,263 @@
+#include "server/net/connections.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/net/listen_sockets.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw::server {
+namespace {
+
+constexpr int64_t kLots = int64_t{1} << 40;
+
+Connections::Limits Limits() {
+  return {.unfinished_bytes = kLots,
+          .peer_unfinished_bytes = kLots,
+          .peer = {.calls = 100, .held_bytes = kLots, .peer_held_bytes = kLots, .turns = 2}};
+}
+
+// Both ends of a connection over the loopback.
+struct Pair {
+  Descriptor client;
+  Descriptor server;
+  std::shared_ptr<Connection> Of(const Connections& connections) const {
+    return connections.Find(PeerAddressOf(server.get()).value());
+  }
+};
+
+class ConnectionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(listening_, Listen({"127.0.0.1", 0}, "listen"));
+  }
+  // From 127.0.0.`host`.
+  Pair Connect(uint32_t host = 1) const {
+    Pair pair;
+    pair.client = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in where = {};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl((127U << 24) | host);
+    auto* address = reinterpret_cast<sockaddr*>(&where);
+    EXPECT_EQ(bind(pair.client.get(), address, sizeof(where)), 0);
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    where.sin_port = htons(static_cast<uint16_t>(listening_.port));
+    EXPECT_EQ(connect(pair.client.get(), address, sizeof(where)), 0);
+    while (!pair.server.ok()) {
+      pair.server = Descriptor(accept(listening_.sockets.front().get(), nullptr, nullptr));
+    }
+    return pair;
+  }
+  // Sends and reads, as gRPC would.
+  static void Transfer(const Pair& pair, int64_t bytes) {
+    std::thread sender([&pair, bytes] {
+      const std::string data(static_cast<size_t>(bytes), 'x');
+      for (size_t sent = 0; sent < data.size();) {
+        const ssize_t n =
+            send(pair.client.get(), data.data() + sent, data.size() - sent, MSG_NOSIGNAL);
+        if (n <= 0) break;
+        sent += static_cast<size_t>(n);
+      }
+    });
+    std::string buffer(1 << 16, '\0');
+    for (int64_t got = 0; got < bytes;) {
+      const ssize_t n = recv(pair.server.get(), buffer.data(), buffer.size(), 0);
+      if (n <= 0) break;
+      got += n;
+    }
+    sender.join();
+  }
+  static bool IsClosed(const Pair& pair) {
+    char byte = 0;
+    return recv(pair.client.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+
+  ListenSockets listening_;
+};
+
+TEST_F(ConnectionsTest, CountsUntilTheDescriptorIsClosed) {
+  Connections connections(Limits());
+  Pair one = Connect();
+  const Pair two = Connect(2);
+  ASSERT_TRUE(connections.Add(one.server));
+  ASSERT_TRUE(connections.Add(two.server));
+  connections.Sweep();
+  EXPECT_EQ(connections.counts().connections, 2);
+  EXPECT_EQ(connections.counts().peers, 2);
+  const int number = one.server.get();
+  one.server = Descriptor();
+  // The number is that of another socket by now.
+  const Descriptor other(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(other.get(), number);
+  EXPECT_NE(two.Of(connections), nullptr);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  connections.Sweep();
+  EXPECT_EQ(connections.counts().connections, 1);
+  EXPECT_EQ(connections.counts().peers, 1);
+}
+
+TEST_F(ConnectionsTest, LimitsAreOfAllAndOfAPeer) {
+  Connections::Limits limits = Limits();
+  limits.connections = 3;
+  limits.peer_connections = 2;
+  Connections connections(limits);
+  std::vector<Pair> pairs;
+  for (int i = 0; i < 3; ++i) pairs.push_back(Connect());
+  EXPECT_TRUE(connections.Add(pairs[0].server));
+  EXPECT_TRUE(connections.Add(pairs[1].server));
+  EXPECT_FALSE(connections.Add(pairs[2].server)) << "of one peer";
+  const Pair other = Connect(2);
+  EXPECT_TRUE(connections.Add(other.server));
+  const Pair third = Connect(3);
+  EXPECT_FALSE(connections.Add(third.server)) << "of all";
+  pairs[0].server = Descriptor();
+  EXPECT_TRUE(connections.Add(third.server)) << "there is room at once";
+}
+
+TEST_F(ConnectionsTest, BytesThatNoCallWasGivenAreUnfinished) {
+  Connections connections(Limits());
+  const Pair pair = Connect();
+  ASSERT_TRUE(connections.Add(pair.server));
+  const auto connection = pair.Of(connections);
+  ASSERT_TRUE(connection->Enter());
+  connections.Sweep();
+  Transfer(pair, 8 << 20);
+  connections.Sweep();
+  EXPECT_GT(connections.counts().unfinished_bytes, 7 << 20);
+  connection->Received(8 << 20);
+  connections.Sweep();
+  EXPECT_EQ(connections.counts().unfinished_bytes, 0);
+  Transfer(pair, 4 << 20);
+  connections.Sweep();
+  EXPECT_GT(connections.counts().unfinished_bytes, 3 << 20);
+  connection->Leave();
+  connections.Sweep();
+  EXPECT_EQ(connections.counts().unfinished_bytes, 0) << "no call, no message";
+}
+
+TEST_F(ConnectionsTest, ThePeerBeyondItsLimitLosesItsLargestConnection) {
+  Connections::Limits limits = Limits();
+  limits.peer_unfinished_bytes = 6 << 20;
+  Connections connections(limits);
+  const Pair small = Connect(2);
+  const Pair large = Connect(2);
+  const Pair neighbour = Connect(3);
+  for (const Pair* pair : {&small, &large, &neighbour}) {
+    ASSERT_TRUE(connections.Add(pair->server));
+    ASSERT_TRUE(pair->Of(connections)->Enter());
+  }
+  connections.Sweep();
+  Transfer(small, 3 << 20);
+  Transfer(large, 4 << 20);
+  Transfer(neighbour, 5 << 20);
+  connections.Sweep();
+  EXPECT_TRUE(IsClosed(large));
+  EXPECT_FALSE(IsClosed(small));
+  EXPECT_FALSE(IsClosed(neighbour));
+  EXPECT_EQ(connections.counts().closed, 1);
+}
+
+TEST_F(ConnectionsTest, TheLargestOfAllGoesWhereAllAreBeyondTheLimit) {
+  Connections::Limits limits = Limits();
+  limits.unfinished_bytes = 6 << 20;
+  Connections connections(limits);
+  const Pair small = Connect(2);
+  const Pair large = Connect(3);
+  for (const Pair* pair : {&small, &large}) {
+    ASSERT_TRUE(connections.Add(pair->server));
+    ASSERT_TRUE(pair->Of(connections)->Enter());
+  }
+  connections.Sweep();
+  Transfer(small, 3 << 20);
+  Transfer(large, 4 << 20);
+  connections.Sweep();
+  EXPECT_TRUE(IsClosed(large));
+  EXPECT_FALSE(IsClosed(small));
+}
+
+TEST_F(ConnectionsTest, SleepsWhileThereIsNoCall) {
+  Connections connections(Limits());
+  const Pair pair = Connect();
+  ASSERT_TRUE(connections.Add(pair.server));
+  EXPECT_GE(connections.Sweep().count(), 1000);
+  const auto connection = pair.Of(connections);
+  ASSERT_TRUE(connection->Enter());
+  uint64_t woken = 0;
+  EXPECT_EQ(read(connections.wake_descriptor(), &woken, sizeof(woken)), 8);
+  EXPECT_LT(connections.Sweep().count(), 1000);
+  ASSERT_TRUE(connection->Enter());
+  EXPECT_EQ(read(connections.wake_descriptor(), &woken, sizeof(woken)), -1) << "it is awake";
+}
+
+TEST_F(ConnectionsTest, CallsAndHeldBytesOfAPeerAreLimited) {
+  Connections::Limits limits = Limits();
+  limits.peer.calls = 2;
+  limits.peer.peer_held_bytes = 100;
+  limits.peer.held_bytes = 150;
+  Connections connections(limits);
+  const Pair pair = Connect(2);
+  const Pair other = Connect(3);
+  ASSERT_TRUE(connections.Add(pair.server));
+  ASSERT_TRUE(connections.Add(other.server));
+  const auto one = pair.Of(connections);
+  const auto two = other.Of(connections);
+  EXPECT_TRUE(one->Enter());
+  EXPECT_TRUE(one->Enter());
+  EXPECT_FALSE(one->Enter());
+  one->Leave();
+  EXPECT_TRUE(one->Enter());
+  ASSERT_TRUE(one->peer().Hold(100));
+  EXPECT_FALSE(one->peer().Hold(1));
+  EXPECT_FALSE(two->peer().Hold(51)) << "of all";
+  {
+    const HeldBytes held(one, 100);  // gives them back
+  }
+  EXPECT_EQ(connections.counts().held_bytes, 0);
+  EXPECT_TRUE(two->peer().Hold(100));
+}
+
+TEST(ReadTurnsTest, TurnsComeInOrderAndWaitForRoom) {
+  bool room = true;
+  ReadTurns turns(2, [&room] { return room; });
+  std::string order;
+  for (const char name : {'a', 'b', 'c', 'd'}) turns.Take([&order, name] { order += name; });
+  EXPECT_EQ(order, "ab");
+  turns.GiveBack();
+  EXPECT_EQ(order, "abc");
+  room = false;
+  turns.GiveBack();
+  EXPECT_EQ(order, "abc");
+  room = true;
+  turns.Resume();
+  EXPECT_EQ(order, "abcd");
+}
+
+TEST(PeerAddressTest, IsReadAsGrpcWritesIt) {
+  const auto ipv4 = ParsePeerAddress("ipv4:127.0.0.1:4242");
+  ASSERT_TRUE(ipv4.has_value());
+  EXPECT_EQ(ipv4->port, 4242);
+  EXPECT_EQ(PeerKeyOf(*ipv4), ipv4->address) << "an IPv4 address is a peer";
+  for (const char* text :
+       {"ipv6:%5B2001:db8::1%5D:80", "ipv6:[2001:db8::1]:80", "ipv6:%5B2001:db8::1%25eth0%5D:80"}) {
+    const auto ipv6 = ParsePeerAddress(text);
+    ASSERT_TRUE(ipv6.has_value()) << text;
+    EXPECT_EQ(ipv6->port, 80);
+    EXPECT_EQ(ipv6->address[15], 1);
+    EXPECT_EQ(PeerKeyOf(*ipv6), PeerKeyOf(*ParsePeerAddress("ipv6:[2001:db8::ffff]:1")));
+    EXPECT_NE(PeerKeyOf(*ipv6), PeerKeyOf(*ParsePeerAddress("ipv6:[2001:db8:0:1::1]:80")));
+  }
+  for (const char* text : {"", "inproc", "unix:/tmp/x", "ipv4:", "ipv4:1.2.3:4", "ipv4:1.2.3.4",
+                           "ipv4:1.2.3.4:99999", "ipv6:[::g]:1"}) {
+    EXPECT_EQ(ParsePeerAddress(text), std::nullopt) << text;
+  }
+}
+
+}  // namespace
+}  // namespace sparsefw::server
