@@ -119,14 +119,18 @@ class TemporaryStore {
     options.gram_backend = *FindBackend("reference");
     options.gram_threads = 1;
     options.now = [this] { return now_; };
+    // Both clocks go on together; their origins differ.
+    options.steady_now = [this] { return absl::UnixEpoch() + (now_ - kFirst); };
     auto store = server::TensorStore::Open(std::move(options));
     Require(store.ok(), "the store opens");
     store_ = *std::move(store);
   }
 
+  static constexpr absl::Time kFirst = absl::FromUnixSeconds(1'700'000'000);
+
   const std::string spool_;
   LastingCatalog catalog_;
-  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  absl::Time now_ = kFirst;
   std::unique_ptr<server::TensorStore> store_;
 };
 

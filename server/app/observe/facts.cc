@@ -15,15 +15,17 @@ namespace sparsefw::server {
 
 namespace {
 
-int64_t FreeBytes(const Backend& backend, const std::string& name,
+int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
                   const std::map<std::string, int64_t>& at_start,
                   const std::vector<GpuSample>& samples) {
   if (!backend.has_device_memory()) return backend.FreeMemoryBytes().value_or(0);
   for (const GpuSample& sample : samples) {
-    if (sample.device != name || !sample.memory.has_value()) continue;
-    return sample.memory->total_bytes - sample.memory->used_bytes;
+    if (sample.device != description.name || !sample.memory.has_value()) continue;
+    // NVML measures the whole card, also where the device is a part of it.
+    return std::min(sample.memory->total_bytes - sample.memory->used_bytes,
+                    description.memory_bytes);
   }
-  return at_start.at(name);
+  return at_start.at(description.name);
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
     std::vector<DeviceFacts> devices;
     for (const Backend* backend : usable) {
       DeviceDescription description = backend->Describe();
-      const int64_t free_bytes = FreeBytes(*backend, description.name, free, measured);
+      const int64_t free_bytes = FreeBytes(*backend, description, free, measured);
       devices.push_back({std::move(description), free_bytes});
     }
     return devices;

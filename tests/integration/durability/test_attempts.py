@@ -3,12 +3,11 @@ import signal
 
 import pytest
 
-from support.layers import ENDLESS
+from support.layers import ENDLESS, QUIET
 from support.processes import HANG, Cli, wait_until
 from support.rpc import Client, job_pb2, prune_service_pb2
 
 STEPS = ("--method", "sparsefw", "--iterations", "120000", "--report-every", "500")
-QUIET = ("--method", "sparsefw", "--iterations", str(1 << 40), "--report-every", str(1 << 40))
 
 
 class Killable:
@@ -67,7 +66,7 @@ def test_a_job_that_gets_further_is_never_given_up(killable, big_layer):
 
 
 def test_a_job_that_gets_no_further_runs_alone_and_is_then_given_up(killable, big_layer):
-    server = killable("--workers", "2")
+    server = killable("--workers", "2", "--checkpoint-period", "1h")
     suspect = detach(server.cli, big_layer, *QUIET)
 
     def running():
