@@ -26,6 +26,7 @@ Connections::Limits ConnectionLimits(const ServerConfig& config) {
   limits.peer.held_bytes = config.connection_memory_bytes / kHeldShare;
   limits.peer.peer_held_bytes = config.peer_memory_bytes / kHeldShare;
   limits.peer.turns = kTurns;
+  limits.peer.allowed_bytes = limits.peer_unfinished_bytes / 4;
   return limits;
 }
 

@@ -111,6 +111,7 @@ absl::Status Listener::Serve(ListenSockets sockets, Options options) {
   builder.RegisterService(&prune_service_);
   builder.RegisterService(&health_service_);
   builder.RegisterService(&reflection_service_);
+  builder.RegisterCallbackGenericService(&unknown_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
   ConnectionAcceptor::Options acceptor = {.reserved_descriptors = ReservedDescriptors(),

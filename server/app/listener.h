@@ -16,6 +16,7 @@
 #include "server/rpc/calls/prune_service.h"
 #include "server/rpc/calls/reflection_service.h"
 #include "server/rpc/calls/tensor_service.h"
+#include "server/rpc/calls/unknown_service.h"
 #include "server/rpc/runtime/rpc_context.h"
 
 namespace sparsefw::server {
@@ -56,13 +57,15 @@ class Listener {
       : tensor_service_(context),
         prune_service_(context),
         health_service_(context),
-        reflection_service_(context) {}
+        reflection_service_(context),
+        unknown_service_(context) {}
   absl::Status Serve(ListenSockets sockets, Options options);
 
   TensorServiceImpl tensor_service_;
   PruneServiceImpl prune_service_;
   HealthService health_service_;
   ReflectionService reflection_service_;
+  UnknownService unknown_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // ends before what it hands connections to

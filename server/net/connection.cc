@@ -5,17 +5,21 @@
 namespace sparsefw::server {
 namespace {
 
-// What frames, headers and records of TLS take beside the message: more than any client
-// needs, so that an honest connection never seems to hold what it does not.
+// What headers, frames and records of TLS take beside the message: as much as any client
+// needs, so that an honest connection never seems to hold what it does not. Who needs less
+// can hide bytes behind it: Peer::allowed().
 constexpr int64_t kBytesOfCall = 128;
 constexpr int64_t kBytesOfMessage = 64;
-constexpr int64_t kFraming = 64;  // one byte of so many
+constexpr int64_t kFraming = 128;  // one byte of so many
+constexpr int64_t kWindows = 256;  // likewise of what is sent: its reader answers with windows
 
-// False: `value` stays.
+// False: `value` stays, and nobody sees it larger meanwhile.
 bool AddWithin(int64_t bytes, int64_t limit, std::atomic<int64_t>* value) {
-  if (value->fetch_add(bytes) + bytes <= limit) return true;
-  value->fetch_sub(bytes);
-  return false;
+  int64_t before = value->load();
+  do {
+    if (before + bytes > limit) return false;
+  } while (!value->compare_exchange_weak(before, before + bytes));
+  return true;
 }
 
 }  // namespace
@@ -29,9 +33,8 @@ Peer::Peer(std::shared_ptr<Ledger> ledger)
       }) {}
 
 bool Peer::Enter() {
-  if (!AddWithin(1, ledger_->limits.calls, &calls_)) return false;
   ++ledger_->calls;
-  return true;
+  return calls_.fetch_add(1) < ledger_->limits.calls;
 }
 
 void Peer::Leave() {
@@ -40,9 +43,10 @@ void Peer::Leave() {
 }
 
 bool Peer::Hold(int64_t bytes) {
-  if (!AddWithin(bytes, ledger_->limits.peer_held_bytes, &held_)) return false;
-  if (AddWithin(bytes, ledger_->limits.held_bytes, &ledger_->held)) return true;
-  held_.fetch_sub(bytes);
+  // That of all first: streams look at the peer's, and nobody would wake them.
+  if (!AddWithin(bytes, ledger_->limits.held_bytes, &ledger_->held)) return false;
+  if (AddWithin(bytes, ledger_->limits.peer_held_bytes, &held_)) return true;
+  ledger_->held.fetch_sub(bytes);
   return false;
 }
 
@@ -54,13 +58,13 @@ void Peer::Release(int64_t bytes) {
 }
 
 bool Connection::Enter() {
-  if (!peer_->Enter()) return false;
+  const bool within = peer_->Enter();
   calls_.fetch_add(1);
-  explained_.fetch_add(kBytesOfCall);
+  Allow(kBytesOfCall);
   if (peer_->ledger().asleep.load() && peer_->ledger().asleep.exchange(false)) {
     eventfd_write(peer_->ledger().wake.get(), 1);
   }
-  return true;
+  return within;
 }
 
 void Connection::Leave() {
@@ -69,7 +73,15 @@ void Connection::Leave() {
 }
 
 void Connection::Received(int64_t bytes) {
-  explained_.fetch_add(bytes + bytes / kFraming + kBytesOfMessage);
+  explained_.fetch_add(bytes);
+  Allow(bytes / kFraming + kBytesOfMessage);
+}
+
+void Connection::Sent(int64_t bytes) { Allow(bytes / kWindows + kBytesOfMessage); }
+
+void Connection::Allow(int64_t bytes) {
+  explained_.fetch_add(bytes);
+  peer_->Allow(bytes);
 }
 
 }  // namespace sparsefw::server

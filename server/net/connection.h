@@ -17,6 +17,7 @@ struct PeerLimits {
   int64_t held_bytes = 0;       // of all peers: messages that calls have and responses
   int64_t peer_held_bytes = 0;  // of a peer
   int turns = 1;                // streams of a peer that bring a message at the same time
+  int64_t allowed_bytes = 0;    // beside messages, while one is read for long (CallShare::CheckRead)
 };
 
 // What all peers hold together, and the thread to wake. Thread-safe.
@@ -35,12 +36,17 @@ class Peer {
  public:
   explicit Peer(std::shared_ptr<Ledger> ledger);
 
-  bool Enter();  // false: as many calls as it may have
+  // False: more calls than it may have. It counts either way, until Leave.
+  bool Enter();
   void Leave();
   bool Hold(int64_t bytes);  // false: beyond a limit
   // May begin turns: no lock of a call may be held.
   void Release(int64_t bytes);
   int64_t held() const { return held_.load(); }
+  // Bytes beside messages that were taken for explained, since the start: more than what its
+  // connections have needed, and at most what they can hide.
+  int64_t allowed() const { return allowed_.load(); }
+  void Allow(int64_t bytes) { allowed_.fetch_add(bytes); }
   ReadTurns& turns() { return turns_; }
   Ledger& ledger() { return *ledger_; }
 
@@ -48,6 +54,7 @@ class Peer {
   const std::shared_ptr<Ledger> ledger_;
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> held_{0};
+  std::atomic<int64_t> allowed_{0};
   ReadTurns turns_;
 };
 
@@ -58,17 +65,20 @@ class Connection {
 
   Peer& peer() { return *peer_; }
   const PeerLimits& limits() const { return peer_->ledger().limits; }
-  // Begins and ends a call; false: the peer has too many.
+  // Begins and ends a call; false: the peer has too many. What such a call leaves unread stays
+  // until it ends, so it counts as well.
   bool Enter();
   void Leave();
   // A message, or data that was sent, explains bytes that have come in.
   void Received(int64_t bytes);
-  void Sent(int64_t bytes) { explained_.fetch_add(bytes / 256); }
+  void Sent(int64_t bytes);
 
   int64_t calls() const { return calls_.load(); }
   int64_t explained() const { return explained_.load(); }
 
  private:
+  void Allow(int64_t bytes);
+
   const std::shared_ptr<Peer> peer_;
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> explained_{0};

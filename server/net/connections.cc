@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,8 +27,18 @@ constexpr milliseconds kRest(1000);
 // Looking takes at most one part of so many of a processor.
 constexpr int kSweepShare = 20;
 constexpr milliseconds kAsleep(1000);
-// Pings, settings, acknowledgements: no message explains them.
-constexpr double kControlBytesPerSecond = 64 << 10;
+// Handshakes and settings of a connection, then pings and acknowledgements: no message
+// explains them.
+constexpr double kControlBytes = 16 << 10;
+constexpr double kControlBytesPerSecond = 16;
+
+// Of this thread: on a busy machine it waits for a processor without taking one.
+milliseconds ProcessorTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::duration_cast<milliseconds>(std::chrono::seconds(time.tv_sec) +
+                                                  std::chrono::nanoseconds(time.tv_nsec));
+}
 
 std::optional<ino_t> SocketInode(int descriptor) {
   struct stat facts = {};
@@ -58,9 +69,9 @@ struct Connections::Watched {
   PeerAddress address;
   PeerKey peer;
   std::shared_ptr<Connection> connection;
-  int64_t received = 0;   // at the last look
-  int64_t explained = 0;  // likewise
-  double excess = 0;      // received and not explained
+  int64_t received = 0;            // at the last look
+  int64_t explained = 0;           // likewise
+  double excess = -kControlBytes;  // received and not explained
   int64_t unfinished = 0;
   bool quiet = false;  // there was no call at the last look
   bool closing = false;
@@ -84,7 +95,7 @@ bool Connections::HasRoom(const PeerKey& peer) {
 }
 
 bool Connections::IsResting(PeerState& state) {
-  std::erase_if(state.closed, [](const auto& connection) { return connection->calls() == 0; });
+  std::erase_if(state.closed, [](const Closed& one) { return one.connection->calls() == 0; });
   return !state.closed.empty() || Clock::now() - state.closed_at < kRest;
 }
 
@@ -93,6 +104,13 @@ bool Connections::Add(const Descriptor& socket) {
   const std::optional<PeerAddress> address = PeerAddressOf(socket.get());
   if (!inode || !address) return false;  // closed by now
   const PeerKey key = PeerKeyOf(*address);
+  // A client can use its port for two connections where the server has two addresses. Calls
+  // would be counted for one of them only.
+  if (Find(*address) != nullptr && std::ranges::any_of(watched_, [&](const Watched& other) {
+        return other.address == *address && other.IsOpen();
+      })) {
+    return false;
+  }
   if (!HasRoom(key)) {
     RemoveClosed();
     if (!HasRoom(key)) return false;
@@ -157,15 +175,17 @@ void Connections::Measure(Watched& watched, double seconds) {
   watched.explained = explained;
   watched.quiet = quiet;
   // Where no call is open nothing is unfinished.
-  watched.excess =
-      quiet ? 0 : std::max(0.0, watched.excess + step - kControlBytesPerSecond * seconds);
-  watched.unfinished = static_cast<int64_t>(watched.excess);
+  const double excess = watched.excess + step - kControlBytesPerSecond * seconds;
+  const double least = std::min(watched.excess, 0.0);
+  watched.excess = quiet ? least : std::max(least, excess);
+  watched.unfinished = static_cast<int64_t>(std::max(0.0, watched.excess));
   if (watched.unfinished > limits_.peer_unfinished_bytes / 4) {
     watched.unfinished = std::max<int64_t>(0, watched.unfinished - BytesInSystem(watched.socket));
   }
 }
 
 milliseconds Connections::Sweep() {
+  const milliseconds busy = ProcessorTime();
   const Clock::time_point begin = Clock::now();
   const double seconds = std::min(1.0, std::chrono::duration<double>(begin - last_sweep_).count());
   last_sweep_ = begin;
@@ -183,44 +203,59 @@ milliseconds Connections::Sweep() {
     unfinished += watched.unfinished;
   }
   unfinished_ = unfinished;
+  CountClosed();
   Enforce();
   // In this order: a call that begins now is seen here, or wakes.
   ledger_->asleep = true;
   if (ledger_->calls == 0) return kAsleep;
   ledger_->asleep = false;
-  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-  return std::max(kSweep, took * kSweepShare);
+  return std::max(kSweep, (ProcessorTime() - busy) * kSweepShare);
 }
 
 Connections::Watched* Connections::Largest(const PeerKey* peer) {
   Watched* largest = nullptr;
   for (Watched& watched : watched_) {
-    if (watched.closing || (peer != nullptr && watched.peer != *peer)) continue;
+    if (watched.unfinished == 0 || (peer != nullptr && watched.peer != *peer)) continue;
     if (largest == nullptr || watched.unfinished > largest->unfinished) largest = &watched;
   }
   return largest;
 }
 
-void Connections::CloseLargest(const PeerKey* peer) {
-  Watched& largest = *Largest(peer);
-  // The descriptor is gRPC's; between this look and the next line it can become another
-  // socket only by a connection that this thread accepts.
+bool Connections::CloseLargest(const PeerKey* peer) {
+  Watched* const found = Largest(peer);
+  if (found == nullptr) return false;
+  Watched& largest = *found;
+  // The descriptor is gRPC's. If it becomes another socket between this look and the next
+  // line, a connection too many is closed.
   if (largest.IsOpen()) shutdown(largest.socket, SHUT_RDWR);
   largest.closing = true;
   PeerState& state = peers_[largest.peer];
-  state.closed.push_back(largest.connection);
+  state.closed.push_back({largest.connection, largest.unfinished});
   state.closed_at = Clock::now();
   state.unfinished -= largest.unfinished;
   unfinished_ -= largest.unfinished;
   largest.unfinished = 0;
   ++closed_;
+  return true;
+}
+
+void Connections::CountClosed() {
+  for (auto& [key, state] : peers_) {
+    if (!IsResting(state)) continue;
+    for (const Closed& one : state.closed) {
+      state.unfinished += one.bytes;
+      unfinished_ += one.bytes;
+    }
+  }
 }
 
 void Connections::Enforce() {
   for (auto& [key, state] : peers_) {
-    while (state.unfinished > limits_.peer_unfinished_bytes) CloseLargest(&key);
+    while (state.unfinished > limits_.peer_unfinished_bytes && CloseLargest(&key)) {
+    }
   }
-  while (unfinished_ > limits_.unfinished_bytes) CloseLargest(nullptr);
+  while (unfinished_ > limits_.unfinished_bytes && CloseLargest(nullptr)) {
+  }
 }
 
 std::shared_ptr<Connection> Connections::Find(const PeerAddress& address) const {

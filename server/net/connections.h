@@ -64,11 +64,16 @@ class Connections final : public ConnectionGate {
  private:
   struct Watched;
 
+  // What was closed for its unfinished bytes, and not yet given back by gRPC.
+  struct Closed {
+    std::shared_ptr<Connection> connection;
+    int64_t bytes = 0;
+  };
   struct PeerState {
     std::shared_ptr<Peer> peer;
     int64_t connections = 0;
-    int64_t unfinished = 0;                                // of this sweep
-    std::vector<std::shared_ptr<Connection>> closed = {};  // for its unfinished bytes
+    int64_t unfinished = 0;  // in this sweep
+    std::vector<Closed> closed = {};
     std::chrono::steady_clock::time_point closed_at = {};  // the last of them
   };
 
@@ -76,13 +81,15 @@ class Connections final : public ConnectionGate {
   void Remove(size_t index);
   void RemoveClosed();
   bool HasRoom(const PeerKey& peer);
-  // What connections that were closed held is given back a moment later: until then the
-  // peer gets no new ones.
+  // What connections that were closed held is given back a moment later: until then it
+  // counts, and the peer gets no new ones.
   static bool IsResting(PeerState& state);
+  void CountClosed();
   void Enforce();
-  // The largest of the peer, or of all where it is null.
+  // The largest of the peer, or of all where it is null; null: none has anything unfinished.
   Watched* Largest(const PeerKey* peer);
-  void CloseLargest(const PeerKey* peer);
+  // False: there is none to close.
+  bool CloseLargest(const PeerKey* peer);
 
   const Limits limits_;
   const std::shared_ptr<Ledger> ledger_;

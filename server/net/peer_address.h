@@ -11,7 +11,8 @@
 
 namespace sparsefw::server {
 
-// The far end of a connection; no two open connections of a port share it.
+// The far end of a connection. Two open ones share it only where the server has more than
+// one address, which Connections refuses.
 struct PeerAddress {
   std::array<uint8_t, 16> address = {};  // IPv4 as ::ffff:a.b.c.d
   uint16_t port = 0;

@@ -4,12 +4,22 @@
 
 namespace sparsefw::server {
 
-void ReadTurns::Take(std::function<void()> begin) {
+ReadTurns::Ticket ReadTurns::Take(std::function<void()> begin) {
+  Ticket ticket = 0;
   {
     MutexLock lock(mutex_);
-    waiting_.push_back(std::move(begin));
+    ticket = next_++;
+    waiting_.emplace(ticket, std::move(begin));
   }
   Resume();
+  return ticket;
+}
+
+void ReadTurns::Withdraw(Ticket ticket) {
+  // Destroyed outside the lock: it may hold the last reference to a stream.
+  std::map<Ticket, std::function<void()>>::node_type withdrawn;
+  MutexLock lock(mutex_);
+  withdrawn = waiting_.extract(ticket);
 }
 
 void ReadTurns::GiveBack() {
@@ -21,16 +31,19 @@ void ReadTurns::GiveBack() {
 }
 
 void ReadTurns::Resume() {
+  bool first = true;
   while (true) {
-    std::function<void()> next;
+    std::map<Ticket, std::function<void()>>::node_type next;
     {
       MutexLock lock(mutex_);
-      if (waiting_.empty() || free_ == 0 || !has_room_()) return;
+      // Whoever resumes looks again under this lock before it stops.
+      if (std::exchange(first, false) && resuming_) return;
+      resuming_ = !waiting_.empty() && free_ > 0 && has_room_();
+      if (!resuming_) return;
       --free_;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
+      next = waiting_.extract(waiting_.begin());
     }
-    next();
+    next.mapped()();
   }
 }
 

@@ -2,8 +2,9 @@
 #ifndef SPARSEFW_SERVER_NET_READ_TURNS_H_
 #define SPARSEFW_SERVER_NET_READ_TURNS_H_
 
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "sparsefw/mutex.h"
@@ -21,17 +22,24 @@ class ReadTurns {
   ReadTurns(int turns, std::function<bool()> has_room)
       : has_room_(std::move(has_room)), free_(turns) {}
 
+  using Ticket = uint64_t;
+
   // Calls `begin` now or later, in order of arrival.
-  void Take(std::function<void()> begin);
+  Ticket Take(std::function<void()> begin);
+  // `begin` is not called any more; nothing where it has been.
+  void Withdraw(Ticket ticket);
   void GiveBack();
-  // There may be room again.
+  // There may be room again. One thread begins turns at a time, so that a turn that is given
+  // back at once costs no stack.
   void Resume();
 
  private:
   const std::function<bool()> has_room_;
   Mutex mutex_;
   int free_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool resuming_ ABSL_GUARDED_BY(mutex_) = false;
+  Ticket next_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Ticket, std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -12,9 +12,9 @@ using sparsefw::server::TenantLimits;
 
 void Check(const TenantLimits& limits) {
   using sparsefw::fuzz::Require;
-  for (const std::optional<int64_t>& limit : {limits.max_queued_jobs, limits.max_running_jobs,
-                                              limits.max_tensor_bytes, limits.max_tensors,
-                                              limits.max_uploads}) {
+  for (const std::optional<int64_t>& limit :
+       {limits.max_queued_jobs, limits.max_running_jobs, limits.max_tensor_bytes,
+        limits.max_tensors, limits.max_uploads}) {
     Require(limit.value_or(0) >= 0, "a limit is not negative");
   }
   Require(std::isfinite(limits.weight) && limits.weight > 0, "a weight is above 0");

@@ -19,7 +19,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
  public:
   HealthCall(HealthService& service, const Connections* connections,
              grpc::CallbackServerContext* rpc, bool watch)
-      : service_(service), share_(connections, *rpc), watch_(watch) {}
+      : service_(service), rpc_(rpc), share_(connections, *rpc), watch_(watch) {}
 
   void Start() {
     self_ = shared_from_this();
@@ -31,12 +31,19 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
   }
 
   void OnReadDone(bool ok) override {
+    const size_t size = wire_.Length();
+    if (ok) share_.Received(static_cast<int64_t>(size));
+    grpc::ByteBuffer wire;
+    wire_.Swap(&wire);
+    // A watch keeps the name for as long as it likes.
+    if (size > kMaxRequestBytes) {
+      return End(absl::InvalidArgumentError(
+          absl::StrFormat("a health check may have %d bytes; got %d", kMaxRequestBytes, size)));
+    }
     HealthCheckRequest request;
-    if (ok) share_.Received(static_cast<int64_t>(wire_.Length()));
-    if (!ok || !grpc::SerializationTraits<HealthCheckRequest>::Deserialize(&wire_, &request).ok()) {
+    if (!ok || !grpc::SerializationTraits<HealthCheckRequest>::Deserialize(&wire, &request).ok()) {
       return End(absl::InvalidArgumentError("a health check needs a request"));
     }
-    wire_.Clear();
     {
       MutexLock lock(mutex_);
       name_ = request.service();
@@ -54,6 +61,10 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
   }
   void OnCancel() override { End(absl::CancelledError("")); }
   void OnDone() override {
+    {
+      MutexLock lock(mutex_);
+      rpc_ = nullptr;
+    }
     share_.Leave();
     service_.Remove(self_);
     const std::shared_ptr<HealthCall> self = std::move(self_);
@@ -70,6 +81,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
             absl::StrFormat("no service is called \"%s\"", name_.substr(0, 100))));
       }
       ended_ = true;
+      ended_at_ = std::chrono::steady_clock::now();
       response_.set_status(now);
       return StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
     }
@@ -81,6 +93,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
 
   void EndIfLate(std::chrono::steady_clock::time_point now) {
     MutexLock lock(mutex_);
+    if (ended_ && rpc_ != nullptr && now - ended_at_ > kUnreadEnd) rpc_->TryCancel();
     if (asked_ || now - begin_ < std::chrono::seconds(10)) return;
     EndLocked(absl::DeadlineExceededError("the request did not arrive within 10s"));
   }
@@ -90,12 +103,17 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
   }
 
  private:
+  // The longest name of a service is far shorter.
+  static constexpr size_t kMaxRequestBytes = 512;
+
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(ended_, true)) return;
+    ended_at_ = std::chrono::steady_clock::now();
     Finish(ToGrpcStatus(status));
   }
 
   HealthService& service_;
+  grpc::CallbackServerContext* rpc_ ABSL_GUARDED_BY(mutex_);  // null: it may be gone
   CallShare share_;
   const bool watch_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
@@ -106,6 +124,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::chrono::steady_clock::time_point ended_at_ ABSL_GUARDED_BY(mutex_);
   HealthCheckResponse response_ ABSL_GUARDED_BY(mutex_);  // the last that was written
 };
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/rpc/runtime/call.h"
@@ -31,6 +32,10 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
 
   void OnReadDone(bool ok) override {
     EndTurn();
+    {
+      MutexLock lock(mutex_);
+      read_.reset();
+    }
     if (!ok) {  // the client has closed its half
       return Post([this] {
         if (IsClosed()) return;
@@ -42,12 +47,16 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
     const int64_t bytes = DataBytes(request);
     context().metrics->BytesReceived(method(), bytes);
     absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
-    if (!held.ok()) return Close(held.status());
+    if (!held.ok()) {
+      stream_.DropIncoming();
+      return Close(held.status());
+    }
     stream_.OnRead(bytes, *std::move(held), shared_from_this());
   }
   void OnCancel() override { Cancelled(); }
   void OnDone() override {
     EndTurn();
+    WithdrawTurn();
     stream_.StopWaiting();
     Post([this] { CleanUp(); });  // after the message under way
     Done();
@@ -88,14 +97,33 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   static constexpr std::chrono::milliseconds kLongestTurn{1000};
 
   void StartReadIfOpen(Request* request) override {
-    share().TakeTurn([this, request, self = shared_from_this()] { BeginTurn(request); });
+    const ReadTurns::Ticket ticket =
+        share().TakeTurn([this, request, self = shared_from_this()] { BeginTurn(request); });
+    {
+      MutexLock lock(mutex_);
+      ticket_ = ticket;
+      if (!over_) return;
+    }
+    share().WithdrawTurn(ticket);
+  }
+  // The RPC is over: what waits for a turn would keep this object.
+  void WithdrawTurn() ABSL_LOCKS_EXCLUDED(mutex_) {
+    ReadTurns::Ticket ticket = 0;
+    {
+      MutexLock lock(mutex_);
+      over_ = true;
+      ticket = ticket_;
+    }
+    share().WithdrawTurn(ticket);
   }
   void BeginTurn(Request* request) {
     {
       MutexLock lock(mutex_);
       has_turn_ = true;
-      turn_begin_ = Clock::now();
-      if (!closed() && reading_) return this->StartRead(request);
+      if (!closed() && reading_) {
+        read_ = share().BeginRead();
+        return this->StartRead(request);
+      }
     }
     EndTurn();
   }
@@ -109,7 +137,11 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   void OnTick(Clock::time_point now) override {
     {
       MutexLock lock(mutex_);
-      if (!has_turn_ || now - turn_begin_ < kLongestTurn) return;
+      if (!read_.has_value()) return;
+      if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
+        return CloseLocked(status);
+      }
+      if (!has_turn_ || now - read_->begin < kLongestTurn) return;
     }
     EndTurn();
   }
@@ -123,7 +155,9 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
 
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
   bool has_turn_ ABSL_GUARDED_BY(mutex_) = false;
-  Clock::time_point turn_begin_ ABSL_GUARDED_BY(mutex_);
+  ReadTurns::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last turn
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
   StagedStream<Request> stream_;
 };
 

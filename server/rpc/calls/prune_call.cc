@@ -63,7 +63,7 @@ absl::Status PruneCall::Submit() {
   accepted.set_job(job.name);
   accepted.set_weight(job.spec.weight);
   accepted.set_gram(job.spec.gram);
-  SetWire(response);
+  SPARSEFW_RETURN_IF_ERROR(SetWire(response));
   stage_ = Stage::kEvents;
   MutexLock lock(mutex_);
   if (closed()) return absl::OkStatus();
@@ -80,6 +80,7 @@ void PruneCall::OnWriteDone(bool ok) {
   if (!ok) return Cancelled();
   Post([this] {
     writing_ = false;
+    held_ = HeldBytes();
     Pump();
   });
 }
@@ -96,12 +97,16 @@ void PruneCall::Pump() {
   StartWrite(&wire_);
 }
 
-void PruneCall::SetWire(const v1::PruneResponse& response) {
+absl::Status PruneCall::SetWire(const v1::PruneResponse& response) {
+  // The response, and the job that it was made from.
+  SPARSEFW_ASSIGN_OR_RETURN(held_,
+                            share().HoldResponse(static_cast<int64_t>(response.ByteSizeLong()), 2));
   grpc::ByteBuffer wire;  // gRPC wants an empty one
   bool own = false;
   // Cannot fail: a response is far below protobuf's limit.
   static_cast<void>(grpc::SerializationTraits<v1::PruneResponse>::Serialize(response, &wire, &own));
   wire_.Swap(&wire);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> PruneCall::NextResponse() {
@@ -109,7 +114,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
     if (const std::optional<JobEvent> event = events_->Next()) {
       v1::PruneResponse response;
       *response.mutable_event() = ToProto(*event);
-      SetWire(response);
+      SPARSEFW_RETURN_IF_ERROR(SetWire(response));
       return true;
     }
     if (!events_->ended()) {
@@ -133,7 +138,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
   }
   v1::PruneResponse response;
   *response.mutable_final() = ToProto(job);
-  SetWire(response);
+  SPARSEFW_RETURN_IF_ERROR(SetWire(response));
   stage_ = Stage::kDone;
   return true;
 }

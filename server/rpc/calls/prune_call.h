@@ -43,7 +43,8 @@ class PruneCall final
   // Fills wire_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();
   absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, int field);
-  void SetWire(const v1::PruneResponse& response);
+  // Errors: CallShare::Hold's.
+  absl::Status SetWire(const v1::PruneResponse& response);
   void CleanUp() override;
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
@@ -54,6 +55,7 @@ class PruneCall final
   std::optional<ChunkReader> reader_;
   bool writing_ = false;
   grpc::ByteBuffer wire_;  // the response; also used by the write under way
+  HeldBytes held_;         // for it
 };
 
 }  // namespace sparsefw::server

@@ -1,6 +1,7 @@
 #include "server/rpc/calls/reflection_service.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -78,17 +79,23 @@ class ReflectionCall final
     if (Open()) Read();
   }
   void OnReadDone(bool ok) override {
+    {
+      MutexLock lock(mutex_);
+      read_.reset();
+    }
     if (!ok) return Close(absl::OkStatus());
-    share().Received(static_cast<int64_t>(request_.ByteSizeLong()));
+    const size_t size = request_.ByteSizeLong();
+    share().Received(static_cast<int64_t>(size));
     // The answer repeats the question.
-    if (request_.ByteSizeLong() > kMaxQuestionBytes) {
+    if (size > kMaxQuestionBytes) {
+      ServerReflectionRequest().Swap(&request_);  // nobody counts it
       return Close(Invalid("MESSAGE_INVALID", "a question may have %d bytes; got %d",
-                           kMaxQuestionBytes, request_.ByteSizeLong()));
+                           kMaxQuestionBytes, size));
     }
     response_.Clear();
     Answer(request_, &response_);
     absl::StatusOr<HeldBytes> held =
-        share().Hold(2 * static_cast<int64_t>(response_.ByteSizeLong()));
+        share().HoldResponse(static_cast<int64_t>(response_.ByteSizeLong()), 2);
     if (!held.ok()) return Close(held.status());
     held_ = *std::move(held);
     MutexLock lock(mutex_);
@@ -109,10 +116,20 @@ class ReflectionCall final
   void Read() {
     request_.Clear();
     MutexLock lock(mutex_);
-    if (!closed()) StartRead(&request_);
+    if (closed()) return;
+    read_ = share().BeginRead();
+    StartRead(&request_);
+  }
+  void OnTick(Clock::time_point now) override {
+    MutexLock lock(mutex_);
+    if (!read_.has_value()) return;
+    if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
+      CloseLocked(status);
+    }
   }
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
+  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
   ServerReflectionRequest request_;
   ServerReflectionResponse response_;
   HeldBytes held_;

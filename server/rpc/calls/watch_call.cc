@@ -86,6 +86,11 @@ void WatchCall::Pump() {
 }
 
 void WatchCall::WriteLocked() {
+  // The message, as gRPC sends it, and the job that it was made from.
+  absl::StatusOr<HeldBytes> held =
+      share().HoldResponse(static_cast<int64_t>(event_.ByteSizeLong()), 3);
+  if (!held.ok()) return CloseLocked(held.status());
+  held_ = *std::move(held);
   writing_ = true;
   // Before the client can know of the mask, and so before it can have read it.
   told_mask_ = event_.kind() == v1::JobEvent::HEARTBEAT ? "" : event_.job().result().mask();
@@ -96,11 +101,15 @@ void WatchCall::WriteLocked() {
 }
 
 void WatchCall::OnWriteDone(bool ok) {
+  HeldBytes held;  // given back without the lock
   {
     MutexLock lock(mutex_);
     writing_ = false;
+    v1::JobEvent().Swap(&event_);
+    std::swap(held, held_);
     if (!ok && !told_mask_.empty()) context().fetches->NotTold(told_mask_);
   }
+  held = HeldBytes();
   if (!ok) return Cancelled();
   Pump();
 }

@@ -32,8 +32,9 @@ class WatchCall final : public OneRequestCall<v1::WatchJobRequest, v1::JobEvent>
 
   std::chrono::nanoseconds interval_{};
   std::shared_ptr<EventQueue> events_ ABSL_GUARDED_BY(mutex_);  // null: not watching yet
-  JobEvent last_ ABSL_GUARDED_BY(mutex_);  // that was written; what a heartbeat repeats
-  v1::JobEvent event_ ABSL_GUARDED_BY(mutex_);
+  JobEvent last_ ABSL_GUARDED_BY(mutex_);          // that was written; what a heartbeat repeats
+  v1::JobEvent event_ ABSL_GUARDED_BY(mutex_);     // of the write in progress
+  HeldBytes held_ ABSL_GUARDED_BY(mutex_);         // for it
   std::string told_mask_ ABSL_GUARDED_BY(mutex_);  // by the write in progress; "": none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point last_write_ ABSL_GUARDED_BY(mutex_);

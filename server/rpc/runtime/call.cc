@@ -7,12 +7,6 @@
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
-namespace {
-
-// How long a client may leave the end of its call unread. Until then its response is held.
-constexpr std::chrono::seconds kUnreadEnd(60);
-}  // namespace
-
 Call::Call(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)
     : context_(context),
       method_(method),
@@ -28,7 +22,7 @@ bool Call::Open() {
   self_ = shared_from_this();
   traceparent_ = TraceparentOf(*rpc_);
   const absl::Status status = FindOutWhoCalls();
-  sharer_ = context_.authenticator->active() ? identity_.tenant : HostOf(rpc_->peer());
+  sharer_ = context_.authenticator->active() ? identity_.tenant : AddressKey(rpc_->peer());
   const bool added = context_.registry->Add(self_);
   if (added && status.ok()) return true;
   Close(added ? status : ReactorRegistry::DrainingError());
@@ -83,9 +77,12 @@ void Call::Done() {
 void Call::Queue(Executor& executor, Executor::Entry entry, Executor::Work work) {
   MutexLock lock(mutex_);
   if (closed_) return;
-  const absl::StatusOr<Executor::TaskId> task = executor.Post(
-      sharer_, entry,
-      [self = shared_from_this(), work = std::move(work)] { return !self->IsClosed() && work(); });
+  const absl::StatusOr<Executor::TaskId> task =
+      executor.Post(sharer_, entry, [self = shared_from_this(), work = std::move(work)] {
+        if (!self->IsClosed()) return work();
+        self->DropWork();
+        return false;
+      });
   if (!task.ok()) return CloseLocked(task.status());
   executor_ = &executor;
   task_ = *task;

@@ -24,6 +24,9 @@
 
 namespace sparsefw::server {
 
+// How long a client may leave the end of its call unread. Until then its response is held.
+inline constexpr std::chrono::seconds kUnreadEnd(60);
+
 // A reactor derives from this and from gRPC's class. Lifetime: gRPC holds a
 // plain pointer until OnDone; Open keeps the object alive until then, tasks
 // and watchers hold shared pointers and may outlive it.
@@ -95,6 +98,9 @@ class Call : public std::enable_shared_from_this<Call> {
  private:
   // gRPC's Finish.
   virtual void FinishRpc(const absl::Status& status) = 0;
+  // On the executor, once the call is closed: what work has begun goes there, since it may
+  // delete files.
+  virtual void DropWork() {}
   absl::Status FindOutWhoCalls();
   void Record(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WhyCancelled() const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "server/net/peer_address.h"
 #include "sparsefw/status_reason.h"
 
@@ -11,6 +12,9 @@ namespace sparsefw::server {
 namespace {
 
 constexpr char kRetryMs[] = "1000";
+constexpr int64_t kSmallResponse = 4096;
+// A message of 2 MiB takes as long over 1.6 Mbit/s.
+constexpr std::chrono::seconds kLongRead(10);
 
 std::shared_ptr<Connection> ConnectionOf(const Connections* connections,
                                          const grpc::CallbackServerContext& rpc) {
@@ -26,8 +30,8 @@ CallShare::CallShare(const Connections* connections, const grpc::CallbackServerC
 
 absl::Status CallShare::Enter() {
   if (connection_ == nullptr) return absl::OkStatus();
-  entered_ = connection_->Enter();
-  if (entered_) return absl::OkStatus();
+  entered_ = true;
+  if (connection_->Enter()) return absl::OkStatus();
   return WithReason(
       absl::ResourceExhaustedError(absl::StrFormat(
           "an address may have %d open calls; yours has as many", connection_->limits().calls)),
@@ -58,9 +62,39 @@ absl::StatusOr<HeldBytes> CallShare::Hold(int64_t bytes) {
       "PEER_MEMORY", {{"retry_delay_ms", kRetryMs}});
 }
 
-void CallShare::TakeTurn(std::function<void()> begin) {
-  if (connection_ == nullptr) return begin();
-  connection_->peer().turns().Take(std::move(begin));
+absl::StatusOr<HeldBytes> CallShare::HoldResponse(int64_t bytes, int copies) {
+  Sent(bytes);
+  if (bytes <= kSmallResponse) return HeldBytes();
+  return Hold(copies * bytes);
+}
+
+ReadTurns::Ticket CallShare::TakeTurn(std::function<void()> begin) {
+  if (connection_ != nullptr) return connection_->peer().turns().Take(std::move(begin));
+  begin();
+  return 0;
+}
+
+void CallShare::WithdrawTurn(ReadTurns::Ticket ticket) {
+  if (connection_ != nullptr) connection_->peer().turns().Withdraw(ticket);
+}
+
+CallShare::PendingRead CallShare::BeginRead() const {
+  return {std::chrono::steady_clock::now(),
+          connection_ == nullptr ? 0 : connection_->peer().allowed()};
+}
+
+absl::Status CallShare::CheckRead(const PendingRead& read,
+                                  std::chrono::steady_clock::time_point now) const {
+  if (connection_ == nullptr || now - read.begin < kLongRead) return absl::OkStatus();
+  const int64_t allowed = connection_->peer().allowed() - read.allowed;
+  if (allowed <= connection_->limits().allowed_bytes) return absl::OkStatus();
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "no message has come on this stream for %ds, in which other calls of your address may "
+          "have brought %d bytes beside their messages; at most %d are allowed",
+          absl::ToInt64Seconds(absl::FromChrono(now - read.begin)), allowed,
+          connection_->limits().allowed_bytes)),
+      "PEER_MEMORY", {{"retry_delay_ms", kRetryMs}});
 }
 
 void CallShare::GiveTurnBack() {

@@ -1,12 +1,15 @@
 #include "server/rpc/runtime/caller.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/identity/certificate.h"
+#include "server/net/peer_address.h"
 
 namespace sparsefw::server {
 namespace {
@@ -43,6 +46,11 @@ absl::StatusOr<Identity> Authenticate(const Authenticator& authenticator,
   return authenticator.Authenticate(credentials, absl::Now());
 }
 
-std::string_view HostOf(std::string_view peer) { return peer.substr(0, peer.rfind(':')); }
+std::string AddressKey(std::string_view peer) {
+  const std::optional<PeerAddress> address = ParsePeerAddress(peer);
+  if (!address) return std::string(peer);
+  const PeerKey key = PeerKeyOf(*address);
+  return absl::BytesToHexString({reinterpret_cast<const char*>(key.data()), key.size()});
+}
 
 }  // namespace sparsefw::server

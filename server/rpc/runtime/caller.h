@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_CALLER_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_CALLER_H_
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -16,8 +17,9 @@ namespace sparsefw::server {
 absl::StatusOr<Identity> Authenticate(const Authenticator& authenticator,
                                       const grpc::ServerContextBase& rpc);
 
-// The address in gRPC's name of a peer, without its port: "ipv4:10.0.0.7".
-std::string_view HostOf(std::string_view peer);
+// Whose limits a call comes under where nobody needs credentials: the text of PeerKeyOf, or
+// `peer`, gRPC's name, where that is no address.
+std::string AddressKey(std::string_view peer);
 
 }  // namespace sparsefw::server
 

@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 
+#include <optional>
 #include <string_view>
 
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -21,14 +22,14 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
     if (!Open()) return;
     MutexLock lock(mutex_);
     if (closed()) return;
-    opened_ = Clock::now();
+    read_ = share().BeginRead();
     this->StartRead(&wire_);
   }
 
   void OnReadDone(bool ok) final {
     {
       MutexLock lock(mutex_);
-      waiting_ = false;
+      read_.reset();
     }
     if (const absl::Status status = Take(ok); !status.ok()) return Close(status);
     AddSubject(SubjectOf(request_));
@@ -56,20 +57,28 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
     if (!parsed) {
       return Invalid("MESSAGE_INVALID", "the request of %s is no valid protobuf message", method());
     }
-    SPARSEFW_ASSIGN_OR_RETURN(held_, share().Hold(static_cast<int64_t>(request_.SpaceUsedLong())));
+    absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request_.SpaceUsedLong()));
+    if (!held.ok()) {
+      Request().Swap(&request_);  // what nobody counts is not kept
+      return held.status();
+    }
+    held_ = *std::move(held);
     return absl::OkStatus();
   }
   void OnTick(Clock::time_point now) override {
     MutexLock lock(mutex_);
-    if (!waiting_ || now - opened_ < kLongestArrival) return;
+    if (!read_.has_value()) return;
+    if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
+      return CloseLocked(status);
+    }
+    if (now - read_->begin < kLongestArrival) return;
     CloseLocked(WithReason(absl::DeadlineExceededError("the request did not arrive within 30s"),
                            "REQUEST_INCOMPLETE"));
   }
 
-  Clock::time_point opened_ ABSL_GUARDED_BY(mutex_);
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = true;  // for the request
-  grpc::ByteBuffer wire_;                        // until Take
-  Request request_;                              // from Take on
+  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
+  grpc::ByteBuffer wire_;                                               // until Take
+  Request request_;                                                     // from Take on
   HeldBytes held_;
 };
 

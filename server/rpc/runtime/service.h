@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_RPC_RUNTIME_SERVICE_H_
 
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +15,15 @@
 #include "server/rpc/runtime/unary_call.h"
 
 namespace sparsefw::server {
+
+// Makes a reactor that owns itself.
+template <typename OneCall, typename... Arguments>
+OneCall* StartCall(RpcContext& context, Arguments... arguments) {
+  // Not by make_shared: a weak pointer, such as a timer's, would keep the memory.
+  const std::shared_ptr<OneCall> call(new OneCall(context, arguments...));
+  call->Start();
+  return call.get();
+}
 
 // What the generated code does, but for one thing: every RPC is a stream of its client, so
 // that its handler is called before a message is read (OneRequestCall says why).
@@ -44,14 +54,6 @@ class Service : public grpc::Service {
           handler) {
     Add(path, grpc::internal::RpcMethod::CLIENT_STREAMING,
         new grpc::internal::CallbackClientStreamingHandler<Request, Response>(std::move(handler)));
-  }
-
-  // Makes a reactor that owns itself.
-  template <typename OneCall, typename... Arguments>
-  static OneCall* StartCall(RpcContext& context, Arguments... arguments) {
-    auto call = std::make_shared<OneCall>(context, arguments...);
-    call->Start();
-    return call.get();
   }
 
  private:

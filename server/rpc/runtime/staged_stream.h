@@ -48,6 +48,8 @@ class StagedStream {
   }
 
   const Request& incoming() const { return incoming_->request; }
+  // Instead of OnRead: the RPC ends with this message.
+  void DropIncoming() { incoming_.reset(); }
 
   // The read has brought a message with `bytes` of data. It keeps `held` until it is
   // handled; `alive` keeps the owner alive.

@@ -45,6 +45,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
       return false;
     });
   }
+  void DropWork() override { work_ = nullptr; }
   Result Run() { return work_({this->tenant(), this->traceparent()}, this->request()); }
   void Complete(absl::StatusOr<Response> result) {
     if (result.ok()) result = Holding(*std::move(result));
@@ -59,7 +60,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
   // Itself and as gRPC sends it, until the client has read it.
   absl::StatusOr<Response> Holding(Response response) {
     const auto bytes = static_cast<int64_t>(response.ByteSizeLong());
-    SPARSEFW_ASSIGN_OR_RETURN(held_, this->share().Hold(2 * bytes));
+    SPARSEFW_ASSIGN_OR_RETURN(held_, this->share().HoldResponse(bytes, 2));
     return response;
   }
   void FinishRpc(const absl::Status& status) override {
@@ -68,7 +69,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
   }
 
   Executor* const executor_;
-  const Work work_;
+  Work work_;
   Response response_;
   HeldBytes held_;
 };

@@ -16,6 +16,9 @@ import time
 MIB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+ASK = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+# A protobuf message whose first field is a string of the bytes that follow, 2 MiB - 1 with these.
+NAME = b"\x0a\xfb\xff\x7f"
 INFO = "/sparsefw.v1.PruneService/GetServerInfo"
 WRITE = "/sparsefw.v1.TensorService/WriteTensor"
 READ = "/sparsefw.v1.TensorService/ReadTensor"
@@ -30,6 +33,10 @@ MODES = {
     "health": ("/grpc.health.v1.Health/Check", 100, 0xfffffff0, 0xfffffff0, 16384),
     "reflection": ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", 100, 2 * MIB,
                    2 * MIB - 1, 16384),
+    # Whole messages, one after the other: names of services that nobody has.
+    "health-watch": ("/grpc.health.v1.Health/Watch", 1, 2 * MIB - 1, 2 * MIB - 1, 16384),
+    # No faster than is allowed for the empty messages on a stream beside them.
+    "hide": (WRITE, 20, 2 * MIB, 2 * MIB - 1, 1000),
     "unknown": ("/no.such.Service/Method", 100, 0xfffffff0, 0xfffffff0, 16384),
     "reads": (READ, 100, None, None, 16384),
     "calls": (WRITE, 200, 2 * MIB, 0, 16384),
@@ -49,6 +56,8 @@ class Connection:
     def __init__(self, options, source):
         self.path, self.streams, self.announced, self.size, self.piece = MODES[options.mode]
         self.message = b""
+        self.first = NAME if options.mode == "health-watch" else b""
+        self.cover = None  # the stream of empty messages
         if options.mode == "reads":
             name = options.tensor.encode()
             self.message = b"\x0a" + bytes([len(name)]) + name
@@ -73,23 +82,33 @@ class Connection:
         self.block = bytes(self.piece)
         for _ in range(self.streams):
             self.open()
+        if options.mode == "hide":
+            self.cover = self.headers(ASK)
 
-    def open(self):
+    def headers(self, path):
         stream, self.next = self.next, self.next + 2
-        fields = ((":method", "POST"), (":scheme", "http"), (":path", self.path),
+        fields = ((":method", "POST"), (":scheme", "http"), (":path", path),
                   (":authority", "x"), ("te", "trailers"), ("content-type", "application/grpc"))
         self.out += frame(HEADERS, 4, stream, b"".join(header(*field) for field in fields))
-        self.windows[stream], self.sent[stream] = self.initial, -5
+        self.windows[stream] = self.initial
+        return stream
+
+    def open(self):
+        self.sent[self.headers(self.path)] = -5
 
     def fill(self):
         """Frames for what the windows allow."""
         for stream in list(self.sent):
             while self.sent[stream] < self.size and len(self.out) < MIB:
+                if self.cover and not self.hidden():
+                    return
                 begin = self.sent[stream]
                 if begin < 0:
                     data = b"\0" + struct.pack(">I", self.announced)
                 elif self.message:
                     data = self.message
+                elif begin == 0 and self.first:
+                    data = self.first
                 else:
                     data = self.block[:self.size - begin]
                 room = min(self.windows[stream], self.window)
@@ -106,6 +125,19 @@ class Connection:
                 self.window -= len(data)
                 self.sent[stream] += len(data)
                 self.out += frame(DATA, int(bool(self.message) and begin >= 0), stream, data)
+
+            if self.first and self.sent[stream] == self.size and len(self.sent) < 250:
+                self.open()
+
+    def hidden(self):
+        """Messages for which as much is allowed as the next piece takes. False: not now."""
+        count = 2 * self.piece // 50
+        if len(self.out) > MIB // 16 or min(self.windows[self.cover], self.window) < 5 * count:
+            return False
+        self.windows[self.cover] -= 5 * count
+        self.window -= 5 * count
+        self.out += frame(DATA, 0, self.cover, bytes(5)) * count
+        return True
 
     def turn(self):
         """Raises OSError where the server has closed the connection."""
@@ -139,6 +171,9 @@ class Connection:
                 self.windows[stream] = self.windows.get(stream, 0) + increment
             else:
                 self.window += increment
+        elif kind == DATA and self.cover and payload:  # the answers are read
+            for window in (0, stream):
+                self.out += frame(WINDOW_UPDATE, 0, window, struct.pack(">I", len(payload)))
         elif kind == SETTINGS and not flags & 1:
             for name, value in struct.iter_unpack(">HI", payload):
                 if name == 4:

@@ -182,6 +182,63 @@ TEST_F(ConnectionsTest, TheLargestOfAllGoesWhereAllAreBeyondTheLimit) {
   EXPECT_FALSE(IsClosed(small));
 }
 
+TEST_F(ConnectionsTest, WhatClosedConnectionsHeldCountsUntilTheirCallsEnd) {
+  Connections::Limits limits = Limits();
+  limits.peer_unfinished_bytes = 6 << 20;
+  Connections connections(limits);
+  const Pair large = Connect(2);
+  const Pair small = Connect(2);
+  for (const Pair* pair : {&large, &small}) {
+    ASSERT_TRUE(connections.Add(pair->server));
+    ASSERT_TRUE(pair->Of(connections)->Enter());
+  }
+  const auto closed = large.Of(connections);
+  connections.Sweep();
+  Transfer(large, 8 << 20);
+  connections.Sweep();
+  ASSERT_TRUE(IsClosed(large));
+  Transfer(small, 1 << 20);
+  connections.Sweep();
+  EXPECT_TRUE(IsClosed(small));
+  EXPECT_FALSE(connections.Add(Connect(2).server)) << "it rests";
+  closed->Leave();
+  connections.Sweep();
+  EXPECT_LT(connections.counts().unfinished_bytes, 2 << 20);
+}
+
+// 127.0.0.2:port is a client of 127.0.0.1 and of another address of the server.
+TEST_F(ConnectionsTest, OneFarEndIsOneConnection) {
+  Connections connections(Limits());
+  const Pair one = Connect(2);
+  ASSERT_TRUE(connections.Add(one.server));
+  EXPECT_FALSE(connections.Add(one.server));
+  EXPECT_EQ(connections.counts().connections, 1);
+}
+
+TEST_F(ConnectionsTest, HandshakesAndPingsAreNotUnfinished) {
+  Connections connections(Limits());
+  const Pair pair = Connect();
+  ASSERT_TRUE(connections.Add(pair.server));
+  const auto connection = pair.Of(connections);
+  ASSERT_TRUE(connection->Enter());
+  Transfer(pair, 12 << 10);
+  connections.Sweep();
+  EXPECT_EQ(connections.counts().unfinished_bytes, 0);
+  Transfer(pair, 12 << 10);
+  connections.Sweep();
+  EXPECT_GT(connections.counts().unfinished_bytes, 6 << 10) << "no handshake is so long";
+}
+
+TEST_F(ConnectionsTest, WhatIsAllowedBesideMessagesIsKnown) {
+  Connections connections(Limits());
+  const Pair pair = Connect();
+  ASSERT_TRUE(connections.Add(pair.server));
+  const auto connection = pair.Of(connections);
+  const int64_t before = connection->peer().allowed();
+  for (int i = 0; i < 1000; ++i) connection->Received(0);
+  EXPECT_EQ(connection->peer().allowed() - before, connection->explained());
+}
+
 TEST_F(ConnectionsTest, SleepsWhileThereIsNoCall) {
   Connections connections(Limits());
   const Pair pair = Connect();
@@ -211,6 +268,8 @@ TEST_F(ConnectionsTest, CallsAndHeldBytesOfAPeerAreLimited) {
   EXPECT_TRUE(one->Enter());
   EXPECT_TRUE(one->Enter());
   EXPECT_FALSE(one->Enter());
+  EXPECT_EQ(connections.counts().calls, 3) << "it is there until its end is read";
+  one->Leave();
   one->Leave();
   EXPECT_TRUE(one->Enter());
   ASSERT_TRUE(one->peer().Hold(100));
@@ -237,6 +296,36 @@ TEST(ReadTurnsTest, TurnsComeInOrderAndWaitForRoom) {
   room = true;
   turns.Resume();
   EXPECT_EQ(order, "abcd");
+}
+
+TEST(ReadTurnsTest, WhatIsWithdrawnIsForgotten) {
+  ReadTurns turns(1, [] { return true; });
+  auto stream = std::make_shared<int>(0);
+  turns.Take([] {});
+  const ReadTurns::Ticket ticket = turns.Take([stream] { ++*stream; });
+  EXPECT_EQ(stream.use_count(), 2);
+  turns.Withdraw(ticket);
+  EXPECT_EQ(stream.use_count(), 1);
+  turns.Withdraw(ticket);
+  turns.GiveBack();
+  EXPECT_EQ(*stream, 0);
+}
+
+// Streams that were closed while they waited give their turns back at once.
+TEST(ReadTurnsTest, ManyTurnsThatAreGivenBackAtOnceTakeNoStack) {
+  bool room = false;
+  ReadTurns turns(1, [&room] { return room; });
+  int begun = 0;
+  constexpr int kStreams = 200000;
+  for (int i = 0; i < kStreams; ++i) {
+    turns.Take([&] {
+      ++begun;
+      turns.GiveBack();
+    });
+  }
+  room = true;
+  turns.Resume();
+  EXPECT_EQ(begun, kStreams);
 }
 
 TEST(PeerAddressTest, IsReadAsGrpcWritesIt) {
