@@ -112,6 +112,8 @@ TEST_F(DatabaseTest, ADamagedJobOfVersion1IsSetApart) {
 }
 
 TEST_F(DatabaseTest, ADatabaseOfANewerServerIsRefusedAndLeftAlone) {
+  EXPECT_EQ(Ask(*database, "SELECT length(fingerprint) FROM jobs WHERE request_id IS NOT NULL"),
+            "32");
   { ASSERT_THAT(Database::Open(path_), IsOk()); }
   const int newer = Database::CurrentVersion() + 1;
   Run("PRAGMA user_version = " + std::to_string(newer));

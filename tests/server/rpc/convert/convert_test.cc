@@ -414,6 +414,17 @@ TEST(ConvertCommonTest, UnknownStatesInAFilterAreNamed) {
   ExpectInvalid(FilterFromProto(request).status(), "ENUM_UNKNOWN", "states must be one of");
 }
 
+TEST(FingerprintTest, HasTheSameSizeWhateverTheRequestHolds) {
+  v1::CreateJobRequest request;
+  EXPECT_EQ(FingerprintOf(request).size(), 32U);
+  const std::string known = FingerprintOf(request);
+  auto* unknown = request.GetReflection()->MutableUnknownFields(&request);
+  unknown->AddLengthDelimited(1000, std::string(2 << 20, 'x'));
+  const std::string with_more = FingerprintOf(request);
+  EXPECT_EQ(with_more.size(), 32U);
+  EXPECT_NE(with_more, known) << "of a newer client, which means something by it";
+}
+
 TEST(FingerprintTest, IgnoresTheRequestIdAndTheOrderOfLabels) {
   v1::CreateJobRequest a;
   v1::CreateJobRequest b;
