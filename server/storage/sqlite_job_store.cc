@@ -292,7 +292,7 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
     SPARSEFW_ASSIGN_OR_RETURN(before, ParseToken(page_token));
   }
   JobRows rows;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+  SPARSEFW_RETURN_IF_ERROR(database_.ReadMuch([&](SQLite::Database& db) {
     rows = ReadJobs(db, filter, before, page_size);
     return absl::OkStatus();
   }));

@@ -117,11 +117,14 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
 
   // room.cc
   absl::StatusOr<ContentRoom> ReserveUpload(const Request& request, const std::string& id,
-                                            bool recorded);
+                                            bool recorded, int64_t disk_beside);
   absl::Status CheckBytes(std::string_view what, int64_t host, int64_t disk) const;
   // After CheckBytes.
   absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
-  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
+  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes,
+                                                  int64_t beside);
+  // Of the disk budget. Waits for a database, so never under the lock.
+  int64_t DiskUsedBeside() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Of one tensor, out of `room`; null: ReserveRoom.
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 

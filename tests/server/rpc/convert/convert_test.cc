@@ -414,6 +414,18 @@ TEST(ConvertCommonTest, UnknownStatesInAFilterAreNamed) {
   ExpectInvalid(FilterFromProto(request).status(), "ENUM_UNKNOWN", "states must be one of");
 }
 
+TEST(ConvertCommonTest, AFilterIsAsLongAsItNeedsToBe) {
+  v1::ListJobsRequest request;
+  for (int i = 0; i < 300'000; ++i) request.add_states(i % 2 == 0 ? v1::QUEUED : v1::FAILED);
+  for (int i = 0; i < 64; ++i) (*request.mutable_labels())[absl::StrFormat("%d", i)] = "x";
+  const auto filter = FilterFromProto(request);
+  ASSERT_TRUE(filter.ok()) << filter.status();
+  EXPECT_EQ(filter->states, (std::vector<JobState>{JobState::kQueued, JobState::kFailed}));
+  EXPECT_EQ(filter->labels.size(), 64U);
+  (*request.mutable_labels())["one more"] = "x";
+  ExpectInvalid(FilterFromProto(request).status(), "LABELS_INVALID", "at most 64; got 65");
+}
+
 TEST(FingerprintTest, HasTheSameSizeWhateverTheRequestHolds) {
   v1::CreateJobRequest request;
   EXPECT_EQ(FingerprintOf(request).size(), 32U);
