@@ -114,7 +114,8 @@ class Spool {
   virtual void Release(std::string_view id) = 0;
   // Of a file that is in nobody's hands.
   virtual absl::Status Remove(std::string_view id) = 0;
-  // The tensor is deleted but for its record, which cannot be deleted now.
+  // The tensor is deleted but for its record, which cannot be deleted now. Where there is no room
+  // for a mark, its file becomes the mark.
   virtual void MarkDeleted(std::string_view id) = 0;
   virtual void UnmarkDeleted(std::string_view id) = 0;
 };

@@ -301,8 +301,15 @@ class FolderSpool final : public Spool {
     const absl::StatusOr<std::string> name = NameOfFile(id, kDeletedSuffix);
     if (!name.ok()) return;
     // Empty: it needs no room where nothing has any.
-    const Descriptor made(openat(folder_->fd.get(), name->c_str(),
-                                 O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const int fd = folder_->fd.get();
+    const Descriptor made(
+        openat(fd, name->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (made.ok()) return;
+    // Not one file more fits: the tensor's own becomes the mark.
+    for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
+      const absl::StatusOr<std::string> file = NameOfFile(id, suffix);
+      if (file.ok() && renameat(fd, file->c_str(), fd, name->c_str()) == 0) return;
+    }
   }
 
   void UnmarkDeleted(std::string_view id) override {

@@ -229,6 +229,28 @@ TEST_F(SpoolFolderTest, TheSameIdTwiceIsRefused) {
   EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".part"));
 }
 
+TEST_F(SpoolFolderTest, WithoutRoomForAMarkTheFileIsTheMark) {
+  const std::string disk = folder_.File("disk");
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  // Folders, the lock and one file.
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "nr_inodes=4") != 0) {
+    GTEST_SKIP() << "mounting a small file system is not permitted here";
+  }
+  {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(disk + "/spool"));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 6));
+    EXPECT_THAT(spool->Create(kOtherId, 6),
+                StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+    spool->MarkDeleted(kId);
+    EXPECT_EQ(*spool->List(), (std::vector<SpoolEntry>{{kId, 6, SpoolEntry::Kind::kDeleted}}));
+    file->Remove();
+    EXPECT_EQ(spool->List()->size(), 1U);
+    spool->UnmarkDeleted(kId);
+    EXPECT_EQ(spool->List()->size(), 0U);
+  }
+  EXPECT_EQ(umount(disk.c_str()), 0);
+}
+
 // A real full disk: a file system of one MiB.
 class FullDiskTest : public StoreFixture {
  protected:
