@@ -98,9 +98,15 @@ class JobStore {
   virtual absl::StatusOr<JobStoreUsage> Usage() const = 0;
 };
 
-// OK where `bytes` more fit into the room, of which `tenant_used` and `all_used` are taken.
+// What of a JobRoom is taken.
+struct JobRoomUsed {
+  int64_t tenant_bytes = 0;
+  int64_t all_bytes = 0;
+  int64_t disk_bytes = 0;
+};
+// OK where `bytes` more fit into the room.
 absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
-                          int64_t tenant_used, int64_t all_used);
+                          const JobRoomUsed& used);
 
 // Not durable.
 std::unique_ptr<JobStore> NewMemoryJobStore();

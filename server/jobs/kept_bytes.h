@@ -8,7 +8,8 @@
 
 namespace sparsefw::server {
 
-// At least the bytes of the job's record and of its entries in indexes. A job that has
+// An upper end of what the job takes in a database: its row with the record, the progress and the
+// fingerprint of its request, its entries in indexes, and what pages leave empty. A job that has
 // not ended counts with the room of its result, so that its end always fits.
 int64_t KeptBytes(const Job& job);
 

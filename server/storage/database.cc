@@ -149,6 +149,29 @@ struct Database::Pending {
   bool done = false;
 };
 
+class Database::Reader {
+ public:
+  // Throws SQLite::Exception.
+  explicit Reader(const std::string& path)
+      : db_(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs) {
+    Execute(db_, "PRAGMA query_only = ON");
+  }
+
+  absl::Status Read(Work work) {
+    MutexLock lock(mutex_);
+    return Guarded(&db_, [&]() -> absl::Status {
+      SQLite::Transaction transaction(db_, SQLite::TransactionBehavior::DEFERRED);
+      absl::Status result = work(db_);
+      transaction.commit();
+      return result;
+    });
+  }
+
+ private:
+  Mutex mutex_;
+  SQLite::Database db_ ABSL_GUARDED_BY(mutex_);
+};
+
 int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
@@ -162,10 +185,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
     Execute(*writer, "PRAGMA journal_mode = WAL");
     Execute(*writer, "PRAGMA synchronous = FULL");
     Migrate(*writer);
-    auto reader = std::make_unique<SQLite::Database>(
-        path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
-    Execute(*reader, "PRAGMA query_only = ON");
-    database.reset(new Database(path, std::move(writer), std::move(reader)));
+    database.reset(new Database(path, std::move(writer), std::make_unique<Reader>(path),
+                                std::make_unique<Reader>(path)));
     return absl::OkStatus();
   });
   if (!opened.ok()) return opened;
@@ -173,8 +194,11 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
 }
 
 Database::Database(std::string path, std::unique_ptr<SQLite::Database> writer,
-                   std::unique_ptr<SQLite::Database> reader)
-    : path_(std::move(path)), writer_(std::move(writer)), reader_(std::move(reader)) {}
+                   std::unique_ptr<Reader> reader, std::unique_ptr<Reader> long_reader)
+    : path_(std::move(path)),
+      writer_(std::move(writer)),
+      reader_(std::move(reader)),
+      long_reader_(std::move(long_reader)) {}
 
 Database::~Database() = default;
 
@@ -239,14 +263,8 @@ absl::Status Database::GiveBackPages() {
   });
 }
 
-absl::Status Database::Read(Work work) const {
-  MutexLock lock(reader_mutex_);
-  return Guarded(reader_.get(), [&]() -> absl::Status {
-    SQLite::Transaction transaction(*reader_, SQLite::TransactionBehavior::DEFERRED);
-    absl::Status result = work(*reader_);
-    transaction.commit();
-    return result;
-  });
-}
+absl::Status Database::Read(Work work) const { return reader_->Read(work); }
+
+absl::Status Database::ReadMuch(Work work) const { return long_reader_->Read(work); }
 
 }  // namespace sparsefw::server

@@ -25,7 +25,7 @@ enum class Durability {
   kProcessLoss,  // in the files of the database; a later kPowerLoss write syncs it too
 };
 
-// Thread-safe. Write-ahead log; one connection writes, another one reads.
+// Thread-safe. Write-ahead log; one connection writes, two others read.
 //
 // Work is a function that gets the connection and uses SQLiteCpp: it may throw
 // SQLite::Exception, which becomes the error of the call. It must not start
@@ -54,6 +54,9 @@ class Database {
   absl::Status Write(Durability durability, Work work);
   // A consistent view: sees every write that has returned.
   absl::Status Read(Work work) const;
+  // The same, for what takes long where a client asks for much: waits for others of its kind,
+  // and no other reader waits for it.
+  absl::Status ReadMuch(Work work) const;
 
   // Of the database on the disk, without the log of writes.
   int64_t FileBytes() const;
@@ -65,15 +68,17 @@ class Database {
 
  private:
   struct Pending;
+  // A connection that one caller at a time reads with.
+  class Reader;
   Database(std::string path, std::unique_ptr<SQLite::Database> writer,
-           std::unique_ptr<SQLite::Database> reader);
+           std::unique_ptr<Reader> reader, std::unique_ptr<Reader> long_reader);
 
   void RunBatch(std::deque<Pending*>& batch);
 
   const std::string path_;
   const std::unique_ptr<SQLite::Database> writer_;  // used by the thread that leads a batch
-  mutable Mutex reader_mutex_;
-  const std::unique_ptr<SQLite::Database> reader_ ABSL_PT_GUARDED_BY(reader_mutex_);
+  const std::unique_ptr<Reader> reader_;
+  const std::unique_ptr<Reader> long_reader_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -14,6 +14,8 @@
 namespace sparsefw::server {
 namespace {
 
+constexpr int kFingerprint = 7;  // after kRowColumns
+
 absl::Status NotOfItsRow(const JobRow& row) {
   return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
                 "the record of %d bytes is not that of the row: the name, tenant and state of both "
@@ -90,11 +92,14 @@ void InsertLabels(SQLite::Database& db, int64_t number, const Job& job) {
   }
 }
 
-// Version 1 has no checksums: what can be decoded is taken for good.
+// Version 1 has no checksums: what can be decoded is taken for good. Its fingerprints are whole
+// requests.
 void IndexJobs(SQLite::Database& db) {
-  SQLite::Statement rows(db, absl::StrFormat("SELECT %s FROM jobs ORDER BY number", kRowColumns));
+  SQLite::Statement rows(
+      db, absl::StrFormat("SELECT %s, fingerprint FROM jobs ORDER BY number", kRowColumns));
   SQLite::Statement update(db,
-                           "UPDATE jobs SET bytes = ?, crc32c = ?, damage = ? WHERE number = ?");
+                           "UPDATE jobs SET bytes = ?, crc32c = ?, damage = ?, fingerprint = ? "
+                           "WHERE number = ?");
   while (rows.executeStep()) {
     JobRow row = RowOf(rows);
     row.crc32c = ChecksumOf(row.record);
@@ -107,7 +112,13 @@ void IndexJobs(SQLite::Database& db) {
     } else {
       BindText(update, 3, std::string(job.status().message()));
     }
-    update.bind(4, row.number);
+    if (rows.isColumnNull(kFingerprint)) {
+      update.bind(4);
+    } else {
+      const Sha256Digest digest = Sha256(BytesOf(rows.getColumn(kFingerprint)));
+      update.bind(4, digest.bytes.data(), static_cast<int>(digest.bytes.size()));
+    }
+    update.bind(5, row.number);
     update.exec();
     update.reset();
   }

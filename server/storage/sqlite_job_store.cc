@@ -43,6 +43,13 @@ absl::Status JobDamaged(std::string_view name, std::string_view cause) {
                 cause);
 }
 
+// Of all tables and indexes. Pages that nothing uses have room for the next job.
+int64_t BytesInUse(SQLite::Database& db) {
+  const auto pragma = [&db](const char* name) { return db.execAndGet(name).getInt64(); };
+  return (pragma("PRAGMA page_count") - pragma("PRAGMA freelist_count")) *
+         pragma("PRAGMA page_size");
+}
+
 absl::Status CheckRoom(SQLite::Database& db, const JobRoom& room, const std::string& tenant,
                        int64_t bytes) {
   SQLite::Statement used(db,
@@ -50,8 +57,9 @@ absl::Status CheckRoom(SQLite::Database& db, const JobRoom& room, const std::str
                          "bytes END), 0) FROM job_usage");
   BindText(used, 1, tenant);
   used.executeStep();
-  return CheckJobRoom(room, tenant, bytes, used.getColumn(1).getInt64(),
-                      used.getColumn(0).getInt64());
+  const int64_t all = used.getColumn(0).getInt64();
+  return CheckJobRoom(room, tenant, bytes,
+                      {used.getColumn(1).getInt64(), all, std::max(all, BytesInUse(db))});
 }
 
 // A row that `select` gives, if there is one.
@@ -284,7 +292,7 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
     SPARSEFW_ASSIGN_OR_RETURN(before, ParseToken(page_token));
   }
   JobRows rows;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+  SPARSEFW_RETURN_IF_ERROR(database_.ReadMuch([&](SQLite::Database& db) {
     rows = ReadJobs(db, filter, before, page_size);
     return absl::OkStatus();
   }));

@@ -277,6 +277,22 @@ def test_listing_is_paged_and_filtered(client, layer):
             prune_service_pb2.ListJobsRequest(page_token="nonsense"))
 
 
+def test_a_filter_is_bounded_as_a_job_is(client, layer):
+    """Every state and label would be a part of a query, for which others wait."""
+    spec = spec_of(client, layer, iterations=1)
+    labels = {f"key{i}": "x" for i in range(64)}
+    spec.labels.update(labels)
+    name = create(client, spec).name
+    states = [job_pb2.QUEUED, job_pb2.RUNNING, job_pb2.SUCCEEDED] * 100_000
+    page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(states=states, labels=labels),
+                                timeout=HANG)
+    assert [job.name for job in page.jobs] == [name]
+    for more in (1, 2000):
+        labels.update({f"more{i}": "x" for i in range(more)})
+        refused(CODE.INVALID_ARGUMENT, "LABELS_INVALID", client.jobs.ListJobs,
+                prune_service_pb2.ListJobsRequest(labels=labels))
+
+
 def test_server_info(client):
     info = client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG)
     assert info.version and info.default_device == "cpu" and info.workers == 2

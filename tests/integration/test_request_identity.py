@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from support.processes import HANG
-from support.rpc import Client, chunks, error_info, tensor_pb2, tensor_service_pb2
+from support.rpc import (Client, chunks, error_info, prune_service_pb2, tensor_pb2,
+                         tensor_service_pb2)
 
 CODE = grpc.StatusCode
 D_IN = 16
@@ -103,6 +104,57 @@ def test_requests_are_the_same_after_a_restart(start_server):
     assert sum_of(client, parts[:2], "x").name == first.name
     assert refused(lambda: sum_of(client, parts[1:], "x")) == REUSED
     assert sum_of(client, parts[:2], "recorded by version 1").name == old.name
+    client.close()
+
+
+def job_request(layer, **fields):
+    request = prune_service_pb2.CreateJobRequest(**fields)
+    request.spec.weight, request.spec.gram = layer
+    request.spec.pattern.per_row.sparsity = 0.5
+    request.spec.sparsefw.iterations = 1
+    return request
+
+
+def with_unknown_field(request, size):
+    """As of a client that is newer than the server."""
+    number = 2000 << 3 | 2  # bytes
+    varint = lambda n: bytes([n & 0x7F | 0x80]) + varint(n >> 7) if n > 0x7F else bytes([n])
+    data = request.SerializeToString() + varint(number) + varint(size) + b"x" * size
+    return prune_service_pb2.CreateJobRequest.FromString(data)
+
+
+def test_what_is_kept_of_a_job_does_not_grow_with_fields_that_nobody_knows(start_server, layer):
+    server = start_server()
+    client = Client(server.address)
+    inputs = (client.upload(layer.weight, "weight"), client.upload(layer.gram, "gram"))
+    request = job_request(inputs)
+    create = lambda one: client.jobs.CreateJob(one, timeout=HANG).name
+    large = []
+    for i in range(3):
+        request.request_id = f"large {i}"
+        large.append(with_unknown_field(request, 2 << 20))
+    names = [create(one) for one in large]
+    assert [create(one) for one in large] == names, "the same requests"
+    assert refused(lambda: create(request)) == REUSED
+    assert refused(lambda: create(with_unknown_field(request, 5))) == REUSED
+    client.close()
+    assert server.stop() == 0
+    path = server.state_dir / "sparsefw.db"
+    assert path.stat().st_size < 2 << 20, "of 6 MiB that were sent"
+    # Earlier versions stored the request.
+    request.ClearField("request_id")
+    with sqlite3.connect(path) as database:
+        changed = database.execute("UPDATE jobs SET fingerprint = ? WHERE name = ?",
+                                   (request.SerializeToString(deterministic=True), names[0]))
+        assert changed.rowcount == 1
+    database.close()
+    server = start_server("--state-dir", server.state_dir)
+    client = Client(server.address)
+    create = lambda one: client.jobs.CreateJob(one, timeout=HANG).name
+    request.request_id = "large 0"
+    assert create(request) == names[0]
+    assert refused(lambda: create(large[0])) == REUSED
+    assert create(large[1]) == names[1]
     client.close()
 
 

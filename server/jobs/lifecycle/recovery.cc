@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
@@ -24,12 +26,17 @@ absl::Status StreamLost(const Job& job) {
 }
 
 absl::Status AttemptsExhausted(const Job& job, int most) {
+  const std::string times = job.vain_attempts == 1
+                                ? std::string("once")
+                                : absl::StrFormat("%d times in a row", job.vain_attempts);
+  const std::string_view last = job.vain_attempts == 1
+                                    ? ", with no other job running"
+                                    : ", the last time with no other job running";
   return Refuse(absl::StatusCode::kAborted, "ATTEMPTS_EXHAUSTED",
-                "the server ended %d times in a row while %s ran and came no further%s; at most %d "
-                "such runs are made (--max-attempts). The log of the server may say why it ended; "
-                "submit the job again when that is mended",
-                job.vain_attempts, job.name,
-                job.alone ? ", the last time with no other job running" : "", most);
+                "the server ended %s while %s ran and came no further%s; a job fails after %d such "
+                "%s (--max-attempts). The log of the server may say why it ended; submit the job "
+                "again when that is mended",
+                times, job.name, job.alone ? last : "", most, most == 1 ? "run" : "runs");
 }
 
 }  // namespace

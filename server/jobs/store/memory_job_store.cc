@@ -39,8 +39,9 @@ class MemoryJobStore final : public JobStore {
           absl::StrFormat("request_id \"%s\" belongs to %s", request_id, taken->second.job));
     }
     const auto used = bytes_.find(job.owner.tenant);
-    SPARSEFW_RETURN_IF_ERROR(CheckJobRoom(room, job.owner.tenant, bytes,
-                                          used == bytes_.end() ? 0 : used->second, all_bytes_));
+    SPARSEFW_RETURN_IF_ERROR(
+        CheckJobRoom(room, job.owner.tenant, bytes,
+                     {used == bytes_.end() ? 0 : used->second, all_bytes_, all_bytes_}));
     Count(job.owner.tenant, bytes);
     const int64_t number = ++last_number_;
     entries_.emplace(number, Entry{job, request});
@@ -218,32 +219,32 @@ absl::Status JobNotFound(std::string_view name) {
 }
 
 absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
-                          int64_t tenant_used, int64_t all_used) {
-  if (room.tenant_bytes.has_value() && bytes > *room.tenant_bytes - tenant_used) {
+                          const JobRoomUsed& used) {
+  if (room.tenant_bytes.has_value() && bytes > *room.tenant_bytes - used.tenant_bytes) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
             "kept jobs of tenant %s must count for at most max-job-bytes of %d bytes; they count "
             "for %d and this one for %d: delete jobs that have ended, or wait until they expire",
-            tenant, *room.tenant_bytes, tenant_used, bytes)),
+            tenant, *room.tenant_bytes, used.tenant_bytes, bytes)),
         "QUOTA_JOB_BYTES",
         {{"quota", "max-job-bytes"},
          {"limit", absl::StrFormat("%d", *room.tenant_bytes)},
-         {"current", absl::StrFormat("%d", tenant_used)}});
+         {"current", absl::StrFormat("%d", used.tenant_bytes)}});
   }
-  if (bytes > room.all_bytes - all_used) {
+  if (bytes > room.all_bytes - used.all_bytes) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
             "kept jobs must count for at most %d bytes; they count for %d and this one for %d: "
             "delete jobs that have ended, or wait until they expire",
-            room.all_bytes, all_used, bytes)),
+            room.all_bytes, used.all_bytes, bytes)),
         "JOBS_FULL");
   }
-  if (bytes > room.disk_bytes - all_used) {
+  if (bytes > room.disk_bytes - used.disk_bytes) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
-            "the job and its end need %d bytes of the disk budget; kept jobs count for %d, and "
-            "beside the tensors there is room for %d",
-            bytes, all_used, room.disk_bytes)),
+            "the job and its end need %d bytes of the disk budget; the database and what is "
+            "promised to jobs take %d, and beside the tensors there is room for %d",
+            bytes, used.disk_bytes, room.disk_bytes)),
         "DISK_BUDGET", {{"retry_delay_ms", kRetryDelayMs}});
   }
   return absl::OkStatus();

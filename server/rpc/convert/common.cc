@@ -10,6 +10,7 @@ constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxOwnerBytes = 256;
+constexpr int kMaxLabels = 64;
 
 }  // namespace
 
@@ -66,6 +67,11 @@ absl::Status CheckLength(std::string_view field, std::string_view text, size_t m
   if (text.size() <= max_bytes) return absl::OkStatus();
   return Invalid("TEXT_TOO_LONG", "%s must be at most %d bytes; got %d", field, max_bytes,
                  text.size());
+}
+
+absl::Status CheckLabelCount(int count) {
+  if (count <= kMaxLabels) return absl::OkStatus();
+  return Invalid("LABELS_INVALID", "labels must be at most %d; got %d", kMaxLabels, count);
 }
 
 absl::Status CheckRequestId(std::string_view request_id) {

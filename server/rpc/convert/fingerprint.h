@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -12,10 +13,11 @@
 
 namespace sparsefw::server {
 
-// The request without its request_id, serialised so that equal messages give
-// equal bytes (maps in the order of their keys).
+// The request without its request_id, serialised so that equal messages give equal bytes (maps in
+// the order of their keys). With the fields that this version does not know: requests that differ
+// in these alone are different requests to the client that sent them.
 template <typename Request>
-std::string FingerprintOf(Request request) {
+std::string CanonicalBytes(Request request) {
   request.clear_request_id();
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -26,21 +28,31 @@ std::string FingerprintOf(Request request) {
   return bytes;
 }
 
+inline std::string DigestOf(std::string_view bytes) {
+  const Sha256Digest digest = Sha256(bytes);
+  return std::string(digest.bytes.begin(), digest.bytes.end());
+}
+
+// 32 bytes, however large the request is: they are kept as long as the job.
+template <typename Request>
+std::string FingerprintOf(Request request) {
+  return DigestOf(CanonicalBytes(std::move(request)));
+}
+
 // Of the calls that share the request ids of tensors. 32 bytes, which tell the calls apart; a
 // dtype that is left out is its default.
-inline std::string DigestOf(std::string_view call, std::string_view fingerprint) {
-  const Sha256Digest digest = Sha256(std::string(call) + '\0' + std::string(fingerprint));
-  return std::string(digest.bytes.begin(), digest.bytes.end());
+inline std::string DigestOf(std::string_view call, std::string_view bytes) {
+  return DigestOf(std::string(call) + '\0' + std::string(bytes));
 }
 inline std::string DigestOf(v1::CreateUploadRequest request) {
   if (request.has_gram() && request.gram().gram_dtype() == v1::DTYPE_UNSPECIFIED) {
     request.mutable_gram()->set_gram_dtype(v1::F32);
   }
-  return DigestOf("CreateUpload", FingerprintOf(std::move(request)));
+  return DigestOf("CreateUpload", CanonicalBytes(std::move(request)));
 }
 inline std::string DigestOf(v1::SumGramsRequest request) {
   if (request.gram_dtype() == v1::DTYPE_UNSPECIFIED) request.set_gram_dtype(v1::F32);
-  return DigestOf("SumGrams", FingerprintOf(std::move(request)));
+  return DigestOf("SumGrams", CanonicalBytes(std::move(request)));
 }
 
 }  // namespace sparsefw::server

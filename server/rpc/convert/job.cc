@@ -204,8 +204,11 @@ absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
   JobFilter filter;
   for (const int state : proto.states()) {
     SPARSEFW_ASSIGN_OR_RETURN(const JobState converted, StateFromProto(state));
+    // A message has room for hundreds of thousands, and each would be part of the query.
+    if (std::ranges::find(filter.states, converted) != filter.states.end()) continue;
     filter.states.push_back(converted);
   }
+  SPARSEFW_RETURN_IF_ERROR(CheckLabelCount(proto.labels_size()));
   filter.labels.insert(proto.labels().begin(), proto.labels().end());
   return filter;
 }

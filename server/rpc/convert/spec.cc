@@ -11,7 +11,6 @@ namespace sparsefw::server {
 namespace {
 
 // Bounds of what a job carries about, so that a page of jobs fits a message.
-constexpr int kMaxLabels = 64;
 constexpr size_t kMaxLabelKeyBytes = 64;
 constexpr size_t kMaxLabelValueBytes = 256;
 constexpr size_t kMaxNameBytes = 256;
@@ -304,10 +303,7 @@ absl::Status CheckTexts(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(
       CheckLength("warm_start.saliency", proto.warm_start().saliency(), kMaxNameBytes));
   SPARSEFW_RETURN_IF_ERROR(CheckLength("device", proto.device(), kMaxNameBytes));
-  if (proto.labels_size() > kMaxLabels) {
-    return Invalid("LABELS_INVALID", "labels must be at most %d; got %d", kMaxLabels,
-                   proto.labels_size());
-  }
+  SPARSEFW_RETURN_IF_ERROR(CheckLabelCount(proto.labels_size()));
   for (const auto& [key, value] : proto.labels()) {
     SPARSEFW_RETURN_IF_ERROR(CheckLength("a label's key", key, kMaxLabelKeyBytes));
     SPARSEFW_RETURN_IF_ERROR(

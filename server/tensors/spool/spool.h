@@ -36,6 +36,7 @@ class MappedBytes {
 };
 
 // A file of fixed size. It outlives this object, and the process, until Remove.
+// A new one is a part: a start may remove it where no record names it.
 // Holds no descriptor open: thousands of tensors must not use them up.
 // Distinct ranges may be written from distinct threads.
 class SpoolFile {
@@ -45,6 +46,9 @@ class SpoolFile {
   // Takes the file out of the folder, once; mappings stay valid. What cannot be
   // removed now is found at the next start, as a file that nothing names.
   virtual void Remove() = 0;
+  // A record names the file, which is no part any more. Where that cannot be written, the next
+  // start does it. Not while the file is used otherwise.
+  virtual void Keep() = 0;
   // Writes all of `bytes`, or fails; then any part of the range may have been
   // overwritten. The range lies within the file.
   // Errors: ResourceExhausted (SPOOL_FULL); Unavailable (SPOOL_FAILED) no
@@ -79,8 +83,14 @@ class NewSpoolFile {
 };
 
 struct SpoolEntry {
+  enum class Kind {
+    kKept,
+    kPart,     // no record has named it, or its record was about to be deleted
+    kDeleted,  // no file of a tensor: it says that the record is to be deleted
+  };
   std::string id;
   int64_t bytes = 0;
+  Kind kind = Kind::kKept;
   friend bool operator==(const SpoolEntry&, const SpoolEntry&) = default;
 };
 
@@ -91,8 +101,8 @@ class Spool {
   // Room on the disk is taken now, not when bytes come, where the file system
   // can do that. `size` is at least 1; `id` is new. Errors: as SpoolFile::Write.
   virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) = 0;
-  // A file that is there, of an earlier run. Errors: NotFound (SPOOL_FAILED); DataLoss
-  // (TENSOR_CORRUPT) its size is another one; as SpoolFile::Write
+  // A file that is there, of an earlier run, a part or not. Errors: NotFound (SPOOL_FAILED);
+  // DataLoss (TENSOR_CORRUPT) its size is another one; as SpoolFile::Write
   virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) = 0;
   // All files.
   virtual absl::StatusOr<std::vector<SpoolEntry>> List() const = 0;
@@ -100,8 +110,14 @@ class Spool {
   // SpoolFile::Write
   virtual absl::StatusOr<std::string> Owner() const = 0;
   virtual absl::Status SetOwner(std::string_view store) = 0;
+  // The file is a part again: its record is about to be deleted. Does nothing where it cannot.
+  virtual void Release(std::string_view id) = 0;
   // Of a file that is in nobody's hands.
   virtual absl::Status Remove(std::string_view id) = 0;
+  // The tensor is deleted but for its record, which cannot be deleted now. Where there is no room
+  // for a mark, its file becomes the mark.
+  virtual void MarkDeleted(std::string_view id) = 0;
+  virtual void UnmarkDeleted(std::string_view id) = 0;
 };
 
 // Makes the folder if it is not there, locks it until the spool and all its

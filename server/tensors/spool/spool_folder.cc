@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -28,7 +29,9 @@ constexpr char kOwnerName[] = "owner";  // of what store
 constexpr char kNewOwnerName[] = "owner.new";
 constexpr size_t kMostOwnerBytes = 128;
 constexpr int64_t kWritebackBytes = int64_t{8} << 20;
-constexpr std::string_view kSuffix = ".tensor";
+constexpr std::string_view kKeptSuffix = ".tensor";
+constexpr std::string_view kPartSuffix = ".part";
+constexpr std::string_view kDeletedSuffix = ".deleted";
 
 absl::Status SpoolError(std::string_view what, std::string_view action, int error) {
   const std::string message =
@@ -59,15 +62,20 @@ absl::Status FileError(std::string_view action, int error) {
 }
 
 // Whatever a record says, no file outside of the folder is touched.
-absl::StatusOr<std::string> NameOfFile(std::string_view id) {
-  if (IsId(id)) return std::string(id) + std::string(kSuffix);
+absl::StatusOr<std::string> NameOfFile(std::string_view id, std::string_view suffix) {
+  if (IsId(id)) return std::string(id) + std::string(suffix);
   return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED",
                 "a file of the spool must be named by an id; got \"%s\"", id);
 }
 
-bool IsTensorFile(std::string_view name) {
-  return name.size() == kIdLength + kSuffix.size() && name.ends_with(kSuffix) &&
-         IsId(name.substr(0, kIdLength));
+// Nothing: the file is not ours.
+std::optional<SpoolEntry::Kind> KindOf(std::string_view name) {
+  if (name.size() <= kIdLength || !IsId(name.substr(0, kIdLength))) return std::nullopt;
+  const std::string_view suffix = name.substr(kIdLength);
+  if (suffix == kKeptSuffix) return SpoolEntry::Kind::kKept;
+  if (suffix == kPartSuffix) return SpoolEntry::Kind::kPart;
+  if (suffix == kDeletedSuffix) return SpoolEntry::Kind::kDeleted;
+  return std::nullopt;
 }
 
 struct Folder {
@@ -88,7 +96,20 @@ class FolderFile final : public SpoolFile {
  public:
   FolderFile(std::shared_ptr<const Folder> folder, std::string name, int64_t size)
       : folder_(std::move(folder)), name_(std::move(name)), size_(size) {}
-  void Remove() override { unlinkat(folder_->fd.get(), name_.c_str(), 0); }
+  // The folder may have made it a part again.
+  void Remove() override {
+    const std::string id = name_.substr(0, kIdLength);
+    for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
+      unlinkat(folder_->fd.get(), (id + std::string(suffix)).c_str(), 0);
+    }
+  }
+
+  void Keep() override {
+    if (name_.ends_with(kKeptSuffix)) return;
+    const std::string kept = name_.substr(0, kIdLength) + std::string(kKeptSuffix);
+    const int fd = folder_->fd.get();
+    if (renameat(fd, name_.c_str(), fd, kept.c_str()) == 0) name_ = kept;
+  }
 
   absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
     const Descriptor fd(Open(O_WRONLY));
@@ -156,7 +177,7 @@ class FolderFile final : public SpoolFile {
   }
 
   const std::shared_ptr<const Folder> folder_;
-  const std::string name_;
+  std::string name_;
   const int64_t size_;
   std::atomic<bool> entry_synced_{false};
 };
@@ -177,7 +198,7 @@ class FolderSpool final : public Spool {
   explicit FolderSpool(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)) {}
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) override {
-    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
+    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id, kPartSuffix));
     const Descriptor fd(openat(folder_->fd.get(), name.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) return FileError("made", errno);
@@ -189,10 +210,16 @@ class FolderSpool final : public Spool {
   }
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Adopt(std::string_view id, int64_t size) override {
-    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
+    SPARSEFW_ASSIGN_OR_RETURN(std::string name, NameOfFile(id, kKeptSuffix));
     struct stat info = {};
-    if (fstatat(folder_->fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno != ENOENT) return FileError("examined", errno);
+    int error = Examine(name, &info);
+    if (error == ENOENT) {
+      SPARSEFW_ASSIGN_OR_RETURN(const std::string part, NameOfFile(id, kPartSuffix));
+      error = Examine(part, &info);
+      if (error == 0) name = part;
+    }
+    if (error != 0) {
+      if (error != ENOENT) return FileError("examined", error);
       return Refuse(absl::StatusCode::kNotFound, "SPOOL_FAILED", "the spool has no file %s", name);
     }
     if (!S_ISREG(info.st_mode) || info.st_size != size) {
@@ -211,12 +238,13 @@ class FolderSpool final : public Spool {
     errno = 0;
     while (const dirent* entry = readdir(entries.get())) {
       const std::string_view name(entry->d_name);
-      if (!IsTensorFile(name)) continue;
+      const std::optional<SpoolEntry::Kind> kind = KindOf(name);
+      if (!kind.has_value()) continue;
       struct stat info = {};
       if (fstatat(folder_->fd.get(), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
         return FileError("examined", errno);
       }
-      files.push_back({std::string(name.substr(0, kIdLength)), info.st_size});
+      files.push_back({std::string(name.substr(0, kIdLength)), info.st_size, *kind});
     }
     if (errno != 0) return FileError("listed", errno);
     return files;
@@ -251,15 +279,51 @@ class FolderSpool final : public Spool {
     return fsync(folder_->fd.get()) == 0 ? absl::OkStatus() : FileError("synced", errno);
   }
 
+  void Release(std::string_view id) override {
+    const absl::StatusOr<std::string> kept = NameOfFile(id, kKeptSuffix);
+    const absl::StatusOr<std::string> part = NameOfFile(id, kPartSuffix);
+    if (!kept.ok() || !part.ok()) return;
+    const int fd = folder_->fd.get();
+    (void)renameat(fd, kept->c_str(), fd, part->c_str());
+  }
+
   absl::Status Remove(std::string_view id) override {
-    SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id));
-    if (unlinkat(folder_->fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) {
-      return absl::OkStatus();
+    for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
+      SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id, suffix));
+      if (unlinkat(folder_->fd.get(), name.c_str(), 0) != 0 && errno != ENOENT) {
+        return FileError("removed", errno);
+      }
     }
-    return FileError("removed", errno);
+    return absl::OkStatus();
+  }
+
+  void MarkDeleted(std::string_view id) override {
+    const absl::StatusOr<std::string> name = NameOfFile(id, kDeletedSuffix);
+    if (!name.ok()) return;
+    // Empty: it needs no room where nothing has any.
+    const int fd = folder_->fd.get();
+    const Descriptor made(
+        openat(fd, name->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (made.ok()) return;
+    // Not one file more fits: the tensor's own becomes the mark.
+    for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
+      const absl::StatusOr<std::string> file = NameOfFile(id, suffix);
+      if (file.ok() && renameat(fd, file->c_str(), fd, name->c_str()) == 0) return;
+    }
+  }
+
+  void UnmarkDeleted(std::string_view id) override {
+    const absl::StatusOr<std::string> name = NameOfFile(id, kDeletedSuffix);
+    if (name.ok()) unlinkat(folder_->fd.get(), name->c_str(), 0);
   }
 
  private:
+  // An error number, or 0.
+  int Examine(const std::string& name, struct stat* info) const {
+    const int fd = folder_->fd.get();
+    return fstatat(fd, name.c_str(), info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+  }
+
   const std::shared_ptr<const Folder> folder_;
 };
 

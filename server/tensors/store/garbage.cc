@@ -11,10 +11,21 @@
 
 namespace sparsefw::server {
 
-// A record that cannot be deleted, on a full disk above all, must not keep the file:
-// a record without a file is nothing to the next start.
+// A record that cannot be deleted, on a full disk above all, must not keep the file. The
+// mark tells the next start that the file is missing for this reason, however many are.
 void SpooledTensorStore::DeleteRecords(std::vector<std::string> ids) {
   if (ids.empty() || catalog_.Delete(ids).ok()) return;
+  for (const std::string& id : ids) spool_->MarkDeleted(id);
+  MutexLock lock(mutex_);
+  std::ranges::move(ids, std::back_inserter(undeleted_));
+}
+
+void SpooledTensorStore::DeleteMarked(std::vector<std::string> ids) {
+  if (ids.empty()) return;
+  if (catalog_.Delete(ids).ok()) {
+    for (const std::string& id : ids) spool_->UnmarkDeleted(id);
+    return;
+  }
   MutexLock lock(mutex_);
   std::ranges::move(ids, std::back_inserter(undeleted_));
 }
@@ -24,6 +35,8 @@ void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
     const size_t end = std::min(begin + kDeletedAtOnce, tensors.size());
     std::vector<std::string> ids;
     for (size_t i = begin; i < end; ++i) ids.push_back(tensors[i]->origin().id);
+    // A kill leaves files without records, and no start may take them for somebody's.
+    for (const std::string& id : ids) spool_->Release(id);
     Failpoint("tensor.delete");
     DeleteRecords(ids);
     Failpoint("tensor.deleted");
@@ -48,7 +61,7 @@ void SpooledTensorStore::CollectGarbage() {
     undeleted.swap(undeleted_);
   }
   Dispose(expired);
-  DeleteRecords(std::move(undeleted));
+  DeleteMarked(std::move(undeleted));
   for (const auto& upload : uploads) upload->DeleteIfIdle(now);
   SaveUseTimes();
   accounts_.DropEmpty();

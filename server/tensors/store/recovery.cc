@@ -67,19 +67,25 @@ void SpooledTensorStore::Lose(const TensorRecord& record, const absl::Status& ca
                               std::vector<std::string>* lost) {
   Report(record.complete ? StoreIncident::Kind::kMissingFile : StoreIncident::Kind::kDamagedUpload,
          (record.complete ? "tensors/" : "uploads/") + record.id, cause);
+  RemoveFiles(record);
+  lost->push_back(record.id);
+}
+
+void SpooledTensorStore::RemoveFiles(const TensorRecord& record) {
   spool_->Remove(record.id).IgnoreError();
   if (!record.progress.sums.empty()) spool_->Remove(record.progress.sums).IgnoreError();
-  lost->push_back(record.id);
 }
 
 absl::Status SpooledTensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
   if (!catalog_.durable()) contents.records.clear();
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::string> orphans, FindOrphans(contents));
+  SPARSEFW_ASSIGN_OR_RETURN(const Leftovers left, FindLeftovers(contents));
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {
-    if (const absl::Status ids = CheckIds(record); !ids.ok()) {
+    if (left.deleted.contains(record.id)) {
+      RemoveFiles(record);
+    } else if (const absl::Status ids = CheckIds(record); !ids.ok()) {
       Lose(record, ids, &lost);
     } else if (record.complete) {
       RecoverTensor(record, &lost);
@@ -88,7 +94,8 @@ absl::Status SpooledTensorStore::Recover() {
     }
   }
   DeleteRecords(std::move(lost));
-  for (const std::string& id : orphans) {
+  DeleteMarked({left.deleted.begin(), left.deleted.end()});
+  for (const std::string& id : left.orphans) {
     SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
     if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
   }
@@ -105,7 +112,10 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   content.crc32c = record.progress.crc32c;
   content.room = KeepRoom({size, 1}, record.owner);
   content.unchecked = file.ok();
-  if (file.ok()) content.file = *std::move(file);
+  if (file.ok()) {
+    content.file = *std::move(file);
+    content.file->Keep();
+  }
   // Nobody has used it later than now, whatever the clock was set to.
   const absl::Duration unused = std::max(Now() - record.use_time, absl::ZeroDuration());
   auto tensor = std::make_shared<StoredTensor>(
@@ -148,9 +158,9 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
   uploads_.emplace(record.id, std::move(upload));
 }
 
-// Files that no record names. Nothing is removed before it is clear that folder and catalog
-// belong together.
-absl::StatusOr<std::vector<std::string>> SpooledTensorStore::FindOrphans(
+// Nothing is removed before it is clear that folder and catalog belong together. Parts without
+// a record and what is marked as deleted tell of a kill, however many there are.
+absl::StatusOr<SpooledTensorStore::Leftovers> SpooledTensorStore::FindLeftovers(
     const TensorCatalog::Contents& contents) {
   std::unordered_set<std::string> named;
   for (const TensorRecord& record : contents.records) {
@@ -161,25 +171,31 @@ absl::StatusOr<std::vector<std::string>> SpooledTensorStore::FindOrphans(
   SPARSEFW_ASSIGN_OR_RETURN(match.owner, spool_->Owner());
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<SpoolEntry> files, spool_->List());
   std::unordered_set<std::string> there;
-  std::vector<std::string> orphans;
-  for (const auto& [id, bytes] : files) {
+  Leftovers left;
+  for (const auto& [id, bytes, kind] : files) {
+    if (kind == SpoolEntry::Kind::kDeleted) {
+      left.deleted.insert(id);
+      continue;
+    }
     there.insert(id);
     if (named.contains(id)) continue;
-    orphans.push_back(id);
+    left.orphans.push_back(id);
+    if (kind == SpoolEntry::Kind::kPart) continue;
+    ++match.orphans;
     match.orphan_bytes += bytes;
   }
-  match.orphans = std::ssize(orphans);
   for (const TensorRecord& record : contents.records) {
+    if (left.deleted.contains(record.id)) continue;
     const bool found = there.contains(record.id);
     match.kept += found ? 1 : 0;
     match.missing += !found && record.complete ? 1 : 0;
   }
   if (!options_.discard_unmatched) SPARSEFW_RETURN_IF_ERROR(CheckMatch(match));
-  if (match.owner == contents.store) return orphans;
+  if (match.owner == contents.store) return left;
   // On a full disk a later start writes it.
   const absl::Status owned = spool_->SetOwner(contents.store);
   if (!owned.ok() && !absl::IsResourceExhausted(owned)) return owned;
-  return orphans;
+  return left;
 }
 
 absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {

@@ -44,9 +44,13 @@ absl::StatusOr<Budget::Reservation> SpooledTensorStore::ReserveHost(std::string_
   return NotFree("HOST_MEMORY", what, bytes, "memory budget", budget_->used(), budget_->limit());
 }
 
+int64_t SpooledTensorStore::DiskUsedBeside() const {
+  if (options_.disk_budget_bytes == 0 || !options_.disk_used_beside) return 0;
+  return options_.disk_used_beside();
+}
+
 absl::StatusOr<Budget::Reservation> SpooledTensorStore::ReserveDisk(std::string_view what,
-                                                                    int64_t bytes) {
-  const int64_t beside = options_.disk_used_beside ? options_.disk_used_beside() : 0;
+                                                                    int64_t bytes, int64_t beside) {
   auto reservation = disk_budget_->TryReserve(bytes, disk_budget_->limit() - beside);
   if (reservation) return *std::move(reservation);
   return NotFree("DISK_BUDGET", what, bytes, "disk budget", disk_budget_->used() + beside,
@@ -54,8 +58,8 @@ absl::StatusOr<Budget::Reservation> SpooledTensorStore::ReserveDisk(std::string_
 }
 
 absl::StatusOr<ContentRoom> SpooledTensorStore::ReserveUpload(const Request& request,
-                                                              const std::string& id,
-                                                              bool recorded) {
+                                                              const std::string& id, bool recorded,
+                                                              int64_t disk_beside) {
   if (request.tensor_bytes > options_.max_tensor_bytes) {
     return TooLarge("a tensor", request.tensor_bytes, "max_tensor_bytes",
                     options_.max_tensor_bytes);
@@ -66,7 +70,7 @@ absl::StatusOr<ContentRoom> SpooledTensorStore::ReserveUpload(const Request& req
   ContentRoom room{id, spool_, {}, {}, {}, catalog_.durable(), options_.commit_interval_bytes};
   SPARSEFW_ASSIGN_OR_RETURN(room.place, accounts_.ReservePlaces(tenant, 1));
   SPARSEFW_ASSIGN_OR_RETURN(room.host, ReserveHost(kUpload, bytes.host));
-  SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kUpload, bytes.disk));
+  SPARSEFW_ASSIGN_OR_RETURN(room.disk, ReserveDisk(kUpload, bytes.disk, disk_beside));
   SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation own, accounts_.Reserve(tenant, bytes.host));
   room.host.Join(std::move(own));
   return room;
@@ -86,7 +90,8 @@ absl::StatusOr<TensorRoom> SpooledTensorStore::ReserveRoom(const RoomNeed& need,
   SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation places,
                             accounts_.ReservePlaces(owner.tenant, need.places));
   SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation bytes, ReserveHost(kResults, need.bytes));
-  SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation disk, ReserveDisk(kResults, need.bytes));
+  SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation disk,
+                            ReserveDisk(kResults, need.bytes, DiskUsedBeside()));
   SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation own, accounts_.Reserve(owner.tenant, need.bytes));
   bytes.Join(std::move(disk));
   bytes.Join(std::move(own));

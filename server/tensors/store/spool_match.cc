@@ -9,8 +9,8 @@
 namespace sparsefw::server {
 namespace {
 
-// Several threads may have been deleting.
-constexpr auto kMostOfAKill = static_cast<int64_t>(2 * kDeletedAtOnce);
+// Of deletions on several threads.
+constexpr auto kMostOfAPowerFailure = static_cast<int64_t>(2 * kDeletedAtOnce);
 
 // Why the start has to be asked for; empty: it has not.
 std::string Doubt(const SpoolMatch& match) {
@@ -25,7 +25,7 @@ std::string Doubt(const SpoolMatch& match) {
     return match.store == kMemoryStore ? "the spool is that of a database"
                                        : "the spool is that of another database";
   }
-  const bool more_than_kept = removed > std::max(match.kept, kMostOfAKill);
+  const bool more_than_kept = removed > std::max(match.kept, kMostOfAPowerFailure);
   return more_than_kept ? "the start would remove more than it keeps" : "";
 }
 

@@ -165,9 +165,12 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   record.complete = true;
   record.progress = {ByteSize(finished.spec), finished.crc32c, ""};
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Publish(record));
+  Failpoint("tensor.recorded");
+  CompleteTensor complete = content.Take(finished);
+  complete.file->Keep();
   auto stored =
-      std::make_shared<StoredTensor>(upload.origin(), content.Take(finished), number, now,
-                                     SteadyNow(), options_.tensor_ttl, absl::InfiniteFuture());
+      std::make_shared<StoredTensor>(upload.origin(), std::move(complete), number, now, SteadyNow(),
+                                     options_.tensor_ttl, absl::InfiniteFuture());
   if (stored->unchecked()) unchecked_.fetch_add(1);
   TensorInfo info = stored->Info();
   accounts_.CloseUpload(upload.origin().owner.tenant);
@@ -185,7 +188,9 @@ void SpooledTensorStore::Forget(const Upload& upload) {
     requests_.Erase(origin.owner.tenant, origin.request_id);
   }
   accounts_.CloseUpload(origin.owner.tenant);
-  if (upload.recorded()) DeleteRecords({origin.id});
+  if (!upload.recorded()) return;
+  spool_->Release(origin.id);
+  DeleteRecords({origin.id});
 }
 
 absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
@@ -215,6 +220,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   record.expire_time = expire_time;
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
   Failpoint("result.stored");
+  file->Keep();
   auto stored = std::make_shared<StoredTensor>(
       std::move(origin), CompleteTensor{spec, record.progress.crc32c, file.Take(), std::move(own)},
       number, record.create_time, SteadyNow(), absl::InfiniteDuration(), expire_time);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -99,7 +100,12 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   void RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost);
   void RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost);
   void Lose(const TensorRecord& record, const absl::Status& cause, std::vector<std::string>* lost);
-  absl::StatusOr<std::vector<std::string>> FindOrphans(const TensorCatalog::Contents& contents);
+  void RemoveFiles(const TensorRecord& record);
+  struct Leftovers {
+    std::vector<std::string> orphans;         // files that no record names
+    std::unordered_set<std::string> deleted;  // but for their records
+  };
+  absl::StatusOr<Leftovers> FindLeftovers(const TensorCatalog::Contents& contents);
   void CheckInBackground();
   // Reads the bytes of a tensor of an earlier run where nobody has yet.
   absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
@@ -117,11 +123,14 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
 
   // room.cc
   absl::StatusOr<ContentRoom> ReserveUpload(const Request& request, const std::string& id,
-                                            bool recorded);
+                                            bool recorded, int64_t disk_beside);
   absl::Status CheckBytes(std::string_view what, int64_t host, int64_t disk) const;
   // After CheckBytes.
   absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
-  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes);
+  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes,
+                                                  int64_t beside);
+  // Of the disk budget. Waits for a database, so never under the lock.
+  int64_t DiskUsedBeside() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Of one tensor, out of `room`; null: ReserveRoom.
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
@@ -139,6 +148,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   // Of tensors that are in no table any more.
   void Dispose(const StoredTensors& tensors);
   void DeleteRecords(std::vector<std::string> ids);
+  // Of tensors that are marked as deleted: their records could not be deleted before.
+  void DeleteMarked(std::vector<std::string> ids);
   void SaveUseTimes();
 
   const TensorStoreOptions options_;

@@ -77,11 +77,12 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
 
 absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const Request& request) {
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
+  const int64_t disk_beside = DiskUsedBeside();
   MutexLock lock(mutex_);
   SPARSEFW_ASSIGN_OR_RETURN(std::optional<Existing> earlier, FindEarlier(request));
   if (earlier.has_value()) return *std::move(earlier);
   const bool recorded = catalog_.durable() && request.life == UploadLife::kResumable;
-  SPARSEFW_ASSIGN_OR_RETURN(ContentRoom room, ReserveUpload(request, id, recorded));
+  SPARSEFW_ASSIGN_OR_RETURN(ContentRoom room, ReserveUpload(request, id, recorded, disk_beside));
   SPARSEFW_RETURN_IF_ERROR(accounts_.OpenUpload(request.body.owner.tenant));
   Origin origin;
   origin.id = id;

@@ -226,6 +226,8 @@ class GramContent final : public UploadContent {
                           TensorRoom(std::move(room_.host), std::move(room_.place)), false};
   }
 
+  void Keep() override { file_->Keep(); }
+
   void Remove() override {
     if (sums_ != nullptr) sums_->Remove();
     if (file_ != nullptr) file_->Remove();
@@ -300,7 +302,8 @@ absl::Status GramContent::RestoreSum(GramAccumulator& sum) const {
                 "they are not: delete the upload and send all tokens again");
 }
 
-// To a new file: until the record names it, the old one is what a restart needs.
+// To a new file: until the record names it, the old one is what a restart needs. It stays a part:
+// the upload's own file tells of both.
 absl::StatusOr<UploadProgress> GramContent::Save() {
   UploadProgress progress = appended();
   SPARSEFW_RETURN_IF_ERROR(MakeSum());

@@ -105,6 +105,8 @@ class TensorContent final : public UploadContent {
                           TensorRoom(std::move(room_.host), std::move(room_.place)), recovered_};
   }
 
+  void Keep() override { file_->Keep(); }
+
   void Remove() override {
     if (file_ != nullptr) file_->Remove();
   }

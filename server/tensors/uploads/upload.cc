@@ -124,6 +124,7 @@ absl::Status Upload::Prepare() {
   if (prepared_.ok() && recorded_) prepared_ = keeper_->Record(*this, Describe());
   if (prepared_.ok()) Failpoint("upload.created");
   if (prepared_.ok()) {
+    if (recorded_) content_->Keep();
     state_ = State::kOpen;
   } else {
     End();
@@ -134,6 +135,7 @@ absl::Status Upload::Prepare() {
 absl::Status Upload::Recover(const UploadProgress& progress) {
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(content_->Recover(progress));
+  content_->Keep();
   state_ = State::kOpen;
   return absl::OkStatus();
 }

@@ -84,6 +84,8 @@ class UploadContent {
   virtual absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) = 0;
   // After Finish has succeeded, at most once, as the last call.
   virtual CompleteTensor Take(const FinishedContent& finished) = 0;
+  // A record names the upload: its file is no part any more.
+  virtual void Keep() = 0;
   // Removes the files.
   virtual void Remove() = 0;
 };

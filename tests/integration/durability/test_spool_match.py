@@ -1,12 +1,14 @@
 """Database and spool that do not belong together: the start is refused and nothing is removed."""
 import shutil
+import threading
 
 import grpc
 import numpy as np
 import pytest
 
-from support.processes import HANG
-from support.rpc import Client, error_info, prune_service_pb2, tensor_service_pb2
+from support.processes import HANG, wait_until
+from support.rpc import (Client, crc32c, error_info, prune_service_pb2, tensor_pb2,
+                         tensor_service_pb2)
 
 TENSOR = np.arange(64, dtype="<f4").reshape(8, 8)
 
@@ -110,6 +112,93 @@ def test_a_memory_store_takes_no_spool_of_a_database(state, start_server):
     memory = state("--store", "memory")
     assert len(memory.files()) == 3
     assert memory.starts("--store", "memory") == [] and memory.files() == []
+
+
+class OpenStreams:
+    """Calls that have sent their first message and wait: each has uploads that no record names."""
+
+    def __init__(self, client):
+        self.client, self.ended, self.calls = client, threading.Event(), []
+
+    def _open(self, call, first):
+        def requests():
+            yield first
+            self.ended.wait(HANG)
+        self.calls.append(call(requests(), timeout=HANG))
+
+    def write(self):
+        spec = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=(8, 8))
+        piece = b"x" * 16
+        self._open(self.client.tensors.WriteTensor.future, tensor_service_pb2.WriteTensorRequest(
+            spec=spec, chunk=tensor_pb2.Chunk(data=piece, crc32c=crc32c(piece))))
+
+    def prune(self):
+        header = prune_service_pb2.PruneHeader(
+            weight=tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=(8, 8)),
+            gram=tensor_pb2.TensorSpec(kind=tensor_pb2.GRAM, dtype=tensor_pb2.F32, dims=(8, 8),
+                                       token_count=1))
+        header.spec.pattern.per_row.sparsity = 0.5
+        self._open(self.client.jobs.Prune, prune_service_pb2.PruneRequest(header=header))
+
+    def close(self):
+        self.ended.set()
+        for call in self.calls:
+            call.cancel()
+
+
+def test_a_kill_with_many_open_streams(state, start_server):
+    """A start that asks for --discard-unmatched after that could be arranged by any client."""
+    one = state()
+    server = start_server("--state-dir", one.folder)
+    client = Client(server.address)
+    resumable = client.create_upload(TENSOR, "weight").name
+    client.tensors.WriteTensor(iter([tensor_service_pb2.WriteTensorRequest(
+        upload=resumable, chunk=tensor_pb2.Chunk(data=TENSOR.tobytes()[:128],
+                                                 crc32c=crc32c(TENSOR.tobytes()[:128])))]),
+                               timeout=HANG)
+    streams = OpenStreams(client)
+    for _ in range(40):
+        streams.write()
+        streams.prune()
+    everything = lambda: [path for path in (one.folder / "spool").iterdir()
+                          if path.suffix in (".tensor", ".part")]
+    wait_until(lambda: len(everything()) >= 3 + 1 + 40 + 2 * 40, "all streams have their files")
+    server.close()
+    streams.close()
+    client.close()
+    server = start_server("--state-dir", one.folder)
+    client = Client(server.address)
+    names = [tensor.name for tensor in client.tensors.ListTensors(
+        tensor_service_pb2.ListTensorsRequest(), timeout=HANG).tensors]
+    assert sorted(names) == sorted(one.tensors)
+    assert len(everything()) == 4, "what nobody can go on with is gone"
+    tensor = client.write(resumable, TENSOR.tobytes(), begin=128).tensor.name
+    assert client.read(tensor) == TENSOR.tobytes()
+    client.close()
+
+
+def test_many_deletions_while_the_database_is_full_and_a_kill(start_server):
+    """The files are gone, since deletions must free room, and the records are not."""
+    server = start_server()
+    client = Client(server.address)
+    names = [client.upload(TENSOR + i, "weight") for i in range(101)]
+    server.limit_file_size(4096)
+    with pytest.raises(grpc.RpcError) as raised:
+        client.create_upload(TENSOR[:1, :1], "weight")
+    assert error_info(raised.value)[1] == "STORE_FULL"
+    for name in names[1:]:
+        client.tensors.DeleteTensor(tensor_service_pb2.DeleteTensorRequest(name=name), timeout=HANG)
+    spool = server.state_dir / "spool"
+    assert len(list(spool.glob("*.tensor"))) == 1
+    client.close()
+    server.close()
+    server = start_server("--state-dir", server.state_dir)
+    client = Client(server.address)
+    listed = client.tensors.ListTensors(tensor_service_pb2.ListTensorsRequest(), timeout=HANG)
+    assert [tensor.name for tensor in listed.tensors] == names[:1]
+    assert client.read(names[0]) == TENSOR.tobytes()
+    assert not list(spool.glob("*.deleted")), "the records are gone, too"
+    client.close()
 
 
 def test_files_beyond_a_size_limit_are_errors_of_one_call(start_server, layer):

@@ -89,6 +89,19 @@ TEST_F(DatabaseTest, ADatabaseOfVersion1IsRead) {
   EXPECT_EQ(store->ListExpired(ended.expire_time, 10)->size(), 1U);
 }
 
+// A list that takes long stops nobody but other lists.
+TEST_F(DatabaseTest, AReaderDoesNotWaitForALongOne) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  int64_t seen = 0;
+  EXPECT_THAT(database->ReadMuch([&](SQLite::Database& db) {
+    std::thread([&] { seen = Count(*database); }).join();
+    EXPECT_EQ(db.execAndGet("SELECT count(*) FROM settings").getInt64(), seen);
+    return absl::OkStatus();
+  }),
+              IsOk());
+  EXPECT_GT(seen, 0);
+}
+
 TEST_F(DatabaseTest, JobsOfVersion1AreIndexedAndCounted) {
   TakeVersion1();
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
@@ -99,6 +112,8 @@ TEST_F(DatabaseTest, JobsOfVersion1AreIndexedAndCounted) {
             Ask(*database, "SELECT sum(bytes) FROM jobs"));
   EXPECT_EQ(Ask(*database, "SELECT count(*) FROM jobs WHERE bytes < length(record)"), "0");
   EXPECT_EQ(Ask(*database, "SELECT request_fingerprint IS NULL FROM tensors"), "none");
+  EXPECT_EQ(Ask(*database, "SELECT length(fingerprint) FROM jobs WHERE request_id IS NOT NULL"),
+            "32");
 }
 
 TEST_F(DatabaseTest, ADamagedJobOfVersion1IsSetApart) {

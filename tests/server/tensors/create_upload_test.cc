@@ -1,5 +1,6 @@
 // Admission by bytes, and request ids.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -227,6 +228,31 @@ TEST_F(TenantQuotaTest, OpenUploadsAreLimited) {
   ASSERT_THAT(Create(4), IsOk()) << "two have expired";
   acme_.max_uploads = 0;
   EXPECT_FALSE(ReasonMetadataOf(Create(4).status()).contains("retry_delay_ms"));
+}
+
+// It waits for a database, and everybody would wait for whoever asks under the lock.
+TEST_F(CreateUploadTest, WhatOthersTakeOfTheDiskIsAskedForOutsideOfTheLock) {
+  int asked = 0;
+  std::string tensor;
+  options_.disk_used_beside = [&]() -> int64_t {
+    ++asked;
+    if (!tensor.empty()) {
+      std::thread([&] { EXPECT_THAT(store_->GetTensor(tensor), IsOk()); }).join();
+    }
+    return 900;
+  };
+  OpenStore();
+  NewUpload(WeightOf(2000));
+  EXPECT_EQ(asked, 0) << "there is no budget";
+  options_.disk_budget_bytes = 1000;
+  OpenStore();
+  tensor = NewTensor("abcd").name;
+  EXPECT_THAT(store_->CreateUpload(WeightOf(100), "", {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET", "904 of 1000"));
+  EXPECT_THAT(store_->ReserveRoom({100, 1}, Owner()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "DISK_BUDGET"));
+  NewUpload(WeightOf(90));
+  EXPECT_EQ(asked, 4);
 }
 
 TEST_F(CreateUploadTest, FilesStayWithinTheDiskBudget) {

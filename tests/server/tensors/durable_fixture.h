@@ -111,6 +111,13 @@ class DurableFixture : public StoreFixture {
   std::string FileOf(const std::string& name) const {
     return options_.spool_dir + "/" + name.substr(name.find('/') + 1) + ".tensor";
   }
+  size_t MarkedAsDeleted() const {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.spool_dir)) {
+      if (entry.path().extension() == ".deleted") ++count;
+    }
+    return count;
+  }
   // Of a file that no store has open.
   static void Flip(const std::string& file, int64_t at) {
     std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);

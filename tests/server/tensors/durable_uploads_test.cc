@@ -311,7 +311,7 @@ TEST_F(DurableGramsTest, DamagedSumsAreRefused) {
   std::string sums;
   for (const auto& entry : std::filesystem::directory_iterator(options_.spool_dir)) {
     const std::string file = entry.path().string();
-    if (file.ends_with(".tensor") && file != FileOf(upload.name)) sums = file;
+    if (file.ends_with(".part")) sums = file;
   }
   Flip(sums, 50);
   Kill();

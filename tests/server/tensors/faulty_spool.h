@@ -122,6 +122,7 @@ class FaultyFile final : public SpoolFile {
     return file_->Sync();
   }
   void Remove() override { file_->Remove(); }
+  void Keep() override { file_->Keep(); }
   absl::StatusOr<MappedBytes> Map() const override {
     if (absl::Status status = faults_->OnMap(); !status.ok()) return status;
     return file_->Map();
@@ -151,7 +152,10 @@ class FaultySpool final : public Spool {
   absl::StatusOr<std::vector<SpoolEntry>> List() const override { return spool_->List(); }
   absl::StatusOr<std::string> Owner() const override { return spool_->Owner(); }
   absl::Status SetOwner(std::string_view store) override { return spool_->SetOwner(store); }
+  void Release(std::string_view id) override { spool_->Release(id); }
   absl::Status Remove(std::string_view id) override { return spool_->Remove(id); }
+  void MarkDeleted(std::string_view id) override { spool_->MarkDeleted(id); }
+  void UnmarkDeleted(std::string_view id) override { spool_->UnmarkDeleted(id); }
 
  private:
   const std::shared_ptr<Spool> spool_;

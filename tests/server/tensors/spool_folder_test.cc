@@ -32,7 +32,7 @@ TEST_F(SpoolFolderTest, WritesAndMaps) {
   EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij");
   file->Remove();
   file.reset();
-  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/" + kId + ".part"));
   EXPECT_EQ(TextOf(mapped.bytes()), "abcdefghij") << "a mapping outlives its file";
 }
 
@@ -50,7 +50,7 @@ TEST_F(SpoolFolderTest, TakesItsRoomAtOnceAndKeepsNoDescriptor) {
     SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("x")));
     files.push_back(std::move(file));
     struct stat info = {};
-    ASSERT_EQ(stat((path_ + "/" + id + ".tensor").c_str(), &info), 0);
+    ASSERT_EQ(stat((path_ + "/" + id + ".part").c_str(), &info), 0);
     EXPECT_EQ(info.st_size, 100'000);
     EXPECT_GE(info.st_blocks * 512, 100'000) << "blocks are taken";
     EXPECT_EQ(info.st_mode & 0777U, 0600U) << "for nobody else's eyes";
@@ -73,7 +73,7 @@ TEST_F(SpoolFolderTest, BelongsToOneServer) {
   EXPECT_THAT(OpenSpoolFolder(path_),
               StatusIs(absl::StatusCode::kFailedPrecondition, "SPOOL_IN_USE", path_,
                        "process " + std::to_string(getpid())));
-  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".tensor"))
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".part"))
       << "the one that was refused must not clean up";
   *first = nullptr;
   EXPECT_THAT(OpenSpoolFolder(path_),
@@ -92,7 +92,7 @@ TEST_F(SpoolFolderTest, FilesOutliveTheProcessUntilTheyAreRemoved) {
   }
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto files, spool->List());
-  EXPECT_EQ(files, (std::vector<SpoolEntry>{{kId, 6}}));
+  EXPECT_EQ(files, (std::vector<SpoolEntry>{{kId, 6, SpoolEntry::Kind::kPart}}));
   EXPECT_THAT(spool->Adopt(kId, 7),
               StatusIs(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT", "must be 7 bytes; it has 6"));
   EXPECT_THAT(spool->Adopt(kOtherId, 6), StatusIs(absl::StatusCode::kNotFound));
@@ -131,6 +131,47 @@ TEST_F(SpoolFolderTest, ListsItsOwnFilesAndNothingElse) {
   testing::WriteFile(path_ + "/model.tensor", "not ours");
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
   EXPECT_EQ(*spool->List(), (std::vector<SpoolEntry>{{kId, 3}}));
+}
+
+TEST_F(SpoolFolderTest, AFileIsAPartUntilItIsKept) {
+  using Kind = SpoolEntry::Kind;
+  const auto kind = [this](const Spool& spool) {
+    const auto files = spool.List();
+    EXPECT_EQ(files->size(), 1U) << path_;
+    return files->empty() ? Kind::kDeleted : files->front().kind;
+  };
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(kId, 6));
+  EXPECT_EQ(kind(*spool), Kind::kPart);
+  file->Keep();
+  file->Keep();
+  EXPECT_EQ(kind(*spool), Kind::kKept);
+  SPARSEFW_EXPECT_OK(file->Write(0, BytesOf("abcdef"))) << "under its new name";
+  spool->Release(kId);
+  EXPECT_EQ(kind(*spool), Kind::kPart);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto again, spool->Adopt(kId, 6));
+  EXPECT_EQ(TextOf(again->Map()->bytes()), "abcdef");
+  again->Keep();
+  EXPECT_EQ(kind(*spool), Kind::kKept);
+  spool->Release(kId);
+  again->Remove();
+  EXPECT_EQ(spool->List()->size(), 0U) << "under whatever name";
+  spool->Release(kId);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(file, spool->Create(kId, 6));
+  SPARSEFW_EXPECT_OK(spool->Remove(kId));
+  EXPECT_EQ(spool->List()->size(), 0U);
+}
+
+TEST_F(SpoolFolderTest, AMarkTellsOfADeletion) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
+  spool->MarkDeleted(kId);
+  spool->MarkDeleted("../" + kId.substr(3));
+  EXPECT_EQ(*spool->List(), (std::vector<SpoolEntry>{{kId, 0, SpoolEntry::Kind::kDeleted}}));
+  SPARSEFW_EXPECT_OK(spool->Remove(kId));
+  EXPECT_EQ(spool->List()->size(), 1U) << "it outlives the file";
+  EXPECT_THAT(spool->Adopt(kId, 0), StatusIs(absl::StatusCode::kNotFound));
+  spool->UnmarkDeleted(kId);
+  EXPECT_EQ(spool->List()->size(), 0U);
 }
 
 TEST_F(SpoolFolderTest, RemembersWhoseItIs) {
@@ -172,10 +213,10 @@ TEST_F(SpoolFolderTest, FolderOfSomebodyElseIsPermissionDenied) {
 TEST_F(SpoolFolderTest, FilesThatSomebodyCutAreNotMapped) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 10));
-  ASSERT_EQ(truncate((path_ + "/" + kId + ".tensor").c_str(), 3), 0);
+  ASSERT_EQ(truncate((path_ + "/" + kId + ".part").c_str(), 3), 0);
   EXPECT_THAT(file->Map(), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED",
                                     "must be 10 bytes; somebody made it 3"));
-  ASSERT_EQ(unlink((path_ + "/" + kId + ".tensor").c_str()), 0);
+  ASSERT_EQ(unlink((path_ + "/" + kId + ".part").c_str()), 0);
   EXPECT_THAT(file->Map(), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "opened"));
   EXPECT_THAT(file->Write(0, BytesOf("x")),
               StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED", "opened"));
@@ -185,7 +226,29 @@ TEST_F(SpoolFolderTest, TheSameIdTwiceIsRefused) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(path_));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 10));
   EXPECT_THAT(spool->Create(kId, 10), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
-  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".tensor"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/" + kId + ".part"));
+}
+
+TEST_F(SpoolFolderTest, WithoutRoomForAMarkTheFileIsTheMark) {
+  const std::string disk = folder_.File("disk");
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  // Folders, the lock and one file.
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "nr_inodes=4") != 0) {
+    GTEST_SKIP() << "mounting a small file system is not permitted here";
+  }
+  {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto spool, OpenSpoolFolder(disk + "/spool"));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto file, spool->Create(kId, 6));
+    EXPECT_THAT(spool->Create(kOtherId, 6),
+                StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+    spool->MarkDeleted(kId);
+    EXPECT_EQ(*spool->List(), (std::vector<SpoolEntry>{{kId, 6, SpoolEntry::Kind::kDeleted}}));
+    file->Remove();
+    EXPECT_EQ(spool->List()->size(), 1U);
+    spool->UnmarkDeleted(kId);
+    EXPECT_EQ(spool->List()->size(), 0U);
+  }
+  EXPECT_EQ(umount(disk.c_str()), 0);
 }
 
 // A real full disk: a file system of one MiB.

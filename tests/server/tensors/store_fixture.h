@@ -132,7 +132,8 @@ class StoreFixture : public ::testing::Test {
   size_t SpoolFiles() const {  // but for the lock
     size_t count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(options_.spool_dir)) {
-      if (entry.path().extension() == ".tensor") ++count;
+      const std::string suffix = entry.path().extension();
+      if (suffix == ".tensor" || suffix == ".part") ++count;
     }
     return count;
   }

@@ -414,6 +414,29 @@ TEST(ConvertCommonTest, UnknownStatesInAFilterAreNamed) {
   ExpectInvalid(FilterFromProto(request).status(), "ENUM_UNKNOWN", "states must be one of");
 }
 
+TEST(ConvertCommonTest, AFilterIsAsLongAsItNeedsToBe) {
+  v1::ListJobsRequest request;
+  for (int i = 0; i < 300'000; ++i) request.add_states(i % 2 == 0 ? v1::QUEUED : v1::FAILED);
+  for (int i = 0; i < 64; ++i) (*request.mutable_labels())[absl::StrFormat("%d", i)] = "x";
+  const auto filter = FilterFromProto(request);
+  ASSERT_TRUE(filter.ok()) << filter.status();
+  EXPECT_EQ(filter->states, (std::vector<JobState>{JobState::kQueued, JobState::kFailed}));
+  EXPECT_EQ(filter->labels.size(), 64U);
+  (*request.mutable_labels())["one more"] = "x";
+  ExpectInvalid(FilterFromProto(request).status(), "LABELS_INVALID", "at most 64; got 65");
+}
+
+TEST(FingerprintTest, HasTheSameSizeWhateverTheRequestHolds) {
+  v1::CreateJobRequest request;
+  EXPECT_EQ(FingerprintOf(request).size(), 32U);
+  const std::string known = FingerprintOf(request);
+  auto* unknown = request.GetReflection()->MutableUnknownFields(&request);
+  unknown->AddLengthDelimited(1000, std::string(2 << 20, 'x'));
+  const std::string with_more = FingerprintOf(request);
+  EXPECT_EQ(with_more.size(), 32U);
+  EXPECT_NE(with_more, known) << "of a newer client, which means something by it";
+}
+
 TEST(FingerprintTest, IgnoresTheRequestIdAndTheOrderOfLabels) {
   v1::CreateJobRequest a;
   v1::CreateJobRequest b;
