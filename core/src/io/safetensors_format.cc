@@ -53,7 +53,7 @@ std::string Quoted(std::string_view text) {
     while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) --length;
   }
   const std::string escaped = absl::Utf8SafeCEscape(absl::string_view(text.data(), length));
-  return absl::StrFormat(length < text.size() ? "\"%s...\"" : "\"%s\"", escaped);
+  return absl::StrFormat("\"%s%s\"", escaped, length < text.size() ? "..." : "");
 }
 
 std::string ShapeText(std::span<const int64_t> shape) {
