@@ -49,8 +49,8 @@ class Tenant:
         self.metadata = (("authorization", f"Bearer {TOKENS[name]}"),)
         self.client = Client(address)
 
-    def call(self, stub, request, timeout=120):
-        return stub(request, timeout=timeout, metadata=self.metadata)
+    def call(self, stub, request):
+        return stub(request, timeout=HANG, metadata=self.metadata)
 
     def upload(self, array, kind="weight"):
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str],
