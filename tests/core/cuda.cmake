@@ -31,7 +31,7 @@ function(cuda_engine_test name)
   endif()
   add_test(NAME ${name}_cuda_on_host COMMAND ${name} --gtest_filter=*cuda*-${_left_out})
   set_tests_properties(${name}_cuda_on_host PROPERTIES
-    LABELS cuda_on_host COST 100
+    LABELS cuda_on_host COST 90
     ENVIRONMENT "SPARSEFW_CUDA_MODULE=$<TARGET_FILE:sparsefw_cuda_module_on_host>;SPARSEFW_REQUIRE_GPU=1")
 endfunction()
 

@@ -95,8 +95,7 @@ def revoke(name, server, tokens):
     tenant = Tenant(server.address, FLOODER)
     tenant.list_tensors()
     begin = time.monotonic()
-    replacement = write_tokens(tokens.with_suffix(".new"), **{OTHER: TOKENS[OTHER]})
-    replacement.rename(tokens)
+    write_tokens(tokens, **{OTHER: TOKENS[OTHER]})
     try:
         while time.monotonic() - begin < 120:
             tenant.call(tenant.client.jobs.GetServerInfo, prune_service_pb2.GetServerInfoRequest())

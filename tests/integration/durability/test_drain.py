@@ -37,7 +37,8 @@ def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big
     cli = Cli(server.address)
     attached = cli.start(*big_layer.submit(*ENDLESS, "--json"))
     (entry,) = wait_until(lambda: cli.run("list", "--json").json()["jobs"], "job is accepted")
-    running(cli, entry["job"])
+    # With a report it has a mask, however slow the machine is in the seconds that the drain gives it.
+    wait_until(lambda: cli.run("status", entry["job"], "--json").expect(0).json()["progress"], "job has a mask")
     queued = detach(cli, big_layer)
     client = Client(server.address)
     events, error = [], []

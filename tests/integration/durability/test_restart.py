@@ -127,11 +127,14 @@ def test_a_memory_store_forgets(restartable, layer):
 def test_a_client_soon_notices_that_the_server_is_back(restartable, layer):
     server = restartable()
     # Four seconds where the server starts at once.
-    submit = server.cli.start(*layer.submit(*LONG, "--retry-for", f"{3.5 + 10 * server.start_seconds}s"))
+    submit = server.cli.start(*layer.submit(*ENDLESS, "--retry-for", f"{3.5 + 10 * server.start_seconds}s"))
     wait_until(lambda: server.metric("sparsefw_watchers") == 1, "watch is open")
     server.kill()
     time.sleep(1)
     server.again()
+    wait_until(lambda: server.metric("sparsefw_watchers") == 1 or submit.poll() is not None, "watch is open again")
+    for job in server.cli.run("list", "--json").expect(0).json()["jobs"]:
+        server.cli.run("cancel", job["job"]).expect(0)
     finish(submit).expect(0)
 
 

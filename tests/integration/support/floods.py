@@ -1,6 +1,7 @@
 """Floods: many calls of one tenant that cost the server more than their sender."""
 import re
 import urllib.request
+from collections import Counter, namedtuple
 
 import numpy as np
 
@@ -12,15 +13,32 @@ from support.rpc import DTYPES, KINDS, Client, chunks, crc32c
 STREAMS = 200  # of a connection; the server lets 256 in
 
 
+def metrics_of(server):
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
+        return response.read().decode()
+
+
 def metric(server, name, **labels):
     """The value of a series; 0 where there is none yet."""
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
-        text = response.read().decode()
+    return value_in(metrics_of(server), name, **labels)
+
+
+def value_in(text, name, **labels):
     series = name
     if labels:
         series += "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
     found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
+
+
+Usage = namedtuple("Usage", "queued oldest_wait begun withdrawn")
+
+
+def usage_of(server, executor):
+    """By one look, so that the values belong together."""
+    text = metrics_of(server)
+    return Usage(*(value_in(text, f"sparsefw_executor_{name}", executor=executor) for name in (
+        "queue_length", "oldest_wait_seconds", "begun_total", "withdrawn_total")))
 
 
 class Tenant:
@@ -31,8 +49,8 @@ class Tenant:
         self.metadata = (("authorization", f"Bearer {TOKENS[name]}"),)
         self.client = Client(address)
 
-    def call(self, stub, request, timeout=120):
-        return stub(request, timeout=timeout, metadata=self.metadata)
+    def call(self, stub, request):
+        return stub(request, timeout=HANG, metadata=self.metadata)
 
     def upload(self, array, kind="weight"):
         spec = tensor_pb2.TensorSpec(kind=KINDS[kind], dtype=DTYPES[array.dtype.str],
@@ -108,11 +126,13 @@ def keep_of_group(keep, group):
 
 
 class Flood:
-    """count() calls of `method` at once, over as many connections as they need."""
+    """Many calls of `method` at once, over as many connections as they need."""
     method = executor = ""
 
     def __init__(self, sender):
-        self.sender, self.clients = sender, []
+        self.sender = sender
+        self.pending = {}  # by connection
+        self.ended = Counter()  # (code, details) of those that were seen to end
         self.prepare()
 
     def prepare(self):
@@ -128,13 +148,32 @@ class Flood:
         self.sender.call(stub, request)
 
     def send(self, count):
+        """`count` calls more."""
+        self.look()
         futures = []
         while len(futures) < count:
-            self.clients.append(Client(self.sender.address))
-            stub, request = self.call_of(self.clients[-1])
-            futures += [stub.future(request, timeout=HANG, metadata=self.sender.metadata)
-                        for _ in range(min(STREAMS, count - len(futures)))]
+            client = next((one for one, calls in self.pending.items() if len(calls) < STREAMS), None)
+            if client is None:
+                client = Client(self.sender.address)
+                self.pending[client] = []
+            calls = self.pending[client]
+            stub, request = self.call_of(client)
+            futures += (more := [stub.future(request, timeout=HANG, metadata=self.sender.metadata)
+                                 for _ in range(min(STREAMS - len(calls), count - len(futures)))])
+            calls += more
         return futures
+
+    def look(self):
+        """How many are pending; counts those that have ended, and forgets what they brought."""
+        for client, calls in self.pending.items():
+            done = {call for call in calls if call.done()}
+            self.ended.update((call.code(), call.details()) for call in done)
+            self.pending[client] = [call for call in calls if call not in done]
+        return sum(map(len, self.pending.values()))
+
+    def top_up(self, count):
+        """Sends what `count` pending calls lack."""
+        self.send(count - self.look())
 
     def started(self, server):
         return metric(server, "sparsefw_rpc_started_total", method=self.method)
@@ -143,9 +182,10 @@ class Flood:
         wait_until(lambda: self.started(server) - before >= count, "the flood has come")
 
     def close(self):
-        for client in self.clients:
+        for client in self.pending:
             client.close()
-        self.clients = []
+        self.pending = {}
+        self.ended.clear()
 
 
 class Sums(Flood):
@@ -211,7 +251,7 @@ class Wide(Flood):
 
     def requests(self):
         index = 0
-        while not self.ended:
+        while not self.stopping:
             yield tensor_service_pb2.AccumulateGramRequest(
                 spec=tensor_pb2.GramSpec(d_in=self.width, activation_dtype=tensor_pb2.F16)
                 if index == 0 else None,
@@ -219,18 +259,17 @@ class Wide(Flood):
             index += 1
 
     def send(self, count):
-        if not self.clients:
-            self.clients = [Client(self.sender.address) for _ in range(5)]
-            self.ended = False
-            self.streams = [client.tensors.AccumulateGram.future(
-                self.requests(), timeout=HANG, metadata=self.sender.metadata)
-                for client in self.clients]
-        return self.streams
+        if not self.pending:
+            self.stopping = False
+            for client in [Client(self.sender.address) for _ in range(5)]:
+                self.pending[client] = [client.tensors.AccumulateGram.future(
+                    self.requests(), timeout=HANG, metadata=self.sender.metadata)]
+        return [stream for streams in self.pending.values() for stream in streams]
 
     def close(self):
-        self.ended = True
-        for stream in self.streams:
-            stream.cancel()
+        self.stopping = True
+        for streams in self.pending.values():
+            streams[0].cancel()
         super().close()
 
 

@@ -14,8 +14,10 @@ def token_line(tenant, token, expiry=""):
 
 
 def write_tokens(path, **tokens):
-    path.write_text("".join(token_line(tenant, token) for tenant, token in tokens.items()))
-    return path
+    """Replaces the file: a server that looks at it while it is written sees no empty one."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text("".join(token_line(tenant, token) for tenant, token in tokens.items()))
+    return new.replace(path)
 
 
 class Bearer(grpc.AuthMetadataPlugin):
