@@ -212,49 +212,54 @@ milliseconds Connections::Sweep() {
   return std::max(kSweep, (ProcessorTime() - busy) * kSweepShare);
 }
 
-Connections::Watched* Connections::Largest(const PeerKey* peer) {
+bool Connections::CloseLargest(const PeerKey& peer) {
   Watched* largest = nullptr;
   for (Watched& watched : watched_) {
-    if (watched.unfinished == 0 || (peer != nullptr && watched.peer != *peer)) continue;
+    if (watched.unfinished == 0 || watched.peer != peer) continue;
     if (largest == nullptr || watched.unfinished > largest->unfinished) largest = &watched;
   }
-  return largest;
-}
-
-bool Connections::CloseLargest(const PeerKey* peer) {
-  Watched* const found = Largest(peer);
-  if (found == nullptr) return false;
-  Watched& largest = *found;
+  if (largest == nullptr) return false;
   // The descriptor is gRPC's. If it becomes another socket between this look and the next
   // line, a connection too many is closed.
-  if (largest.IsOpen()) shutdown(largest.socket, SHUT_RDWR);
-  largest.closing = true;
-  PeerState& state = peers_[largest.peer];
-  state.closed.push_back({largest.connection, largest.unfinished});
+  if (largest->IsOpen()) shutdown(largest->socket, SHUT_RDWR);
+  largest->closing = true;
+  PeerState& state = peers_[peer];
+  state.closed.push_back({largest->connection, largest->unfinished});
   state.closed_at = Clock::now();
-  state.unfinished -= largest.unfinished;
-  unfinished_ -= largest.unfinished;
-  largest.unfinished = 0;
+  // It counts again at the next look, if it is still there.
+  state.unfinished -= largest->unfinished;
+  unfinished_ -= largest->unfinished;
+  largest->unfinished = 0;
   ++closed_;
   return true;
 }
 
 void Connections::CountClosed() {
   for (auto& [key, state] : peers_) {
+    state.closed_bytes = 0;
     if (!IsResting(state)) continue;
-    for (const Closed& one : state.closed) {
-      state.unfinished += one.bytes;
-      unfinished_ += one.bytes;
-    }
+    for (const Closed& one : state.closed) state.closed_bytes += one.bytes;
+    unfinished_ += state.closed_bytes;
   }
 }
 
 void Connections::Enforce() {
   for (auto& [key, state] : peers_) {
-    while (state.unfinished > limits_.peer_unfinished_bytes && CloseLargest(&key)) {
+    while (state.unfinished + state.closed_bytes > limits_.peer_unfinished_bytes &&
+           CloseLargest(key)) {
     }
   }
-  while (unfinished_ > limits_.unfinished_bytes && CloseLargest(nullptr)) {
+  EnforceTotal();
+}
+
+void Connections::EnforceTotal() {
+  const auto senders = std::ranges::count_if(
+      peers_, [](const auto& peer) { return peer.second.unfinished > 0; });
+  const int64_t share = limits_.unfinished_bytes / (2 * std::max<int64_t>(1, senders));
+  while (unfinished_ > limits_.unfinished_bytes) {
+    const auto largest = std::ranges::max_element(
+        peers_, {}, [](const auto& peer) { return peer.second.unfinished; });
+    if (largest->second.unfinished <= share || !CloseLargest(largest->first)) return;
   }
 }
 

@@ -52,7 +52,8 @@ class Connections final : public ConnectionGate {
   // False: one more would be beyond a limit. Else the connection counts until it is closed.
   bool Add(const Descriptor& socket) override;
   // Closes connections until all and those of each peer are within their limits, the
-  // one that holds most first.
+  // one that holds most first. Where all together are beyond theirs, no peer that holds less
+  // than its part of half the limit is closed.
   std::chrono::milliseconds Sweep() override;
   // Readable once calls begin after a time without any.
   int wake_descriptor() const override;
@@ -72,7 +73,8 @@ class Connections final : public ConnectionGate {
   struct PeerState {
     std::shared_ptr<Peer> peer;
     int64_t connections = 0;
-    int64_t unfinished = 0;  // in this sweep
+    int64_t unfinished = 0;    // of open connections, in this sweep
+    int64_t closed_bytes = 0;  // of `closed`, likewise
     std::vector<Closed> closed = {};
     std::chrono::steady_clock::time_point closed_at = {};  // the last of them
   };
@@ -86,10 +88,9 @@ class Connections final : public ConnectionGate {
   static bool IsResting(PeerState& state);
   void CountClosed();
   void Enforce();
-  // The largest of the peer, or of all where it is null; null: none has anything unfinished.
-  Watched* Largest(const PeerKey* peer);
-  // False: there is none to close.
-  bool CloseLargest(const PeerKey* peer);
+  void EnforceTotal();
+  // The connection of the peer with most unfinished bytes. False: none has any.
+  bool CloseLargest(const PeerKey& peer);
 
   const Limits limits_;
   const std::shared_ptr<Ledger> ledger_;

@@ -206,6 +206,28 @@ TEST_F(ConnectionsTest, WhatClosedConnectionsHeldCountsUntilTheirCallsEnd) {
   EXPECT_LT(connections.counts().unfinished_bytes, 2 << 20);
 }
 
+TEST_F(ConnectionsTest, WhoHoldsLittleIsSparedWhereAllTogetherHoldTooMuch) {
+  Connections::Limits limits = Limits();
+  limits.unfinished_bytes = 8 << 20;
+  Connections connections(limits);
+  const Pair large = Connect(2);
+  const Pair little = Connect(3);
+  for (const Pair* pair : {&large, &little}) {
+    ASSERT_TRUE(connections.Add(pair->server));
+    ASSERT_TRUE(pair->Of(connections)->Enter());
+  }
+  const auto closed = large.Of(connections);
+  connections.Sweep();
+  Transfer(large, 10 << 20);
+  Transfer(little, 1 << 20);
+  // What the large one held counts until its calls end.
+  for (int i = 0; i < 3; ++i) connections.Sweep();
+  EXPECT_TRUE(IsClosed(large));
+  EXPECT_FALSE(IsClosed(little));
+  EXPECT_GT(connections.counts().unfinished_bytes, 8 << 20);
+  EXPECT_EQ(connections.counts().closed, 1);
+}
+
 // 127.0.0.2:port is a client of 127.0.0.1 and of another address of the server.
 TEST_F(ConnectionsTest, OneFarEndIsOneConnection) {
   Connections connections(Limits());
