@@ -125,7 +125,9 @@ grpc::Status FakePruneService::Prune(
     grpc::ServerContext*, grpc::ServerReaderWriter<v1::PruneResponse, v1::PruneRequest>* stream) {
   v1::PruneRequest request;
   while (stream->Read(&request)) pruned.push_back(request);
-  for (const v1::PruneResponse& response : prune_responses) stream->Write(response);
+  // A copy: a client that cancels goes on while this still writes, and its test sets others.
+  const std::vector<v1::PruneResponse> responses = prune_responses;
+  for (const v1::PruneResponse& response : responses) stream->Write(response);
   return prune_status;
 }
 

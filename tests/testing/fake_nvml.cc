@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -56,10 +57,10 @@ std::string_view ActOf(const std::string& key) {
 
 struct Outcome {
   NvmlReturn code = nvml::kNvmlSuccess;
-  unsigned value = 0;
+  uint64_t value = 0;
 };
 
-Outcome Play(const std::string& call, int card, unsigned otherwise) {
+Outcome Play(const std::string& call, int card, uint64_t otherwise) {
   std::string_view act = ActOf(call + "@" + std::to_string(card));
   if (act.empty()) act = ActOf(call);
   if (act == "block") {
@@ -68,7 +69,7 @@ Outcome Play(const std::string& call, int card, unsigned otherwise) {
   const std::string number(act.substr(std::min(act.find(':') + 1, act.size())));
   if (act.starts_with("error:")) return {.code = std::atoi(number.c_str())};
   if (act.starts_with("value:")) {
-    return {.value = static_cast<unsigned>(std::strtoul(number.c_str(), nullptr, 10))};
+    return {.value = std::strtoull(number.c_str(), nullptr, 10)};
   }
   return {.value = otherwise};
 }
@@ -126,7 +127,7 @@ FAKE_NVML_EXPORT NvmlReturn nvmlDeviceGetUtilizationRates(nvml::NvmlDevice devic
                                                           nvml::NvmlUtilization* rates) {
   const unsigned memory = 5 * (static_cast<unsigned>(device->card) + 1);
   const Outcome outcome = Play("utilization", device->card, 2 * memory);
-  *rates = {.gpu = outcome.value, .memory = memory};
+  *rates = {.gpu = static_cast<unsigned>(outcome.value), .memory = memory};
   return outcome.code;
 }
 
@@ -135,13 +136,13 @@ FAKE_NVML_EXPORT NvmlReturn nvmlDeviceGetTemperature(nvml::NvmlDevice device, in
   if (sensor != nvml::kNvmlTemperatureGpu) return nvml::kNvmlInvalidArgument;
   const Outcome outcome =
       Play("temperature", device->card, 40 + static_cast<unsigned>(device->card));
-  *celsius = outcome.value;
+  *celsius = static_cast<unsigned>(outcome.value);
   return outcome.code;
 }
 
 FAKE_NVML_EXPORT NvmlReturn nvmlDeviceGetPowerUsage(nvml::NvmlDevice device, unsigned* milliwatts) {
   const Outcome outcome =
       Play("power", device->card, 100'500 + 1000 * static_cast<unsigned>(device->card));
-  *milliwatts = outcome.value;
+  *milliwatts = static_cast<unsigned>(outcome.value);
   return outcome.code;
 }

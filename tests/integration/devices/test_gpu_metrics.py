@@ -59,10 +59,13 @@ def test_devices_have_the_numbers_of_cuda_whatever_those_of_nvml(start_server):
 
 
 def test_free_memory_in_the_servers_info_is_what_was_measured(start_server):
-    server = start_server(*OFTEN, env=FAKE)
+    """And never more than the device has: NVML's card may be larger than what CUDA shows of it."""
+    script = f"memory@2=value:{80 * GIB - GIB // 2}"
+    server = start_server(*OFTEN, env={**FAKE, "SPARSEFW_FAKE_NVML": script})
     measured(server)
     devices = Cli(server.address).run("info", "--json").expect(0).json()["devices"]
-    assert [device["memory_free_bytes"] for device in devices[:2]] == [77 * GIB, 79 * GIB]
+    assert [device["memory_bytes"] for device in devices[:2]] == [GIB, 2 * GIB]
+    assert [device["memory_free_bytes"] for device in devices[:2]] == [GIB // 2, 2 * GIB]
 
 
 def test_what_a_device_does_not_support_is_absent(start_server):
