@@ -166,6 +166,32 @@ def test_lost_output_is_an_error(shared_server, files, target):
     assert (folder / "m.safetensors").exists()
 
 
+@pytest.mark.parametrize("raised, code", [
+    ("Error('no server', reason='UNREACHABLE')", 3),
+    ("KeyboardInterrupt", 130),
+    ("OSError('no such file')", 2),
+])
+@pytest.mark.parametrize("target", ["/dev/full", None], ids=["full", "closed"])
+def test_lost_output_leaves_the_code_of_an_earlier_error(target, raised, code):
+    """What was printed before the error is still in a buffer, which the interpreter flushes at its end."""
+    script = (
+        "import sys; from sparsefw import _cli; from sparsefw.errors import Error\n"
+        "def fail(arguments):\n"
+        "    print('layer 1')\n"
+        f"    raise {raised}\n"
+        "_cli._info = fail\n"
+        "sys.exit(_cli.main(['info']))")
+    command = [sys.executable, "-c", script]
+    if target is None:
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    with open(target or "/dev/null", "w") as out:
+        done = subprocess.run(
+            command, stdout=out, stderr=subprocess.PIPE, text=True, check=False,
+            env={**clean_environment(), "PYTHONPATH": str(Path(_cli.__file__).parents[1]), "PYTHONUNBUFFERED": ""})
+    assert done.returncode == code, done.stderr
+    assert "standard output" not in done.stderr, "one message: that of the error"
+
+
 def test_names_of_files_cannot_steer_a_terminal(folder):
     strange = folder / "none\n\x1b[31m\u202e"
     for words in (["prune", "--weights", strange, "--gram", strange, "--out", "m"], ["info", "\x1b[31m"]):

@@ -36,6 +36,18 @@ def test_events_end_with_the_job_and_revisions_grow(client, big):
     assert job.result().iterations == 2000
 
 
+def test_a_watched_job_keeps_what_progress_leaves_out(client, big):
+    """PROGRESS comes without spec, owner and shape."""
+    job = client.submit(big.weight, big.gram, sparsity=0.6, labels={"layer": "7.q"}, **ENDLESS)
+    with contextlib.closing(job.events()) as events:
+        for event in events:
+            assert job.labels == {"layer": "7.q"}, event.kind
+            assert tuple(job.message.shape) == (256, 256), event.kind
+            if event.kind == "PROGRESS" and event.progress.iteration:
+                break
+    job.cancel().wait()
+
+
 def test_leaving_events_does_not_cancel(client, big):
     job = client.submit(big.weight, big.gram, sparsity=0.6, **ENDLESS)
     with contextlib.closing(job.events()) as events:

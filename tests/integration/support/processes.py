@@ -13,19 +13,18 @@ BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", "build/bin")).resolve()
 # Seconds that any wait may take: one that is not over then is never over. It says nothing about speed,
 # so it is the same on a busy machine and under a sanitizer.
 HANG = 600.0
-TIME_SCALE = 1.0
 # A module that stands for the CUDA module where there is no device.
 FAKE_CUDA = BIN_DIR.parent / "tests/libsparsefw_fake_cuda.so"
 READY = re.compile(r"^listening on (\S+:\d+) metrics on (\S+:\d+) device (\S.*)$")
 
 
-def wait_until(condition, *what):
+def wait_until(condition, what):
     deadline = time.monotonic() + HANG
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {HANG:g} s in vain: {what[-1]}"
+        assert time.monotonic() < deadline, f"waited {HANG:g} s in vain: {what}"
         time.sleep(0.02)
 
 
@@ -88,7 +87,7 @@ class Server:
         """Of files that it writes, from now on: bytes, or unlimited."""
         subprocess.run(["prlimit", "--pid", str(self.process.pid), f"--fsize={size}:unlimited"], check=True)
 
-    def wait(self, *_):
+    def wait(self):
         code = self.process.wait(HANG)
         self.reader.join(HANG)
         return code
@@ -162,7 +161,7 @@ class Cli:
         return Finished(command, done.returncode, done.stdout, done.stderr)
 
 
-def finish(process, *_):
+def finish(process):
     out, err = process.communicate(timeout=HANG)
     return Finished(process.args, process.returncode, out, err)
 

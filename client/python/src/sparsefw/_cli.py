@@ -160,7 +160,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(words: list[str]) -> int:
+    """The exit code, whatever becomes of the output."""
     try:
         if words[:1] == ["serve"]:
             program = find_program()
@@ -168,20 +172,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = _parser().parse_args(words)
         except SystemExit as end:  # --help, or wrong usage
-            return _finish_output(int(end.code or 0))
-        return _finish_output(int(arguments.run(arguments)))
+            return int(end.code or 0)
+        return int(arguments.run(arguments))
     except Error as error:
         print(f"sparsefw: {printable(error.message)}", file=sys.stderr)
         return 2 if error.reason == "CLIENT_ARGUMENT" else 3
     except OSError as error:
         print(f"sparsefw: {printable(str(error))}", file=sys.stderr)
-        return _finish_output(2)
+        return 2
     except KeyboardInterrupt:
         return 130
 
 
 def _finish_output(code: int) -> int:
-    """What was printed is where it was to go: a script would take less for all there is."""
+    """What was printed is where it was to go: a script would take less for all there is.
+
+    An error that came before keeps its code and its message.
+    """
     lost = ""
     if sys.stdout is None:  # the descriptor was closed at the start, and print prints nothing
         lost = os.strerror(errno.EBADF)
@@ -192,7 +199,7 @@ def _finish_output(code: int) -> int:
             lost = error.strerror or str(error)
             # What is left in the buffer cannot be written at the end of the interpreter either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not lost:
+    if not lost or code:
         return code
     print(f"sparsefw: standard output: cannot be written: {lost}", file=sys.stderr)
-    return code or 2
+    return 2

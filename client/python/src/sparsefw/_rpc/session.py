@@ -180,6 +180,7 @@ class Session:
         it is where the server does not know that revision. Leaving never cancels the job.
         """
         backoff = self.backoff()
+        known = job_pb2.Job()
         heartbeat = duration_pb2.Duration()
         # The server takes a day for "never".
         heartbeat.FromNanoseconds(int(min(self.options.watch_silence / 3, 86400.0) * 1e9))
@@ -196,6 +197,7 @@ class Session:
                     async for event in stream:
                         heard = True
                         after_revision = max(after_revision, event.job.revision)
+                        known = _completed(event.job, known)
                         yield event
                         if event.job.state in TERMINAL:
                             return
@@ -217,6 +219,15 @@ class Session:
             if heard:
                 backoff.reset(time.monotonic())
             await self.wait_to_retry(error, backoff)
+
+
+def _completed(job: job_pb2.Job, known: job_pb2.Job) -> job_pb2.Job:
+    """The job, with what PROGRESS and HEARTBEAT leave out (spec, owner, shape) taken from `known`."""
+    if not job.HasField("spec") and known.HasField("spec"):
+        job.spec.CopyFrom(known.spec)
+        job.owner = known.owner
+        job.shape[:] = known.shape
+    return job
 
 
 def _page_size(limit: int, there: int) -> int:
