@@ -40,7 +40,8 @@ struct ClientOptions {
   // For one attempt of a call that is not a stream; there are at most three.
   absl::Duration call_timeout = absl::Minutes(2);
   // A watch on which nothing has come for so long, not even one of the
-  // heartbeats (a third of this apart), is broken and opened again; so is a download.
+  // heartbeats (a third of this apart), is broken and opened again; so is a download on
+  // which no whole chunk (1 MiB at most) has come.
   absl::Duration watch_silence = absl::Seconds(30);
   RetryOptions retry;
   // Data bytes in a message, [1, kMaxChunkBytes].
