@@ -30,9 +30,9 @@ class Gate {
  public:
   Gate(Executor& executor, const std::string& caller) {
     EXPECT_TRUE(executor
-                    .Post(caller, Entry::kNew, Once([this] {
-                            begun_.set_value();
-                            opened_.get_future().wait();
+                    .Post(caller, Entry::kNew, Once([this, opened = opened_.get_future().share()] {
+                            begun_.set_value();  // from here on the gate may be gone
+                            opened.wait();
                           }))
                     .ok());
     begun_.get_future().wait();
