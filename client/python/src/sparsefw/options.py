@@ -35,7 +35,8 @@ class Options:
         connect_timeout: for the first connection.
         call_timeout:    for one attempt of a call that is not a stream; there are at most three.
         watch_silence:   a watch on which nothing has come for so long, not even a heartbeat, is broken and
-                         opened again, and so is a download; at least 0.3.
+                         opened again; at least 0.3. So is a download, of which whole chunks of 1 MiB count: a
+                         line below 35 KB/s needs more than these 30 s.
         retry:           see Retry.
         chunk_bytes:     data bytes in a message, [1, 2 MiB - 4 KiB].
         gram_window_bytes: activations of `Client.gram` that are kept until the server has saved their
