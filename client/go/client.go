@@ -55,7 +55,7 @@ func (c *Client) Close() error { return c.endpoints.close() }
 // Address is what Dial was given.
 func (c *Client) Address() string { return c.address }
 
-// Of the address in use; another one may be by the next call.
+// The clients of the address in use; another one may be by the next call.
 func (c *Client) tensors() v1.TensorServiceClient { return c.endpoints.use().tensors }
 func (c *Client) jobs() v1.PruneServiceClient     { return c.endpoints.use().jobs }
 

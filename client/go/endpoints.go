@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// Of an address over the next one, for one that does not answer at all. Those that refuse get none.
+	// The head start of an address over the next one, if it does not answer at all. One that
+	// refuses gets none.
 	headStart = 250 * time.Millisecond
 	// Between two looks at all addresses that are tried.
 	look = 10 * time.Millisecond

@@ -20,7 +20,7 @@ type Error struct {
 	Message string
 	// Why, for programs: "SHAPE_MISMATCH". Empty for errors that gRPC itself makes.
 	Reason string
-	// Of the reason: {"field": "weight"}.
+	// What belongs to the reason: {"field": "weight"}.
 	Metadata map[string]string
 	// How long the server asks to wait before the call is made again; 0: it does not say.
 	RetryDelay time.Duration

@@ -54,7 +54,7 @@ func TestTLSAndTokens(t *testing.T) {
 	client := server.dial(secure, sparsefw.WithToken("open sesame"))
 	_, err := client.ServerInfo(ctx)
 	must(t, err)
-	// Of two addresses, too: each has the name of its own.
+	// Two addresses, too: each has the name of its own.
 	client = dial(t, "127.0.0.1:1,"+server.address, secure, sparsefw.WithToken("open sesame"))
 	_, err = client.ServerInfo(ctx)
 	must(t, err)

@@ -17,7 +17,7 @@ const cleanUp = 5 * time.Second
 // [d_in, d_in] or activations [tokens, d_in]; as a matrix, or as the name of a tensor in the job's spec.
 type Layer struct {
 	Weight, Gram, Activations Matrix
-	// Of the server, where the layer's are left out. They stay there.
+	// Tensors of the server, where the layer's are left out. They stay there.
 	WeightName, GramName string
 	// To start from; may be nil.
 	WarmStart *Mask

@@ -237,7 +237,7 @@ func (t *tensorContent) create() *v1.CreateUploadRequest {
 func (t *tensorContent) committed(upload *v1.Upload) int64 { return upload.GetCommittedSize() }
 func (t *tensorContent) key() string                       { return "committed_size" }
 func (t *tensorContent) moveTo(committed int64) error {
-	// Of what an earlier process has sent the source has the bytes too, and they count for the total.
+	// The source has the bytes that an earlier process has sent, too, and they count for the total.
 	for committed > t.window.end() && !t.window.ended {
 		if err := t.advance(t.window.end()); err != nil {
 			return err

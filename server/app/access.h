@@ -28,7 +28,7 @@ class Access {
   // Null: plain text.
   std::shared_ptr<grpc::ServerCredentials> NewServerCredentials();
 
-  // Of the certificate in use; nothing: plain text.
+  // When the certificate in use expires; nothing: plain text.
   std::optional<absl::Time> CertificateExpiry() const;
 
   // Reads the files that have changed (`all`: every one), and logs it. A file that

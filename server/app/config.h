@@ -38,8 +38,8 @@ struct ServerConfig {
   int64_t disk_budget_bytes = 0;  // of tensor files and the database; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
-  // Of a device's memory, what jobs may use together: bytes, or of what is free
-  // at the start this share.
+  // What jobs may use together of a device's memory: bytes, or this share of what is free at the
+  // start.
   int64_t device_memory_bytes = 0;  // 0: the share
   double device_memory_share = 0.9;
   int streams_per_device = 4;

@@ -3,10 +3,10 @@
 namespace sparsefw::server {
 namespace {
 
-// Of --peer-memory and --connection-memory. A byte that has come in takes more than a byte:
-// a message in frames of one byte each takes 5.3 of what is on the wire, so an eighth of the
-// memory is what may be there of messages that are not whole. Of messages and responses
-// that calls have there is a copy in protobuf's form and one in gRPC's.
+// Shares of --peer-memory and --connection-memory. A byte that has come in takes more than a byte:
+// a message in frames of one byte each takes 5.3 times what is on the wire. So an eighth of the
+// memory is what may be there of messages that are not whole. Messages and responses that calls
+// have are there twice: in protobuf's form and in gRPC's.
 constexpr int64_t kUnfinishedShare = 8;
 constexpr int64_t kHeldShare = 4;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
+#include "server/app/call_threads.h"
 #include "server/app/connection_limits.h"
 #include "server/app/listener.h"
 #include "server/app/observe/connection_events.h"
@@ -41,10 +42,6 @@
 namespace sparsefw::server {
 namespace {
 
-// Of one caller; see Executor.
-constexpr int kJobsThreads = 4;
-// Each waits for the disk most of its time, and writers share a sync.
-constexpr int kQuickThreads = 4;
 // For what is left of connections.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 // How often files of certificates, tokens and tenants are looked at, and calls under
@@ -90,10 +87,8 @@ class ServerImpl final : public Server {
   void StartThreads();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
-  void ScheduleGarbageCollection();
-  void ScheduleExpiryChecks();
-  void ScheduleAccessPolls();
-  void ScheduleTicks();
+  void StartPeriodicWork();
+  void CollectGarbage();
   void ReturnMemory();
   void PollAccess(bool all);
   void Drain(absl::Duration grace, absl::Duration fetch_grace);
@@ -123,10 +118,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
   RpcContext context_;
-  std::unique_ptr<Executor> quick_executor_;
-  std::unique_ptr<Executor> jobs_executor_;
-  std::unique_ptr<Executor> data_executor_;
-  std::unique_ptr<Executor> sums_executor_;
+  std::unique_ptr<CallThreads> call_threads_;
   std::unique_ptr<Timer> timer_;
   // Both wait for the disk, but for no call, and not for each other.
   std::unique_ptr<Timer> access_timer_;
@@ -168,10 +160,7 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_RETURN_IF_ERROR(OpenPorts());
   CheckHealth();
   address_ = listener_->address();
-  ScheduleGarbageCollection();
-  ScheduleExpiryChecks();
-  ScheduleAccessPolls();
-  ScheduleTicks();
+  StartPeriodicWork();
   LogMissingDevices(device, logger_);
   logger_.Log(LogLevel::kInfo, "serving",
               {{"address", address_},
@@ -290,10 +279,7 @@ void ServerImpl::CheckHealth() {
 }
 
 void ServerImpl::StartThreads() {
-  quick_executor_ = std::make_unique<Executor>(kQuickThreads);
-  jobs_executor_ = std::make_unique<Executor>(kJobsThreads);
-  data_executor_ = std::make_unique<Executor>(config_.io_threads);
-  sums_executor_ = std::make_unique<Executor>(config_.io_threads);
+  call_threads_ = std::make_unique<CallThreads>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
   access_timer_ = std::make_unique<Timer>();
   garbage_timer_ = std::make_unique<Timer>();
@@ -311,10 +297,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
   context_.prune_streams = &prune_streams_;
-  context_.quick_executor = quick_executor_.get();
-  context_.jobs_executor = jobs_executor_.get();
-  context_.data_executor = data_executor_.get();
-  context_.sums_executor = sums_executor_.get();
+  call_threads_->FillContext(context_);
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
@@ -346,11 +329,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.watchers = context_.watchers.load();
-  for (const auto& [name, executor] :
-       {std::pair("quick", quick_executor_.get()), std::pair("jobs", jobs_executor_.get()),
-        std::pair("data", data_executor_.get()), std::pair("sums", sums_executor_.get())}) {
-    gauges.executors.push_back(ExecutorGaugesOf(name, executor->usage()));
-  }
+  gauges.executors = call_threads_->gauges();
   gauges.connections = connections_.counts();
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();
@@ -359,40 +338,28 @@ Gauges ServerImpl::ComputeGauges() {
   return gauges;
 }
 
-void ServerImpl::ScheduleGarbageCollection() {
-  garbage_timer_->After(absl::ToChronoNanoseconds(config_.gc_interval), [this] {
-    jobs_->CollectGarbage();
-    stores_->tensors().CollectGarbage();
-    stores_->CompactDatabase();
-    // A burst of calls leaves its peak in glibc's heap, which nothing else
-    // returns to the system once TuneAllocator has raised its threshold.
-    if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
-    ScheduleGarbageCollection();
-  });
-}
-
-// Expiry needs no file: it does not wait for a disk that hangs.
-void ServerImpl::ScheduleExpiryChecks() {
-  timer_->After(kAccessPeriod, [this] {
+void ServerImpl::StartPeriodicWork() {
+  garbage_timer_->Every(absl::ToChronoNanoseconds(config_.gc_interval),
+                        [this] { CollectGarbage(); });
+  // Expiry needs no file: it does not wait for a disk that hangs.
+  timer_->Every(kAccessPeriod, [this] {
     if (access_->authenticator().active()) registry_.Recheck();
-    ScheduleExpiryChecks();
   });
-}
-
-void ServerImpl::ScheduleAccessPolls() {
-  access_timer_->After(kAccessPeriod, [this] {
-    PollAccess(false);
-    ScheduleAccessPolls();
-  });
-}
-
-void ServerImpl::ScheduleTicks() {
-  timer_->After(kTickPeriod, [this] {
+  access_timer_->Every(kAccessPeriod, [this] { PollAccess(false); });
+  timer_->Every(kTickPeriod, [this] {
     registry_.Tick();
     listener_->Tick();
     ReturnMemory();
-    ScheduleTicks();
   });
+}
+
+void ServerImpl::CollectGarbage() {
+  jobs_->CollectGarbage();
+  stores_->tensors().CollectGarbage();
+  stores_->CompactDatabase();
+  // A burst of calls leaves its peak in glibc's heap, which nothing else
+  // returns to the system once TuneAllocator has raised its threshold.
+  if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
 }
 
 // What closed connections held is free, and stays in glibc's heap.

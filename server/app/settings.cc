@@ -67,7 +67,7 @@ std::string_view NameOf(Setting::Source source) {
   return "default";
 }
 
-// Of the values given for an option the last one counts.
+// The last of the values given for an option counts.
 std::string ValueOf(const CLI::Option& option) {
   if (option.count() == 0) {
     const bool is_flag = option.get_expected_max() == 0;

@@ -33,7 +33,7 @@ class Stores {
   JobStore& jobs() { return *jobs_; }
   TensorStore& tensors() { return *tensors_; }
   TransientTensors& transient() { return *transient_; }
-  // Of the database's file; 0 with --store memory.
+  // Bytes of the database's file; 0 with --store memory.
   int64_t database_bytes() const { return database_ == nullptr ? 0 : database_->FileBytes(); }
   // JobManagerOptions::disk_room; empty where there is no disk budget or no database.
   std::function<int64_t()> DiskRoomOfJobs();

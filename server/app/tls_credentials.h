@@ -16,8 +16,8 @@
 
 namespace sparsefw::server {
 
-// Of PEM files: certificate with its chain, key, and the CA of client certificates,
-// which is empty where clients need none.
+// Paths of PEM files: certificate with its chain, key, and the CA of client certificates, which is
+// empty where clients need none.
 struct TlsFiles {
   std::string certificate;
   std::string key;

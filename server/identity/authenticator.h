@@ -67,7 +67,7 @@ class Authenticator {
   // file or has expired, as may the certificate; the tenant was taken out.
   absl::Status Recheck(const Identity& identity, absl::Time now) const;
 
-  // Of a tenant that may call, and of `default` while everybody may.
+  // The limits of a tenant that may call, and of `default` while everybody may.
   TenantLimits LimitsOf(std::string_view tenant) const;
 
  private:

@@ -17,7 +17,8 @@ struct JobEvent {
   enum class Kind { kSnapshot, kStateChange, kProgress };
   Kind kind = Kind::kSnapshot;
   std::shared_ptr<const Job> job;
-  // Of kProgress: newer than the job, which is as its last other change has left it.
+  // Progress of a kProgress event: newer than the job, which is as its last other change has left
+  // it.
   std::optional<JobProgress> progress = {};
 
   int64_t revision() const { return progress.has_value() ? progress->revision : job->revision; }
@@ -48,7 +49,7 @@ class EventQueue {
   void Suspend();
   // Suspended, and all events have been pulled.
   bool suspended() const;
-  // Of the newest event, pulled or not.
+  // The job of the newest event, pulled or not.
   std::shared_ptr<const Job> latest() const;
 
  private:

@@ -103,8 +103,8 @@ struct StateChange {
 
 struct SweepOutcome;
 
-// Of a sweep: the result of the point with the least loss among those with the
-// first point's pattern.
+// A sweep has the result of the point with the least loss among those with the first point's
+// pattern.
 struct JobResult {
   std::string mask;           // tensor names
   std::string pruned_weight;  // may be empty

@@ -20,8 +20,8 @@ class JobListener {
   virtual void OnAccepted(const Job& job) = 0;
   virtual void OnRecovered(const Job& job) = 0;
   virtual void OnStarted(const Job& job) = 0;
-  // Of a job that has started. Of reports that follow each other quickly the newest; the last may
-  // come after the end.
+  // Progress of a job that has started. The newest of reports that follow each other quickly comes
+  // alone; the last may come after the end.
   virtual void OnProgress(const Job& /*job*/, const ProgressReport& /*progress*/) {}
   virtual void OnInterrupted(const Job& job) = 0;
   virtual void OnEnded(const Job& job) = 0;

@@ -156,8 +156,8 @@ void JobManagerImpl::Drain(absl::Duration grace) {
   }
 }
 
-// Of the jobs that have not started, also those that a worker is about to start.
-// True: nothing runs.
+// Cancels the jobs that have not started, or suspends them where the store is durable; also those
+// that a worker is about to start. True: nothing runs.
 bool JobManagerImpl::StopWaiting() {
   if (!store_.durable()) {
     for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued).IgnoreError();

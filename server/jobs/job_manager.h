@@ -32,17 +32,17 @@ struct JobManagerOptions {
   // >= 1: a job is not run again once that many runs of it in a row have ended with the process
   // and come no further than those before. The last of them runs alone.
   int max_attempts = 3;
-  // Of KeptBytes: of all jobs together, and of those that the disk has room for now, which is
-  // asked at every submission; empty: any.
+  // Limits of KeptBytes: of all jobs together, and of those that the disk has room for now, which
+  // is asked at every submission; empty: any.
   int64_t max_job_bytes = std::numeric_limits<int64_t>::max();
   std::function<int64_t()> disk_room = {};
   absl::Duration max_result_ttl = absl::InfiniteDuration();
-  // Of tenants; to be followed by OnLimitsChanged when they change.
+  // The limits of tenants; to be followed by OnLimitsChanged when they change.
   LimitsOfTenant limits_of = {};
   // A job that does not fit holds back jobs that do for so long.
   absl::Duration starvation_limit = absl::Seconds(60);
-  // Of all running jobs together. The first queued job waits until it fits, and
-  // the others behind it for starvation_limit.
+  // Memory of all running jobs together. The first queued job waits until it fits, and the others
+  // behind it for starvation_limit.
   int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
   // Further devices; each runs as many jobs at once as it has streams.
   std::vector<PoolDevice> devices = {};

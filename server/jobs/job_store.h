@@ -71,8 +71,8 @@ class JobStore {
                               std::string_view fingerprint, const JobRoom& room) = 0;
   // NotFound JOB_NOT_FOUND, also of the next two.
   virtual absl::Status Update(const Job& job) = 0;
-  // Of a job that runs: nothing else of it has changed. Cheaper than Update: a power failure may
-  // take it back.
+  // Stores the progress of a job that runs: nothing else of it has changed. Cheaper than Update: a
+  // power failure may take it back.
   virtual absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) = 0;
   // DataLoss JOB_DAMAGED.
   virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;

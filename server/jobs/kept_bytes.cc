@@ -16,7 +16,7 @@ constexpr int64_t kResultBytes = 448;
 constexpr int64_t kErrorBytes = 64;
 constexpr int64_t kProgressBytes = 208;  // in the record or beside it
 constexpr int64_t kRowBytes = 160;       // columns beside the record, the request's fingerprint too
-// Of what is not known before the end.
+// Room for what is not known before the end.
 constexpr int64_t kRoomOfError = 1024;
 constexpr int64_t kRoomOfOutcome = 768;  // a result with names of tensors, or an error
 

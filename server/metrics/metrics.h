@@ -16,7 +16,7 @@
 
 namespace sparsefw::server {
 
-// Of the jobs still kept.
+// Totals of the jobs still kept.
 struct KeptJobs {
   int64_t succeeded = 0;
   int64_t failed = 0;
@@ -25,7 +25,7 @@ struct KeptJobs {
   int64_t bytes = 0;    // what all count for, of job_budget_bytes
 };
 
-// Of the threads for one kind of calls.
+// Gauges of the threads for one kind of calls.
 struct ExecutorGauges {
   std::string_view name;  // one of a fixed set
   int64_t queued = 0;
@@ -84,7 +84,7 @@ class Metrics {
   // For want of file descriptors, or beyond the limit of connections.
   virtual void ConnectionRefused() = 0;
   virtual void JobAccepted(const Job& job) = 0;
-  // Of an earlier process, whatever becomes of it.
+  // A job of an earlier process, whatever becomes of it.
   virtual void JobRecovered() = 0;
   virtual void JobStarted(const Job& job) = 0;
   virtual void JobEnded(const Job& job) = 0;

@@ -17,7 +17,7 @@ struct PeerLimits {
   int64_t held_bytes = 0;       // of all peers: messages that calls have and responses
   int64_t peer_held_bytes = 0;  // of a peer
   int turns = 1;                // streams of a peer that bring a message at the same time
-  int64_t allowed_bytes = 0;    // beside messages, while one is read for long (CallShare::CheckRead)
+  int64_t allowed_bytes = 0;  // beside messages, while one is read for long (CallShare::CheckRead)
 };
 
 // What all peers hold together, and the thread to wake. Thread-safe.

@@ -19,7 +19,7 @@ namespace {
 // How long to wait after the system could not give a connection.
 constexpr int kRetryMs = 100;
 
-// Of this connection alone; the next may be accepted.
+// True: the error concerns this connection alone; the next may be accepted.
 bool ConcernsOneConnection(int error) {
   switch (error) {
     case EAGAIN:

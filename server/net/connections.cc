@@ -32,7 +32,7 @@ constexpr milliseconds kAsleep(1000);
 constexpr double kControlBytes = 16 << 10;
 constexpr double kControlBytesPerSecond = 16;
 
-// Of this thread: on a busy machine it waits for a processor without taking one.
+// Processor time of this thread: on a busy machine it waits without taking any.
 milliseconds ProcessorTime() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -253,8 +253,8 @@ void Connections::Enforce() {
 }
 
 void Connections::EnforceTotal() {
-  const auto senders = std::ranges::count_if(
-      peers_, [](const auto& peer) { return peer.second.unfinished > 0; });
+  const auto senders =
+      std::ranges::count_if(peers_, [](const auto& peer) { return peer.second.unfinished > 0; });
   const int64_t share = limits_.unfinished_bytes / (2 * std::max<int64_t>(1, senders));
   while (unfinished_ > limits_.unfinished_bytes) {
     const auto largest = std::ranges::max_element(

@@ -95,7 +95,7 @@ class Connections final : public ConnectionGate {
   const Limits limits_;
   const std::shared_ptr<Ledger> ledger_;
 
-  // Of the one thread.
+  // Used by the one thread alone.
   std::vector<Watched> watched_;
   std::map<PeerKey, PeerState> peers_;
   std::chrono::steady_clock::time_point last_sweep_ = {};

@@ -28,7 +28,7 @@ class Refusals {
  public:
   static constexpr size_t kKept = 20;
 
-  // Of a call that has ended; successes and calls that the client gave up are no refusals.
+  // A call has ended; successes and calls that the client gave up are no refusals.
   void Ended(std::string_view method, const absl::Status& status, absl::Time now);
   std::vector<Refusal> Latest() const;  // newest first
 

@@ -29,7 +29,7 @@ Json Running(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
   json["iteration"] = report.iteration;
   json["iterations_total"] = report.iterations_total;
   json["sweep_point"] = report.sweep_point;
-  // Of the warm start's loss, as JobResult.relative_reduction.
+  // A share of the warm start's loss, as is JobResult.relative_reduction.
   json["reduction"] =
       report.warm_start_loss > 0 ? 1 - report.best_loss / report.warm_start_loss : 0.0;
   json["relative_gap"] = report.relaxed_loss > 0 ? report.gap / report.relaxed_loss : 0.0;

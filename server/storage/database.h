@@ -58,7 +58,7 @@ class Database {
   // and no other reader waits for it.
   absl::Status ReadMuch(Work work) const;
 
-  // Of the database on the disk, without the log of writes.
+  // Bytes of the database on the disk, without the log of writes.
   int64_t FileBytes() const;
   // Gives the disk back a part of the pages that nothing uses, where there are many.
   absl::Status GiveBackPages();

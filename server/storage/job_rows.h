@@ -31,7 +31,7 @@ struct JobRow {
   std::string record;
   std::optional<std::string> progress;
 };
-// Of the table `jobs`, for RowOf.
+// Columns of the table `jobs`, for RowOf.
 inline constexpr char kRowColumns[] =
     "jobs.number, jobs.name, jobs.tenant, jobs.state, jobs.crc32c, jobs.record, jobs.progress";
 JobRow RowOf(SQLite::Statement& statement);

@@ -43,7 +43,7 @@ absl::Status JobDamaged(std::string_view name, std::string_view cause) {
                 cause);
 }
 
-// Of all tables and indexes. Pages that nothing uses have room for the next job.
+// Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
 int64_t BytesInUse(SQLite::Database& db) {
   const auto pragma = [&db](const char* name) { return db.execAndGet(name).getInt64(); };
   return (pragma("PRAGMA page_count") - pragma("PRAGMA freelist_count")) *

@@ -32,7 +32,7 @@ struct GramSpec {
 // 1, a size beyond int64, a Gram that is not square, a token_count of anything else.
 absl::Status ValidateSpec(const TensorSpec& spec);
 absl::Status ValidateSpec(const GramSpec& spec);
-// Of a valid spec. U1 rows are padded to whole bytes.
+// Bytes of a tensor with a valid spec. U1 rows are padded to whole bytes.
 int64_t ByteSize(const TensorSpec& spec);
 
 }  // namespace sparsefw::server

@@ -106,8 +106,8 @@ struct TensorStoreOptions {
   int64_t max_tensors = 100'000;
   bool many_tenants = false;      // none may take up all of max_tensors: see TenantAccounts
   int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
-  // Of the disk budget, what others than this store take now; must not call the store, and is
-  // asked only where there is a budget. Empty: nothing.
+  // What others than this store take now of the disk budget; must not call the store, and is asked
+  // only where there is a budget. Empty: nothing.
   std::function<int64_t()> disk_used_beside;
   // An upload is committed after so many bytes also without anybody being told, so that
   // little is lost with a process that is killed in the middle of a long stream. An

@@ -45,8 +45,8 @@ def packed(path):
 
 
 def make_small(folder):
-    """Of a small layer: two that are done in a moment, one that takes part of a second, and one
-    that takes seconds."""
+    """Variants of a small layer: two that are done in a moment, one that takes part of a second,
+    and one that takes seconds."""
     small = _layer(folder, "small", 32, 48, 1)
     return _solved(folder, [Variant(small, _flags("unstructured", 500, 100)),
                             Variant(small, _flags("2:4", 500, 100), from_activations=True),

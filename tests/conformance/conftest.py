@@ -96,7 +96,7 @@ class Tensor:
         self.path, self.bytes = path, self.array.tobytes()
         path.write_bytes(self.bytes)
         self.upload = {"kind": kind, "shape": list(self.array.shape), "file": str(path)}
-        # Of activations.
+        # The Gram is of activations.
         self.gram = {"d_in": self.array.shape[1], "file": str(path)}
 
 

@@ -65,7 +65,7 @@ def test_tls(driver, start_server, folder, layer):
     client = driver.connect(mutual.address, tls_ca=authority.certificate, tls_cert=alice.certificate,
                             tls_key=alice.key)
     client.upload(layer.weight)
-    # Of several addresses each is checked by its own name.
+    # Each of several addresses is checked by its own name.
     both = driver.connect(f"localhost:1,{server.address}", tls_ca=authority.certificate,
                           token=TOKENS["alice"])
     both.call("info")

@@ -4,8 +4,8 @@ import pytest
 from support.hostile import ESCAPES, Hostile
 
 PROTOCOL = ("INTERNAL", "PROTOCOL")
-# Of a download that makes no progress. The other tests have the patience of every client: a slow machine is
-# no lie.
+# Patience with a download that makes no progress. The other tests have that of every client: a slow
+# machine is no lie.
 IMPATIENT = {"give_up_after": 0.5}
 
 

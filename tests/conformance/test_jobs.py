@@ -12,7 +12,7 @@ ENDLESS = {"method": "sparsefw", "iterations": 10**12, "report_every": 200}
 
 
 def states(events):
-    """Of the changes, in order."""
+    """The states of the changes, in order."""
     return [event["state"] for event in events if event["kind"] == "STATE_CHANGE"]
 
 

@@ -1,5 +1,5 @@
-"""Of script/deploy-check: what needs libraries of PyPI. Every PromQL expression is parsed, Grafana's types
-read the dashboard, and the compose files hold what compose knows."""
+"""Part of script/deploy-check: what needs libraries of PyPI. Every PromQL expression is parsed,
+Grafana's types read the dashboard, and the compose files hold what compose knows."""
 import json
 import re
 import sys

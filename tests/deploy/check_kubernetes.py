@@ -1,5 +1,5 @@
-"""Of script/deploy-check: the manifests, as `kubectl kustomize` makes them, with and without their components,
-are valid for two versions of Kubernetes, and fit each other."""
+"""Part of script/deploy-check: the manifests, as `kubectl kustomize` makes them, with and without
+their components, are valid for two versions of Kubernetes, and fit each other."""
 import subprocess
 import sys
 import tempfile

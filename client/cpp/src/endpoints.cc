@@ -15,7 +15,8 @@
 namespace sparsefw::client::internal {
 namespace {
 
-// Of an address over the next one, for one that does not answer at all. Those that refuse get none.
+// The head start of an address over the next one, if it does not answer at all. One that refuses
+// gets none.
 constexpr absl::Duration kHeadStart = absl::Milliseconds(250);
 // Between two looks at all addresses that are tried.
 constexpr absl::Duration kLook = absl::Milliseconds(20);

@@ -35,7 +35,7 @@ v1::TensorSpec PrunedOf(v1::TensorSpec weight) {
   return weight;
 }
 
-// Of one token; 0 where the spec is one that the server will refuse.
+// Bytes of one token; 0 where the spec is one that the server will refuse.
 int64_t TokenBytes(const v1::GramSpec& spec) {
   return spec.d_in() * (spec.activation_dtype() == v1::F32 ? 4 : 2);
 }

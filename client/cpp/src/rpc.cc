@@ -33,7 +33,7 @@ void SleepUntil(absl::Time end, const CallOptions& call) {
                 [] { return false; });
 }
 
-// Of a channel that is lost, between two looks at the stop token.
+// The wait for a channel that is lost, between two looks at the stop token.
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
 // After a stop, for an answer that names what a call has made.
 constexpr absl::Duration kAnswerTime = absl::Seconds(1);

@@ -52,7 +52,7 @@ class Rpc {
 
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
-  // Of the address in use; another one may be by the next call.
+  // The channel of the address in use; another one may be by the next call.
   const std::shared_ptr<grpc::Channel>& control_channel() const {
     return endpoints_.current().control_channel;
   }

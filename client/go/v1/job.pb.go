@@ -827,12 +827,12 @@ type Refine struct {
 	// loss. The result is mask and weights. Not with reconstruct, which it contains
 	// (OPTION_INVALID), and not on a CUDA device (OPTION_INVALID; `auto` takes the CPU).
 	Joint *bool `protobuf:"varint,8,opt,name=joint,proto3,oneof" json:"joint,omitempty"`
-	// Of the joint search and its weights: share of G's mean diagonal added to its diagonal,
-	// [0, 1]; unset means 0.001.
+	// Share of G's mean diagonal that the joint search and its weights add to its diagonal, [0, 1];
+	// unset means 0.001.
 	JointDamping *float64 `protobuf:"fixed64,9,opt,name=joint_damping,json=jointDamping,proto3,oneof" json:"joint_damping,omitempty"`
-	// Of the joint search: share of a row's columns, those that promise least, that take
-	// part only where they surely gain, [0, 1); unset means that as many take part as may leave
-	// the row, with n:m 0.25.
+	// Share of a row's columns, those that promise least, that take part in the joint search only
+	// where they surely gain, [0, 1). Unset means that as many take part as may leave the row, with
+	// n:m 0.25.
 	JointExcluded *float64 `protobuf:"fixed64,10,opt,name=joint_excluded,json=jointExcluded,proto3,oneof" json:"joint_excluded,omitempty"`
 }
 
@@ -1154,7 +1154,7 @@ type JobSpec struct {
 	// in float64 whatever this says.
 	ProductPrecision ProductPrecision `protobuf:"varint,17,opt,name=product_precision,json=productPrecision,proto3,enum=sparsefw.v1.ProductPrecision" json:"product_precision,omitempty"`
 	Preset           Preset           `protobuf:"varint,23,opt,name=preset,proto3,enum=sparsefw.v1.Preset" json:"preset,omitempty"`
-	// Of every method, [0, 1): correlations of the inputs are multiplied by 1 - shrinkage,
+	// An option of every method, [0, 1): correlations of the inputs are multiplied by 1 - shrinkage,
 	//
 	//	H = (1 - shrinkage) G + shrinkage diag(G)
 	//
@@ -1583,7 +1583,7 @@ type JointOutcome struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Of the mask it started from, with the weights solved on it.
+	// The loss of the mask it started from, with the weights solved on it.
 	StartLoss float64 `protobuf:"fixed64,1,opt,name=start_loss,json=startLoss,proto3" json:"start_loss,omitempty"`
 	Reduction float64 `protobuf:"fixed64,2,opt,name=reduction,proto3" json:"reduction,omitempty"` // 1 - losses.reconstructed / start_loss
 	Exchanges int64   `protobuf:"varint,3,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
@@ -1738,8 +1738,8 @@ type JobResult struct {
 	Drift float64 `protobuf:"fixed64,12,opt,name=drift,proto3" json:"drift,omitempty"`
 	// SPARSEGPT: the damping that the factorisation needed; ALPS: 0.01.
 	Damping *float64 `protobuf:"fixed64,13,opt,name=damping,proto3,oneof" json:"damping,omitempty"`
-	// Of a sweep: every point in the order of the job. All the fields above are
-	// then those of point `best_point`, the least loss with the first pattern.
+	// Every point of a sweep in the order of the job. All the fields above are then those of point
+	// `best_point`, the least loss with the first pattern.
 	Sweep     []*SweepOutcome `protobuf:"bytes,14,rep,name=sweep,proto3" json:"sweep,omitempty"`
 	BestPoint int32           `protobuf:"varint,15,opt,name=best_point,json=bestPoint,proto3" json:"best_point,omitempty"`
 	// SPARSEFW on the CPU engine: iterations that looked only at columns that could still
@@ -1972,9 +1972,9 @@ type SweepOutcome struct {
 	// of the best point alone, in JobResult.pruned_weight.
 	Result *JobResult     `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Error  *status.Status `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // why there is no result
-	// Of the point's mask with the weights solved on it, whether or not they are its
-	// result: beside result.losses.final, what a budget over layers is chosen by. Unset
-	// where it was not asked for or there was no time.
+	// The loss of the point's mask with the weights solved on it, whether or not they are its result:
+	// beside result.losses.final, what a budget over layers is chosen by. Unset where it was not
+	// asked for or there was no time.
 	LossWithNewWeights *float64 `protobuf:"fixed64,9,opt,name=loss_with_new_weights,json=lossWithNewWeights,proto3,oneof" json:"loss_with_new_weights,omitempty"`
 }
 

@@ -1021,8 +1021,8 @@ type Device struct {
 	Description     string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"` // model, threads
 	MemoryBytes     int64  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	MemoryFreeBytes int64  `protobuf:"varint,4,opt,name=memory_free_bytes,json=memoryFreeBytes,proto3" json:"memory_free_bytes,omitempty"`
-	// Of CUDA devices: what running jobs may reserve of its memory together and
-	// have reserved, how many may run at once, and how many do.
+	// What running jobs may reserve together of a CUDA device's memory and have reserved, how many
+	// may run at once, and how many do.
 	JobMemoryBytes     int64 `protobuf:"varint,5,opt,name=job_memory_bytes,json=jobMemoryBytes,proto3" json:"job_memory_bytes,omitempty"`
 	JobMemoryUsedBytes int64 `protobuf:"varint,6,opt,name=job_memory_used_bytes,json=jobMemoryUsedBytes,proto3" json:"job_memory_used_bytes,omitempty"`
 	Streams            int32 `protobuf:"varint,7,opt,name=streams,proto3" json:"streams,omitempty"`

@@ -17,7 +17,7 @@ WAYS = {
     "joint from alps, wide window": {"method": "alps", "joint": 1, "alpha": 0.4,
                                      "joint-excluded": 0.25},
 }
-# Of the first: seconds of two cores.
+# Limits of the first joint way, from Wanda: seconds of two cores.
 LIMITS = {(1024, 1024): 3, (2048, 2048): 20}
 
 

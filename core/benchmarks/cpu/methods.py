@@ -83,7 +83,7 @@ def points(entry):
 
 
 def table(results):
-    """Of the layer that is drawn: the first."""
+    """The table of the layer that is drawn: the first."""
     entry = results["methods"][0]
     rows = [[name, "new weights" if new else "mask", f"{loss:.2f} %", f"{seconds:.3g}"]
             for name, seconds, loss, new in sorted(points(entry), key=lambda point: -point[2])]

@@ -13,7 +13,7 @@ class Plan:
     iterations: int = 200
     seconds: float = 10  # limit of one cell of the table, engine and peer each
     goal_seconds: float = 60  # of a cell that a goal is about
-    # Of the peer where the goal is judged, with all threads: long enough for all iterations,
+    # The peer's limit where the goal is judged, with all threads: long enough for all iterations,
     # since the engine's first ones cost more than its later ones and the peer's do not.
     peer_goal_seconds: float = 300
     repetitions: int = 3  # of the engine, where they fit its limit

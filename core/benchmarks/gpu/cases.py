@@ -51,7 +51,7 @@ class Plan:
     model_seconds: float = 60
 
     def layers_by_shape(self):
-        """Of one block: {shape: how many}"""
+        """The layers of one block: {shape: how many}"""
         return dict(Counter(shape for _, shape in self.block))
 
 
@@ -169,8 +169,8 @@ def all_cases(plan, every_layer=False, streams=STREAMS):
 
 
 def part_of(found, part):
-    """Of all_cases: "goal", the goal's shape and the ways to update U in three precisions, or the
-    "rest"; None: all."""
+    """A part of all_cases: "goal", the goal's shape and the ways to update U in three precisions,
+    or the "rest"; None: all."""
     count = len(PRECISIONS) + 3 * len(FORMS)
     return {None: found, "goal": found[:count], "rest": found[count:]}[part]
 

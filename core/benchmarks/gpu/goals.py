@@ -10,7 +10,7 @@ LOSS_LIMIT = 1e-2  # beyond it one of the two is wrong
 
 
 def seconds_after(case, iterations):
-    """Of the engine, the median over its runs; None where no run got there."""
+    """The engine's seconds, the median over its runs; None where no run got there."""
     found = [mark["seconds"] for run in case["runs"] for mark in run
              if mark["iterations"] == iterations]
     return statistics.median(found) if found else None

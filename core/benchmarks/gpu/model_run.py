@@ -25,7 +25,7 @@ KEPT = re.compile(r"^kept (tensors/\S+)", re.M)
 
 
 def job_flags(request):
-    """Of sparsefw-cli submit, what a case asks for."""
+    """The flags of sparsefw-cli submit for what a case asks for."""
     pattern, _, sparsity = request["pattern"].partition(":")
     if sparsity and not pattern.isdigit():
         flags = ["--pattern", pattern.replace("_", "-"), "--sparsity", sparsity]
@@ -195,7 +195,7 @@ class ModelRun:
                 "memory": peaks, "jobs": self._describe(jobs, ended, request["schedule"])}
 
     def _describe(self, jobs, ended, schedule):
-        """Of each that ended, with times relative to the first start."""
+        """Every job that ended, with times relative to the first start."""
         listed, _ = self._server.cli("list", "--json", "--label", f"run={schedule}",
                                      seconds=CALL_SECONDS)
         by_name = {job["job"]: job for job in json.loads(listed)["jobs"]}

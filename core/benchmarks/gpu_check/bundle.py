@@ -11,7 +11,7 @@ from gpu_check.layout import NAME, ROOT, Problem
 from harness import store
 from harness.process import ProgramError, run
 
-# Of the files of the checkout and the bundle together: what travels to a machine that is lent.
+# Limit of the checkout's files and the bundle together: what travels to a machine that is lent.
 LIMIT_BYTES = 56 << 20
 # Nothing else is started by the parts of a check, or by script/bench-gpu.
 PROGRAMS = ("sparsefw-server", "sparsefw-cli", "sparsefw-bench-device", "sparsefw-bench-layer")
@@ -21,7 +21,7 @@ FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 192 << 20}]
 
 
 def tree_bytes(root=ROOT):
-    """Of all files that git tracks, or would if they were added."""
+    """The bytes of all files that git tracks, or would if they were added."""
     try:
         listed = run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
                       "--exclude-standard"], 60).out

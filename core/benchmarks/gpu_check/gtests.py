@@ -45,7 +45,7 @@ def outcomes(said):
 
 
 def skip_reason(said):
-    """Of the output of a test that was skipped. "": it gives none."""
+    """The reason in the output of a test that was skipped. "": it gives none."""
     found = SKIPPED.search(said)
     return found[1].strip() if found else ""
 

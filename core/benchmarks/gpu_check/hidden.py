@@ -53,7 +53,7 @@ class HiddenRoot:
                 shutil.copy2(Path(match[1]).resolve(), target)
 
     def programs(self):
-        """Of the bundle, tests included."""
+        """The programs of the bundle, tests included."""
         return [path for folder in ("bin", "tests")
                 for path in sorted((self.bundle / folder).glob("*"))
                 if path.suffix != ".so"]

@@ -48,7 +48,7 @@ def home():
 
 
 def manifest(folder=None):
-    """Of an unpacked bundle; None in a build."""
+    """The manifest of an unpacked bundle; None in a build."""
     path = (folder or home()) / MANIFEST
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 

@@ -175,7 +175,7 @@ def profile(context):
         emit(files={report.stem: str(report)})
         if failure:
             item(f"ncu {part}", False, failure)
-        # Of a run that was cut off, too: what is there is worth having.
+        # A run that was cut off counts, too: what is there is worth having.
         for kernel, (launches, mean) in profiled(said, kernels).items():
             item(kernel, launches > 0, f"{launches} launches profiled{mean}")
 

@@ -14,7 +14,7 @@ BUNDLE = ROOT / "build/sparsefw-gpu-check"  # unpacked
 PEERS = ROOT / "core/benchmarks/peers"
 VENV_PYTHON = ROOT / "build/bench-venv/bin/python"
 NO_DEVICE = 9  # exit status of a Python that has PyTorch and sees no CUDA device
-# Of the environment, what programs of the project are given: the CUDA module, the emulated device.
+# What programs of the project are given of the environment: the CUDA module, the emulated device.
 KEPT = ("SPARSEFW_CUDA_MODULE", "SPARSEFW_CUDA_ON_HOST_")
 
 
@@ -23,7 +23,7 @@ def is_built():
 
 
 def programs_folder():
-    """Of a build; where nothing was built, that of an unpacked bundle."""
+    """The folder of a build; where nothing was built, that of an unpacked bundle."""
     return BUNDLE / "bin" if BUNDLE.exists() and not is_built() else ROOT / "build/bin"
 
 
@@ -74,7 +74,7 @@ def find_python(module, log, install=False, cuda=False):
 
 
 def _package_folders():
-    """Of the CUDA libraries that PyTorch's packages bring along."""
+    """The folders of the CUDA libraries that PyTorch's packages bring along."""
     python = os.environ.get("SPARSEFW_BENCH_PYTHON") or shutil.which("python3") or sys.executable
     try:
         done = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], 60)
@@ -86,7 +86,7 @@ def _package_folders():
 
 @functools.cache
 def cuda_folders():
-    """Of the driver and of cuBLAS, as far as the loader does not look there by itself."""
+    """The folders of the driver and of cuBLAS, where the loader does not look there by itself."""
     toolkit = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib"]
     places = {"libcuda.so.1": ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"],
               "libcublas.so.13": toolkit + _package_folders()}

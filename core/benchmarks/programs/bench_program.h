@@ -62,8 +62,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Of this process, from /proc/self/status: resident now, and its peak. Pages of
-// mapped files that were touched count.
+// Memory of this process, from /proc/self/status: resident now, and its peak. Pages of mapped files
+// that were touched count.
 int64_t ResidentBytes();
 int64_t PeakResidentBytes();
 

@@ -99,7 +99,7 @@ class Triad {
   std::vector<Part> parts_;
 };
 
-// Of one core; 1 MiB where the system does not say.
+// The cache of one core; 1 MiB where the system does not say.
 int64_t L2CacheBytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index2/size");
   int64_t kib = 0;

@@ -150,7 +150,7 @@ inline constexpr int kJointDetours[] = {2, 4, 8, 16};
 
 struct JointRequest {
   JointOptions options = {};
-  // Of `start`: kept weights that stay. Meets the pattern's groups as EngineProblem::fixed.
+  // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.
   const Mask* fixed = nullptr;
   // The start's weights, zero outside it, values of the dtype of the weights: rows
   // for which nothing better is found keep them.

@@ -41,7 +41,7 @@ class Mask {
 
   int64_t CountKept() const;
   int64_t CountKeptInRow(int64_t row) const { return CountKeptIn(row, 0, cols_); }
-  // Of columns [first, first + count).
+  // Counts those in columns [first, first + count).
   int64_t CountKeptIn(int64_t row, int64_t first, int64_t count) const;
 
   friend bool operator==(const Mask&, const Mask&) = default;

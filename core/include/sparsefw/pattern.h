@@ -42,7 +42,7 @@ std::string ToString(const Pattern& pattern);
 //         [1, group]; cols not divisible by group; rows or cols below 1.
 absl::Status ValidatePattern(const Pattern& pattern, int64_t rows, int64_t cols);
 
-// Of a valid pattern and a [rows, cols] matrix.
+// The groups of a valid pattern and a [rows, cols] matrix.
 Groups GroupsOf(const Pattern& pattern, int64_t rows, int64_t cols);
 
 }  // namespace sparsefw

@@ -51,8 +51,8 @@ struct SolveOptions {
   // have own weights, which start from nothing, the mask they are compared with.
   SaliencyOptions warm_start = {};
 
-  // Of every method, [0, 1): the solve works on H = (1 - shrinkage) G + shrinkage diag(G), and
-  // every loss and the certificate are of H, but SolveSummary::unshrunk. G is an estimate
+  // An option of every method, [0, 1): the solve works on H = (1 - shrinkage) G + shrinkage
+  // diag(G). Every loss and the certificate are of H, but SolveSummary::unshrunk. G is an estimate
   // from few tokens; shrinking its correlations lets masks and weights fit other inputs better.
   double shrinkage = 0;
 
@@ -62,18 +62,18 @@ struct SolveOptions {
   double rel_gap = 0;          // >= 0: stop when gap <= rel_gap * relaxed loss; 0: never
   int64_t report_every = 100;  // >= 1: iterations between report points
 
-  // Of every method: the best mask is refined by exchanges of one kept and one
-  // pruned weight until none lowers the loss. keep_fixed: the fixed set stays;
-  // one-shot methods have one too then, the alpha fraction of their mask, so
-  // that alpha = 0.5 leaves the other half to the swaps.
+  // An option of every method: the best mask is refined by exchanges of one kept and one pruned
+  // weight until none lowers the loss. keep_fixed: the fixed set stays; one-shot methods have one
+  // too then, the alpha fraction of their mask, so that alpha = 0.5 leaves the other half to the
+  // swaps.
   bool swaps = false;
   bool keep_fixed = true;
-  // Of every method: the kept weights that lose least with the mask found.
+  // An option of every method: the kept weights that lose least with the mask found.
   bool reconstruct = false;
-  // Of every method: its mask with the weights solved on it is where the joint search
-  // starts; the alpha fraction of its kept weights stays unless keep_fixed is off.
-  // It starts from a few iterations of ALPS where these lose less. Contains the
-  // reconstruction: not together with it.
+  // An option of every method: its mask with the weights solved on it is where the joint search
+  // starts; the alpha fraction of its kept weights stays unless keep_fixed is off. The search
+  // starts from a few iterations of ALPS where these lose less. Contains the reconstruction: not
+  // together with it.
   bool joint = false;
   JointOptions joint_options = {};
 
@@ -116,7 +116,7 @@ struct ProgressReport {
 // time for it.
 struct JointSummary {
   bool searched = false;
-  // Of the mask it started from, with the weights solved on it, in float64 from scratch.
+  // Loss of the mask it started from, with the weights solved on it, in float64 from scratch.
   double start_loss = 0;
   double reduction = 0;  // 1 - reconstructed/start; 0 where both are 0
   int64_t exchanges = 0;
@@ -149,8 +149,8 @@ struct SolveSummary {
   std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
   double damping = 0;                      // of methods with own weights: the one that was enough
   JointSummary joint = {};
-  // Of measure_new_weights: of the mask with the weights solved on it, whether or not
-  // they are the result. Empty where there was no time.
+  // Result of measure_new_weights: the loss of the mask with the weights solved on it, whether or
+  // not they are the result. Empty where there was no time.
   std::optional<double> new_weights_loss;
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
   // smaller loss. One-shot methods take no step and report 0, which always

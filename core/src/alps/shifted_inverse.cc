@@ -53,7 +53,7 @@ absl::Status ShiftedInverse<Real>::Shift(double rho) {
   return absl::OkStatus();
 }
 
-// Of a block of rows no more than the columns before its end, which need no more terms either;
+// A block of rows takes no more than the columns before its end, which need no more terms either;
 // the others mirror these.
 template <typename Real>
 absl::Status ShiftedInverse<Real>::MultiplyFactors() {

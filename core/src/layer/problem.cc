@@ -51,7 +51,7 @@ absl::Status ValidateSameShape(int64_t rows, int64_t cols, ConstMatrixView weigh
                  weights.rows(), weights.cols(), rows, cols);
 }
 
-// Of the largest value of G.
+// Share of the largest value of G.
 constexpr double kAsymmetryTolerance = 1e-3;
 
 // See ValidateProblem. The factor: entries that are each off by e sqrt(G_ii G_jj)

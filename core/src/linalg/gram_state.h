@@ -34,8 +34,8 @@ absl::Status WriteGramStateHeader(int64_t d_in, int64_t token_count, int64_t wai
 // Errors: InvalidArgument (GRAM_STATE_INVALID); those of `source`
 absl::StatusOr<GramStateHeader> ReadGramStateHeader(int64_t d_in, GramStateSource source);
 
-// Of rows [first, first + count) of the sums, [count, d_in], what lies on and right
-// of the diagonal.
+// Writes rows [first, first + count) of the sums, [count, d_in]: what lies on and right of the
+// diagonal.
 absl::Status WriteUpperRows(const double* rows, int64_t first, int64_t count, int64_t d_in,
                             GramStateSink sink);
 // Entries left of it stay as they are.

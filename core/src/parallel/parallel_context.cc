@@ -58,7 +58,7 @@ void AllowThreads(int threads) {
                                            kMostThreads);
 }
 
-// Of the innermost ParallelContext::Run around what this thread executes.
+// The context of the innermost ParallelContext::Run around what this thread executes.
 thread_local const ParallelContext* current_context = nullptr;
 
 class CurrentContext {

@@ -13,7 +13,7 @@ namespace sparsefw {
 // weights. gram is symmetric. No column is excluded, whatever the options say. `stop` is asked
 // before every row and every exchange: rows not searched then keep the start's weights.
 //
-// Of equal gains the lower columns. Between rows: the best pair, then both rows anew.
+// The lower columns win among equal gains. Between rows: the best pair, then both rows anew.
 // Cost: a row takes cols^2 per kept weight, and 2 cols^2 and all pairs per exchange.
 // H = G + damping mean(diag G) I.
 Matrix<double> Damped(const Matrix<double>& gram, double damping);

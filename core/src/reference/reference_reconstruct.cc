@@ -12,7 +12,7 @@
 namespace sparsefw {
 namespace {
 
-// Of a matrix with ones on its diagonal: a pivot below this is rounding.
+// A pivot below this is rounding, in a matrix with ones on its diagonal.
 constexpr double kRankTolerance = 1e-12;
 
 // The columns are taken in the order of their pivots; the factor replaces the

@@ -19,8 +19,8 @@
 
 namespace sparsefw {
 
-// Of the frame and of the solver's fields. An engine's fields have a number of
-// their own in its Backend::checkpoint_tag.
+// Format of the frame and of the solver's fields. An engine's fields have a number of their own in
+// its Backend::checkpoint_tag.
 inline constexpr uint64_t kCheckpointFormat = 1;
 
 // Passes bytes on to a sink in pieces. Once the sink has failed, everything fails.

@@ -3,7 +3,7 @@
 namespace sparsefw {
 namespace {
 
-// Of a few the one with the lowest perplexity of a language model: docs/adr/0035.
+// The one of a few values with the lowest perplexity of a language model: docs/adr/0035.
 constexpr double kShrinkage = 0.1;
 
 }  // namespace

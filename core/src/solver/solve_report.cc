@@ -43,7 +43,7 @@ absl::Status CheckNotNegative(double loss, const Problem& problem) {
 // As it is reported: what rounding leaves below 0 is 0.
 double NotNegative(double loss) { return std::max(loss, 0.0); }
 
-// Of the loss that a mask's is compared with.
+// A share of the loss that a mask's is compared with.
 constexpr double kLeastShareOfLoss = 1.0 / 16;
 
 }  // namespace

@@ -55,7 +55,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                                                    .checkpoints = checkpoints,
                                                    .sweep_point = static_cast<int>(index)});
     checkpoints.resume = {};  // of the first point only
-    // Of the point there is no result yet: it can be begun without the checkpoint.
+    // There is no result of the point yet: it can be begun without the checkpoint.
     if (ReasonOf(result.status()) == "CHECKPOINT_INVALID") return result.status();
     // An engine that failed on the way is in no defined state.
     if (!result.ok()) cache.engine.reset();

@@ -26,7 +26,7 @@ std::vector<int64_t> DeadColumns(const Matrix<double>& gram, int64_t size) {
   return dead;
 }
 
-// Of the diagonal without its zeros.
+// The mean of the diagonal without its zeros.
 double MeanDiagonal(const Matrix<double>& gram, int64_t size, int64_t live) {
   if (live == 0) return 1;
   double sum = 0;

@@ -20,7 +20,7 @@ class JobCounts {
  public:
   JobCounts(const JobStore* store, Logger* logger) : store_(*store), logger_(*logger) {}
 
-  // Of the store now; while it cannot be read what it said last, which is nothing at
+  // The counts of the store now; while it cannot be read, what it said last, which is nothing at
   // first. That is logged at most once a minute and counted.
   std::optional<KeptJobs> Kept();
   int64_t failures() const;

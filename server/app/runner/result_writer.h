@@ -31,7 +31,7 @@ class ResultWriter {
   void PutWeights(const SolveResult& solved, JobResult* result);
 
  private:
-  // Of a tensor that is stored now.
+  // When a tensor that is stored now expires.
   absl::Time ExpireTime() const;
   absl::StatusOr<std::string> PutWeights(const SolveResult& solved);
 

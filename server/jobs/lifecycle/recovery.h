@@ -37,7 +37,7 @@ class Recovery {
  private:
   absl::StatusOr<std::vector<Job>> LoadOldestFirst() const;
   absl::Status Recover(Job job, RecoveredJobs* recovered);
-  // Of a job whose run has ended with its process.
+  // Counts the attempt of a job whose run has ended with its process.
   void CountAttempt(Job& job) const;
   // Why the job cannot go on; OK, with its inputs, when it can.
   absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const Job& job) const;

@@ -66,7 +66,7 @@ class StateMachine {
   void StopOverdue(const JobPtr& job);
   // That is why it has stopped, and not for a caller.
   static bool StoppedOverdue(ActiveJob& job);
-  // Of an end that the store has refused. Errors: the store's.
+  // Tries again to store an end that the store has refused. Errors: the store's.
   absl::Status StoreEnd(const JobPtr& job);
   // A queued job ends here, a running one soon; a durable store knows of either when
   // this returns OK. Errors: the store's; then the job ends all the same, unless the

@@ -24,7 +24,8 @@ absl::Status DeadlinePassedRunning() {
                     "DEADLINE_EXCEEDED");
 }
 
-// Of a run that was stopped since its deadline had passed: as if it had seen so itself.
+// The outcome of a run that was stopped because its deadline had passed: as if it had seen so
+// itself.
 absl::StatusOr<JobResult> AsOverdue(absl::StatusOr<JobResult> outcome) {
   const auto overdue = [](SolveSummary& solve) {
     if (solve.stop_cause == StopCause::kCancelled) solve.stop_cause = StopCause::kDeadline;

@@ -46,7 +46,7 @@ class JobQueue {
 
   // Jobs of its tenant ahead of this one; 0 for a job that is not queued.
   int Position(std::string_view name) const;
-  // Of a tenant's jobs; of all where it is empty.
+  // The positions of a tenant's jobs; of all jobs where `tenant` is empty.
   std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;
   size_t size() const { return places_.size(); }
   int64_t size_of(std::string_view tenant) const;

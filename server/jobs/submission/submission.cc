@@ -1,14 +1,10 @@
 #include "server/jobs/submission/submission.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
-#include "server/identity/sha256.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
@@ -38,14 +34,6 @@ absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queu
                         "are %d",
                         tenant, most, queued)),
                     "QUOTA_QUEUED_JOBS", metadata);
-}
-
-// Earlier versions stored the request itself, of which the fingerprint is the SHA-256.
-bool IsOf(std::string_view stored, std::string_view fingerprint) {
-  if (stored == fingerprint) return true;
-  const Sha256Digest digest = Sha256(stored);
-  return std::ranges::equal(digest.bytes, fingerprint,
-                            [](uint8_t a, char b) { return a == static_cast<uint8_t>(b); });
 }
 
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
@@ -166,7 +154,7 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<JobStore::RequestRecord> record,
                             parts_.store.FindRequest(request.tenant, request.id));
   if (!record) return std::nullopt;
-  if (!IsOf(record->fingerprint, fingerprint)) {
+  if (record->fingerprint != fingerprint) {
     return WithReason(absl::InvalidArgumentError(absl::StrFormat(
                           "request_id \"%s\" was used for %s with another request body", request.id,
                           record->job)),

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "server/rpc/runtime/call.h"
@@ -32,10 +31,7 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
 
   void OnReadDone(bool ok) override {
     EndTurn();
-    {
-      MutexLock lock(mutex_);
-      read_.reset();
-    }
+    ReadEnds();
     if (!ok) {  // the client has closed its half
       return Post([this] {
         if (IsClosed()) return;
@@ -121,7 +117,7 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
       MutexLock lock(mutex_);
       has_turn_ = true;
       if (!closed() && reading_) {
-        read_ = share().BeginRead();
+        ReadBegins();
         return this->StartRead(request);
       }
     }
@@ -137,11 +133,7 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   void OnTick(Clock::time_point now) override {
     {
       MutexLock lock(mutex_);
-      if (!read_.has_value()) return;
-      if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
-        return CloseLocked(status);
-      }
-      if (!has_turn_ || now - read_->begin < kLongestTurn) return;
+      if (!has_turn_ || !read_begin() || now - *read_begin() < kLongestTurn) return;
     }
     EndTurn();
   }
@@ -157,7 +149,6 @@ class IntakeCall : public Reactor, public Call, private StagedStream<Request>::O
   bool has_turn_ ABSL_GUARDED_BY(mutex_) = false;
   ReadTurns::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last turn
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
   StagedStream<Request> stream_;
 };
 

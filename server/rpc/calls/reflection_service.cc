@@ -1,7 +1,6 @@
 #include "server/rpc/calls/reflection_service.h"
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -79,10 +78,7 @@ class ReflectionCall final
     if (Open()) Read();
   }
   void OnReadDone(bool ok) override {
-    {
-      MutexLock lock(mutex_);
-      read_.reset();
-    }
+    ReadEnds();
     if (!ok) return Close(absl::OkStatus());
     const size_t size = request_.ByteSizeLong();
     share().Received(static_cast<int64_t>(size));
@@ -117,19 +113,11 @@ class ReflectionCall final
     request_.Clear();
     MutexLock lock(mutex_);
     if (closed()) return;
-    read_ = share().BeginRead();
+    ReadBegins();
     StartRead(&request_);
-  }
-  void OnTick(Clock::time_point now) override {
-    MutexLock lock(mutex_);
-    if (!read_.has_value()) return;
-    if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
-      CloseLocked(status);
-    }
   }
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
-  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
   ServerReflectionRequest request_;
   ServerReflectionResponse response_;
   HeldBytes held_;

@@ -141,7 +141,7 @@ GramSum::Result GramSum::TryStep(const Owner& owner) {
   if (!upload_.has_value()) {
     absl::StatusOr<std::optional<TensorInfo>> made = Begin(owner);
     if (!made.ok()) return std::move(made).status();
-    // Of this request there is the sum already.
+    // The sum of this request is there already.
     if (made->has_value()) return ToProto(**made);
   }
   if (row_ < upload_->spec.rows) {

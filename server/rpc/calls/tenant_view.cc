@@ -25,7 +25,7 @@ absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
                                    std::string_view name) {
   const absl::StatusOr<UploadInfo> upload = store.GetUpload(name);
   if (upload.ok() || !absl::IsNotFound(upload.status())) return IsVisible(tenant, upload);
-  // Of an upload that is no more, Finish tells the tensor that it became.
+  // Finish tells which tensor an upload that is no more has become.
   return IsVisible(tenant, store.Finish(name, std::nullopt));
 }
 

@@ -42,7 +42,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto);
 v1::JobSpec ToProto(const JobSpec& spec);
 v1::Job ToProto(const Job& job);
-// Of progress and heartbeats the job has no spec, owner and shape: they do not change.
+// The job of progress and heartbeats has no spec, owner and shape: they do not change.
 v1::JobEvent ToProto(const JobEvent& event);
 // That nothing has changed since `event`, of a job that has not ended.
 v1::JobEvent HeartbeatAfter(const JobEvent& event);
@@ -61,7 +61,7 @@ google::protobuf::Timestamp ToProto(absl::Time time);
 absl::StatusOr<int> PageSize(int32_t requested);
 // Texts that a caller chooses and the server keeps. Errors: InvalidArgument (TEXT_TOO_LONG).
 absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes);
-// Of a job, or of a filter of jobs: at most 64 (LABELS_INVALID).
+// The labels of a job, or of a filter of jobs: at most 64 (LABELS_INVALID).
 absl::Status CheckLabelCount(int count);
 // At most 128 bytes without control characters; empty: none (REQUEST_ID_INVALID).
 absl::Status CheckRequestId(std::string_view request_id);

@@ -39,8 +39,8 @@ std::string FingerprintOf(Request request) {
   return DigestOf(CanonicalBytes(std::move(request)));
 }
 
-// Of the calls that share the request ids of tensors. 32 bytes, which tell the calls apart; a
-// dtype that is left out is its default.
+// Digests of the calls that share the request ids of tensors. 32 bytes, which tell the calls apart;
+// a dtype that is left out is its default.
 inline std::string DigestOf(std::string_view call, std::string_view bytes) {
   return DigestOf(std::string(call) + '\0' + std::string(bytes));
 }

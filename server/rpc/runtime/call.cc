@@ -48,6 +48,10 @@ void Call::Tick() {
   {
     MutexLock lock(mutex_);
     if (!done_ && closed_ && now - closed_at_ > kUnreadEnd) rpc_->TryCancel();
+    if (read_.has_value()) {
+      const absl::Status status = share_.CheckRead(*read_, now);
+      if (!status.ok()) CloseLocked(status);
+    }
     if (closed_) return;
   }
   OnTick(now);

@@ -65,10 +65,21 @@ class Call : public std::enable_shared_from_this<Call> {
   void Cancelled();
 
   using Clock = std::chrono::steady_clock;
-  // Of Tick, while the call is open.
+  // Called by Tick, while the call is open.
   virtual void OnTick(Clock::time_point /*now*/) {}
 
   CallShare& share() { return share_; }
+
+  // Around each read of a message: Tick closes a call whose read CallShare::CheckRead refuses.
+  void ReadBegins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { read_ = share_.BeginRead(); }
+  void ReadEnds() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    read_.reset();
+  }
+  // Since when a message is waited for; nothing: none is.
+  std::optional<Clock::time_point> read_begin() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return read_.has_value() ? std::optional(read_->begin) : std::nullopt;
+  }
 
   bool closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; }
   bool IsClosed() const ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -90,7 +101,7 @@ class Call : public std::enable_shared_from_this<Call> {
   // Whose turns the call's work takes: the tenant's, or where nobody needs credentials those
   // of the address that the call comes from; from Open on.
   const std::string& sharer() const { return sharer_; }
-  // Of the call, from Open on; empty: none.
+  // The traceparent of the call, from Open on; empty: none.
   const std::string& traceparent() const { return traceparent_; }
 
   mutable Mutex mutex_;
@@ -115,6 +126,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::string sharer_;
   std::string traceparent_;
   CallSubject subject_ ABSL_GUARDED_BY(mutex_);
+  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point closed_at_ ABSL_GUARDED_BY(mutex_);
   bool done_ ABSL_GUARDED_BY(mutex_) = false;             // rpc_ may be gone

@@ -14,7 +14,7 @@
 
 namespace sparsefw::server {
 
-// Of a call inside the process, or of a connection that is closed, nothing is counted.
+// Nothing is counted for a call inside the process, or for one of a connection that is closed.
 // Thread-safe but for Enter and Leave.
 class CallShare {
  public:
@@ -31,7 +31,7 @@ class CallShare {
   // Counts bytes for as long as the result lives.
   // Errors: ResourceExhausted (PEER_MEMORY), with a retry delay
   absl::StatusOr<HeldBytes> Hold(int64_t bytes);
-  // Of a response that is sent now, `copies` of whose bytes are in memory until it is read. A
+  // Counts a response that is sent now, `copies` of whose bytes are in memory until it is read. A
   // small one is never refused: its call counts.
   absl::StatusOr<HeldBytes> HoldResponse(int64_t bytes, int copies);
 

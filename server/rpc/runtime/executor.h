@@ -39,7 +39,7 @@ class Executor {
     int64_t withdrawn = 0;                    // before they began
   };
 
-  // Of one caller; a request waits for each of them.
+  // New tasks of one caller; a request waits for each of them.
   static constexpr int64_t kMaxNew = 1000;
 
   // Makes one thread more than a caller may hold, which is at least 1.
@@ -66,7 +66,7 @@ class Executor {
     Clock::time_point since;
     bool begun = false;
   };
-  // Of one caller, as long as it has work.
+  // The share of one caller, as long as it has work.
   struct Share {
     std::string caller;
     std::map<TaskId, Task> queue;  // in order of arrival

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 
-#include <optional>
 #include <string_view>
 
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -22,15 +21,12 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
     if (!Open()) return;
     MutexLock lock(mutex_);
     if (closed()) return;
-    read_ = share().BeginRead();
+    ReadBegins();
     this->StartRead(&wire_);
   }
 
   void OnReadDone(bool ok) final {
-    {
-      MutexLock lock(mutex_);
-      read_.reset();
-    }
+    ReadEnds();
     if (const absl::Status status = Take(ok); !status.ok()) return Close(status);
     AddSubject(SubjectOf(request_));
     Begin();
@@ -67,18 +63,13 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
   }
   void OnTick(Clock::time_point now) override {
     MutexLock lock(mutex_);
-    if (!read_.has_value()) return;
-    if (const absl::Status status = share().CheckRead(*read_, now); !status.ok()) {
-      return CloseLocked(status);
-    }
-    if (now - read_->begin < kLongestArrival) return;
+    if (!read_begin() || now - *read_begin() < kLongestArrival) return;
     CloseLocked(WithReason(absl::DeadlineExceededError("the request did not arrive within 30s"),
                            "REQUEST_INCOMPLETE"));
   }
 
-  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);  // under way
-  grpc::ByteBuffer wire_;                                               // until Take
-  Request request_;                                                     // from Take on
+  grpc::ByteBuffer wire_;  // until Take
+  Request request_;        // from Take on
   HeldBytes held_;
 };
 

@@ -21,6 +21,13 @@ void Timer::After(std::chrono::nanoseconds delay, std::function<void()> task) {
   wake_.NotifyOne();
 }
 
+void Timer::Every(std::chrono::nanoseconds period, std::function<void()> task) {
+  After(period, [this, period, task = std::move(task)] {
+    task();
+    Every(period, task);
+  });
+}
+
 void Timer::Run() {
   while (true) {
     std::function<void()> task;

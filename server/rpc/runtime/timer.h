@@ -24,6 +24,8 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   void After(std::chrono::nanoseconds delay, std::function<void()> task);
+  // Again and again, `period` after the end of the last time.
+  void Every(std::chrono::nanoseconds period, std::function<void()> task);
 
  private:
   using Clock = std::chrono::steady_clock;

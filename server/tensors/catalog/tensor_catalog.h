@@ -73,7 +73,7 @@ class TensorCatalog {
   // Returns its number. A record with the same request id of the same tenant is one
   // whose deletion failed: it is replaced.
   virtual absl::StatusOr<int64_t> Insert(const TensorRecord& record) = 0;
-  // Of an upload. Nothing happens when it is not there.
+  // Stores the progress of an upload. Nothing happens when it is not there.
   virtual absl::Status Commit(std::string_view id, const UploadProgress& progress) = 0;
   // The record of the upload `record.id`, if there is one, becomes this one, which is
   // complete. Returns its number.

@@ -112,7 +112,7 @@ class Spool {
   virtual absl::Status SetOwner(std::string_view store) = 0;
   // The file is a part again: its record is about to be deleted. Does nothing where it cannot.
   virtual void Release(std::string_view id) = 0;
-  // Of a file that is in nobody's hands.
+  // Removes a file that is in nobody's hands.
   virtual absl::Status Remove(std::string_view id) = 0;
   // The tensor is deleted but for its record, which cannot be deleted now. Where there is no room
   // for a mark, its file becomes the mark.

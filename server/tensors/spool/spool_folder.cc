@@ -54,9 +54,9 @@ absl::Status SpoolError(std::string_view what, std::string_view action, int erro
   }
 }
 
-// Of a file in the folder, in answer to a client: it does not learn where the
-// folder is. That the folder can be written was checked at the start, so no
-// error here is the client's lack of permission.
+// The error of a file in the folder, in answer to a client: it does not learn where the folder is.
+// That the folder can be written was checked at the start, so no error here is the client's lack of
+// permission.
 absl::Status FileError(std::string_view action, int error) {
   return SpoolError("a file of the spool", action, error == EACCES || error == EPERM ? EIO : error);
 }

@@ -9,7 +9,7 @@
 namespace sparsefw::server {
 namespace {
 
-// Of deletions on several threads.
+// The most that a power failure leaves of deletions on several threads.
 constexpr auto kMostOfAPowerFailure = static_cast<int64_t>(2 * kDeletedAtOnce);
 
 // Why the start has to be asked for; empty: it has not.

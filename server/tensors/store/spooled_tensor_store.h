@@ -129,9 +129,9 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
   absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes,
                                                   int64_t beside);
-  // Of the disk budget. Waits for a database, so never under the lock.
+  // What others take of the disk budget. Waits for a database, so never under the lock.
   int64_t DiskUsedBeside() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of one tensor, out of `room`; null: ReserveRoom.
+  // The room of one tensor, out of `room`; null: ReserveRoom.
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
@@ -145,10 +145,10 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<int64_t> AccumulateAgain(std::string_view upload, int64_t token_offset,
                                           std::span<const std::byte> data, uint32_t crc32c);
 
-  // Of tensors that are in no table any more.
+  // Disposes of tensors that are in no table any more.
   void Dispose(const StoredTensors& tensors);
   void DeleteRecords(std::vector<std::string> ids);
-  // Of tensors that are marked as deleted: their records could not be deleted before.
+  // Deletes tensors that are marked as deleted: their records could not be deleted before.
   void DeleteMarked(std::vector<std::string> ids);
   void SaveUseTimes();
 

@@ -12,7 +12,7 @@
 namespace sparsefw::server {
 namespace {
 
-// Of a handle on a tensor.
+// A handle's reference to its tensor, counted or not.
 class Reference {
  public:
   Reference(std::shared_ptr<StoredTensor> tensor, bool counted)

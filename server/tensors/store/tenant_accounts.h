@@ -15,7 +15,8 @@
 
 namespace sparsefw::server {
 
-// Of refusals for want of room: it is free when a job or an upload ends, which takes seconds.
+// The delay of refusals for want of room: room is free when a job or an upload ends, which takes
+// seconds.
 inline constexpr char kRetryDelayMs[] = "1000";
 
 // Thread-safe; its lock is a leaf. Bytes are those of the memory budget: of an upload

@@ -144,7 +144,7 @@ class GramContent final : public UploadContent {
       SPARSEFW_ASSIGN_OR_RETURN(sums_,
                                 room_.spool->Adopt(progress.sums, GramStateBytes(spec_.d_in)));
     }
-    // Of the result's file nothing is needed but its room.
+    // Nothing of the result's file is needed but its room.
     const int64_t size = ByteSize(ResultSpec(spec_, 0));
     if (auto file = room_.spool->Adopt(room_.id, size); file.ok()) {
       file_ = *std::move(file);

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", ROOT / "build/bin")).resolve()
 os.environ["SPARSEFW_BIN_DIR"] = str(BIN_DIR)
 sys.path[:0] = [str(ROOT / "tests/integration")]
-# Of the checkout, whatever the environment has installed.
+# The package of the checkout, whatever the environment has installed.
 sys.path[:0] = [str(ROOT / "client/python/src")]
 # Settings of this machine's user are not the tests'.
 for name in ("SPARSEFW_SERVER", "SPARSEFW_TOKEN", "SPARSEFW_TLS_CA", "SPARSEFW_SERVER_PROGRAM"):

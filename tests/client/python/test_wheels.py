@@ -81,7 +81,7 @@ def test_a_layer_is_pruned_with_nothing_else(environment, clean, tmp_path):
     out = run(environment / "bin/python", "-c", PROGRAM, env=clean, cwd=tmp_path)
     files = json.loads(out)
     foreign = [name for name in files if not name.startswith((str(environment), "["))]
-    # Of the machine there is the C library and what comes with the compiler, as manylinux allows.
+    # The machine has the C library and what comes with the compiler, as manylinux allows.
     allowed = ("libc.so", "libm.so", "ld-linux", "libstdc++", "libgcc_s", "libdl", "libpthread", "librt",
                "libresolv", "libnss", "libz.so")
     assert all(Path(name).name.startswith(allowed) for name in foreign), foreign

@@ -138,7 +138,7 @@ class Selector {
   IterateView<Real> it_;
 };
 
-// Of entries [first, end): the `count` largest positive scores, of equal ones
+// Selects the `count` largest positive scores of entries [first, end), among equal ones those of
 // the higher index.
 template <typename Real>
 void SelectBySorting(const std::vector<Real>& weights, const std::vector<Real>& product,

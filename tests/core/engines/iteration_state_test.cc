@@ -107,7 +107,7 @@ TEST_P(IterationStateTest, RestoredIsSaved) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, alpha));
-  // Of the CPU engine with refreshes: right at them, before and after.
+  // The CPU engine has refreshes: its counts end right at them, before and after.
   std::vector<int64_t> counts = {1, 8, 31, 20};
   if (kind == EngineKind::kCpuFloat64 || kind == EngineKind::kCpuFloat32) {
     counts = {1, 8, 60, 331, 100, 30, 470, 40};

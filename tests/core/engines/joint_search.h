@@ -35,7 +35,7 @@ inline double LossOf(const StartingPoint& start, const Matrix<double>& weights) 
   return loss;
 }
 
-// Of a loss in the engine's precision of G.
+// Rounding of a loss in the engine's precision of G.
 inline double Rounding(EngineKind kind) { return IsFloat32(kind) ? 1e-6 : 1e-9; }
 
 struct Searched {

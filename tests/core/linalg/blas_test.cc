@@ -101,7 +101,8 @@ TEST(GemmTest, SameBitsOnAnyNumberOfThreads) {
   EXPECT_EQ(std::memcmp(one.data(), many.data(), one.span().size_bytes()), 0);
 }
 
-// Of eight blocks on one thread: whichever limit it is, and wherever it comes.
+// The product has eight blocks, on one thread: it ends whichever limit it is, and wherever it
+// comes.
 TEST(GemmTest, EndsBetweenTwoBlocksOnceStopped) {
   const Matrix<double> a = RandomMatrix<double>(512, 4, 1);
   const Matrix<double> b = RandomMatrix<double>(4, 4, 2);

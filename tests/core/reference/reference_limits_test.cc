@@ -142,7 +142,7 @@ TEST_P(ReferenceLimitsTest, RefineEndsInEveryRow) {
   }
 }
 
-// Of a whole matrix, in which no row ends the selection.
+// The selection is of a whole matrix, in which no row ends it.
 TEST(ReferenceSelectionTest, LooksWhileItSelects) {
   constexpr int64_t kManyRows = 300;
   const RandomLayer layer = MakeRandomLayer({.rows = kManyRows, .cols = 400, .seed = 6});

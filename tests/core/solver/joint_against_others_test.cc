@@ -43,7 +43,7 @@ void ExpectBelowAllOthers(const Problem& problem) {
   for (const SolveOptions& options : searches) {
     worst = std::max(worst, LossOfWeights(problem, options));
   }
-  // Of G with its shrinkage.
+  // The losses are of G with its shrinkage.
   const SolveOptions best = PresetOptions(Preset::kBest);
   EXPECT_GT(best.shrinkage, 0);
   EXPECT_LT(LossOfWeights(problem, best), LossOfWeights(problem, {.method = Method::kAlps,

@@ -271,7 +271,7 @@ TEST_F(SolverLimitsTest, SolveUsesTheRealClock) {
   EXPECT_EQ(result.iterations, 10);
 }
 
-// Of an iterate that is as good as the dense weights, rounding may leave less than nothing.
+// Rounding may leave less than nothing for an iterate that is as good as the dense weights.
 TEST_F(SolverLimitsTest, ARelaxedLossBelowNothingIsReportedAsNothing) {
   script_.relaxed_loss = -2e-16;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult result, Run());

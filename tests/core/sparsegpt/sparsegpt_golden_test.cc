@@ -80,7 +80,7 @@ TEST_P(SparseGptGoldenTest, MaskWeightsDampingAndLosses) {
   EXPECT_NEAR(result.full_loss, full_loss, tolerance);
   EXPECT_NEAR(result.warm_start_loss, golden.at("warm_loss"), tolerance);
   EXPECT_NEAR(result.final_loss, golden.at("mask_loss"), tolerance);
-  // Of weights rounded to float32, here and there.
+  // The loss is of weights rounded to float32, here and there.
   EXPECT_NEAR(result.reconstructed_loss, golden.at("weights_loss"), 1e3 * tolerance);
 }
 

@@ -57,7 +57,7 @@ enum cublasGemmAlgo_t {
 
 enum libraryPropertyType { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL };
 
-// Of the version in SPARSEFW_CUDA_ON_HOST_CUBLAS.
+// Tells the version in SPARSEFW_CUDA_ON_HOST_CUBLAS.
 cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value);
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle);
 cublasStatus_t cublasDestroy_v2(cublasHandle_t handle);

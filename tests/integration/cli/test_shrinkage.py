@@ -35,7 +35,7 @@ def test_the_losses_are_of_the_shrunk_gram_and_of_the_given_one(cli, real_layer,
     for name, kept in (("result", mask), ("full", np.zeros_like(mask))):
         assert unshrunk[name] == pytest.approx(
             reference.loss(real_layer.weight, real_layer.gram, kept), rel=1e-5)
-    # Of the same mask, Wanda's, since the diagonal stays.
+    # The loss of the same mask, Wanda's, since the diagonal stays.
     assert unshrunk["warm_start"] == pytest.approx(plain["losses"]["warm_start"], rel=1e-5)
     assert plain["losses"]["unshrunk"] is None
     # Each is the better one of what it was asked for.

@@ -6,7 +6,7 @@ from support.processes import BIN_DIR, Cli
 from support.refusals import loopback, refuses
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
-# Of the calls that name a card, the first asks what it is; the third is the first use.
+# The first of the calls that name a card asks what it is; the third is the first use.
 WHEN_ASKED, AT_FIRST_USE = 1, 3
 
 

@@ -31,7 +31,7 @@ def measured(server):
 
 
 def expected(device, card):
-    """Of the fake library's card, all there is."""
+    """The metrics of the fake library's card, all there are."""
     label = f'{{device="{device}"}}'
     return {
         f"memory_used_bytes{label}": (card + 1) * GIB,

@@ -18,7 +18,7 @@ pytestmark = [
 
 
 class SetClock:
-    """Of a server, by a file that libfaketime reads."""
+    """The clock of a server, set by a file that libfaketime reads."""
 
     def __init__(self, folder):
         self.path = folder / "clock"

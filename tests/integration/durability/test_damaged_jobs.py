@@ -8,7 +8,7 @@ import pytest
 
 from sparsefw.v1 import job_pb2, prune_service_pb2
 from support.processes import HANG, wait_until
-from support.rpc import Client, error_info
+from support.rpc import Client, refusal
 
 CODE = grpc.StatusCode
 
@@ -68,13 +68,6 @@ def world(start_server, layer):
     yield start
     for one in worlds:
         one.client.close()
-
-
-def refusal(call):
-    with pytest.raises(grpc.RpcError) as raised:
-        call()
-    code, reason, _ = error_info(raised.value)
-    return code, reason
 
 
 DAMAGED = (CODE.DATA_LOSS, "JOB_DAMAGED")

@@ -108,7 +108,7 @@ def test_a_memory_store_takes_no_spool_of_a_database(state, start_server):
     line = one.refused("--store", "memory")
     assert "the spool is that of a database" in line, line
     assert one.starts() == sorted(one.tensors)
-    # Of its own it does, and a database takes over what it has left.
+    # It takes a spool of its own, and a database takes over what it has left.
     memory = state("--store", "memory")
     assert len(memory.files()) == 3
     assert memory.starts("--store", "memory") == [] and memory.files() == []

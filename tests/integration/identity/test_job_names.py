@@ -9,7 +9,7 @@ from sparsefw.v1 import job_pb2, prune_service_pb2
 from support.certificates import Authority
 from support.identity import TOKENS, TlsClient, write_tokens
 from support.processes import HANG, wait_until
-from support.rpc import error_info
+from support.rpc import refusal
 
 STATE = 312  # outputs of mt19937_64 from which all later ones follow
 MASK = 2**64 - 1
@@ -95,13 +95,6 @@ def world(start_server, folder, layer):
 
 def get(client, name):
     return client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=name), timeout=HANG)
-
-
-def refusal(call):
-    with pytest.raises(grpc.RpcError) as raised:
-        call()
-    code, reason, _ = error_info(raised.value)
-    return code, reason
 
 
 def test_the_generator_of_these_tests_is_mt19937_64():

@@ -15,7 +15,7 @@ from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_p
 from support.certificates import Authority
 from support.identity import TOKENS, TlsClient, token_line, write_tokens
 from support.processes import HANG, Cli, wait_until
-from support.rpc import DTYPES, KINDS, Client, chunks, error_info
+from support.rpc import DTYPES, KINDS, Client, chunks, error_info, refusal
 
 INFO = prune_service_pb2.GetServerInfoRequest()
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -46,13 +46,6 @@ def bearer(token):
 
 def info(client, metadata=None):
     return client.jobs.GetServerInfo(INFO, timeout=HANG, metadata=metadata)
-
-
-def refusal(call):
-    with pytest.raises(grpc.RpcError) as raised:
-        call()
-    code, reason, _ = error_info(raised.value)
-    return code, reason
 
 
 def test_every_call_is_judged_by_itself(server, client):

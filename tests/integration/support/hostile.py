@@ -51,7 +51,7 @@ class Hostile:
 
     @property
     def bytes(self):
-        """Of the mask."""
+        """The bytes of the mask."""
         rows, cols = self.shape
         return np.packbits(np.ones((rows, cols), bool), axis=1, bitorder="little").tobytes()
 

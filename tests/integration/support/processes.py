@@ -84,7 +84,7 @@ class Server:
         self.process.send_signal(number)
 
     def limit_file_size(self, size):
-        """Of files that it writes, from now on: bytes, or unlimited."""
+        """Limits the files that it writes, from now on: bytes, or unlimited."""
         subprocess.run(["prlimit", "--pid", str(self.process.pid), f"--fsize={size}:unlimited"], check=True)
 
     def wait(self):

@@ -102,3 +102,12 @@ def error_info(error):
             assert info.domain == "sparsefw"
             return error.code(), info.reason, dict(info.metadata)
     raise AssertionError(f"no ErrorInfo: {error}")
+
+
+def refusal(call):
+    """(code, reason) with which the call is refused."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error_info(error)[:2]
+    raise AssertionError("the call was not refused")

@@ -14,7 +14,7 @@
 
 namespace sparsefw::server {
 
-// Of fake devices, by their names. Thread-safe; outlives its Grams.
+// The memory of fake devices, by their names. Thread-safe; outlives its Grams.
 class FakeMemory {
  public:
   // 0: as much as one likes.

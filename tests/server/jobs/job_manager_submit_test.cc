@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "server/identity/sha256.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
@@ -208,19 +207,6 @@ TEST_F(SubmitTest, TheSameRequestGivesTheSameJobAsItIsNow) {
   EXPECT_EQ(runner_.prepared(), 1);
   EXPECT_NE(Submit({}, "another request").name, first.name);
   EXPECT_NE(Submit().name, Submit().name) << "no id, no identity";
-}
-
-// Earlier versions stored the request, of which the fingerprint is the SHA-256 now.
-TEST_F(SubmitTest, ARequestThatAnEarlierVersionStoredIsTheSame) {
-  const std::string body(100, 'b');
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job first, manager_->Submit({}, "request", body, {}, false));
-  const auto digest = [](std::string_view text) {
-    const Sha256Digest sha256 = Sha256(text);
-    return std::string(sha256.bytes.begin(), sha256.bytes.end());
-  };
-  EXPECT_EQ(manager_->Submit({}, "request", digest(body), {}, false)->name, first.name);
-  EXPECT_THAT(manager_->Submit({}, "request", digest("another body"), {}, false),
-              StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
 }
 
 TEST_F(SubmitTest, TheSameRequestIdWithAnotherBodyIsRefused) {

@@ -60,7 +60,7 @@ class RecordingWatcher : public std::enable_shared_from_this<RecordingWatcher> {
     std::lock_guard<std::mutex> lock(mutex_);
     return seen_;
   }
-  // Of the snapshot and every state change.
+  // The states of the snapshot and of every state change.
   std::vector<JobState> states() {
     std::vector<JobState> states;
     for (const Seen& one : seen()) {

@@ -14,7 +14,7 @@ DevicePool TwoDevices(int streams = 2) {
   return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
 }
 
-// Of jobs without a Gram.
+// Reserves for jobs without a Gram.
 void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
   EvictedGrams evicted;
   EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);

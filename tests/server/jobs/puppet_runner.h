@@ -150,7 +150,7 @@ class PuppetRunner final : public JobRunner {
     EXPECT_TRUE(changed_.wait_for(lock, kHang, [&] { return steps_done_[job] > before; }));
   }
 
-  // Of a job that runs.
+  // Whether a job that runs has been asked to stop.
   bool stop_requested(const std::string& job) {
     std::lock_guard<std::mutex> lock(mutex_);
     return stops_.at(job)->requested();

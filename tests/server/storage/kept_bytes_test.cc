@@ -77,7 +77,7 @@ class KeptBytesTest : public ::testing::TestWithParam<Shape> {
     return result;
   }
 
-  // Of tables and indexes.
+  // Bytes of the pages of tables and indexes.
   int64_t PagesInUse() const {
     int64_t bytes = 0;
     SPARSEFW_EXPECT_OK(database_->Read([&](SQLite::Database& db) {

@@ -118,7 +118,7 @@ class DurableFixture : public StoreFixture {
     }
     return count;
   }
-  // Of a file that no store has open.
+  // Flips a bit of a file that no store has open.
   static void Flip(const std::string& file, int64_t at) {
     std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
     stream.seekg(at);

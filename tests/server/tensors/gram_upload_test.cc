@@ -47,7 +47,7 @@ class GramUploadTest : public StoreFixture {
     const auto bytes = std::as_bytes(values);
     return store_->Accumulate(upload, offset, bytes, Crc32c(bytes));
   }
-  // Of an F64 Gram.
+  // The values of an F64 Gram.
   std::vector<double> GramOf(const std::string& tensor) {
     const std::string bytes = Read(tensor);
     std::vector<double> values(bytes.size() / sizeof(double));

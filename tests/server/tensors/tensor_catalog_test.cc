@@ -28,7 +28,7 @@ class TensorCatalogTest : public ::testing::TestWithParam<Kind> {
  protected:
   TensorCatalogTest() { Open(); }
 
-  // Of a durable one: as the next process does.
+  // Opens a durable catalog anew, as the next process does.
   void Open() {
     if (!GetParam().durable) {
       if (catalog_ == nullptr) catalog_ = NewMemoryTensorCatalog();

@@ -49,7 +49,7 @@ def loss_share(losses):
 
 
 def mean_loss(run):
-    """Of the layers, as `loss_share`."""
+    """The mean loss of the layers, as `loss_share`."""
     shares = [loss_share(layer["losses"]) for layer in run["layers"]]
     return sum(shares) / len(shares)
 

@@ -32,7 +32,7 @@ def memory(what, process="self"):
 
 
 def cpu_seconds():
-    """Of this process and of its children that have ended."""
+    """The seconds of this process and of its children that have ended."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(part.ru_utime + part.ru_stime for part in used)
 

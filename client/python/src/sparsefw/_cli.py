@@ -37,7 +37,7 @@ def _connect(arguments: argparse.Namespace) -> Client:
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """Of every command that talks to a server."""
+    """Adds the flags of every command that talks to a server."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server", metavar="HOST:PORT", help='or SPARSEFW_SERVER; "auto" starts one for this command'

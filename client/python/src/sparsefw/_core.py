@@ -277,12 +277,12 @@ class Core:
         return last
 
     async def result(self, job: job_pb2.Job) -> Result:
-        """Of a job that has ended, with its mask and weights."""
+        """The result of a job that has ended, with its mask and weights."""
         check_ended_well(job)
         return await self._fetch(job, job.result)
 
     async def sweep_result(self, job: job_pb2.Job) -> SweepResult:
-        """Of a sweep that has ended, with every mask that it kept."""
+        """The result of a sweep that has ended, with every mask that it kept."""
         check_ended_well(job)
         best = await self._fetch(job, job.result)
         points = []

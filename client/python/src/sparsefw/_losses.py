@@ -29,8 +29,8 @@ class Unshrunk:
 
 @dataclasses.dataclass(frozen=True)
 class Losses:
-    """Of masks M: ||W X - (M * W) X||^2 = tr((W - M*W) G (W - M*W)^T), in float64; with a `shrinkage`
-    of the shrunk G.
+    """Losses of masks M: ||W X - (M * W) X||^2 = tr((W - M*W) G (W - M*W)^T), in float64; with a
+    `shrinkage` of the shrunk G.
 
     Attributes:
         full:          of pruning everything, ||W X||^2.
@@ -54,7 +54,7 @@ class Losses:
 
     @property
     def result(self) -> float:
-        """Of what is returned: `reconstructed`, or `final` where there are no new weights."""
+        """The loss of what is returned: `reconstructed`, or `final` without new weights."""
         return self.final if self.reconstructed is None else self.reconstructed
 
     @classmethod

@@ -219,7 +219,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Of the server."""
+        """The address of the server."""
         return self.core.session.address
 
     @property

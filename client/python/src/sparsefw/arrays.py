@@ -112,7 +112,7 @@ def _to_numpy(value: Any) -> tuple[npt.NDArray[Any], str]:
     try:
         return _named(np.from_dlpack(value))
     except (BufferError, RuntimeError, TypeError, AttributeError):
-        # Of another device, or of a dtype that DLPack and NumPy do not share.
+        # The value is of another device, or of a dtype that DLPack and NumPy do not share.
         return _named(np.asarray(value))
 
 
@@ -153,7 +153,7 @@ def as_buffer(value: Any, what: str, dtypes: tuple[str, ...], dims: int = 2) -> 
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """Of a contiguous array: the same memory."""
+    """The bytes of a contiguous array: the same memory."""
     view: Any = array.reshape(-1).view(np.uint8)  # NumPy's types do not say that it is a buffer
     return memoryview(view)
 

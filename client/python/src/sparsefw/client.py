@@ -137,7 +137,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Of the server."""
+        """The address of the server."""
         return self.core.session.address
 
     @property
@@ -394,7 +394,7 @@ def stoppable(client: Client) -> Client:
 
 
 def state_numbers(states: Sequence[str]) -> list[int]:
-    """Of their names."""
+    """The numbers of states, by their names."""
     known = {name: number for name, number in job_pb2.JobState.items() if number}
     wrong = [state for state in states if state.upper() not in known]
     if wrong:

@@ -182,7 +182,7 @@ def protocol(message: str) -> Error:
 
 
 def from_status(status: status_pb2.Status, job: str = "") -> Error:
-    """Of google.rpc.Status: an RPC's details, or Job.error."""
+    """The error of google.rpc.Status: an RPC's details, or Job.error."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason, metadata, delay = "", dict[str, str](), None
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
@@ -197,7 +197,9 @@ def from_status(status: status_pb2.Status, job: str = "") -> Error:
 
 
 def from_rpc(error: grpc.RpcError) -> Error:
-    """Of a call that failed. grpc's errors are also calls, with code(), details() and metadata."""
+    """The error of a call that failed. grpc's errors are also calls, with code(), details() and
+    metadata.
+    """
     call = cast(grpc.Call, error)
     code, text = call.code(), call.details() or ""
     for key, value in cast("Iterable[tuple[str, Any]]", call.trailing_metadata() or ()):

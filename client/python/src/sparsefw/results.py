@@ -56,7 +56,7 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True)
 class Screening:
-    """Of SparseFW on the CPU: iterations that looked only at weights that could still change.
+    """Iterations of SparseFW on the CPU that looked only at weights that could still change.
 
     Attributes:
         epochs:       stretches of such iterations, between two looks at all weights.
@@ -76,7 +76,7 @@ class Screening:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Of a running job. Losses as in `Losses`; `elapsed` and `remaining` in seconds.
+    """Progress of a running job. Losses as in `Losses`; `elapsed` and `remaining` in seconds.
 
     Attributes:
         gap:                at least relaxed_loss minus the lower bound; 0 when the iterate is optimal.
@@ -277,7 +277,7 @@ class Result:
 
     @property
     def loss(self) -> float:
-        """Of what is returned, as a share of pruning everything, [0, 1]; with G itself."""
+        """The loss of what is returned, as a share of pruning everything, [0, 1]; with G itself."""
         unshrunk = self.losses.unshrunk
         if unshrunk is not None:
             return unshrunk.result / (unshrunk.full or 1.0)
@@ -329,7 +329,7 @@ class Result:
 
 
 def seconds(duration: Any) -> float:
-    """Of a google.protobuf.Duration."""
+    """The seconds of a google.protobuf.Duration."""
     return float(duration.seconds) + float(duration.nanos) * 1e-9
 
 

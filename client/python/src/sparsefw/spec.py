@@ -94,7 +94,7 @@ def _enum(wrapper: Any, name: str, what: str, prefix: str = "") -> Any:
 
 
 def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern:
-    """Of "per-row", "unstructured" or "K:N"."""
+    """The pattern that "per-row", "unstructured" or "K:N" names."""
     message = job_pb2.Pattern()
     kind = (pattern or "per-row").replace("_", "-")
     keep, colon, group = kind.partition(":")

@@ -42,7 +42,7 @@ class SweepResult(Sequence[SweepPoint]):
 
     @property
     def best_setting(self) -> Mapping[str, Any]:
-        """Of the best point: method, pattern, sparsity, alpha, swaps, reconstruct, joint."""
+        """The best point's method, pattern, sparsity, alpha, swaps, reconstruct, joint."""
         return self._points[self.best_index].setting
 
     @overload

@@ -44,7 +44,7 @@ def exact_products(device: Any = "cpu") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
-    """Of products, while it is open; then as it was."""
+    """Computes products in full precision while it is open; then all is as it was."""
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
     if not all(hasattr(backend, "fp32_precision") for backend in backends):  # PyTorch before 2.9
         before = torch.get_float32_matmul_precision()
@@ -210,7 +210,7 @@ def _is_final(error: Error, made: Sequence[Tensor | Job]) -> bool:
         none = job.state == "FAILED" or (job.state == "CANCELLED" and not job.message.HasField("result"))
         return none or isinstance(error, NotFound)
     refused = isinstance(error, InvalidArgument | FailedPrecondition)
-    # Of a job with other options that is there, these may be the inputs.
+    # These may be the inputs of a job with other options that is there.
     return refused and error.reason != "REQUEST_ID_REUSED"
 
 

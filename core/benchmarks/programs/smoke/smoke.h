@@ -34,7 +34,7 @@ struct Verdict {
   double limit = 0;
 };
 
-// Of the largest difference to `expected`, relative to the largest expected value.
+// The largest difference to `expected`, relative to the largest expected value.
 Verdict Compare(const std::vector<double>& actual, const std::vector<double>& expected,
                 double limit);
 template <typename T>

@@ -278,7 +278,7 @@ class Kernels {
     return Compare(AsDoubles(at_.d_product_.Get()), expected, kRounding<Real>);
   }
 
-  // Of the scores that the device has: one that rounds otherwise is no other vertex here.
+  // Selects by the scores that the device has: one that rounds otherwise is no other vertex here.
   Verdict Selected() {
     return Exactly(Different(at_.d_vertex_.Get(), at_.SelectBySorting(at_.d_product_.Get())));
   }

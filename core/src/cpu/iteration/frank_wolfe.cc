@@ -208,7 +208,7 @@ absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& re
   return std::min({limit, kEpoch - in_epoch, StepsBeforeRefresh(at_.iteration)});
 }
 
-// Of a row on average, in an epoch with that many toggles an iteration.
+// Whether a row's rows of G fit, on average, in an epoch with that many toggles an iteration.
 template <typename Real>
 bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
   const PanelLayer<Real>& layer = *iterate_.layer;

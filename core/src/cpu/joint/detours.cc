@@ -10,7 +10,7 @@
 namespace sparsefw::cpu {
 namespace {
 
-// Of what the moves of a detour change together, which is the difference of larger numbers.
+// Share of what the moves of a detour change together, which is the difference of larger numbers.
 template <typename Real>
 constexpr double kNoise = sizeof(Real) == sizeof(float) ? 1e-5 : 1e-12;
 

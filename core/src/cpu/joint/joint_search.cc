@@ -24,9 +24,9 @@ namespace {
 template <typename Real>
 constexpr double kTolerance = sizeof(Real) == sizeof(float) ? 10 * kJointTolerance
                                                             : kJointTolerance;
-// Of either kind, that a row offers to the others at once.
+// Moves of either kind that a row offers to the others at once.
 constexpr int64_t kMovesOffered = 32;
-// Of giving and taking. Two or three change most; then it ends by itself.
+// Rounds of giving and taking. Two or three change most; then it ends by itself.
 constexpr int kMostRounds = 64;
 
 size_t Index(int64_t index) { return static_cast<size_t>(index); }
@@ -391,7 +391,7 @@ int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t stride = (cols + 63) / 64 * 64;
   constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
   const int64_t layer = kSize * (rows + cols) * stride;
-  // Of an unstructured round: every row's mask, weights and offers once more.
+  // An unstructured round has every row's mask, weights and offers once more.
   const int64_t staged = rows * (5 * cols + 64 * kMovesOffered);
   const int64_t searching = threads * TableauBytes<Real>(cols) + staged;
   return layer + 8 * rows * stride + 2 * 4 * rows * cols + 256 * rows +

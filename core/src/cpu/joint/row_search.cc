@@ -9,8 +9,8 @@
 namespace sparsefw::cpu {
 namespace {
 
-// Of a pass only exchanges that gain this share of its best one are taken: the others
-// find better partners on the tableau after them.
+// Only exchanges that gain this share of a pass's best one are taken: the others find better
+// partners on the tableau after them.
 constexpr double kWorthTaking = 0.1;
 // Passes of one row; each takes one exchange at least.
 constexpr int64_t kMostPasses = 4096;

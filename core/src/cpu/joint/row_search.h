@@ -87,7 +87,7 @@ class RowSearch {
   std::vector<int32_t> outside_;
   std::vector<int32_t> excluded_columns_;
   std::vector<int32_t> order_;  // scratch
-  // Of n:m: the positions of a group's columns, -1 where a column is not in the tableau.
+  // Positions of a group's columns, for n:m; -1 where a column is not in the tableau.
   std::vector<int32_t> position_of_;
   std::vector<Candidate> candidates_;
   std::vector<Real> column_;

@@ -46,8 +46,8 @@ class Picked {
  public:
   // width: a multiple of 64, that of a row of H
   void Take(std::span<const int32_t> columns, int64_t width);
-  // Of a row of H those from column `first` on to their places in `to`; some of those before
-  // it as well, and kKernelSlack elements beyond.
+  // Copies these columns of a row of H, from column `first` on, to their places in `to`; some of
+  // those before it as well, and kKernelSlack elements beyond.
   void CopyFrom(const Real* row, int64_t first, Real* to) const;
   int64_t count() const { return count_; }
 

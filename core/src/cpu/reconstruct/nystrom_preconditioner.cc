@@ -19,7 +19,7 @@ constexpr int64_t kRowsOfTask = 16;
 constexpr int64_t kKeptAtOnce = 256;  // rows of U
 // A direction that those before it span to within this share of its square is left out.
 constexpr double kDependent = 1e-10;
-// Of the mean diagonal: keeps a factor of float32 products positive.
+// Share of the mean diagonal: keeps a factor of float32 products positive.
 constexpr double kShift = 1e-7;
 // The least mu, of a diagonal of ones: where G has no more than kRank directions.
 constexpr double kLeastMu = 1e-3;
@@ -310,7 +310,7 @@ int64_t NystromPreconditioner<Real>::Bytes(int64_t rows, int64_t cols) {
   const int64_t stride = (cols + 63) / 64 * 64;
   const int64_t kept = kSize * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
   const int64_t sums = 8 * rank * rank * ((cols + kRowsOfSum - 1) / kRowsOfSum + 3);
-  // Of as many threads as there are tasks, but of machines as we know them.
+  // As many threads as there are tasks, but no more than machines have as we know them.
   const int64_t tasks = std::min<int64_t>((rows + kRowsOfTask - 1) / kRowsOfTask, 64);
   return kept + sums + tasks * kSize * rank * (kKeptAtOnce + rank);
 }

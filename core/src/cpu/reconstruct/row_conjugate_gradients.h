@@ -74,7 +74,7 @@ class RowConjugateGradients {
   const int64_t first_row_;
   NystromPreconditioner<Real> preconditioner_;
   Matrix<Real> solution_;  // d
-  // Of the active rows, one after the other:
+  // Values of the active rows, one after the other:
   Matrix<Real> residual_;   // r, 0 outside the mask
   Matrix<Real> direction_;  // p, likewise
   Matrix<Real> product_;    // p G; what the preconditioner takes from the residual

@@ -69,7 +69,7 @@ void ScreenedAhead<Real>::Collect(int64_t row, int64_t step, Scratch& scratch) {
   out.near_end = run.near.size();
 }
 
-// Of those near, the ones that the cut takes; V_{t+1} is chosen.
+// The cut takes its part of those near; V_{t+1} is chosen.
 template <typename Real>
 void ScreenedAhead<Real>::Choose(int64_t row, int64_t step) {
   ActiveRow<Real>& active = epoch_.row(row);

@@ -35,8 +35,8 @@ constexpr double kNarrowestWindow = 1e-3;
 // 5 % faster (docs/benchmarks/cpu-log.md, section 12).
 constexpr double kLargestShare = 0.5;
 constexpr int64_t kRetryAfter = 50;
-// Of the columns active in a row, those whose row of G is gathered in the first epoch. It is more
-// in later ones, on fewer columns.
+// Share of the columns active in a row whose row of G is gathered in the first epoch. It is more in
+// later ones, on fewer columns.
 constexpr double kToggledShare = 0.65;
 
 }  // namespace

@@ -133,8 +133,8 @@ class ScreenedEpoch {
   int64_t length_;
   int64_t next_try_;
   int64_t active_ = 0;  // lanes of all rows
-  // Of the epochs that have ended and, but for its iterations, the one that runs; the share
-  // summed over the iterations.
+  // Counts of the epochs that have ended and, but for its iterations, of the one that runs; the
+  // share is summed over the iterations.
   ScreeningCounts counts_;
   std::vector<SparseRows<Real>> product_terms_;  // of each block of the group at work
   std::vector<SparseRows<Real>> vertex_terms_;

@@ -36,7 +36,7 @@ class ThresholdForecast {
     Fit();
   }
 
-  // Of the iteration `ahead` >= 1 after the last one added.
+  // The interval of the iteration `ahead` >= 1 after the last one added.
   Interval At(int64_t ahead) const {
     const auto steps = static_cast<double>(ahead);
     const double spread = noise_ + 0.5 * std::abs(slope_) * steps;
@@ -49,7 +49,7 @@ class ThresholdForecast {
 
   // How many iterations to run ahead.
   int64_t length() const { return count_ < kEnough ? 1 : length_; }
-  // Of a run of so many rows' iterations, so many were taken again.
+  // A run took `taken` iterations of rows, and `repeated` of them again.
   void Learn(int64_t taken, int64_t repeated, bool missed) {
     if (count_ < kEnough) return;
     if (missed || 4 * repeated > 3 * taken) {

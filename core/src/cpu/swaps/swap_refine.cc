@@ -178,7 +178,7 @@ int64_t SwapRefineBytes(int64_t rows, int64_t cols) {
   constexpr int64_t kSize = sizeof(Real);
   const int64_t layer = kSize * (rows + cols) * stride;
   const int64_t bits = 2 * rows * stride / 8;
-  // Of a row: tolerance, tally and best terms; of a column: diagonal and reach.
+  // A row has a tolerance, a tally and best terms; a column a diagonal and its reach.
   return layer + 8 * rows * stride + bits + 128 * (rows + cols) + Float64ProductBytes(rows, cols);
 }
 

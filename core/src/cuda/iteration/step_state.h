@@ -22,7 +22,7 @@ struct StepState {
   LazyScale old_scale;
   Rewrite rewrite = Rewrite::kNone;
 
-  // Of the running request.
+  // Settings and outcome of the running request.
   int32_t line_search = 0;
   double rel_gap = 0;
   int32_t stopped = 0;  // the gap was reached: kernels do nothing any more

@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> Inspect(int device) {
   return std::make_unique<CudaBackend>(device, properties);
 }
 
-// Of all devices together, where none can be used.
+// The error of all devices together, where none can be used.
 absl::Status NoneUsable(const std::vector<UnusableDevice>& devices) {
   std::string message;
   for (const UnusableDevice& device : devices) {

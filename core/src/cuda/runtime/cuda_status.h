@@ -24,7 +24,7 @@ namespace sparsefw::cuda {
 absl::Status ToStatus(cudaError_t error, std::string_view call);
 absl::Status ToStatus(cublasStatus_t status, std::string_view call);
 
-// Of a launch, which names the call that failed itself; the second form is for the macro.
+// The status of a launch, which names the failed call itself; the second form is for the macro.
 absl::Status ToStatus(const CudaError& error);
 inline absl::Status ToStatus(const CudaError& error, std::string_view) { return ToStatus(error); }
 

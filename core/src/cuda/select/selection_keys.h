@@ -17,8 +17,8 @@
 
 namespace sparsefw::cuda {
 
-// Of a score: its ordered key without the sign where it is positive, which is a
-// positive number's own bits; 0 where it is not (NaN included).
+// The key of a score: its ordered key without the sign where it is positive, which is a positive
+// number's own bits; 0 where it is not (NaN included).
 SPARSEFW_HOST_DEVICE inline uint64_t ScoreKey(float score) {
   return score > 0 ? OrderedKey(score) ^ (uint32_t{1} << 31) : 0;
 }

@@ -40,13 +40,14 @@ struct Term {
 
 SPARSEFW_HOST_DEVICE inline Term NoTerm() { return {kInfinity, -1}; }
 
-// Of p: the lesser; of equals the lower index, so that the higher one is kept.
+// The better term of p is the lesser; among equals that of the lower index, so that the higher one
+// is kept.
 SPARSEFW_HOST_DEVICE inline Term CheaperOut(const Term& a, const Term& b) {
   if (a.value != b.value) return a.value < b.value ? a : b;
   return a.col < b.col ? a : b;
 }
 
-// Of q: the lesser; of equals the higher index.
+// The better term of q is the lesser; among equals that of the higher index.
 SPARSEFW_HOST_DEVICE inline Term BetterIn(const Term& a, const Term& b) {
   if (a.value != b.value) return a.value < b.value ? a : b;
   return a.col > b.col ? a : b;

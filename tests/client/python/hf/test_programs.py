@@ -177,7 +177,7 @@ def test_without_torch_the_commands_say_so(monkeypatch, capsys):
              np.array, lambda texts: dict.fromkeys(texts).keys()],
     ids=["iterator", "generator", "objects", "array", "keys"])
 def test_texts_may_come_as_anything(client, dense, folder, made):
-    """Of a folder with a tokenizer."""
+    """The folder has a tokenizer."""
     texts = TEXT.split("\n\n")
     expected = evaluate_perplexity(folder / "dense", data=texts, sequence_length=32).value
     assert evaluate_perplexity(folder / "dense", data=made(texts), sequence_length=32).value == expected

@@ -18,7 +18,8 @@ def samples_of(source):
 
 @pytest.mark.parametrize("family", ["opt", "gpt2", "llama"])
 def test_samples_go_to_the_device_of_the_source(folder, family):
-    """Of a folder no parameter says it, and OPT has no buffer. "meta" stands for a device that is not there."""
+    """No parameter of a folder says it, and OPT has no buffer. "meta" stands for a device that is
+    not there."""
     tiny.make(family).save_pretrained(folder / "dense")
     assert samples_of(Streamed(folder / "dense", "meta")) == {torch.device("meta")}
     assert samples_of(Streamed(folder / "dense")) == {torch.device("cpu")}

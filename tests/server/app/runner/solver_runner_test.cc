@@ -74,7 +74,7 @@ class SolverRunnerTest : public ::testing::Test {
     EXPECT_THAT(info, IsOk());
     return info.ok() ? info->name : "";
   }
-  // Of a tensor that is stored.
+  // Overwrites a value of a tensor that is stored.
   void Overwrite(const std::string& name, int64_t index, float value) {
     std::fstream file(folder_.File("spool/" + name.substr(name.find('/') + 1) + ".tensor"),
                       std::ios::binary | std::ios::in | std::ios::out);

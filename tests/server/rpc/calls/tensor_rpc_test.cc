@@ -42,6 +42,22 @@ class TensorRpcTest : public testing::Test {
     writer->WritesDone();
     return writer->Finish();
   }
+  // The whole weight in chunks of 1 MiB, the last of which finishes the upload.
+  grpc::Status SendAll(const std::string& upload, const std::string& bytes,
+                       v1::WriteTensorResponse* response) {
+    constexpr int64_t kChunk = 1 << 20;
+    grpc::ClientContext context;
+    const auto writer = server_.tensors->WriteTensor(&context, response);
+    v1::WriteTensorRequest request;
+    request.set_upload(upload);
+    for (int64_t offset = 0; offset < kRows * kCols * 4; offset += kChunk) {
+      *request.mutable_chunk() = MakeChunk(bytes, offset, kChunk);
+      request.set_finish(offset + kChunk == kRows * kCols * 4);
+      if (!writer->Write(request)) break;
+    }
+    writer->WritesDone();
+    return writer->Finish();
+  }
   v1::Upload GetUpload(const std::string& name) {
     grpc::ClientContext context;
     v1::GetUploadRequest request;
@@ -196,18 +212,8 @@ TEST_F(TensorRpcTest, CreateUploadIsIdempotent) {
   EXPECT_TRUE(
       Failed(Create(other, &response), grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "id-1"));
 
-  grpc::ClientContext context;
   v1::WriteTensorResponse written;
-  const auto writer = server_.tensors->WriteTensor(&context, &written);
-  v1::WriteTensorRequest write;
-  write.set_upload(upload);
-  for (int64_t offset = 0; offset < kRows * kCols * 4; offset += 1 << 20) {
-    *write.mutable_chunk() = MakeChunk(bytes, offset, 1 << 20);
-    write.set_finish(offset + (1 << 20) == kRows * kCols * 4);
-    ASSERT_TRUE(writer->Write(write));
-  }
-  writer->WritesDone();
-  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(SendAll(upload, bytes, &written).ok());
   EXPECT_EQ(MustCreate(request).tensor().name(), written.tensor().name());
 
   // The answer to the last stream was lost: the client sends again and gets the tensor.
@@ -230,25 +236,12 @@ TEST_F(TensorRpcTest, CreateUploadIsIdempotent) {
 TEST_F(TensorRpcTest, EveryChunkForAFinishedUploadIsCompared) {
   const std::string bytes = WeightBytes();
   const std::string upload = MustCreate(WeightRequest()).upload().name();
-  const auto send = [&](const std::string& data) {
-    grpc::ClientContext context;
-    v1::WriteTensorResponse response;
-    const auto writer = server_.tensors->WriteTensor(&context, &response);
-    v1::WriteTensorRequest write;
-    write.set_upload(upload);
-    for (int64_t offset = 0; offset < kRows * kCols * 4; offset += 1 << 20) {
-      *write.mutable_chunk() = MakeChunk(data, offset, 1 << 20);
-      write.set_finish(offset + (1 << 20) == kRows * kCols * 4);
-      if (!writer->Write(write)) break;
-    }
-    writer->WritesDone();
-    return writer->Finish();
-  };
-  ASSERT_TRUE(send(bytes).ok());
-  ASSERT_TRUE(send(bytes).ok());
+  v1::WriteTensorResponse response;
+  ASSERT_TRUE(SendAll(upload, bytes, &response).ok());
+  ASSERT_TRUE(SendAll(upload, bytes, &response).ok());
   std::string others = bytes;
   others.back() ^= 1;
-  EXPECT_TRUE(Failed(send(others), grpc::DATA_LOSS, "BYTES_DIFFER",
+  EXPECT_TRUE(Failed(SendAll(upload, others, &response), grpc::DATA_LOSS, "BYTES_DIFFER",
                      "byte " + std::to_string(bytes.size() - 1)));
 }
 

@@ -22,7 +22,7 @@ class Status;
 namespace sparsefw::client {
 
 absl::Status StatusFromGrpc(const grpc::Status& status);
-// Of Job.error.
+// The status of Job.error.
 absl::Status StatusFromProto(const google::rpc::Status& status);
 
 // The delay of google.rpc.RetryInfo, if the server asked for one.

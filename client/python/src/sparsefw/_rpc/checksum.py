@@ -6,7 +6,7 @@ import crc32c as _crc32c
 
 
 def crc32c(data: bytes | bytearray | memoryview, start: int = 0) -> int:
-    """Of `data`, after bytes whose checksum is `start`. Releases the interpreter's lock."""
+    """The CRC of `data`, after bytes whose checksum is `start`. Releases the interpreter's lock."""
     return int(_crc32c.crc32c(data, start))
 
 
@@ -22,7 +22,7 @@ class Prefix:
         self._value = 0
 
     def to(self, end: int) -> int:
-        """Of the bytes [0, end)."""
+        """The checksum of the bytes [0, end)."""
         if end < self._end:
             self._end = self._value = 0
         self._value = crc32c(self._data[self._end : end], self._value)

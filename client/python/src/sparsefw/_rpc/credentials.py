@@ -41,7 +41,7 @@ def _read_pem(path: PathLike, kind: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Credentials:
-    """Of one client. `channel` is None for plain text."""
+    """The credentials of one client. `channel` is None for plain text."""
 
     channel: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
@@ -90,7 +90,9 @@ def make_credentials(
 
 
 def channel_arguments(address: str, connect_timeout: float | None = None) -> list[tuple[str, int]]:
-    """Of one channel; each gets a connection of its own. `connect_timeout`: of one attempt, else 20 s."""
+    """The arguments of one channel; each gets a connection of its own. `connect_timeout`: of one
+    attempt, else 20 s.
+    """
     arguments = [
         # Its own connection: a small call on a shared one waits behind uploads.
         ("grpc.use_local_subchannel_pool", 1),

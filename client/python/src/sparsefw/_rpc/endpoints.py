@@ -16,7 +16,9 @@ _HEAD_START: Final = 0.25
 
 
 def split_addresses(server: str) -> list[str]:
-    """Of "host:port,host:port". Raises InvalidArgument (CLIENT_ARGUMENT) where one is empty."""
+    """The addresses in "host:port,host:port". Raises InvalidArgument (CLIENT_ARGUMENT) where one is
+    empty.
+    """
     addresses = server.split(",")
     if not all(addresses):
         raise invalid(f'an address must be HOST:PORT, or several with commas between them; got "{server}"')

@@ -321,15 +321,15 @@ def make_channel(
 
 
 def serialize(message: Any) -> bytes:
-    """Of a protobuf."""
+    """The bytes of a protobuf."""
     return cast(bytes, message.SerializeToString())
 
 
 def closed_error() -> errors.Error:
-    """Of a call after `close`."""
+    """The error of a call after `close`."""
     return errors.refuse(grpc.StatusCode.CANCELLED, "CLOSED", "the client is closed")
 
 
 def silent_error(silence: float) -> errors.Error:
-    """Of a download, or of a watch on which not even heartbeats came."""
+    """The error of a download, or of a watch on which not even heartbeats came."""
     return errors.refuse(grpc.StatusCode.UNAVAILABLE, "UNREACHABLE", f"nothing came for {silence:g} s")

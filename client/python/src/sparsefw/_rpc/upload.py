@@ -171,7 +171,7 @@ class _Run:
                         break
             return await writer.finish()
         except BaseException:
-            # Of the stream, or of a batch that cannot be made or sent.
+            # The error is of the stream, or of a batch that cannot be made or sent.
             await writer.cancel()
             raise
 

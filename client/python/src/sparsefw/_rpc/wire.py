@@ -68,7 +68,7 @@ def _varint(value: int) -> bytes:
 
 
 def _tag(field: int) -> bytes:
-    """Of a length-delimited field."""
+    """The tag of a length-delimited field."""
     return _varint(field << 3 | 2)
 
 

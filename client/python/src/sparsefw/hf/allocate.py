@@ -9,7 +9,7 @@ from typing import Any, Final
 from sparsefw.errors import invalid
 from sparsefw.hf.layout import Matrix, compile_rule
 
-# Of a sweep, around the share that is asked for, in units of the bound.
+# Points of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
 Curve = Sequence[Mapping[str, float]]
 

@@ -30,7 +30,7 @@ from sparsefw.hf.state import file_digest
 
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
-# Of a model folder these are weights in another form; they would not be pruned.
+# These files of a model folder are weights in another form; they would not be pruned.
 _OTHER_WEIGHTS: Final = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors")
 
 
@@ -90,7 +90,7 @@ class Checkpoint:
         return sorted(set(self._files.values()))
 
     def digest(self) -> dict[str, str]:
-        """Of every file with weights, and of the configuration."""
+        """The digests of every file with weights, and of the configuration."""
         return {path.name: file_digest(path) for path in [self.folder / "config.json", *self.files]}
 
     def load(self, names: Iterable[str], device: Any) -> None:

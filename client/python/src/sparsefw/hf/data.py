@@ -38,7 +38,7 @@ def listed(data: Any) -> list[Any]:
 
 
 def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
-    """Of texts: one list; of token ids: one, or one a sequence."""
+    """The ids: texts make one list; token ids make one, or one a sequence."""
     if not items:
         raise invalid("data must hold at least one text or sequence of token ids")
     if all(isinstance(item, str) for item in items):
@@ -83,7 +83,7 @@ def tokenizer_of(folder: str | os.PathLike[str], items: list[Any]) -> Any:
 
 
 def digest(samples: Sequence[Any]) -> str:
-    """Of the token ids, and where sequences begin."""
+    """The digest of the token ids, and of where sequences begin."""
     state = hashlib.sha256()
     for sample in samples:
         state.update(sample.shape[1].to_bytes(8, "little"))

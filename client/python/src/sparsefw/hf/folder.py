@@ -15,7 +15,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf.report import CERTIFICATE, Report
 
 FACTS: Final = "sparsefw.json"
-# Of what a run keeps in a folder that it fills; the second is the model before it is complete.
+# What a run keeps in a folder that it fills; the second is the model before it is complete.
 _OWN: Final = ".sparsefw"
 _PARTIAL: Final = ".sparsefw.partial"
 _BEGIN: Final = "<!-- sparsefw begin -->"

@@ -34,7 +34,7 @@ class Group:
 
     @property
     def gram_bytes(self) -> int:
-        """Of its sum in float64."""
+        """Bytes of its sum in float64."""
         return 8 * self.columns * self.columns
 
 

@@ -11,7 +11,7 @@ import torch
 
 from sparsefw.errors import invalid
 
-# Of all samples together; above it they go to a file.
+# Bytes of all samples together; above it they go to a file.
 MEMORY_BYTES: Final = 256 << 20
 _WIDEST: Final = 8
 
@@ -77,7 +77,7 @@ class HiddenStates:
                 f"the hidden states of sample {index} must fit into {room} bytes after every block, twice "
                 f"what the first one gets in float32; got {list(value.shape)}, {value.dtype}"
             )
-        # Of another shape than before: what is read must be what was written.
+        # The shape may be another than before: what is read must be what was written.
         self._shapes[index], self._dtypes[index] = tuple(value.shape), value.dtype
         # A scalar has no other view.
         data = memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

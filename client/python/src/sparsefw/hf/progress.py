@@ -24,7 +24,7 @@ class Progress:
         self._bar.set_postfix_str(what, refresh=True)
 
     def event(self, name: str, event: Event) -> None:
-        """Of a running job, in any thread."""
+        """An event of a running job, in any thread."""
         progress = event.progress
         if progress is not None and progress.warm_start_loss > 0:
             text = printable(f"{layer_type(name)} -{100 * progress.reduction:.1f} %")

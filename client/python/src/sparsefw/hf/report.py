@@ -19,7 +19,7 @@ CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed 
 
 @dataclasses.dataclass
 class Report:
-    """Of one run of `prune_model`.
+    """The report of one run of `prune_model`.
 
     Attributes:
         settings: the arguments that decide the outcome.
@@ -176,7 +176,9 @@ def _means(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def layer_type(name: str) -> str:
-    """Of "model.layers.3.self_attn.q_proj.weight": "self_attn.q_proj"; experts are of one type."""
+    """The type "self_attn.q_proj" for "model.layers.3.self_attn.q_proj.weight"; experts are of one
+    type.
+    """
     parts = name.partition("[")[0].removesuffix(".weight").split(".")
     return ".".join(part for part in parts[-2:] if not part.isdecimal())
 

@@ -44,7 +44,7 @@ class Run:
         self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
         self._samples = [sample.to(source.device) for sample in samples]
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
-        # Of finished blocks: kept, so that their tensors are not read and hashed for these alone.
+        # Records of finished blocks, so that tensors are not read and hashed for these alone.
         self._records: dict[int, list[dict[str, Any]]] = {}
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
@@ -277,7 +277,7 @@ class Run:
 
 
 def _tuple_length(block: Any, hidden: Any, call: Any) -> int:
-    """Of what a block returns; 0: a tensor."""
+    """The length of what a block returns; 0: a tensor."""
     returned: list[Any] = []
     handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
     try:

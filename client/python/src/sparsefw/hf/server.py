@@ -68,8 +68,9 @@ class Server:
         submit: Callable[[Tensor], Job],
         fetch: Callable[[Job], Outcome],
     ) -> Outcome:
-        """Of one job on a weight, by `self.worker`. Both are removed once the outcome is here or there will
-        be none. After any other error they stay: whoever comes back finds them by their names.
+        """The outcome of one job on a weight, by `self.worker`. Both are removed once the outcome
+        is here or there will be none. After any other error they stay: whoever comes back finds
+        them by their names.
         """
         weight = self.upload(self.worker, rows, "weight", f"{request}/weight")
         try:

@@ -14,7 +14,7 @@ from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 
-# Of JobOptions, what the pipeline itself sets.
+# The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
 
 
@@ -59,7 +59,7 @@ class Settings:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
     def job_options(self, sparsity: float) -> Any:
-        """Of a matrix with this sparsity."""
+        """The options for a matrix with this sparsity."""
         options: dict[str, Any] = {**self.options, "pattern": self.pattern}
         if self.method is not None:  # a preset may choose it
             options["method"] = self.method

@@ -31,7 +31,7 @@ _JOBS: Final = 4
 _MOMENT: Final = 1.0
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
-# Of a report, what a trace keeps.
+# What a trace keeps of a report.
 TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 Outcome = TypeVar("Outcome")
 
@@ -135,17 +135,17 @@ class Pool:
 
     @property
     def clients(self) -> list[Client]:
-        """Of the servers, for the thread that made the pool."""
+        """The clients of the servers, for the thread that made the pool."""
         return [server.client for server in self._servers]
 
     @property
     def name(self) -> str:
-        """Of the servers, for the report."""
+        """The names of the servers, for the report."""
         return ", ".join(client.address for client in self.clients)
 
     @property
     def version(self) -> str:
-        """Of the servers, each once."""
+        """The versions of the servers, each once."""
         return ", ".join(dict.fromkeys(client.info().version for client in self.clients))
 
     def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
@@ -191,7 +191,7 @@ class Pool:
             tasks, lambda task, part, server: self._prune(task, part, server, seen)
         ):
             solved = _merged(task, results)
-            # Of row ranges on several servers no report has the losses of the whole matrix.
+            # No report has the whole matrix's losses where its row ranges are on several servers.
             if self._trace and len(results) == 1:
                 solved.record["trace"] = traces.get(task.matrix.name, [])
             yield solved

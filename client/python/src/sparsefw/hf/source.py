@@ -18,7 +18,7 @@ from sparsefw.hf.layout import Block, Matrix, find_blocks
 
 MASK: Final = "|mask"
 WEIGHT: Final = "|weight"
-# Of a configuration; saving a model sets some of them. The weights have their dtype.
+# Keys of a configuration; saving a model sets some of them. The weights have their dtype.
 _ORIGIN: Final = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
@@ -52,14 +52,16 @@ def _mask(matrix: Matrix, tensors: Mapping[str, Any]) -> Any:
 
 
 def _computing(config: Any) -> Any:
-    """Of a configuration, without what says where the model comes from."""
+    """What is left of a configuration without what says where the model comes from."""
     if isinstance(config, dict):
         return {str(key): _computing(value) for key, value in config.items() if key not in _ORIGIN}
     return [_computing(value) for value in config] if isinstance(config, list | tuple) else config
 
 
 def _kind(value: Any) -> str:
-    """Of what JSON does not know; its text may have an address in it, which is another in every process."""
+    """The kind of a value that JSON does not know; its text may have an address in it, which is
+    another in every process.
+    """
     return str(value) if isinstance(value, torch.dtype) else type(value).__qualname__
 
 
@@ -74,7 +76,7 @@ class Source(Protocol):
         ...
 
     def digest(self) -> Any:
-        """Of all that the model computes with."""
+        """The digest of all that the model computes with."""
         ...
 
     def prologue(self) -> contextlib.AbstractContextManager[None]:

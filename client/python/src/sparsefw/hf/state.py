@@ -188,8 +188,8 @@ class State:
         return self._versions
 
     def versions(self, blocks: int) -> dict[str, str]:
-        """Of packages and servers that made the results so far, by name. Where there are several, all, with
-        the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
+        """Versions of packages and servers that made the results so far, by name. Where there are
+        several, all, with the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
         """
         made: dict[str, dict[str, dict[str, list[int]]]] = {}
         for what, index in itertools.product(("block", "curve"), range(blocks)):
@@ -222,6 +222,6 @@ def _ranges(indices: list[int]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Of the bytes of a file."""
+    """The digest of the bytes of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
