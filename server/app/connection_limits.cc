@@ -4,15 +4,15 @@ namespace sparsefw::server {
 namespace {
 
 // Shares of --peer-memory and --connection-memory. A byte that has come in takes more than a byte:
-// a message in frames of one byte each takes 5.3 times what is on the wire. So an eighth of the
+// a message in frames of one byte each takes 5.3 times what is on the wire. So a tenth of the
 // memory is what may be there of messages that are not whole. Messages and responses that calls
 // have are there twice: in protobuf's form and in gRPC's.
-constexpr int64_t kUnfinishedShare = 8;
+constexpr int64_t kUnfinishedShare = 10;
 constexpr int64_t kHeldShare = 4;
 
 constexpr int64_t kPeerCalls = 2048;
 // The largest messages and the windows of a hundred streams fit what a peer may leave unfinished.
-constexpr int kTurns = 12;
+constexpr int kTurns = 9;
 
 }  // namespace
 

@@ -27,6 +27,8 @@ constexpr milliseconds kRest(1000);
 // Looking takes at most one part of so many of a processor.
 constexpr int kSweepShare = 20;
 constexpr milliseconds kAsleep(1000);
+// Of a peer beyond its limit, connections with less than one part of so many of it stay.
+constexpr int64_t kSparedShare = 32;
 // Handshakes and settings of a connection, then pings and acknowledgements: no message
 // explains them.
 constexpr double kControlBytes = 16 << 10;
@@ -59,6 +61,13 @@ int64_t BytesReceived(int socket) {
 int64_t BytesInSystem(int socket) {
   int bytes = 0;
   return ioctl(socket, SIOCINQ, &bytes) == 0 ? bytes : 0;
+}
+
+// Resets the connection and drops what the system has received of it. After a shutdown gRPC
+// would still read that, up to several MiB a connection.
+void Reset(int socket) {
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  if (connect(socket, &nobody, sizeof(nobody)) != 0) shutdown(socket, SHUT_RDWR);
 }
 
 }  // namespace
@@ -212,16 +221,16 @@ milliseconds Connections::Sweep() {
   return std::max(kSweep, (ProcessorTime() - busy) * kSweepShare);
 }
 
-bool Connections::CloseLargest(const PeerKey& peer) {
+bool Connections::CloseLargest(const PeerKey& peer, int64_t spared) {
   Watched* largest = nullptr;
   for (Watched& watched : watched_) {
-    if (watched.unfinished == 0 || watched.peer != peer) continue;
+    if (watched.unfinished <= spared || watched.peer != peer) continue;
     if (largest == nullptr || watched.unfinished > largest->unfinished) largest = &watched;
   }
   if (largest == nullptr) return false;
   // The descriptor is gRPC's. If it becomes another socket between this look and the next
   // line, a connection too many is closed.
-  if (largest->IsOpen()) shutdown(largest->socket, SHUT_RDWR);
+  if (largest->IsOpen()) Reset(largest->socket);
   largest->closing = true;
   PeerState& state = peers_[peer];
   state.closed.push_back({largest->connection, largest->unfinished});
@@ -245,8 +254,8 @@ void Connections::CountClosed() {
 
 void Connections::Enforce() {
   for (auto& [key, state] : peers_) {
-    while (state.unfinished + state.closed_bytes > limits_.peer_unfinished_bytes &&
-           CloseLargest(key)) {
+    if (state.unfinished + state.closed_bytes <= limits_.peer_unfinished_bytes) continue;
+    while (CloseLargest(key, limits_.peer_unfinished_bytes / kSparedShare)) {
     }
   }
   EnforceTotal();
@@ -259,7 +268,7 @@ void Connections::EnforceTotal() {
   while (unfinished_ > limits_.unfinished_bytes) {
     const auto largest = std::ranges::max_element(
         peers_, {}, [](const auto& peer) { return peer.second.unfinished; });
-    if (largest->second.unfinished <= share || !CloseLargest(largest->first)) return;
+    if (largest->second.unfinished <= share || !CloseLargest(largest->first, 0)) return;
   }
 }
 

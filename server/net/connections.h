@@ -51,9 +51,10 @@ class Connections final : public ConnectionGate {
 
   // False: one more would be beyond a limit. Else the connection counts until it is closed.
   bool Add(const Descriptor& socket) override;
-  // Closes connections until all and those of each peer are within their limits, the
-  // one that holds most first. Where all together are beyond theirs, no peer that holds less
-  // than its part of half the limit is closed.
+  // Closes what is beyond a limit. Of a peer: all its connections but those that hold little.
+  // One after the other would not do, since glibc gives what the first ones held back to the
+  // system only after a while. Of all together: the largest connection of the largest peer,
+  // again and again, but none of a peer that holds less than its part of half the limit.
   std::chrono::milliseconds Sweep() override;
   // Readable once calls begin after a time without any.
   int wake_descriptor() const override;
@@ -89,8 +90,8 @@ class Connections final : public ConnectionGate {
   void CountClosed();
   void Enforce();
   void EnforceTotal();
-  // The connection of the peer with most unfinished bytes. False: none has any.
-  bool CloseLargest(const PeerKey& peer);
+  // The connection of the peer with most unfinished bytes. False: none has more than `spared`.
+  bool CloseLargest(const PeerKey& peer, int64_t spared);
 
   const Limits limits_;
   const std::shared_ptr<Ledger> ledger_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <thread>
@@ -76,7 +77,8 @@ class ConnectionsTest : public ::testing::Test {
   }
   static bool IsClosed(const Pair& pair) {
     char byte = 0;
-    return recv(pair.client.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    const ssize_t got = recv(pair.client.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
   }
 
   ListenSockets listening_;
@@ -142,26 +144,29 @@ TEST_F(ConnectionsTest, BytesThatNoCallWasGivenAreUnfinished) {
   EXPECT_EQ(connections.counts().unfinished_bytes, 0) << "no call, no message";
 }
 
-TEST_F(ConnectionsTest, ThePeerBeyondItsLimitLosesItsLargestConnection) {
+TEST_F(ConnectionsTest, ThePeerBeyondItsLimitLosesAllConnectionsButThoseThatHoldLittle) {
   Connections::Limits limits = Limits();
   limits.peer_unfinished_bytes = 6 << 20;
   Connections connections(limits);
+  const Pair little = Connect(2);
   const Pair small = Connect(2);
   const Pair large = Connect(2);
   const Pair neighbour = Connect(3);
-  for (const Pair* pair : {&small, &large, &neighbour}) {
+  for (const Pair* pair : {&little, &small, &large, &neighbour}) {
     ASSERT_TRUE(connections.Add(pair->server));
     ASSERT_TRUE(pair->Of(connections)->Enter());
   }
   connections.Sweep();
+  Transfer(little, 100 << 10);
   Transfer(small, 3 << 20);
   Transfer(large, 4 << 20);
   Transfer(neighbour, 5 << 20);
   connections.Sweep();
   EXPECT_TRUE(IsClosed(large));
-  EXPECT_FALSE(IsClosed(small));
+  EXPECT_TRUE(IsClosed(small));
+  EXPECT_FALSE(IsClosed(little));
   EXPECT_FALSE(IsClosed(neighbour));
-  EXPECT_EQ(connections.counts().closed, 1);
+  EXPECT_EQ(connections.counts().closed, 2);
 }
 
 TEST_F(ConnectionsTest, TheLargestOfAllGoesWhereAllAreBeyondTheLimit) {
@@ -180,6 +185,23 @@ TEST_F(ConnectionsTest, TheLargestOfAllGoesWhereAllAreBeyondTheLimit) {
   connections.Sweep();
   EXPECT_TRUE(IsClosed(large));
   EXPECT_FALSE(IsClosed(small));
+}
+
+TEST_F(ConnectionsTest, NothingMoreIsReadOfAClosedConnection) {
+  Connections::Limits limits = Limits();
+  limits.peer_unfinished_bytes = 1 << 20;
+  Connections connections(limits);
+  const Pair pair = Connect();
+  ASSERT_TRUE(connections.Add(pair.server));
+  ASSERT_TRUE(pair.Of(connections)->Enter());
+  connections.Sweep();
+  Transfer(pair, 2 << 20);
+  const std::string more(1000, 'x');
+  ASSERT_EQ(send(pair.client.get(), more.data(), more.size(), MSG_NOSIGNAL), 1000);
+  connections.Sweep();
+  ASSERT_TRUE(IsClosed(pair));
+  char byte = 0;
+  EXPECT_LE(recv(pair.server.get(), &byte, 1, MSG_DONTWAIT), 0);
 }
 
 TEST_F(ConnectionsTest, WhatClosedConnectionsHeldCountsUntilTheirCallsEnd) {
