@@ -62,6 +62,13 @@ def add_prune_model(commands: Any) -> None:
     parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
     for name in ("swaps", "reconstruct", "joint"):
         parser.add_argument(f"--{name}", action="store_true", default=None)
+    parser.add_argument(
+        "--refine-blocks",
+        action="store_true",
+        help="after a block is pruned, train its kept weights towards the dense block's output",
+    )
+    parser.add_argument("--refine-epochs", type=int, metavar="N", help="passes over the samples")
+    parser.add_argument("--refine-rate", type=float, metavar="RATE", help="largest step of a weight")
     parser.add_argument("--allocation", default="uniform", choices=["uniform", "loss-curve"])
     parser.add_argument(
         "--ignore", action="append", metavar="REGEX", help="parameters that stay dense; may be repeated"
@@ -102,6 +109,14 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
     ]
 
 
+def _refinement(arguments: argparse.Namespace) -> Any:
+    given = {"epochs": arguments.refine_epochs, "learning_rate": arguments.refine_rate}
+    given = {key: value for key, value in given.items() if value is not None}
+    if given and not arguments.refine_blocks:
+        raise invalid("--refine-epochs and --refine-rate need --refine-blocks")
+    return _models().BlockRefinement(**given) if arguments.refine_blocks else False
+
+
 def _prune_model(arguments: argparse.Namespace) -> int:
     models = _models()
     keys = (
@@ -128,6 +143,7 @@ def _prune_model(arguments: argparse.Namespace) -> int:
             samples=arguments.samples,
             sequence_length=arguments.sequence_length,
             allocation=arguments.allocation,
+            refine_blocks=_refinement(arguments),
             state_dir=arguments.state,
             out=arguments.out,
             progress=not arguments.quiet,

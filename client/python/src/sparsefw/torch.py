@@ -257,7 +257,7 @@ class HeldMasks:
         for name, zeros in removed.items():
             # The optimizer's moments never learn of removed weights.
             if parameters[name].requires_grad:
-                self._handles.append(parameters[name].register_hook(_masked_gradient(zeros)))
+                self._handles.append(hold_zeros(parameters[name], zeros))
         owners: dict[str, dict[str, Any]] = {}
         # Also of what several modules share: each of them may use it first.
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -299,8 +299,11 @@ class HeldMasks:
         self.remove()
 
 
-def _masked_gradient(zeros: Any) -> Callable[[Any], Any]:
-    return lambda gradient: gradient.masked_fill(zeros.to(gradient.device), 0)
+def hold_zeros(parameter: Any, zeros: Any) -> Any:
+    """Clears the gradient where `zeros` is True: an optimizer without momentum from before and without
+    weight decay then never moves these weights. Returns the hook's handle.
+    """
+    return parameter.register_hook(lambda gradient: gradient.masked_fill(zeros.to(gradient.device), 0))
 
 
 def _zeroing(masks: Mapping[str, Any]) -> Callable[..., None]:

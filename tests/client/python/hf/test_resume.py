@@ -18,7 +18,7 @@ import tiny
 import torch
 import transformers
 from sparsefw.hf import prune_model
-from sparsefw.hf.state import State
+from sparsefw.hf.state import BlockState, State
 from support.processes import HANG, wait_until
 
 ROOT = Path(sparsefw.__file__).resolve().parents[1]
@@ -165,7 +165,7 @@ def test_a_server_that_is_updated_during_a_run(folder):
     state.work_with(ask, 4)
     state.save("curve-0000", {"w": []})
     for index in (0, 1, 3):
-        state.save_block(index, {}, [])
+        state.save_block(index, BlockState({}, []))
     assert state.versions(4) == {"server": "1 (blocks 0-1; curves 0), 2 (blocks 3)"}
     assert state.load("curve-0000") == {"w": []}
     assert state.load("curve-0001") is None

@@ -90,8 +90,8 @@ def test_an_error_holds_neither_the_file_nor_the_block(client, folder, monkeypat
     sources, files = [], []
 
     class Seen(hidden.HiddenStates):
-        def __init__(self, place):
-            super().__init__(place)
+        def __init__(self, place, streams):
+            super().__init__(place, streams)
             files.append(self)
 
     def streamed(*arguments):

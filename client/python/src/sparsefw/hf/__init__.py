@@ -10,6 +10,7 @@ Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model
+from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
 
-__all__ = ["Perplexity", "Report", "evaluate_perplexity", "prune_model"]
+__all__ = ["BlockRefinement", "Perplexity", "Report", "evaluate_perplexity", "prune_model"]

@@ -11,7 +11,7 @@ import torch
 
 from sparsefw.errors import invalid
 
-# Bytes of all samples together; above it they go to a file.
+# Bytes of all samples together, in all streams; above it they go to a file.
 MEMORY_BYTES: Final = 256 << 20
 _WIDEST: Final = 8
 
@@ -22,9 +22,9 @@ class HiddenStates:
     A file is read and written in turn, not mapped: its pages are not memory of this process.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """`folder`: where a file may be."""
-        self._folder = folder
+    def __init__(self, folder: Path, streams: int = 1) -> None:
+        """`folder`: where a file may be. `streams`: how many of these share the memory."""
+        self._folder, self._limit = folder, MEMORY_BYTES // streams
         self._shapes: list[tuple[int, ...]] = []
         self._dtypes: list[Any] = []
         self._offsets = [0]
@@ -41,7 +41,7 @@ class HiddenStates:
         self._bytes += sample.numel() * sample.element_size()
         if self._file is None:
             self._memory.append(sample)
-            if self._bytes > MEMORY_BYTES and sample.device.type == "cpu":
+            if self._bytes > self._limit and sample.device.type == "cpu":
                 self._to_file()
         else:
             self[len(self) - 1] = sample

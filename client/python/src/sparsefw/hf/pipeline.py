@@ -18,6 +18,7 @@ from sparsefw.hf.folder import check_out, near, resolve_out, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.progress import Progress
+from sparsefw.hf.refine import BlockRefinement, check_refinement, refinement_of
 from sparsefw.hf.report import Report
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of, servers_of
@@ -44,6 +45,7 @@ def prune_model(
     sequence_length: int = 2048,
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
+    refine_blocks: bool | BlockRefinement = False,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -79,6 +81,9 @@ def prune_model(
         allocation: "uniform"; "loss-curve": a sweep on every matrix first, then the split of the budget that
                    minimises the sum of relative losses, each sparsity within allocation_bound of
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
+        refine_blocks: after a block is pruned, gradient steps bring what it makes of its inputs to what the
+                   dense block makes of the dense model's: True, or sparsefw.hf.BlockRefinement(epochs=, ...).
+                   The state with the least error on held-back sequences is kept. Needs propagate.
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
         out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json: a new
                    one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
@@ -118,6 +123,7 @@ def prune_model(
         gram_memory=gram_memory,
         split_above=split_above,
         options={key: value for key, value in options.items() if value is not None},
+        refine_blocks=refinement_of(refine_blocks),
     )
     data = texts.listed(data)
     servers = servers_of(server)
@@ -134,6 +140,8 @@ def prune_model(
     length = texts.longest(source.model.config, sequence_length)
     sequences = texts.sequences(tokenizer, data, length, samples)
     layout = layout_of(source.model, ignore, routers)
+    if settings.refine_blocks is not None:
+        check_refinement(source.model, len(sequences))
     facts = settings.facts(source.digest(), texts.digest(sequences), sequences, len(servers))
     with contextlib.ExitStack() as stack:
         stack.enter_context(evaluating(source.model))

@@ -32,6 +32,8 @@ class Report:
         seconds:  of the whole run; one that was resumed counts its last part.
         out:      the folder that was written, or None.
         curves:   with allocation="loss-curve": the loss curve of every matrix.
+        refinements: with refine_blocks: one dictionary a block: name, error_before, error_after, epoch, epochs,
+                  sequences, held_back, seconds (sparsefw.hf.refine.refine_block).
     """
 
     settings: dict[str, Any]
@@ -41,6 +43,7 @@ class Report:
     seconds: float
     out: str | None = None
     curves: dict[str, Any] | None = None
+    refinements: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def sparsity(self) -> float:
@@ -149,6 +152,8 @@ class Report:
             "loss, warm start: |WX - W'X|^2 in per cent of pruning everything, means; "
             f"certificate: {CERTIFICATE}"
         )
+        if self.refinements:
+            lines.append(_refined(self.refinements))
         noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
         lines += [f"{count} matrices: {note}" for note, count in noted.items()]
         # Several: of servers side by side, or of a run that went on after an update.
@@ -156,6 +161,15 @@ class Report:
         if self.dense:
             lines.append(f"dense: {', '.join(self.dense[:3])}{' ...' if len(self.dense) > 3 else ''}")
         return "\n".join(map(printable, lines))
+
+
+def _refined(blocks: list[dict[str, Any]]) -> str:
+    before, after = (sum(block[key] for block in blocks) / len(blocks) for key in ("error_before", "error_after"))
+    return (
+        f"{len(blocks)} blocks refined in {sum(block['seconds'] for block in blocks):.1f} s: error of a block's "
+        f"output {before:.2%} before, {after:.2%} after, on held-back sequences, means; the losses above are those "
+        "before"
+    )
 
 
 def _means(rows: list[dict[str, Any]]) -> list[str]:

@@ -16,11 +16,12 @@ from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, strea
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, Matrix, dense_outside, find_blocks
 from sparsefw.hf.progress import Progress
+from sparsefw.hf.refine import refine_block
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.solve import Pool, Task
 from sparsefw.hf.source import InMemory, Source, apply, pack
-from sparsefw.hf.state import State
+from sparsefw.hf.state import BlockState, State
 
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
@@ -46,6 +47,7 @@ class Run:
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
         # Records of finished blocks, so that tensors are not read and hashed for these alone.
         self._records: dict[int, list[dict[str, Any]]] = {}
+        self._refinements: dict[int, dict[str, Any]] = {}
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
@@ -57,7 +59,7 @@ class Run:
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for block in self._layout:
             if (done := self._state.load_block(block.index)) is not None:
-                self._records[block.index] = done.records
+                self._keep_records(block.index, done)
         missing = [block.index for block in self._layout if block.index not in self._records]
         versions: dict[str, str] = {
             "sparsefw": sparsefw.__version__,
@@ -79,7 +81,13 @@ class Run:
         dense = [name for block in self._layout for name in block.dense]
         dense += dense_outside(self._source.model, self._settings.ignore)
         made_by = self._state.versions(len(self._layout))
-        return Report({}, made_by, layers, dense, 0.0, curves=curves)
+        refinements = [self._refinements[index] for index in sorted(self._refinements)]
+        return Report({}, made_by, layers, dense, 0.0, curves=curves, refinements=refinements)
+
+    def _keep_records(self, index: int, block: BlockState) -> None:
+        self._records[index] = block.records
+        if block.refinement is not None:
+            self._refinements[index] = block.refinement
 
     def _apply_all(self) -> None:
         if isinstance(self._source, InMemory):
@@ -109,44 +117,77 @@ class Run:
 
         return run
 
-    def _walk(self) -> Iterator[tuple[Block, Any, HiddenStates, Any]]:
-        """(layout, block, its inputs, its calls) of every block; whoever iterates advances the states."""
-        hidden = HiddenStates(self._state.folder)
+    def _walk(self, streams: int = 1) -> Iterator[tuple[Block, Any, list[HiddenStates], Any]]:
+        """(layout, block, its inputs in every stream, its calls) of every block; whoever iterates advances the
+        streams.
+        """
+        states = [HiddenStates(self._state.folder, streams) for _ in range(streams)]
+
+        def take(hidden: Any) -> None:
+            for stream in states:
+                stream.append(hidden)
+
         try:
-            calls = self._capture(hidden.append)
+            calls = self._capture(take)
             for of_block in self._layout:
                 of_this = calls[of_block.index]
                 with self._source.block(of_block.index) as block:
-                    yield of_block, block, hidden, of_this
+                    yield of_block, block, states, of_this
                 of_this.clear()
         finally:
-            hidden.close()
+            for stream in states:
+                stream.close()
 
     def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
-        for of_block, block, hidden, calls in self._walk():
-            advance = of_block.index < last
-            known = of_block.index in self._records
-            done = self._state.load_block(of_block.index) if known else None
-            if done is not None:
-                self._progress.block(of_block.index, "finished before")
+        """The first stream goes through the pruned blocks. A second one, for refinement, goes through the
+        dense ones: there it becomes the targets of the block.
+        """
+        propagate = self._settings.propagate
+        streams = 1 if self._settings.refine_blocks is None else 2
+        for of_block, block, (hidden, *dense), calls in self._walk(streams):
+            index = of_block.index
+            advance = index < last
+            done = self._state.load_block(index) if index in self._records else None
+            outcome = done or self._solve(pool, of_block, block, hidden, calls, shares)
+            if advance and not propagate:
+                run_block(block, hidden, calls, advance=True)
+            if dense and (advance or done is None):
+                self._progress.block(index, "dense forward")
+                run_block(block, dense[0], calls, advance=True)
+            apply(block, of_block, outcome.tensors)
+            if done is None:
+                if dense and of_block.matrices:
+                    outcome = self._refine(of_block, block, hidden, dense[0], calls, outcome)
+                self._state.save_block(index, outcome)
+                self._keep_records(index, outcome)
+            else:
+                self._progress.block(index, "finished before")
                 self._progress.done(len(of_block.matrices))
-                self._move_on(of_block, block, hidden, calls, done.tensors, advance)
-                continue
-            tensors, records = self._solve(pool, of_block, block, hidden, calls, shares)
-            self._state.save_block(of_block.index, tensors, records)
-            self._records[of_block.index] = records
-            self._move_on(of_block, block, hidden, calls, tensors, advance)
+            if advance and propagate:
+                self._progress.block(index, "forward")
+                run_block(block, hidden, calls, advance=True)
 
-    def _move_on(
-        self, of_block: Block, block: Any, hidden: HiddenStates, calls: Any, tensors: Any, advance: bool
-    ) -> None:
-        """Prunes the block, and takes the hidden states through it, before or after."""
-        if advance and not self._settings.propagate:
-            run_block(block, hidden, calls, advance=True)
-        apply(block, of_block, tensors)
-        if advance and self._settings.propagate:
-            self._progress.block(of_block.index, "forward")
-            run_block(block, hidden, calls, advance=True)
+    def _refine(
+        self,
+        of_block: Block,
+        block: Any,
+        hidden: HiddenStates,
+        targets: HiddenStates,
+        calls: Any,
+        outcome: BlockState,
+    ) -> BlockState:
+        """The block's outcome after refinement; the block has it."""
+        settings = self._settings.refine_blocks
+        assert settings is not None
+
+        def shown(epoch: int, error: float) -> None:
+            self._progress.block(of_block.index, f"refining {epoch}/{settings.epochs}, error {error:.2%}")
+
+        record = refine_block(block, of_block, hidden, targets, calls, settings, shown)
+        tensors = dict(
+            pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in of_block.matrices
+        )
+        return BlockState(tensors, outcome.records, {"name": of_block.name, **record})
 
     def _solve(
         self,
@@ -156,12 +197,12 @@ class Run:
         hidden: HiddenStates,
         calls: Any,
         shares: Mapping[str, float],
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(tensors by name, records) of a block."""
+    ) -> BlockState:
+        """The outcome of a block's jobs."""
         tensors: dict[str, Any] = {}
         records: dict[str, dict[str, Any]] = {}
         if not of_block.matrices:
-            return tensors, []
+            return BlockState(tensors, [])
         for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
             tasks = [
                 self._task(block, matrix, group, tokens[group.key], shares)
@@ -174,7 +215,7 @@ class Run:
                 tensors[name] = tensor
                 records[outcome.matrix.name] = {**outcome.record, "tokens": tokens[task.gram]}
                 self._progress.done()
-        return tensors, [records[matrix.name] for matrix in of_block.matrices]
+        return BlockState(tensors, [records[matrix.name] for matrix in of_block.matrices])
 
     def _task(
         self, block: Any, matrix: Matrix, group: Group, tokens: int, shares: Mapping[str, float]
@@ -259,7 +300,7 @@ class Run:
         missing = [b.index for b in self._layout if self._state.load(f"curve-{b.index:04d}") is None]
         if not missing:
             return
-        for of_block, block, hidden, calls in self._walk():
+        for of_block, block, (hidden,), calls in self._walk():
             if of_block.index in missing:
                 curves: dict[str, Any] = {}
                 for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):

@@ -13,6 +13,7 @@ from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
+from sparsefw.hf.refine import BlockRefinement
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -36,6 +37,7 @@ class Settings:
     gram_memory: int
     split_above: int
     options: Mapping[str, Any]
+    refine_blocks: BlockRefinement | None = None
 
     def __post_init__(self) -> None:
         # NumPy's and PyTorch's numbers are not JSON's.
@@ -50,6 +52,8 @@ class Settings:
             raise invalid(f"prune_model sets {wrong[0]} itself")
         if "warm_start" in self.options and not isinstance(self.options["warm_start"], str):
             raise invalid("warm_start must be the name of a method: every layer has its own mask")
+        if self.refine_blocks is not None and not self.propagate:
+            raise invalid("refine_blocks needs propagate=True: a block makes up for the pruned ones before it")
         allocate.check(self.allocation, self.pattern, self.sparsity)
         # Whatever no job would take is refused before anything is read.
         spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
@@ -87,6 +91,7 @@ class Settings:
             "allocation": allocate.describe(self.allocation),
             "allocation_bound": self.allocation_bound,
             "gram": self.gram,
+            "refine_blocks": dataclasses.asdict(self.refine_blocks) if self.refine_blocks else None,
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }

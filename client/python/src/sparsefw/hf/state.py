@@ -51,10 +51,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class BlockState:
-    """A finished block: its tensors by name (packed masks, or new weights), its report records."""
+    """A finished block: its tensors by name (packed masks, or new weights), its report records, and that of
+    its refinement.
+    """
 
     tensors: dict[str, Any]
     records: list[dict[str, Any]]
+    refinement: dict[str, Any] | None = None
 
 
 class State:
@@ -123,15 +126,17 @@ class State:
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
-    def save_block(self, index: int, tensors: Mapping[str, Any], records: list[dict[str, Any]]) -> None:
+    def save_block(self, index: int, block: BlockState) -> None:
         """The tensors first, then the record that makes them count."""
         path = self.folder / f"block-{index:04d}.safetensors"
         partial = path.with_name(f".{path.name}.partial")
-        save_file(dict(tensors), partial)
+        save_file(block.tensors, partial)
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         partial.rename(path)
-        record = {"digest": file_digest(path), "versions": self._made_by(), "layers": records}
+        record = {"digest": file_digest(path), "versions": self._made_by(), "layers": block.records}
+        if block.refinement is not None:
+            record["refinement"] = block.refinement
         write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
 
     def load_block(self, index: int) -> BlockState | None:
@@ -140,7 +145,7 @@ class State:
         path = self.folder / f"block-{index:04d}.safetensors"
         if record is None or not path.exists() or file_digest(path) != record["digest"]:
             return None
-        return BlockState(load_file(path), record["layers"])
+        return BlockState(load_file(path), record["layers"], record.get("refinement"))
 
     def save(self, name: str, value: Any) -> None:
         """Any other result, as JSON."""

@@ -1,0 +1,198 @@
+"""Refinement of blocks: what it lowers, what it leaves as it is, and that nothing of it is lost."""
+
+import json
+
+import pytest
+import sparsefw
+import tiny
+import torch
+import transformers
+from sparsefw.hf import BlockRefinement, prune_model, refine
+
+OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
+REFINE = BlockRefinement(epochs=4, learning_rate=1e-2)
+
+
+def prune(model, client, **options):
+    arguments = {"data": tiny.tokens(count=12), "server": client, **OPTIONS, **options}
+    return prune_model(model, **arguments)
+
+
+def output_error(model, dense, ids):
+    """Of the logits."""
+    with torch.no_grad():
+        there, here = (m(input_ids=ids, use_cache=False).logits.float() for m in (dense, model))
+    return float((there - here).square().mean() / there.square().mean())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "gemma3", "mixtral", "qwen3_moe"])
+def test_a_refined_model_is_nearer_to_the_dense_one(family, client):
+    """Also on sequences that nothing has seen. Zeros stay, and so does all else that is not pruned."""
+    dense, plain, refined = (tiny.make(family) for _ in range(3))
+    prune(plain, client)
+    report = prune(refined, client, refine_blocks=REFINE)
+    seen, unseen = tiny.tokens(count=12), tiny.tokens(count=12, seed=9)
+    assert output_error(refined, dense, seen) < output_error(plain, dense, seen)
+    assert output_error(refined, dense, unseen) < output_error(plain, dense, unseen)
+    assert len(report.refinements) == 2
+    for record in report.refinements:
+        assert record["error_after"] < record["error_before"]
+        assert 0 < record["epoch"] <= record["epochs"] == 4
+        assert (record["sequences"], record["held_back"]) == (11, 1)
+    for row in report.layers:
+        values = tiny.matrix(refined, row["name"])
+        assert int((values != 0).sum()) == row["kept"], row["name"]
+    pruned = {tiny.split(row["name"])[0] for row in report.layers}
+    for name, value in dense.named_parameters():
+        after = refined.get_parameter(name)
+        assert after.requires_grad == value.requires_grad
+        assert after.grad is None
+        assert after.dtype == value.dtype
+        if name not in pruned:
+            assert torch.equal(after, value), name
+    # The mask of the first block is that of the solve: its inputs are the same.
+    first = [row["name"] for row in report.layers if row["name"].startswith(report.refinements[0]["name"])]
+    for name in first:
+        assert torch.equal(tiny.matrix(plain, name) == 0, tiny.matrix(refined, name) == 0)
+
+
+def test_what_does_not_help_is_not_kept(client):
+    """A rate that destroys the block: the state before refinement is the best, and it stays to the bit."""
+    plain, refined = tiny.make("llama"), tiny.make("llama")
+    prune(plain, client)
+    report = prune(refined, client, refine_blocks=BlockRefinement(epochs=2, learning_rate=100.0))
+    for record in report.refinements:
+        assert record["epoch"] == 0
+        assert record["error_after"] == record["error_before"]
+    for name, value in plain.named_parameters():
+        assert torch.equal(value, refined.get_parameter(name)), name
+
+
+def test_a_row_of_zeros_and_what_is_ignored_stay(client):
+    model = tiny.make("llama")
+    before = model.model.layers[1].self_attn.q_proj.weight.detach().clone()
+    report = prune(model, client, ignore=["lm_head", "q_proj"], refine_blocks=REFINE)
+    assert torch.equal(model.model.layers[1].self_attn.q_proj.weight, before)
+    assert len(report.layers) == 12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_folder_gets_what_the_model_in_memory_gets(dtype, client, folder):
+    tiny.make("llama", dtype=dtype).save_pretrained(folder / "dense")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "dense", dtype="auto")
+    streamed = prune(folder / "dense", client, refine_blocks=REFINE, out=folder / "out")
+    report = prune(model, client, refine_blocks=REFINE)
+    found = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
+    assert found.dtype == dtype
+    for name, value in model.named_parameters():
+        assert torch.equal(value, found.get_parameter(name)), name
+    errors = [record["error_after"] for record in report.refinements]
+    assert errors == [record["error_after"] for record in streamed.refinements]
+    written = json.loads((folder / "out/sparsefw.json").read_text())
+    assert written["refinements"] == streamed.refinements
+    assert written["settings"]["refine_blocks"] == {"epochs": 4, "learning_rate": 0.01, "held_back": 0.0625}
+    assert "2 blocks refined" in str(streamed)
+
+
+def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):
+    """Errors that were reported are those of the states, in the model's own precision."""
+    seen, states = [], []
+    write, refined = refine._Training.write, refine.refine_block
+
+    def written(self):
+        write(self)
+        states.append(self.state())
+
+    def watched(*arguments):
+        arguments = list(arguments)
+        show = arguments[6]
+        arguments[6] = lambda epoch, error: (seen.append((epoch, error)), show(epoch, error))
+        return refined(*arguments)
+
+    from sparsefw.hf import run
+
+    monkeypatch.setattr(refine._Training, "write", written)
+    monkeypatch.setattr(run, "refine_block", watched)
+    model = tiny.make("llama", dtype=torch.bfloat16)
+    report = prune(model, client, refine_blocks=REFINE)
+    assert [epoch for epoch, _ in seen] == [0, 1, 2, 3, 4] * 2
+    for block, record in enumerate(report.refinements):
+        errors = [error for _, error in seen[5 * block : 5 * block + 5]]
+        assert record["error_before"] == errors[0]
+        assert record["error_after"] == min(errors) == errors[record["epoch"]]
+        of_block = states[4 * block : 4 * block + 4]
+        zeros = {name: value == 0 for name, value in of_block[0].items()}
+        for state in of_block:
+            for name, value in state.items():
+                assert value.dtype == torch.bfloat16
+                assert bool((value[zeros[name]] == 0).all())
+        final = of_block[record["epoch"] - 1]
+        for name, value in final.items():
+            assert torch.equal(value, model.model.layers[block].get_parameter(name))
+
+
+def test_resumed_between_and_within_blocks(client, folder):
+    tiny.make("llama", num_hidden_layers=4).save_pretrained(folder / "dense")
+    arguments = {"refine_blocks": REFINE, "state_dir": folder / "state"}
+    first = prune(folder / "dense", client, out=folder / "whole", **arguments)
+    (folder / "state/block-0001.json").unlink()
+    (folder / "state/block-0003.json").unlink()
+    second = prune(folder / "dense", client, out=folder / "again", **arguments)
+    whole, again = (folder / name / "model.safetensors" for name in ("whole", "again"))
+    assert whole.read_bytes() == again.read_bytes()
+
+    def without_seconds(report):
+        return [{**record, "seconds": 0} for record in report.refinements]
+
+    assert without_seconds(first) == without_seconds(second)
+    third = prune(folder / "dense", client, out=folder / "third", **arguments)
+    assert third.refinements == second.refinements
+    with pytest.raises(sparsefw.FailedPrecondition, match=r"refine_blocks was \{.*is null"):
+        prune(folder / "dense", client, state_dir=folder / "state")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"refine_blocks": True, "propagate": False}, "refine_blocks needs propagate=True"),
+        ({"refine_blocks": True, "data": tiny.tokens(count=1)}, "at least two sequences.*got 1"),
+        ({"refine_blocks": "yes"}, "refine_blocks must be True, False or a BlockRefinement; got yes"),
+    ],
+)
+def test_what_cannot_be_refined_is_refused(client, options, words):
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune(tiny.make("llama"), client, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"epochs": 0}, "epochs .* at least 1; got 0"),
+        ({"epochs": 1.5}, "epochs .* integer .*; got 1.5"),
+        ({"epochs": True}, "epochs .* integer .*; got True"),
+        ({"learning_rate": 0.0}, "learning_rate must be a number above 0; got 0"),
+        ({"learning_rate": float("nan")}, "learning_rate .*got nan"),
+        ({"held_back": 0.0}, r"held_back must be in \(0, 0.5\]; got 0"),
+        ({"held_back": 0.6}, "held_back .*got 0.6"),
+    ],
+)
+def test_settings_are_checked(values, words):
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        BlockRefinement(**values)
+
+
+def test_blocks_that_share_weights_are_refused(client):
+    model = tiny.make("llama")
+    layers = model.model.layers
+    layers[1].mlp.up_proj.weight = layers[0].mlp.up_proj.weight
+    words = r"model\.layers\.1\.mlp\.up_proj\.weight belongs to block 0 too"
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune(model, client, refine_blocks=True)
+
+
+@pytest.mark.parametrize("count", range(2, 70))
+def test_sequences_that_are_held_back(count):
+    trained, held = refine._split(count, 0.0625)
+    assert sorted(trained + held) == list(range(count))
+    assert len(held) == max(1, round(count / 16))
+    assert trained
