@@ -144,9 +144,28 @@ def test_the_example_of_fine_tuning(client, dense, folder, monkeypatch, capsys):
             assert torch.equal(tuned.get_parameter(name) == 0, value == 0), name
 
 
+def test_refinement_of_blocks_on_the_command_line(shared_server, dense, folder, capsys):
+    words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--method",
+             "wanda", "--samples", "8", "--sequence-length", "32", "--out", f"{folder}/out", "--server",
+             shared_server.address, "-q", "--refine-blocks", "--refine-epochs", "2", "--refine-rate", "0.01"]
+    assert _cli.main(words) == 0
+    assert "2 blocks refined in" in capsys.readouterr().out
+    written = json.loads((folder / "out/sparsefw.json").read_text())
+    assert written["settings"]["refine_blocks"] == {"epochs": 2, "learning_rate": 0.01, "held_back": 0.0625}
+    assert [one["name"] for one in written["refinements"]] == ["model.layers.0", "model.layers.1"]
+    assert all(one["error_after"] < one["error_before"] for one in written["refinements"])
+
+
+REFINING = ["prune-model", "{0}/dense", "--data", "{0}/data.txt", "--out", "{0}/o", "--sparsity", "0.5"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ([*REFINING, "--refine-epochs", "2"], "--refine-epochs and --refine-rate need --refine-blocks"),
+        ([*REFINING, "--refine-blocks", "--refine-epochs", "0"], "at least 1; got 0"),
+        ([*REFINING, "--refine-blocks", "--refine-rate", "nan"], "above 0; got nan"),
+        ([*REFINING, "--refine-blocks", "--no-propagate"], "refine_blocks needs propagate=True"),
         (["eval-perplexity", "{0}/none", "--data", "{0}/data.txt"], "no config.json"),
         (["eval-perplexity", "{0}/dense", "--data", "{0}/none.txt"], "cannot be read"),
         (["prune-model", "{0}/none", "--data", "{0}/data.txt", "--out", "{0}/o", "--sparsity", "0.5"], "no folder"),

@@ -97,33 +97,36 @@ def refine_block(
 
     Args:
         hidden, targets: the block's inputs, and what it should make of them, sample by sample.
-        on_epoch: gets the number of every epoch, from 0, and the error on held-back sequences after it.
+        on_epoch: gets the number of every epoch, from 0, and the error on held-back sequences.
 
     Returns:
-        Facts for the report: error_before, error_after (on sequences that no step saw; 0: the output of the
-        dense block; 1: as far from it as the block's input is), epoch (of the kept state; 0: the start), epochs,
-        sequences (that steps saw), held_back, seconds.
+        Facts for the report: error_before, error_after (on sequences that no step saw; 0: the output of
+        the dense block; 1: as far from it as the block's input is), epoch (of the kept state; 0: the
+        start), epochs, sequences (that steps saw), held_back, seconds.
     """
     started = time.monotonic()
     trained, held = _split(len(calls), settings.held_back)
-    weigh = _Weights(hidden, targets, trained)
+    errors = _Errors(hidden, targets, trained)
     run = _Training(block, layout, settings, len(trained))
 
-    def error() -> float:
+    def held_error() -> float:
         with torch.no_grad():
-            sums = [float(weigh.error(call.run(block, x), x, t)) for call, x, t in _pick(held, calls, hidden, targets)]
-        return sum(sums) / len(sums)
+            found = [
+                float(errors.of(calls[index].run(block, hidden[index]), hidden[index], targets[index]))
+                for index in held
+            ]
+        return sum(found) / len(found)
 
-    best = before = error()
+    best = before = held_error()
     kept, state = 0, run.state()
     on_epoch(0, before)
     order = torch.Generator().manual_seed(layout.index)
     for epoch in range(1, settings.epochs + 1):
-        shuffled = [trained[index] for index in torch.randperm(len(trained), generator=order).tolist()]
-        for call, x, t in _pick(shuffled, calls, hidden, targets):
-            run.step(lambda out, x=x, t=t: weigh.error(out, x, t), call, x)
+        for chosen in torch.randperm(len(trained), generator=order).tolist():
+            index = trained[chosen]
+            run.step(errors, calls[index], hidden[index], targets[index])
         run.write()
-        found = error()
+        found = held_error()
         on_epoch(epoch, found)
         if found < best:
             best, kept, state = found, epoch, run.state()
@@ -146,19 +149,14 @@ def _split(count: int, share: float) -> tuple[list[int], list[int]]:
     return [index for index in range(count) if index not in held], sorted(held)
 
 
-def _pick(indices: Sequence[int], calls: Sequence[Call], hidden: HiddenStates, targets: HiddenStates) -> Any:
-    return ((calls[index], hidden[index], targets[index]) for index in indices)
-
-
-class _Weights:
-    """Weights of tokens."""
+class _Errors:
+    """Errors of a block's output, a token as its weight has it."""
 
     def __init__(self, hidden: HiddenStates, targets: HiddenStates, indices: Sequence[int]) -> None:
         changes = torch.cat([_change(hidden[index], targets[index]).reshape(-1).cpu() for index in indices])
-        # The median of 1 / change.
         self._least = float(changes.median()) / _LARGEST_WEIGHT or 1.0
 
-    def error(self, out: Any, hidden: Any, target: Any) -> Any:
+    def of(self, out: Any, hidden: Any, target: Any) -> Any:
         """The mean error of the tokens of one sequence, a scalar."""
         change = _change(hidden, target).clamp_min(self._least)
         return ((out.float() - target.float()).square().mean(-1) / change).mean()
@@ -189,7 +187,7 @@ class _Training:
             hold_zeros(weight, _removed(block, layout, name))
         self._adam = torch.optim.Adam(self._weights.values(), lr=settings.learning_rate, betas=_BETAS)
 
-    def step(self, error: Callable[[Any], Any], call: Call, hidden: Any) -> None:
+    def step(self, errors: _Errors, call: Call, hidden: Any, target: Any) -> None:
         """One step of Adam on one sequence."""
         self._step += 1
         rate = min(1.0, self._step / _WARM_UP) * (1 + math.cos(math.pi * (self._step - 1) / self._steps)) / 2
@@ -200,7 +198,7 @@ class _Training:
         with torch.enable_grad():
             with half:
                 out = _as_float(call).run(self._run, _as_float(hidden))
-            error(out).backward()
+            errors.of(out, hidden, target).backward()
         self._adam.step()
         self._adam.zero_grad()
 

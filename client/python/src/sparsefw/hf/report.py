@@ -32,8 +32,8 @@ class Report:
         seconds:  of the whole run; one that was resumed counts its last part.
         out:      the folder that was written, or None.
         curves:   with allocation="loss-curve": the loss curve of every matrix.
-        refinements: with refine_blocks: one dictionary a block: name, error_before, error_after, epoch, epochs,
-                  sequences, held_back, seconds (sparsefw.hf.refine.refine_block).
+        refinements: with refine_blocks: one dictionary a block: name, and what
+                  sparsefw.hf.refine.refine_block returns.
     """
 
     settings: dict[str, Any]
@@ -164,11 +164,12 @@ class Report:
 
 
 def _refined(blocks: list[dict[str, Any]]) -> str:
-    before, after = (sum(block[key] for block in blocks) / len(blocks) for key in ("error_before", "error_after"))
+    keys = ("error_before", "error_after")
+    before, after = (sum(block[key] for block in blocks) / len(blocks) for key in keys)
+    seconds = sum(block["seconds"] for block in blocks)
     return (
-        f"{len(blocks)} blocks refined in {sum(block['seconds'] for block in blocks):.1f} s: error of a block's "
-        f"output {before:.2%} before, {after:.2%} after, on held-back sequences, means; the losses above are those "
-        "before"
+        f"{len(blocks)} blocks refined in {seconds:.1f} s: mean error of a block's output on held-back "
+        f"sequences {before:.2%} before, {after:.2%} after; the losses above are those before"
     )
 
 

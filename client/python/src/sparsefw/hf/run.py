@@ -118,8 +118,8 @@ class Run:
         return run
 
     def _walk(self, streams: int = 1) -> Iterator[tuple[Block, Any, list[HiddenStates], Any]]:
-        """(layout, block, its inputs in every stream, its calls) of every block; whoever iterates advances the
-        streams.
+        """(layout, block, its inputs in every stream, its calls) of every block; whoever iterates advances
+        the streams.
         """
         states = [HiddenStates(self._state.folder, streams) for _ in range(streams)]
 

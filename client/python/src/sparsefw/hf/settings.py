@@ -53,7 +53,7 @@ class Settings:
         if "warm_start" in self.options and not isinstance(self.options["warm_start"], str):
             raise invalid("warm_start must be the name of a method: every layer has its own mask")
         if self.refine_blocks is not None and not self.propagate:
-            raise invalid("refine_blocks needs propagate=True: a block makes up for the pruned ones before it")
+            raise invalid("refine_blocks needs propagate=True: it makes up for the pruned blocks before")
         allocate.check(self.allocation, self.pattern, self.sparsity)
         # Whatever no job would take is refused before anything is read.
         spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
