@@ -1,6 +1,10 @@
 """Refinement of blocks: what it lowers, what it leaves as it is, and that nothing of it is lost."""
 
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import sparsefw
@@ -8,6 +12,7 @@ import tiny
 import torch
 import transformers
 from sparsefw.hf import BlockRefinement, prune_model, refine
+from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
 REFINE = BlockRefinement(epochs=4, learning_rate=1e-2)
@@ -149,6 +154,41 @@ def test_resumed_between_and_within_blocks(client, folder):
     assert third.refinements == second.refinements
     with pytest.raises(sparsefw.FailedPrecondition, match=r"refine_blocks was \{.*is null"):
         prune(folder / "dense", client, state_dir=folder / "state")
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import tiny, torch
+from sparsefw.hf import BlockRefinement, prune_model, refine
+torch.set_num_threads(1)
+write, left = refine._Training.write, [int(sys.argv[6])]
+
+def dies(self):
+    write(self)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+refine._Training.write = dies
+prune_model(sys.argv[2], data=tiny.tokens(count=12), server=sys.argv[3], state_dir=sys.argv[4], out=sys.argv[5],
+            sparsity=0.5, method="wanda", progress=False,
+            refine_blocks=BlockRefinement(epochs=4, learning_rate=1e-2))
+"""
+
+
+def test_kills_in_the_middle_of_a_refinement(client, shared_server, folder):
+    """After an epoch of the first block, then of the second: the same call ends with the same folder."""
+    tiny.make("llama").save_pretrained(folder / "dense")
+    prune(folder / "dense", client, refine_blocks=REFINE, out=folder / "expected")
+    words = [Path(tiny.__file__).parent, folder / "dense", shared_server.address, folder / "state", folder / "out"]
+    for writes, status in ((2, -signal.SIGKILL), (6, -signal.SIGKILL), (99, 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, *map(str, words), str(writes)], capture_output=True, text=True,
+            timeout=HANG, check=False)
+        assert done.returncode == status, done.stderr
+    expected, out = (folder / name / "model.safetensors" for name in ("expected", "out"))
+    assert out.read_bytes() == expected.read_bytes()
 
 
 @pytest.mark.parametrize(
