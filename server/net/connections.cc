@@ -27,7 +27,7 @@ constexpr milliseconds kRest(1000);
 // Looking takes at most one part of so many of a processor.
 constexpr int kSweepShare = 20;
 constexpr milliseconds kAsleep(1000);
-// Of a peer beyond its limit, connections with less than one part of so many of it stay.
+// A connection with less than one part of so many of its peer's limit is spared.
 constexpr int64_t kSparedShare = 32;
 // Handshakes and settings of a connection, then pings and acknowledgements: no message
 // explains them.
