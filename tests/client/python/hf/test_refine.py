@@ -73,7 +73,7 @@ def test_what_does_not_help_is_not_kept(client):
         assert torch.equal(value, refined.get_parameter(name)), name
 
 
-def test_a_row_of_zeros_and_what_is_ignored_stay(client):
+def test_what_is_ignored_stays(client):
     model = tiny.make("llama")
     before = model.model.layers[1].self_attn.q_proj.weight.detach().clone()
     report = prune(model, client, ignore=["lm_head", "q_proj"], refine_blocks=REFINE)

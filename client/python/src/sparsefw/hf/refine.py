@@ -150,7 +150,7 @@ def _split(count: int, share: float) -> tuple[list[int], list[int]]:
 
 
 class _Errors:
-    """Errors of a block's output, a token as its weight has it."""
+    """Errors of a block's output: of each token, relative to how far the dense block moves it."""
 
     def __init__(self, hidden: HiddenStates, targets: HiddenStates, indices: Sequence[int]) -> None:
         changes = torch.cat([_change(hidden[index], targets[index]).reshape(-1).cpu() for index in indices])
