@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
+#include "server/storage/connection.h"
 #include "server/storage/migrations.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -169,7 +169,7 @@ class Database::Reader {
 
  private:
   Mutex mutex_;
-  SQLite::Database db_ ABSL_GUARDED_BY(mutex_);
+  Connection db_ ABSL_GUARDED_BY(mutex_);
 };
 
 int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
@@ -178,8 +178,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   SPARSEFW_RETURN_IF_ERROR(MakePrivate(path));
   std::unique_ptr<Database> database;
   const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
-    auto writer = std::make_unique<SQLite::Database>(
-        path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    auto writer = std::make_unique<Connection>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW,
+                                               kBusyTimeoutMs);
     SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, path));
     Execute(*writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
     Execute(*writer, "PRAGMA journal_mode = WAL");
@@ -193,7 +193,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   return database;
 }
 
-Database::Database(std::string path, std::unique_ptr<SQLite::Database> writer,
+Database::Database(std::string path, std::unique_ptr<Connection> writer,
                    std::unique_ptr<Reader> reader, std::unique_ptr<Reader> long_reader)
     : path_(std::move(path)),
       writer_(std::move(writer)),
@@ -256,7 +256,7 @@ void Database::RunBatch(std::deque<Pending*>& batch) {
 int64_t Database::FileBytes() const { return SizeOf(path_); }
 
 absl::Status Database::GiveBackPages() {
-  return Write(Durability::kProcessLoss, [](SQLite::Database& db) {
+  return Write(Durability::kProcessLoss, [](Connection& db) {
     if (Pragma(db, "freelist_count") < kPagesWorthGivingBack) return absl::OkStatus();
     Execute(db, "PRAGMA incremental_vacuum(1024)");
     return absl::OkStatus();

@@ -13,11 +13,9 @@
 #include "absl/status/statusor.h"
 #include "sparsefw/mutex.h"
 
-namespace SQLite {
-class Database;
-}
-
 namespace sparsefw::server {
+
+class Connection;
 
 // How safe a write is when Database::Write returns. A killed process loses neither.
 enum class Durability {
@@ -38,7 +36,7 @@ enum class Durability {
 // None corrupts the database: what was committed stays.
 class Database {
  public:
-  using Work = absl::FunctionRef<absl::Status(SQLite::Database&)>;
+  using Work = absl::FunctionRef<absl::Status(Connection&)>;
 
   // Makes the file where it is not there (mode 0600), and brings an older schema
   // to the current version, one transaction a version.
@@ -70,13 +68,13 @@ class Database {
   struct Pending;
   // A connection that one caller at a time reads with.
   class Reader;
-  Database(std::string path, std::unique_ptr<SQLite::Database> writer,
-           std::unique_ptr<Reader> reader, std::unique_ptr<Reader> long_reader);
+  Database(std::string path, std::unique_ptr<Connection> writer, std::unique_ptr<Reader> reader,
+           std::unique_ptr<Reader> long_reader);
 
   void RunBatch(std::deque<Pending*>& batch);
 
   const std::string path_;
-  const std::unique_ptr<SQLite::Database> writer_;  // used by the thread that leads a batch
+  const std::unique_ptr<Connection> writer_;  // used by the thread that leads a batch
   const std::unique_ptr<Reader> reader_;
   const std::unique_ptr<Reader> long_reader_;
 

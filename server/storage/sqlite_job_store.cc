@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/str_format.h"
 #include "server/jobs/kept_bytes.h"
+#include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
 #include "sparsefw/status_macros.h"
@@ -44,22 +44,24 @@ absl::Status JobDamaged(std::string_view name, std::string_view cause) {
 }
 
 // Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
-int64_t BytesInUse(SQLite::Database& db) {
-  const auto pragma = [&db](const char* name) { return db.execAndGet(name).getInt64(); };
-  return (pragma("PRAGMA page_count") - pragma("PRAGMA freelist_count")) *
-         pragma("PRAGMA page_size");
+int64_t BytesInUse(Connection& db) {
+  const Connection::Use select = db.Prepare(
+      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
+      "pragma_freelist_count, pragma_page_size");
+  select->executeStep();
+  return select->getColumn(0).getInt64();
 }
 
-absl::Status CheckRoom(SQLite::Database& db, const JobRoom& room, const std::string& tenant,
+absl::Status CheckRoom(Connection& db, const JobRoom& room, const std::string& tenant,
                        int64_t bytes) {
-  SQLite::Statement used(db,
-                         "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN "
-                         "bytes END), 0) FROM job_usage");
-  BindText(used, 1, tenant);
-  used.executeStep();
-  const int64_t all = used.getColumn(0).getInt64();
+  const Connection::Use used = db.Prepare(
+      "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN bytes END), 0) "
+      "FROM job_usage");
+  BindText(*used, 1, tenant);
+  used->executeStep();
+  const int64_t all = used->getColumn(0).getInt64();
   return CheckJobRoom(room, tenant, bytes,
-                      {used.getColumn(1).getInt64(), all, std::max(all, BytesInUse(db))});
+                      {used->getColumn(1).getInt64(), all, std::max(all, BytesInUse(db))});
 }
 
 // A row that `select` gives, if there is one.
@@ -110,38 +112,38 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
                                     std::string_view fingerprint, const JobRoom& room) {
   const std::string record = EncodeJob(job);
   const int64_t bytes = KeptBytes(job);
-  return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
-    SQLite::Statement taken(db, "SELECT name FROM jobs WHERE name = ?");
-    BindText(taken, 1, job.name);
-    if (taken.executeStep()) {
+  return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
+    const Connection::Use taken = db.Prepare("SELECT name FROM jobs WHERE name = ?");
+    BindText(*taken, 1, job.name);
+    if (taken->executeStep()) {
       return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
     }
     if (!request_id.empty()) {
-      SQLite::Statement used(db, "SELECT name FROM jobs WHERE tenant = ? AND request_id = ?");
-      BindText(used, 1, job.owner.tenant);
-      BindText(used, 2, request_id);
-      if (used.executeStep()) {
-        return absl::AlreadyExistsError(absl::StrFormat("request_id \"%s\" belongs to %s",
-                                                        request_id, used.getColumn(0).getString()));
+      const Connection::Use used =
+          db.Prepare("SELECT name FROM jobs WHERE tenant = ? AND request_id = ?");
+      BindText(*used, 1, job.owner.tenant);
+      BindText(*used, 2, request_id);
+      if (used->executeStep()) {
+        return absl::AlreadyExistsError(absl::StrFormat(
+            "request_id \"%s\" belongs to %s", request_id, used->getColumn(0).getString()));
       }
     }
     SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, room, job.owner.tenant, bytes));
-    SQLite::Statement insert(
-        db,
+    const Connection::Use insert = db.Prepare(
         "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
         "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    BindText(insert, 1, job.name);
-    BindText(insert, 2, job.owner.tenant);
-    insert.bind(3, static_cast<int>(job.state));
-    BindExpiry(insert, 4, job);
+    BindText(*insert, 1, job.name);
+    BindText(*insert, 2, job.owner.tenant);
+    insert->bind(3, static_cast<int>(job.state));
+    BindExpiry(*insert, 4, job);
     if (!request_id.empty()) {
-      BindText(insert, 5, request_id);
-      BindBytes(insert, 6, fingerprint);
+      BindText(*insert, 5, request_id);
+      BindBytes(*insert, 6, fingerprint);
     }
-    BindBytes(insert, 7, record);
-    insert.bind(8, int64_t{ChecksumOf(record)});
-    insert.bind(9, bytes);
-    insert.exec();
+    BindBytes(*insert, 7, record);
+    insert->bind(8, int64_t{ChecksumOf(record)});
+    insert->bind(9, bytes);
+    insert->exec();
     InsertLabels(db, db.getLastInsertRowid(), job);
     return absl::OkStatus();
   });
@@ -149,38 +151,43 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
 
 absl::Status SqliteJobStore::Update(const Job& job) {
   const std::string record = EncodeJob(job);
-  return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
-    SQLite::Statement update(
-        db,
-        "UPDATE jobs SET state = ?, expire_ns = ?, record = ?, crc32c = ?, bytes = ?, "
-        "damage = NULL, progress = NULL WHERE name = ?");
-    update.bind(1, static_cast<int>(job.state));
-    BindExpiry(update, 2, job);
-    BindBytes(update, 3, record);
-    update.bind(4, int64_t{ChecksumOf(record)});
-    update.bind(5, KeptBytes(job));
-    BindText(update, 6, job.name);
-    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(job.name);
+  return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
+    // All indexes leave out damaged jobs: whoever sets `damage` has every one of them written.
+    for (const char* change :
+         {"WHERE name = ? AND damage IS NULL", ", damage = NULL WHERE name = ?"}) {
+      const Connection::Use update =
+          db.Prepare(absl::StrFormat("UPDATE jobs SET state = ?, expire_ns = ?, record = ?, "
+                                     "crc32c = ?, bytes = ?, progress = NULL %s",
+                                     change));
+      update->bind(1, static_cast<int>(job.state));
+      BindExpiry(*update, 2, job);
+      BindBytes(*update, 3, record);
+      update->bind(4, int64_t{ChecksumOf(record)});
+      update->bind(5, KeptBytes(job));
+      BindText(*update, 6, job.name);
+      if (update->exec() > 0) return absl::OkStatus();
+    }
+    return JobNotFound(job.name);
   });
 }
 
 absl::Status SqliteJobStore::UpdateProgress(std::string_view name, const JobProgress& progress) {
   const std::string record = EncodeProgress(progress);
-  return database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) -> absl::Status {
-    SQLite::Statement update(db, "UPDATE jobs SET progress = ? WHERE name = ?");
-    BindBytes(update, 1, record);
-    BindText(update, 2, name);
-    return update.exec() > 0 ? absl::OkStatus() : JobNotFound(name);
+  return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
+    const Connection::Use update = db.Prepare("UPDATE jobs SET progress = ? WHERE name = ?");
+    BindBytes(*update, 1, record);
+    BindText(*update, 2, name);
+    return update->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
 
 absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
   std::optional<JobRow> row;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(db,
-                             absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
-    BindText(select, 1, name);
-    row = RowFrom(select);
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select =
+        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
+    BindText(*select, 1, name);
+    row = RowFrom(*select);
     return absl::OkStatus();
   }));
   if (!row) return JobNotFound(name);
@@ -203,13 +210,13 @@ absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
 // Not where the job was written anew, or set apart, since it was read.
 void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) const {
   bool marked = false;
-  const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) {
-    SQLite::Statement mark(
-        db, "UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS NULL");
-    BindText(mark, 1, std::string(cause.message()));
-    mark.bind(2, row.number);
-    BindBytes(mark, 3, row.record);
-    marked = mark.exec() > 0;
+  const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](Connection& db) {
+    const Connection::Use mark =
+        db.Prepare("UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS NULL");
+    BindText(*mark, 1, std::string(cause.message()));
+    mark->bind(2, row.number);
+    BindBytes(*mark, 3, row.record);
+    marked = mark->exec() > 0;
     return absl::OkStatus();
   });
   if (marked || !stored.ok()) on_damage_({JobDamage::Kind::kRecord, row.name, row.tenant, cause});
@@ -217,11 +224,12 @@ void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) cons
 
 void SqliteJobStore::DropProgress(const JobRow& row, const absl::Status& cause) const {
   bool dropped = false;
-  const absl::Status stored = database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) {
-    SQLite::Statement drop(db, "UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?");
-    drop.bind(1, row.number);
-    BindBytes(drop, 2, *row.progress);
-    dropped = drop.exec() > 0;
+  const absl::Status stored = database_.Write(Durability::kProcessLoss, [&](Connection& db) {
+    const Connection::Use drop =
+        db.Prepare("UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?");
+    drop->bind(1, row.number);
+    BindBytes(*drop, 2, *row.progress);
+    dropped = drop->exec() > 0;
     return absl::OkStatus();
   });
   if (dropped || !stored.ok()) {
@@ -231,20 +239,20 @@ void SqliteJobStore::DropProgress(const JobRow& row, const absl::Status& cause) 
 
 absl::Status SqliteJobStore::CheckRecords() const {
   std::vector<JobDamage> known;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(
-        db, "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
-    while (select.executeStep()) {
-      known.push_back({JobDamage::Kind::kRecord, select.getColumn(0).getString(),
-                       select.getColumn(1).getString(),
-                       absl::DataLossError(select.getColumn(2).getString())});
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select = db.Prepare(
+        "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
+    while (select->executeStep()) {
+      known.push_back({JobDamage::Kind::kRecord, select->getColumn(0).getString(),
+                       select->getColumn(1).getString(),
+                       absl::DataLossError(select->getColumn(2).getString())});
     }
     return absl::OkStatus();
   }));
   for (const JobDamage& damage : known) on_damage_(damage);
   JobRows page;
   for (int64_t before = std::numeric_limits<int64_t>::max(); before != 0; before = page.next) {
-    SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+    SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
       page = ReadJobs(db, {}, before, kRowsOfCheck);
       return absl::OkStatus();
     }));
@@ -255,11 +263,11 @@ absl::Status SqliteJobStore::CheckRecords() const {
 
 absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view tenant) const {
   bool found = false;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, "SELECT 1 FROM jobs WHERE name = ? AND tenant = ?");
-    BindText(select, 1, name);
-    BindText(select, 2, tenant);
-    found = select.executeStep();
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select = db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?");
+    BindText(*select, 1, name);
+    BindText(*select, 2, tenant);
+    found = select->executeStep();
     return absl::OkStatus();
   }));
   return found;
@@ -268,14 +276,14 @@ absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view
 absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindRequest(
     std::string_view tenant, std::string_view request_id) const {
   std::optional<RequestRecord> found;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(
-        db, "SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?");
-    BindText(select, 1, tenant);
-    BindText(select, 2, request_id);
-    if (select.executeStep()) {
-      found =
-          RequestRecord{select.getColumn(0).getString(), std::string(BytesOf(select.getColumn(1)))};
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select =
+        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?");
+    BindText(*select, 1, tenant);
+    BindText(*select, 2, request_id);
+    if (select->executeStep()) {
+      found = RequestRecord{select->getColumn(0).getString(),
+                            std::string(BytesOf(select->getColumn(1)))};
     }
     return absl::OkStatus();
   }));
@@ -292,7 +300,7 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
     SPARSEFW_ASSIGN_OR_RETURN(before, ParseToken(page_token));
   }
   JobRows rows;
-  SPARSEFW_RETURN_IF_ERROR(database_.ReadMuch([&](SQLite::Database& db) {
+  SPARSEFW_RETURN_IF_ERROR(database_.ReadMuch([&](Connection& db) {
     rows = ReadJobs(db, filter, before, page_size);
     return absl::OkStatus();
   }));
@@ -307,14 +315,14 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
 
 absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int limit) const {
   std::vector<JobRow> rows;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(
-        db, absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
-                            "expire_ns LIMIT ?",
-                            kRowColumns));
-    select.bind(1, absl::ToUnixNanos(now));
-    select.bind(2, limit);
-    while (select.executeStep()) rows.push_back(RowOf(select));
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select = db.Prepare(
+        absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
+                        "expire_ns LIMIT ?",
+                        kRowColumns));
+    select->bind(1, absl::ToUnixNanos(now));
+    select->bind(2, limit);
+    while (select->executeStep()) rows.push_back(RowOf(*select));
     return absl::OkStatus();
   }));
   std::vector<Job> jobs;
@@ -326,20 +334,21 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
 }
 
 absl::Status SqliteJobStore::Delete(std::string_view name) {
-  return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
-    SQLite::Statement remove(db, "DELETE FROM jobs WHERE name = ?");
-    BindText(remove, 1, name);
-    return remove.exec() > 0 ? absl::OkStatus() : JobNotFound(name);
+  return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
+    const Connection::Use remove = db.Prepare("DELETE FROM jobs WHERE name = ?");
+    BindText(*remove, 1, name);
+    return remove->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
 
 absl::StatusOr<std::map<JobState, int64_t>> SqliteJobStore::CountByState() const {
   std::map<JobState, int64_t> counts;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
-    SQLite::Statement select(
-        db, "SELECT state, count(*) FROM jobs WHERE damage IS NULL GROUP BY state");
-    while (select.executeStep()) {
-      counts[static_cast<JobState>(select.getColumn(0).getInt())] = select.getColumn(1).getInt64();
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
+    const Connection::Use select =
+        db.Prepare("SELECT state, count(*) FROM jobs WHERE damage IS NULL GROUP BY state");
+    while (select->executeStep()) {
+      counts[static_cast<JobState>(select->getColumn(0).getInt())] =
+          select->getColumn(1).getInt64();
     }
     return absl::OkStatus();
   }));
@@ -348,7 +357,7 @@ absl::StatusOr<std::map<JobState, int64_t>> SqliteJobStore::CountByState() const
 
 absl::StatusOr<JobStoreUsage> SqliteJobStore::Usage() const {
   JobStoreUsage usage;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](SQLite::Database& db) {
+  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     usage.bytes = db.execAndGet("SELECT ifnull(sum(bytes), 0) FROM job_usage").getInt64();
     usage.damaged = db.execAndGet("SELECT count(*) FROM jobs WHERE damage IS NOT NULL").getInt64();
     return absl::OkStatus();
@@ -372,7 +381,7 @@ absl::StatusOr<int64_t> SqliteJobStore::ParseToken(std::string_view token) const
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
                                                             OnJobDamage on_damage) {
   std::string salt;
-  SPARSEFW_RETURN_IF_ERROR(database->Read([&](SQLite::Database& db) {
+  SPARSEFW_RETURN_IF_ERROR(database->Read([&](Connection& db) {
     salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
     return absl::OkStatus();
   }));

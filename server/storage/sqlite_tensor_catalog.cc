@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/escaping.h"
+#include "server/storage/connection.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 
@@ -34,41 +34,42 @@ absl::Status Damaged(const std::string& id) {
 }
 
 // The dtype of an accumulation's result is that of the tensor, its d_in the columns.
-int64_t InsertRecord(SQLite::Database& db, const TensorRecord& record) {
+int64_t InsertRecord(Connection& db, const TensorRecord& record) {
   if (!record.request_id.empty()) {
-    SQLite::Statement stale(db, "DELETE FROM tensors WHERE tenant = ? AND request_id = ?");
-    stale.bind(1, record.owner.tenant);
-    stale.bind(2, record.request_id);
-    stale.exec();
+    const Connection::Use stale =
+        db.Prepare("DELETE FROM tensors WHERE tenant = ? AND request_id = ?");
+    stale->bind(1, record.owner.tenant);
+    stale->bind(2, record.request_id);
+    stale->exec();
   }
-  SQLite::Statement insert(db, std::string("INSERT INTO tensors (") + kColumns +
-                                   ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-  insert.bind(1, record.id);
-  insert.bind(2, record.owner.tenant);
-  insert.bind(3, record.owner.name);
-  BindText(insert, 4, record.request_id);
-  insert.bind(5, int{record.from_upload});
-  insert.bind(6, int{record.transient});
-  BindText(insert, 7, record.job);
-  insert.bind(8, static_cast<int>(record.spec.kind));
-  insert.bind(9, static_cast<int>(record.spec.dtype));
-  insert.bind(10, record.spec.rows);
-  insert.bind(11, record.spec.cols);
-  insert.bind(12, record.spec.token_count);
-  if (record.gram.has_value()) insert.bind(13, static_cast<int>(record.gram->activation_dtype));
-  insert.bind(14, int{record.complete});
-  insert.bind(15, record.progress.committed);
-  insert.bind(16, int64_t{record.progress.crc32c});
-  BindText(insert, 17, record.progress.sums);
-  insert.bind(18, absl::ToUnixNanos(record.create_time));
-  insert.bind(19, absl::ToUnixNanos(record.use_time));
+  const Connection::Use insert = db.Prepare(std::string("INSERT INTO tensors (") + kColumns +
+                                            ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  insert->bind(1, record.id);
+  insert->bind(2, record.owner.tenant);
+  insert->bind(3, record.owner.name);
+  BindText(*insert, 4, record.request_id);
+  insert->bind(5, int{record.from_upload});
+  insert->bind(6, int{record.transient});
+  BindText(*insert, 7, record.job);
+  insert->bind(8, static_cast<int>(record.spec.kind));
+  insert->bind(9, static_cast<int>(record.spec.dtype));
+  insert->bind(10, record.spec.rows);
+  insert->bind(11, record.spec.cols);
+  insert->bind(12, record.spec.token_count);
+  if (record.gram.has_value()) insert->bind(13, static_cast<int>(record.gram->activation_dtype));
+  insert->bind(14, int{record.complete});
+  insert->bind(15, record.progress.committed);
+  insert->bind(16, int64_t{record.progress.crc32c});
+  BindText(*insert, 17, record.progress.sums);
+  insert->bind(18, absl::ToUnixNanos(record.create_time));
+  insert->bind(19, absl::ToUnixNanos(record.use_time));
   if (record.expire_time != absl::InfiniteFuture()) {
-    insert.bind(20, absl::ToUnixNanos(record.expire_time));
+    insert->bind(20, absl::ToUnixNanos(record.expire_time));
   }
   if (!record.fingerprint.empty()) {
-    insert.bind(21, record.fingerprint.data(), static_cast<int>(record.fingerprint.size()));
+    insert->bind(21, record.fingerprint.data(), static_cast<int>(record.fingerprint.size()));
   }
-  insert.exec();
+  insert->exec();
   return db.getLastInsertRowid();
 }
 
@@ -120,10 +121,10 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   return record;
 }
 
-void DeleteRecord(SQLite::Database& db, const std::string& id) {
-  SQLite::Statement erase(db, "DELETE FROM tensors WHERE id = ?");
-  erase.bind(1, id);
-  erase.exec();
+void DeleteRecord(Connection& db, const std::string& id) {
+  const Connection::Use erase = db.Prepare("DELETE FROM tensors WHERE id = ?");
+  erase->bind(1, id);
+  erase->exec();
 }
 
 class SqliteTensorCatalog final : public TensorCatalog {
@@ -134,11 +135,11 @@ class SqliteTensorCatalog final : public TensorCatalog {
 
   absl::StatusOr<Contents> Load() override {
     Contents contents;
-    SPARSEFW_RETURN_IF_ERROR(database_.Read([&contents](SQLite::Database& db) -> absl::Status {
-      SQLite::Statement rows(
-          db, std::string("SELECT ") + kColumns + ", number FROM tensors ORDER BY number");
-      while (rows.executeStep()) {
-        SPARSEFW_ASSIGN_OR_RETURN(TensorRecord record, RecordOf(rows));
+    SPARSEFW_RETURN_IF_ERROR(database_.Read([&contents](Connection& db) -> absl::Status {
+      const Connection::Use rows =
+          db.Prepare(std::string("SELECT ") + kColumns + ", number FROM tensors ORDER BY number");
+      while (rows->executeStep()) {
+        SPARSEFW_ASSIGN_OR_RETURN(TensorRecord record, RecordOf(*rows));
         contents.records.push_back(std::move(record));
       }
       contents.salt =
@@ -153,7 +154,7 @@ class SqliteTensorCatalog final : public TensorCatalog {
   absl::StatusOr<int64_t> Insert(const TensorRecord& record) override {
     int64_t number = 0;
     SPARSEFW_RETURN_IF_ERROR(
-        database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+        database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
           number = InsertRecord(db, record);
           return absl::OkStatus();
         }));
@@ -161,15 +162,15 @@ class SqliteTensorCatalog final : public TensorCatalog {
   }
 
   absl::Status Commit(std::string_view id, const UploadProgress& progress) override {
-    return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
-      SQLite::Statement update(db,
-                               "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
-                               " WHERE id = ? AND complete = 0");
-      update.bind(1, progress.committed);
-      update.bind(2, int64_t{progress.crc32c});
-      BindText(update, 3, progress.sums);
-      update.bind(4, std::string(id));
-      update.exec();
+    return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
+      const Connection::Use update = db.Prepare(
+          "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
+          " WHERE id = ? AND complete = 0");
+      update->bind(1, progress.committed);
+      update->bind(2, int64_t{progress.crc32c});
+      BindText(*update, 3, progress.sums);
+      update->bind(4, std::string(id));
+      update->exec();
       return absl::OkStatus();
     });
   }
@@ -177,7 +178,7 @@ class SqliteTensorCatalog final : public TensorCatalog {
   absl::StatusOr<int64_t> Publish(const TensorRecord& record) override {
     int64_t number = 0;
     SPARSEFW_RETURN_IF_ERROR(
-        database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+        database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
           DeleteRecord(db, record.id);
           number = InsertRecord(db, record);
           return absl::OkStatus();
@@ -186,20 +187,20 @@ class SqliteTensorCatalog final : public TensorCatalog {
   }
 
   absl::Status Delete(std::span<const std::string> ids) override {
-    return database_.Write(Durability::kPowerLoss, [&](SQLite::Database& db) -> absl::Status {
+    return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
       for (const std::string& id : ids) DeleteRecord(db, id);
       return absl::OkStatus();
     });
   }
 
   absl::Status SetUseTimes(std::span<const Use> uses) override {
-    return database_.Write(Durability::kProcessLoss, [&](SQLite::Database& db) -> absl::Status {
-      SQLite::Statement update(db, "UPDATE tensors SET use_ns = ? WHERE id = ?");
+    return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
+      const Connection::Use update = db.Prepare("UPDATE tensors SET use_ns = ? WHERE id = ?");
       for (const Use& use : uses) {
-        update.bind(1, absl::ToUnixNanos(use.time));
-        update.bind(2, use.id);
-        update.exec();
-        update.reset();
+        update->bind(1, absl::ToUnixNanos(use.time));
+        update->bind(2, use.id);
+        update->exec();
+        update->reset();
       }
       return absl::OkStatus();
     });

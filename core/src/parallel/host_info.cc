@@ -4,21 +4,27 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
-#include <string_view>
+#include <string>
 
 namespace sparsefw {
 namespace {
 
-// "MemTotal:       24579332 kB"
-std::optional<int64_t> MeminfoBytes(std::string_view key) {
+// "24579332 kB"
+int64_t BytesOf(const std::string& field) {
+  std::istringstream fields(field);
+  int64_t kibibytes = 0;
+  return fields >> kibibytes ? kibibytes * 1024 : 0;
+}
+
+HostMemory MemoryOfMachine() {
+  HostMemory memory;
   std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    std::istringstream fields(line.substr(key.size()));
-    int64_t kibibytes = 0;
-    if (fields >> kibibytes) return kibibytes * 1024;
+  for (std::string key, value; file >> key && std::getline(file, value);) {
+    if (key == "MemTotal:") memory.total_bytes = BytesOf(value);
+    if (key == "MemAvailable:") memory.available_bytes = BytesOf(value);
+    if (memory.total_bytes != 0 && memory.available_bytes != 0) break;
   }
-  return std::nullopt;
+  return memory;
 }
 
 // A number of bytes, or nothing where the file says "max" or is not there.
@@ -29,9 +35,7 @@ std::optional<int64_t> FileBytes(const char* path) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::string ProcessorName() {
+std::string ReadProcessorName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("model name")) continue;
@@ -41,9 +45,16 @@ std::string ProcessorName() {
   return "unknown processor";
 }
 
+}  // namespace
+
+std::string ProcessorName() {
+  // The system writes the text anew for each reader, for every core.
+  static const std::string& name = *new std::string(ReadProcessorName());
+  return name;
+}
+
 HostMemory ReadHostMemory() {
-  HostMemory memory = {MeminfoBytes("MemTotal:").value_or(0),
-                       MeminfoBytes("MemAvailable:").value_or(0)};
+  HostMemory memory = MemoryOfMachine();
   const std::optional<int64_t> limit = FileBytes("/sys/fs/cgroup/memory.max");
   if (!limit || memory.total_bytes == 0 || *limit >= memory.total_bytes) return memory;
   memory.total_bytes = *limit;

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/storage/connection.h"
 #include "server/storage/sqlite_job_store.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_folder.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/storage/connection.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_job_store.h"
 #include "tests/testing/matchers.h"

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "SQLiteCpp/SQLiteCpp.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
+#include "server/storage/connection.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_job_store.h"
 #include "tests/testing/matchers.h"
