@@ -111,6 +111,19 @@ class Bench:
         found["rate_share"] = found["sequential_solve_seconds"] / found["seconds"]
         return found
 
+    def reports(self, runs, reports, watchers):
+        """Of jobs whose iterations take microseconds, so that reports are most of their time."""
+        server = self.server("--workers", "1")
+        try:
+            found = self.measure(server.address, "reports", runs=runs, clients=watchers,
+                                 iterations=reports)
+        finally:
+            server.close()
+        watched, alone = (statistics.median(found[key])
+                          for key in ("seconds", "unwatched_seconds"))
+        found["report_ms"] = 1e3 * (watched - alone) / reports
+        return found
+
     def memory(self, bytes_each):
         server = self.server("--staging-memory", "512MiB")
         try:
@@ -154,6 +167,9 @@ def table(results):
                       loaded["p99_ms"] <= 10))
         lines.append(("  the same of the bare sink", f"{one['sink_uploads_4']['p99_ms']:.1f} ms "
                       f"(idle {one['sink_uploads_0']['p99_ms']:.1f})", "", None))
+    if one := results.get("reports"):
+        lines.append((f"a report of a job with {one['watchers']} watchers",
+                      f"{one['report_ms']:.4f} ms", "<= 1 ms", one["report_ms"] <= 1))
     if one := results.get("memory"):
         lines.append(("server memory with 8 uploads", f"{one['most_bytes'] / MIB:.0f} MiB",
                       "<= 712 MiB", one["most_bytes"] <= 712 * MIB))
@@ -170,7 +186,8 @@ def main():
     parser.add_argument("--bin", type=Path, default=ROOT / "build/bin")
     parser.add_argument("--out", type=Path, help="JSON of all figures")
     parser.add_argument("--quick", action="store_true", help="that it works, not how fast")
-    parser.add_argument("--only", choices=("upload", "latency", "overhead", "queue", "memory"))
+    parser.add_argument("--only", choices=("upload", "latency", "overhead", "queue", "reports",
+                                           "memory"))
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sparsefw-bench-service-"))
     bench, quick = Bench(options.bin, folder), options.quick
@@ -178,6 +195,8 @@ def main():
              "overhead": lambda: bench.overhead(5 if quick else 200),
              "latency": lambda: bench.latency(50 if quick else 2000),
              "queue": lambda: bench.queue(50 if quick else 1000),
+             "reports": lambda: (bench.reports(1, 2000, 50) if quick
+                                 else bench.reports(5, 100_000, 1000)),
              "memory": lambda: bench.memory((64 if quick else 1024) * MIB)}
     results = {"schema": 1, "host": machine.host(), "busy_before": machine.busy_share()}
     try:

@@ -6,6 +6,9 @@
 //   --measure overhead  seconds from CreateJob to the mask of a tiny layer, and of the same
 //                       solve in this process, in turn, --runs of each
 //   --measure queue     seconds for --runs tiny jobs from --clients threads
+//   --measure reports   seconds of a job that reports after each of --iterations, watched by
+//   --clients
+//                       and by nobody, in turn, --runs of each
 //   --measure fill      --uploads streams of --bytes at once: seconds
 #include <algorithm>
 #include <atomic>
@@ -18,6 +21,7 @@
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/synthetic_layer.h"
 #include "nlohmann/json.hpp"
+#include "server/benchmarks/watchers.h"
 #include "sparsefw/client/client.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
@@ -178,6 +182,40 @@ nlohmann::json Queue(const Settings& settings) {
           {"sequential_solve_seconds", solves.seconds()}};
 }
 
+double SecondsOf(const v1::Job& job) {
+  const auto nanoseconds = [](const google::protobuf::Timestamp& time) {
+    return 1e9 * static_cast<double>(time.seconds()) + time.nanos();
+  };
+  return 1e-9 * (nanoseconds(job.end_time()) - nanoseconds(job.start_time()));
+}
+
+// The job waits behind another one until all its watchers are there.
+nlohmann::json Reports(const Settings& settings) {
+  const auto one = Connect(settings);
+  v1::JobSpec spec = TinyLayer{settings.iterations}.Upload(*one);
+  spec.mutable_sparsefw()->set_report_every(1);
+  v1::JobSpec before = spec;
+  before.mutable_sparsefw()->set_iterations(1'000'000'000);
+  std::vector<double> alone, watched;
+  int64_t events = 0;
+  for (int64_t run = 0; run < 2 * settings.runs; ++run) {
+    const v1::Job first = OrDie(one->CreateJob(before));
+    const v1::Job job = OrDie(one->CreateJob(spec));
+    const int64_t count = run % 2 == 0 ? 0 : settings.clients;
+    Watchers watchers(settings.server, job.name(), count);
+    OrDie(one->CancelJob(first.name()).status());
+    events += watchers.Join();
+    const v1::Job ended = OrDie(one->WaitJob(job.name()));
+    if (ended.state() != v1::SUCCEEDED) Die(job.name() + " did not succeed");
+    (count == 0 ? alone : watched).push_back(SecondsOf(ended));
+  }
+  return {{"watchers", settings.clients},
+          {"reports", settings.iterations},
+          {"events", events},
+          {"seconds", watched},
+          {"unwatched_seconds", alone}};
+}
+
 nlohmann::json Fill(const Settings& settings) {
   const std::vector<std::byte> content = Content(settings.bytes);
   std::vector<std::thread> uploads;
@@ -208,10 +246,12 @@ int Main(int argc, char** argv) {
     result = Overhead(settings);
   } else if (measure == "queue") {
     result = Queue(settings);
+  } else if (measure == "reports") {
+    result = Reports(settings);
   } else if (measure == "fill") {
     result = Fill(settings);
   } else {
-    Die("--measure must be upload, latency, overhead, queue or fill; got " + measure);
+    Die("--measure must be upload, latency, overhead, queue, reports or fill; got " + measure);
   }
   std::printf("%s\n", result.dump().c_str());
   return 0;
