@@ -6,6 +6,7 @@
 #include <string>
 
 #include "SQLiteCpp/SQLiteCpp.h"
+#include "server/storage/connection.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_tensor_catalog.h"
 #include "sparsefw/crc32c.h"

@@ -98,7 +98,7 @@ struct SpoolEntry {
 class Spool {
  public:
   virtual ~Spool() = default;
-  // Room on the disk is taken now, not when bytes come, where the file system
+  // Room on the disk is taken now, not when bytes come, for 64 KiB or more where the file system
   // can do that. `size` is at least 1; `id` is new. Errors: as SpoolFile::Write.
   virtual absl::StatusOr<std::unique_ptr<SpoolFile>> Create(std::string_view id, int64_t size) = 0;
   // A file that is there, of an earlier run, a part or not. Errors: NotFound (SPOOL_FAILED);

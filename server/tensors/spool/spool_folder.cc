@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "server/net/descriptor.h"
 #include "server/tensors/random_id.h"
+#include "server/tensors/spool/file_remover.h"
 #include "server/tensors/spool/spool.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
@@ -28,6 +29,7 @@ constexpr char kLockName[] = "lock";
 constexpr char kOwnerName[] = "owner";  // of what store
 constexpr char kNewOwnerName[] = "owner.new";
 constexpr size_t kMostOwnerBytes = 128;
+constexpr int64_t kReservedBytes = int64_t{64} << 10;
 constexpr int64_t kWritebackBytes = int64_t{8} << 20;
 constexpr std::string_view kKeptSuffix = ".tensor";
 constexpr std::string_view kPartSuffix = ".part";
@@ -81,6 +83,7 @@ std::optional<SpoolEntry::Kind> KindOf(std::string_view name) {
 struct Folder {
   Descriptor fd;
   Descriptor lock;  // released by the kernel when it is closed, however the program ends
+  std::unique_ptr<FileRemover> remover = std::make_unique<FileRemover>();
 };
 
 // Lets the kernel write finished blocks of the file to the disk while the next
@@ -100,7 +103,7 @@ class FolderFile final : public SpoolFile {
   void Remove() override {
     const std::string id = name_.substr(0, kIdLength);
     for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
-      unlinkat(folder_->fd.get(), (id + std::string(suffix)).c_str(), 0);
+      (void)folder_->remover->Remove(folder_->fd.get(), id + std::string(suffix));
     }
   }
 
@@ -115,11 +118,15 @@ class FolderFile final : public SpoolFile {
     const Descriptor fd(Open(O_WRONLY));
     if (!fd.ok()) return FileError("opened", errno);
     const int64_t begin = offset;
+    bool waited = false;  // for blocks of files that were removed
     while (!bytes.empty()) {
       const ssize_t written = pwrite(fd.get(), bytes.data(), bytes.size(), offset);
       if (written < 0) {
         if (errno == EINTR) continue;
-        return FileError("written", errno);
+        if (errno != ENOSPC || waited) return FileError("written", errno);
+        folder_->remover->Wait();
+        waited = true;
+        continue;
       }
       bytes = bytes.subspan(static_cast<size_t>(written));
       offset += written;
@@ -184,6 +191,8 @@ class FolderFile final : public SpoolFile {
 
 // An error number, or 0.
 int Allocate(int fd, int64_t size) {
+  // Taking blocks may wait for others that are being freed. A few are taken when bytes come.
+  if (size < kReservedBytes) return ftruncate(fd, size) == 0 ? 0 : errno;
   while (fallocate(fd, 0, 0, size) != 0) {
     if (errno == EINTR) continue;
     // The file system cannot: a full disk shows when bytes come.
@@ -203,7 +212,12 @@ class FolderSpool final : public Spool {
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) return FileError("made", errno);
     NewSpoolFile file(std::make_unique<FolderFile>(folder_, name, size));
-    if (const int error = Allocate(fd.get(), size); error != 0) {
+    int error = Allocate(fd.get(), size);
+    if (error == ENOSPC) {
+      folder_->remover->Wait();
+      error = Allocate(fd.get(), size);
+    }
+    if (error != 0) {
       return FileError(absl::StrFormat("made %d bytes long", size), error);
     }
     return file.Take();
@@ -290,9 +304,8 @@ class FolderSpool final : public Spool {
   absl::Status Remove(std::string_view id) override {
     for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
       SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id, suffix));
-      if (unlinkat(folder_->fd.get(), name.c_str(), 0) != 0 && errno != ENOENT) {
-        return FileError("removed", errno);
-      }
+      const int error = folder_->remover->Remove(folder_->fd.get(), name);
+      if (error != 0 && error != ENOENT) return FileError("removed", error);
     }
     return absl::OkStatus();
   }

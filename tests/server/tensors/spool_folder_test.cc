@@ -294,7 +294,18 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(600 << 10), "id", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   SPARSEFW_ASSERT_OK(store_->DeleteTensor(tensor.name));
-  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(600 << 10), "id", {}));
+  SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(600 << 10), "id", {}))
+      << "waits until the blocks of the removed file are free";
+}
+
+TEST_F(FullDiskTest, ASmallUploadIsToldWhenItsBytesCome) {
+  const TensorInfo filler = NewTensor(RandomText(1000 << 10, 1), "filler");
+  const std::string text = RandomText(60 << 10, 2);
+  const UploadInfo upload = NewUpload(WeightOf(std::ssize(text)));
+  EXPECT_THAT(Write(upload.name, 0, text),
+              StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+  SPARSEFW_ASSERT_OK(store_->DeleteTensor(filler.name));
+  SPARSEFW_EXPECT_OK(Write(upload.name, 0, text)) << "nothing is lost";
 }
 
 }  // namespace
