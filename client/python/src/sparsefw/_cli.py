@@ -153,7 +153,13 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "serve", add_help=False, help="run the server; all flags are sparsefw-server's (--help)"
     )
-    for add in (_add_prune, _cli_models.add_prune_model, _cli_models.add_eval_perplexity, _add_info):
+    for add in (
+        _add_prune,
+        _cli_models.add_prune_model,
+        _cli_models.add_tune,
+        _cli_models.add_eval_perplexity,
+        _add_info,
+    ):
         add(commands)
     return parser
 

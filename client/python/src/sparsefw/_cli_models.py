@@ -37,13 +37,12 @@ def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help="print one object")
 
 
-def add_prune_model(commands: Any) -> None:
-    """`sparsefw prune-model`."""
-    parser = commands.add_parser("prune-model", help="prune a Hugging Face model block by block")
-    _add_data_flags(parser, "calibration")
+def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
+    """Of both commands: what the model is pruned with."""
     parser.add_argument("--samples", type=int, default=128, help="sequences of calibration text")
-    parser.add_argument("--out", required=True, metavar="OUT", help="folder for the pruned model")
-    parser.add_argument("--state", metavar="DIR", help="finished blocks; the same command goes on from there")
+    parser.add_argument(
+        "--state", metavar="DIR", help="what is finished; the same command goes on from there"
+    )
     parser.add_argument(
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
@@ -76,9 +75,16 @@ def add_prune_model(commands: Any) -> None:
     parser.add_argument(
         "--no-propagate", action="store_true", help="every block sees the dense model's inputs"
     )
+    parser.add_argument(
+        "--candidate",
+        action="append",
+        metavar="JSON",
+        help='settings to try, at least two: \'{"preset": "best", "refine_blocks": true}\', and {} for '
+        "those of the command line; the model's loss on held-back text chooses",
+    )
+    parser.add_argument("--tune-blocks", type=int, metavar="N", help="blocks that candidates prune")
     parser.add_argument("--torch-device", metavar="DEVICE", help="of the activations: cpu, cuda, cuda:1")
     parser.add_argument("--report", metavar="FILE.json", help="also write the report here")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server",
@@ -90,7 +96,24 @@ def add_prune_model(commands: Any) -> None:
     group.add_argument("--tls-ca", metavar="FILE", help="or SPARSEFW_TLS_CA; connects by TLS")
     group.add_argument("--tls-cert", metavar="FILE")
     group.add_argument("--tls-key", metavar="FILE")
+
+
+def add_prune_model(commands: Any) -> None:
+    """`sparsefw prune-model`."""
+    parser = commands.add_parser("prune-model", help="prune a Hugging Face model block by block")
+    _add_data_flags(parser, "calibration")
+    parser.add_argument("--out", required=True, metavar="OUT", help="folder for the pruned model")
+    _add_pruning_flags(parser)
+    parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")
     parser.set_defaults(run=_prune_model)
+
+
+def add_tune(commands: Any) -> None:
+    """`sparsefw tune`."""
+    parser = commands.add_parser("tune", help="try settings on the first blocks of a Hugging Face model")
+    _add_data_flags(parser, "calibration")
+    _add_pruning_flags(parser)
+    parser.set_defaults(run=_tune)
 
 
 def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list[Client]:
@@ -117,38 +140,75 @@ def _refinement(arguments: argparse.Namespace) -> Any:
     return _models().BlockRefinement(**given) if arguments.refine_blocks else False
 
 
+def _candidates(arguments: argparse.Namespace) -> list[Any]:
+    found = []
+    for text in arguments.candidate or []:
+        try:
+            found.append(json.loads(text))
+        except ValueError as error:
+            raise invalid(f"--candidate must be JSON; got {text}: {error}") from None
+    if arguments.tune_blocks is not None and not found:
+        raise invalid("--tune-blocks needs --candidate")
+    return found
+
+
+_OPTIONS = (
+    "method",
+    "warm_start",
+    "alpha",
+    "iterations",
+    "step_rule",
+    "shrinkage",
+    "preset",
+    "swaps",
+    "reconstruct",
+    "joint",
+)
+
+
+def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """The arguments that prune_model and tune have in common."""
+    return {
+        "data": _read(arguments.data),
+        "sparsity": arguments.sparsity,
+        "pattern": arguments.pattern,
+        "server": _servers(arguments, stack),
+        "ignore": ["lm_head", *(arguments.ignore or [])],
+        "propagate": not arguments.no_propagate,
+        "samples": arguments.samples,
+        "sequence_length": arguments.sequence_length,
+        "allocation": arguments.allocation,
+        "refine_blocks": _refinement(arguments),
+        "state_dir": arguments.state,
+        "progress": not arguments.quiet,
+        "device": arguments.torch_device,
+        **{key: getattr(arguments, key) for key in _OPTIONS},
+    }
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    models = _models()
+    candidates = _candidates(arguments)
+    with contextlib.ExitStack() as stack:
+        found = models.tune(
+            arguments.model,
+            candidates=candidates,
+            blocks=arguments.tune_blocks,
+            **_pruning(arguments, stack),
+        )
+    if arguments.report:
+        found.save(arguments.report)
+    print(json.dumps(found.to_dict()) if arguments.json else found)
+    return 0
+
+
 def _prune_model(arguments: argparse.Namespace) -> int:
     models = _models()
-    keys = (
-        "warm_start",
-        "alpha",
-        "iterations",
-        "step_rule",
-        "shrinkage",
-        "preset",
-        "swaps",
-        "reconstruct",
-        "joint",
-    )
+    candidates = _candidates(arguments)
+    tuning = models.Tuning(candidates, arguments.tune_blocks) if candidates else None
     with contextlib.ExitStack() as stack:
         report = models.prune_model(
-            arguments.model,
-            data=_read(arguments.data),
-            sparsity=arguments.sparsity,
-            pattern=arguments.pattern,
-            method=arguments.method,
-            server=_servers(arguments, stack),
-            ignore=["lm_head", *(arguments.ignore or [])],
-            propagate=not arguments.no_propagate,
-            samples=arguments.samples,
-            sequence_length=arguments.sequence_length,
-            allocation=arguments.allocation,
-            refine_blocks=_refinement(arguments),
-            state_dir=arguments.state,
-            out=arguments.out,
-            progress=not arguments.quiet,
-            device=arguments.torch_device,
-            **{key: getattr(arguments, key) for key in keys},
+            arguments.model, out=arguments.out, tune=tuning, **_pruning(arguments, stack)
         )
     if arguments.report:
         report.save(arguments.report)

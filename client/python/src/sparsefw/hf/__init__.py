@@ -9,8 +9,18 @@ Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
-from sparsefw.hf.pipeline import prune_model
+from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
+from sparsefw.hf.tuning import Tuned, Tuning
 
-__all__ = ["BlockRefinement", "Perplexity", "Report", "evaluate_perplexity", "prune_model"]
+__all__ = [
+    "BlockRefinement",
+    "Perplexity",
+    "Report",
+    "Tuned",
+    "Tuning",
+    "evaluate_perplexity",
+    "prune_model",
+    "tune",
+]

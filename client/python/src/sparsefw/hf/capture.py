@@ -170,6 +170,19 @@ def capture(
     return calls
 
 
+def after_blocks(model: Any, blocks: Sequence[Any], tokens: Any, hidden: Any, tuple_length: int) -> Any:
+    """The logits [1, tokens, vocabulary] that the model makes of what its last block gave.
+
+    Args:
+        hidden: what the last block made of the sample.
+    """
+    out = (hidden, *[None] * (tuple_length - 1)) if tuple_length else hidden
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for block in {id(block): block for block in blocks}.values():
+            stack.enter_context(_replaced(block, lambda *_args, **_arguments: out))
+        return model(input_ids=tokens, use_cache=False).logits
+
+
 def check_independent(captured: Calls, true: Calls) -> None:
     """Raises InvalidArgument where a block is called with what blocks before it made, besides the hidden
     states: then its calls cannot be known without running them.

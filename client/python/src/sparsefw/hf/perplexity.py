@@ -38,6 +38,21 @@ class Perplexity:
     seconds: float
 
 
+def summed_loss(logits: Any, ids: Any) -> float:
+    """The negative log-likelihood of a window's tokens but the first, nats, summed.
+
+    Args:
+        logits: [1, tokens, vocabulary].
+        ids:    [1, tokens].
+    """
+    total = 0.0
+    for start in range(0, logits.shape[1] - 1, _POSITIONS):
+        part = logits[0, start : min(start + _POSITIONS, logits.shape[1] - 1)].float()
+        wanted = ids[0, start + 1 : start + 1 + len(part)]
+        total += float(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
+    return total
+
+
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
     """Without dropout; afterwards every module is as before: some may be frozen while others are trained."""
@@ -83,12 +98,8 @@ def evaluate_perplexity(
     with evaluating(model), torch.no_grad():
         for window in shown:
             ids = window.to(model.device)
-            logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
-            for start in range(0, len(logits), _POSITIONS):
-                part = logits[start : start + _POSITIONS].float()
-                wanted = ids[0, start + 1 : start + 1 + len(part)]
-                total += float(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
-                tokens += len(part)
+            total += summed_loss(model(input_ids=ids, use_cache=False).logits, ids)
+            tokens += ids.shape[1] - 1
             if progress:
                 shown.set_postfix_str(f"{math.exp(total / tokens):.3f}", refresh=False)
     loss = total / tokens

@@ -1,29 +1,19 @@
-"""The call that prunes a language model."""
+"""The calls that prune a language model."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from sparsefw.client import Client
-from sparsefw.hf import data as texts
-from sparsefw.hf.folder import check_out, near, resolve_out, write_folder
-from sparsefw.hf.layout import layout_of
-from sparsefw.hf.perplexity import evaluating
-from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import BlockRefinement, check_refinement, refinement_of
+from sparsefw.hf.folder import resolve_out
+from sparsefw.hf.refine import BlockRefinement, refinement_of
 from sparsefw.hf.report import Report
-from sparsefw.hf.run import Run
-from sparsefw.hf.settings import Settings, folder_of, servers_of
-from sparsefw.hf.source import InMemory, Source, Streamed
-from sparsefw.hf.state import State
+from sparsefw.hf.settings import Settings
+from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
+from sparsefw.hf.work import Work
 
 GRAM_MEMORY: Final = 4 << 30
 SPLIT_ABOVE: Final = 4 << 20
@@ -46,6 +36,7 @@ def prune_model(
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
     refine_blocks: bool | BlockRefinement = False,
+    tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -84,6 +75,9 @@ def prune_model(
         refine_blocks: after a block is pruned, gradient steps bring what it makes of its inputs to what the
                    dense block makes of the dense model's: True, or sparsefw.hf.BlockRefinement(epochs=, ...).
                    The state with the least error on held-back sequences is kept. Needs propagate.
+        tune:      candidates, dictionaries of arguments that replace those given here, or sparsefw.hf.Tuning.
+                   Every one prunes the first blocks, and the one whose model has the least loss on held-back
+                   sequences prunes the whole model. report.tuning is the table.
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
         out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json: a new
                    one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
@@ -105,14 +99,12 @@ def prune_model(
         FailedPrecondition (STATE_DIFFERS): state_dir is of another run; the message names the difference.
         Error: of a server; the message names the matrix.
     """
-    if "job_device" in options:
-        options["device"] = options.pop("job_device")
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)  # not one a letter
+    place = resolve_out(out) if out is not None else None
     settings = Settings(
         sparsity=sparsity,
         pattern=pattern,
         method=method,
-        ignore=ignore,
+        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),  # not one a letter
         routers=routers,
         propagate=propagate,
         samples=samples,
@@ -122,47 +114,75 @@ def prune_model(
         gram=gram,
         gram_memory=gram_memory,
         split_above=split_above,
-        options={key: value for key, value in options.items() if value is not None},
+        options=options,
         refine_blocks=refinement_of(refine_blocks),
     )
-    data = texts.listed(data)
-    servers = servers_of(server)
     started = time.monotonic()
-    folder, place = folder_of(model), resolve_out(out) if out is not None else None
-    if place is not None:
-        check_out(place, Path(state_dir) if state_dir is not None else None, folder)
-    source: Source
-    if folder is None:
-        source = InMemory(model)
-    else:
-        source = Streamed(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        tokenizer = tokenizer or texts.tokenizer_of(folder, data)
-    length = texts.longest(source.model.config, sequence_length)
-    sequences = texts.sequences(tokenizer, data, length, samples)
-    layout = layout_of(source.model, ignore, routers)
-    if settings.refine_blocks is not None:
-        check_refinement(source.model, len(sequences))
-    facts = settings.facts(source.digest(), texts.digest(sequences), sequences, len(servers))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(evaluating(source.model))
-        lasting = state_dir is not None
-        if state_dir is None:
-            disk = near(place) if place is not None else None
-            state_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=disk))
-        state = State(Path(state_dir), facts)
-        stack.callback(state.close)
-        shown = Progress(sum(len(block.matrices) for block in layout), len(layout), progress)
-        stack.callback(shown.close)
-        run = Run(source, settings, layout, sequences, state, shown, lasting, trace)
-        report = run.to_the_end(servers)
-        report.settings = facts
+    with Work(
+        model, tokenizer, data, settings, tuning_of(tune), server, state_dir, place, progress, device
+    ) as work:
+        report = work.prune(trace)
         report.seconds = time.monotonic() - started
         if place is not None:
-            report.out = str(place)
-            write_folder(
-                place,
-                report,
-                tokenizer if folder is None else None,
-                lambda path: source.write(path, layout, run.outcomes),
-            )
+            work.write(place, report)
     return report
+
+
+def tune(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    data: Any,
+    candidates: Sequence[Mapping[str, Any]],
+    blocks: int | None = None,
+    held_back: float = 0.25,
+    sparsity: float | None = None,
+    pattern: str = "per-row",
+    server: str | Client | Sequence[str | Client] = "auto",
+    ignore: str | Sequence[str] = ("lm_head",),
+    routers: bool = False,
+    samples: int = 128,
+    sequence_length: int = 2048,
+    state_dir: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    gram_memory: int = GRAM_MEMORY,
+    split_above: int = SPLIT_ABOVE,
+    device: Any = None,
+    **options: Any,
+) -> Tuned:
+    """Finds which of several settings make the best model, without pruning all of it.
+
+    Every candidate prunes the first blocks, the rest stays dense; the model's loss on calibration sequences
+    that it did not see decides. The model is as before afterwards.
+
+    Args:
+        candidates, blocks, held_back: as sparsefw.hf.Tuning.
+        model, tokenizer, data, ...: as prune_model.
+        options:   of all candidates; their own come first.
+
+    Returns:
+        `print(found)`, `found.best`: the winner's arguments for prune_model, `found.save(path)`.
+
+    Raises:
+        as prune_model.
+    """
+    settings = Settings(
+        sparsity=sparsity,
+        pattern=pattern,
+        method=options.pop("method", None),
+        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),
+        routers=routers,
+        propagate=options.pop("propagate", True),
+        samples=samples,
+        sequence_length=sequence_length,
+        allocation=options.pop("allocation", "uniform"),
+        allocation_bound=options.pop("allocation_bound", 0.1),
+        gram=options.pop("gram", "auto"),
+        gram_memory=gram_memory,
+        split_above=split_above,
+        refine_blocks=refinement_of(options.pop("refine_blocks", False)),
+        options=options,
+    )
+    tuning = Tuning(candidates, blocks, held_back)
+    with Work(model, tokenizer, data, settings, tuning, server, state_dir, None, progress, device) as work:
+        return work.tune()

@@ -14,13 +14,14 @@ from sparsefw.results import Event
 class Progress:
     """Counts matrices; shows block, the layer that reported last, and its reduction so far."""
 
-    def __init__(self, total: int, blocks: int, shown: bool) -> None:
-        self._blocks = blocks
+    def __init__(self, total: int, blocks: int, shown: bool, what: str = "") -> None:
+        """`what`: is pruned, where it is not all of the model."""
+        self._blocks, self._what = blocks, f"{what}, " if what else ""
         self._bar: Any = tqdm(total=total, desc="pruning", unit="matrix", disable=not shown)
 
     def block(self, index: int, what: str) -> None:
         """A new stage of a block."""
-        self._bar.set_description_str(f"block {index + 1}/{self._blocks}", refresh=False)
+        self._bar.set_description_str(f"{self._what}block {index + 1}/{self._blocks}", refresh=False)
         self._bar.set_postfix_str(what, refresh=True)
 
     def event(self, name: str, event: Event) -> None:

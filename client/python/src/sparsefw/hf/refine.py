@@ -60,6 +60,11 @@ def refinement_of(value: Any) -> BlockRefinement | None:
     """The settings that prune_model's argument stands for; None: none."""
     if isinstance(value, BlockRefinement):
         return value
+    if isinstance(value, Mapping):  # as JSON has it
+        wrong = value.keys() - {field.name for field in dataclasses.fields(BlockRefinement)}
+        if wrong:
+            raise invalid(f"a BlockRefinement has no {min(wrong)}")
+        return BlockRefinement(**value)
     if not isinstance(value, bool):
         raise invalid(f"refine_blocks must be True, False or a BlockRefinement; got {value}")
     return BlockRefinement() if value else None

@@ -34,6 +34,7 @@ class Report:
         curves:   with allocation="loss-curve": the loss curve of every matrix.
         refinements: with refine_blocks: one dictionary a block: name, and what
                   sparsefw.hf.refine.refine_block returns.
+        tuning:   with tune: what sparsefw.hf.Tuned has.
     """
 
     settings: dict[str, Any]
@@ -44,6 +45,7 @@ class Report:
     out: str | None = None
     curves: dict[str, Any] | None = None
     refinements: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    tuning: dict[str, Any] | None = None
 
     @property
     def sparsity(self) -> float:
@@ -154,6 +156,12 @@ class Report:
         )
         if self.refinements:
             lines.append(_refined(self.refinements))
+        if self.tuning:
+            chosen = self.tuning["candidates"][self.tuning["chosen"]]
+            lines.append(
+                f"settings: {json.dumps(chosen['options'])}, the best of {len(self.tuning['candidates'])} "
+                f"candidates on {self.tuning['windows']} held-back windows"
+            )
         noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
         lines += [f"{count} matrices: {note}" for note, count in noted.items()]
         # Several: of servers side by side, or of a run that went on after an update.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,17 +11,18 @@ import transformers
 import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
-from sparsefw.hf.capture import Calls, capture, check_independent, first_call
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
-from sparsefw.hf.layout import Block, Matrix, dense_outside, find_blocks
+from sparsefw.hf.layout import Block, Matrix, dense_outside
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.refine import refine_block
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
+from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.solve import Pool, Task
 from sparsefw.hf.source import InMemory, Source, apply, pack
 from sparsefw.hf.state import BlockState, State
+from sparsefw.hf.walk import Step, walk
 
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
@@ -39,15 +40,18 @@ class Run:
         progress: Progress,
         lasting: bool,
         trace: bool = False,
+        grams: SharedGrams | None = None,
     ) -> None:
+        """`grams`: of other runs, whose inputs are the same until the first block is pruned."""
+        self._shared = grams
         self._source, self._settings, self._layout = source, settings, layout
         self._state, self._progress, self._lasting, self._trace = state, progress, lasting, trace
-        self._blocks = list(source.model.get_submodule(find_blocks(source.model)))
         self._samples = [sample.to(source.device) for sample in samples]
         self._tokens = sum(int(sample.shape[1]) for sample in samples)
         # Records of finished blocks, so that tensors are not read and hashed for these alone.
         self._records: dict[int, list[dict[str, Any]]] = {}
         self._refinements: dict[int, dict[str, Any]] = {}
+        self._first = next((block.index for block in layout if block.matrices), 0)
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
@@ -96,47 +100,8 @@ class Run:
                     apply(module, block, self.outcomes(block.index))
         self._progress.done(sum(len(block.matrices) for block in self._layout))
 
-    def _capture(self, take: Callable[[Any], None]) -> Calls:
-        """The calls of all blocks; `take` gets the first block's inputs, sample by sample."""
-        with self._source.prologue():
-            hidden, call = first_call(self._source.model, self._blocks[0], self._samples[0])
-            with self._source.block(0) as block, torch.no_grad():
-                length = _tuple_length(block, hidden, call)
-            model, blocks = self._source.model, self._blocks
-            calls = capture(model, blocks, self._samples, length, take)
-            true = capture(model, blocks, self._samples[:1], length, run=self._really)
-            check_independent(calls, true)
-            return calls
-
-    def _really(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """A block's forward function, with its weights."""
-
-        def run(*args: Any, **arguments: Any) -> Any:
-            with self._source.block(index):
-                return forward(*args, **arguments)
-
-        return run
-
-    def _walk(self, streams: int = 1) -> Iterator[tuple[Block, Any, list[HiddenStates], Any]]:
-        """(layout, block, its inputs in every stream, its calls) of every block; whoever iterates advances
-        the streams.
-        """
-        states = [HiddenStates(self._state.folder, streams) for _ in range(streams)]
-
-        def take(hidden: Any) -> None:
-            for stream in states:
-                stream.append(hidden)
-
-        try:
-            calls = self._capture(take)
-            for of_block in self._layout:
-                of_this = calls[of_block.index]
-                with self._source.block(of_block.index) as block:
-                    yield of_block, block, states, of_this
-                of_this.clear()
-        finally:
-            for stream in states:
-                stream.close()
+    def _walk(self, streams: int = 1) -> Iterator[Step]:
+        return walk(self._source, self._samples, self._state.folder, self._layout, streams)
 
     def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
         """The first stream goes through the pruned blocks. A second one, for refinement, goes through the
@@ -249,17 +214,37 @@ class Run:
                 yield [group], {group.key: tokens}
                 pool.drop_grams()
         for some in split_passes(here, self._settings.gram_memory):
-            self._progress.block(of_block.index, "activations")
-            sums = sum_grams(block, some, hidden, calls, advance=False)
             counts = {}
-            for group in some:
-                gram = sums.pop(group.key)
-                counts[group.key] = 0 if gram.is_zero else gram.tokens
-                matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
-                del gram
-                pool.add_gram(group.key, matrix, counts[group.key])
+            for group, matrix, count in self._grams(of_block, block, some, hidden, calls):
+                counts[group.key] = count
+                pool.add_gram(group.key, matrix, count)
             yield some, counts
             pool.drop_grams()
+
+    def _grams(
+        self, of_block: Block, block: Any, groups: Sequence[Group], hidden: HiddenStates, calls: Any
+    ) -> Iterator[tuple[Group, Any, int]]:
+        """(group, Gram matrix, tokens in it); the identity where there are none."""
+        index = of_block.index
+        dense = not self._settings.propagate or index == self._first
+        shared = self._shared if dense else None
+        known = [group for group in groups if shared and shared.has(index, group.key)]
+        for group in known:
+            assert shared is not None
+            yield group, *shared.load(index, group.key)
+        if len(known) == len(groups):
+            return
+        self._progress.block(index, "activations")
+        missing = [group for group in groups if group not in known]
+        sums = sum_grams(block, missing, hidden, calls, advance=False)
+        for group in missing:
+            gram = sums.pop(group.key)
+            tokens = 0 if gram.is_zero else gram.tokens
+            matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
+            del gram
+            if shared:
+                shared.save(index, group.key, matrix, tokens)
+            yield group, matrix, tokens
 
     def _is_streamed(self, group: Group, hidden: HiddenStates) -> bool:
         """Activations go to the server, rather than their sum."""
@@ -315,14 +300,3 @@ class Run:
             if of_block.index < missing[-1]:
                 self._progress.block(of_block.index, "dense forward")
                 run_block(block, hidden, calls, advance=True)
-
-
-def _tuple_length(block: Any, hidden: Any, call: Any) -> int:
-    """The length of what a block returns; 0: a tensor."""
-    returned: list[Any] = []
-    handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
-    try:
-        call.run(block, hidden)
-    finally:
-        handle.remove()
-    return len(returned[0]) if isinstance(returned[0], tuple) else 0

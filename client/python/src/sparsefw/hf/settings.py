@@ -40,6 +40,10 @@ class Settings:
     refine_blocks: BlockRefinement | None = None
 
     def __post_init__(self) -> None:
+        options = {key: value for key, value in self.options.items() if value is not None}
+        if "job_device" in options:
+            options["device"] = options.pop("job_device")
+        object.__setattr__(self, "options", options)
         # NumPy's and PyTorch's numbers are not JSON's.
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _plain(getattr(self, field.name)))

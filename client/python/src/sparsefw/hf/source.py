@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -83,6 +83,10 @@ class Source(Protocol):
         """Within it, what is before the blocks can run."""
         ...
 
+    def surroundings(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, all that is outside of the blocks can run."""
+        ...
+
     def block(self, index: int) -> contextlib.AbstractContextManager[Any]:
         """The block, which can run within it."""
         ...
@@ -126,6 +130,10 @@ class InMemory:
 
     @contextlib.contextmanager
     def prologue(self) -> Iterator[None]:
+        yield
+
+    @contextlib.contextmanager
+    def surroundings(self) -> Iterator[None]:
         yield
 
     @contextlib.contextmanager
@@ -179,11 +187,23 @@ class Streamed:
         head = self.model.get_output_embeddings()
         embedding = self.model.get_input_embeddings()
         shared = {id(parameter) for parameter in embedding.parameters()}
-        unused = {
-            id(parameter)
-            for parameter in (head.parameters() if head is not None else ())
-            if id(parameter) not in shared
-        }
+        with self._outside(
+            {
+                id(parameter)
+                for parameter in (head.parameters() if head is not None else ())
+                if id(parameter) not in shared
+            }
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def surroundings(self) -> Iterator[None]:
+        with self._outside(set()):
+            yield
+
+    @contextlib.contextmanager
+    def _outside(self, unused: Set[int]) -> Iterator[None]:
+        """With all that is not in blocks, but for parameters with these ids."""
         names = [
             name
             for name, value in self.model.state_dict(keep_vars=True).items()
@@ -191,10 +211,12 @@ class Streamed:
         ]
         names = [name for name in names if not self._checkpoint.missing([name])]
         self._checkpoint.load(names, self._device)
+        self.model.tie_weights()  # loading makes new parameters
         try:
             yield
         finally:
             unload(self.model, names)
+            self.model.tie_weights()
 
     @contextlib.contextmanager
     def block(self, index: int) -> Iterator[Any]:

@@ -1,0 +1,352 @@
+"""Settings chosen by the model itself.
+
+Losses of single layers do not say which settings make the best model. Here every candidate prunes the first
+blocks, the rest stays dense, and the model's loss on held-back calibration text decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sparsefw._text import printable
+from sparsefw.client import Client
+from sparsefw.errors import InvalidArgument, invalid
+from sparsefw.hf import allocate
+from sparsefw.hf import data as texts
+from sparsefw.hf.capture import after_blocks
+from sparsefw.hf.grams import run_block
+from sparsefw.hf.layout import Block
+from sparsefw.hf.perplexity import summed_loss
+from sparsefw.hf.progress import Progress
+from sparsefw.hf.refine import BlockRefinement, refinement_of
+from sparsefw.hf.run import Run
+from sparsefw.hf.settings import Settings
+from sparsefw.hf.shared_grams import SharedGrams
+from sparsefw.hf.source import InMemory, Source, apply
+from sparsefw.hf.state import State
+from sparsefw.hf.walk import blocks_of, tuple_length, walk
+
+# What candidates may not differ in: then their losses would say nothing, or they would be other runs.
+_COMMON: Final = (
+    "model", "tokenizer", "data", "sparsity", "pattern", "server", "ignore", "routers", "samples",
+    "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory", "split_above",
+)  # fmt: skip
+_FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram")
+_RESAMPLES: Final = 10_000
+# In a run's folder.
+_TABLE: Final = "tuning"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How settings are chosen.
+
+    Attributes:
+        candidates: at least two dictionaries of arguments of prune_model, which replace those of the call;
+                    {} are those of the call. Not sparsity, pattern, data and what else they must share.
+        blocks:     of those with matrices, so many first ones are pruned by every candidate, the rest stays
+                    dense; None: a quarter of them, at least two.
+        held_back:  share of the sequences that judge, (0, 0.5], at least two. The winner prunes with all.
+    """
+
+    candidates: Sequence[Mapping[str, Any]]
+    blocks: int | None = None
+    held_back: float = 0.25
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.candidates, str | Mapping)
+            or not hasattr(self.candidates, "__len__")
+            or len(self.candidates) < 2
+        ):
+            raise invalid("tune needs at least two candidates, dictionaries of arguments of prune_model")
+        for candidate in self.candidates:
+            if not isinstance(candidate, Mapping):
+                raise invalid(f"a candidate must be a dictionary; got {candidate!r}")
+            for name in candidate:
+                if name in _COMMON:
+                    raise invalid(f"candidates must share {name}; give it to the call")
+        if self.blocks is not None and self.blocks < 1:
+            raise invalid(f"blocks of a tuning must be at least 1; got {self.blocks}")
+        if not 0 < self.held_back <= 0.5:
+            raise invalid(f"held_back must be in (0, 0.5]; got {self.held_back}")
+
+    def check(self, sequences: int) -> None:
+        """Raises InvalidArgument (CLIENT_ARGUMENT) where there are too few sequences."""
+        split(sequences, self.held_back)
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest and the report."""
+        return {
+            "candidates": [described(candidate) for candidate in self.candidates],
+            "blocks": self.blocks,
+            "held_back": self.held_back,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What a tuning found.
+
+    Attributes:
+        candidates: one dictionary each, in their order: options; loss (nats a token, mean of the held-back
+                    windows); losses (of each window); difference (mean over the windows of the loss less the
+                    winner's) and interval (of that, 95 %, bootstrap over windows); seconds.
+        chosen:     the index of the winner, the one with the least loss.
+        dense_loss: of the dense model on the same windows.
+        blocks:     names of the blocks that the candidates pruned.
+        windows, seconds: held-back windows; of all of it.
+    """
+
+    candidates: list[dict[str, Any]]
+    chosen: int
+    dense_loss: float
+    blocks: list[str]
+    windows: int
+    seconds: float
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The winner's arguments."""
+        return dict(self.candidates[self.chosen]["options"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        ranked = sorted(range(len(self.candidates)), key=lambda index: self.candidates[index]["loss"])
+        lines = [f"loss    less the winner's         seconds  candidate ({len(self.blocks)} blocks pruned)"]
+        for index in ranked:
+            of = self.candidates[index]
+            low, high = of["interval"]
+            against = "" if index == self.chosen else f"+{of['difference']:.4f} [{low:+.4f}, {high:+.4f}]"
+            lines.append(f"{of['loss']:.4f}  {against:26}{of['seconds']:7.1f}  {json.dumps(of['options'])}")
+        lines.append(
+            f"{self.dense_loss:.4f}  of the dense model; nats a token on {self.windows} windows of calibration "
+            "text that the candidates did not see; intervals: 95 %, bootstrap over windows"
+        )
+        return "\n".join(map(printable, lines))
+
+
+def tuning_of(value: Any) -> Tuning | None:
+    """The tuning that prune_model's argument stands for; None: none."""
+    return value if value is None or isinstance(value, Tuning) else Tuning(value)
+
+
+def described(candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """A candidate as JSON has it."""
+    return {
+        key: dataclasses.asdict(value) if isinstance(value, BlockRefinement) else value
+        for key, value in candidate.items()
+    }
+
+
+def with_candidate(settings: Settings, candidate: Mapping[str, Any]) -> Settings:
+    """The call's settings with a candidate's arguments in their place; None takes an option away."""
+    fields = {name: candidate[name] for name in _FIELDS if name in candidate}
+    if "refine_blocks" in candidate:
+        fields["refine_blocks"] = refinement_of(candidate["refine_blocks"])
+    taken = (*_FIELDS, "refine_blocks")
+    options = {**settings.options, **{key: candidate[key] for key in candidate if key not in taken}}
+    return dataclasses.replace(settings, **fields, options=options)
+
+
+def settings_of(settings: Settings, tuning: Tuning) -> list[Settings]:
+    """Those of every candidate.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): no job would take them, or a job option has no such name.
+    """
+    found = []
+    for index, candidate in enumerate(tuning.candidates):
+        try:
+            found.append(with_candidate(settings, candidate))
+        except InvalidArgument as error:
+            raise invalid(f"candidate {index + 1} of tune: {error.message}") from None
+    return found
+
+
+def split(count: int, share: float) -> tuple[list[int], list[int]]:
+    """(indices of sequences that candidates see, of those that judge)
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): there are not enough of them.
+    """
+    few = max(2, round(count * share))
+    if count - few < 2:
+        raise invalid(f"tune needs at least four sequences, two of them held back; got {count}")
+    held = {(2 * index + 1) * count // (2 * few) for index in range(few)}
+    return [index for index in range(count) if index not in held], sorted(held)
+
+
+def tune_settings(
+    source: Source,
+    settings: Settings,
+    tuning: Tuning,
+    layout: Sequence[Block],
+    samples: Sequence[Any],
+    state: State,
+    servers: Sequence[str | Client],
+    model: Any,
+    lasting: bool,
+    progress: bool,
+) -> Tuned:
+    """Runs the tuning, or reads what an earlier run has found. The model is as before afterwards.
+
+    Memory: of a model in memory, a copy of the blocks that are pruned; of a folder, as its pruning, and
+    embeddings and head at the end. Hidden states of all candidates share what those of one run have.
+
+    Args:
+        state: of the whole run; candidates have folders of their own in it until all is done.
+        model: the source's digest.
+        lasting: the state stays for another process.
+    """
+    if (there := state.load(_TABLE)) is not None:
+        return Tuned(**there)
+    started = time.monotonic()
+    seen, judging = split(len(samples), tuning.held_back)
+    calibration = [samples[index] for index in seen]
+    pruned = [block for block in layout if block.matrices]
+    few = tuning.blocks or max(2, len(pruned) // 4)
+    last = pruned[min(few, len(pruned)) - 1].index
+    head = layout[: last + 1]
+    folder = state.folder / _TABLE
+    shared = SharedGrams(folder / "grams")
+    outcomes, seconds = [], []
+    with contextlib.ExitStack() as stack:
+        for index, one in enumerate(settings_of(settings, tuning)):
+            begun = time.monotonic()
+            of_this = _within(one, layout, head)
+            facts = of_this.facts(model, texts.digest(calibration), calibration, len(servers))
+            own = State(folder / f"candidate-{index:02d}", facts)
+            stack.callback(own.close)
+            what = f"candidate {index + 1}/{len(tuning.candidates)}"
+            shown = Progress(sum(len(block.matrices) for block in head), len(head), progress, what)
+            with contextlib.closing(shown), _restored(source, head):
+                run = Run(source, of_this, head, calibration, own, shown, lasting, grams=shared)
+                run.to_the_end(servers)
+            outcomes.append(run.outcomes)
+            seconds.append(time.monotonic() - begun)
+        windows = [samples[index].to(source.device) for index in judging]
+        losses = _losses(source, layout, head, outcomes, windows, folder)
+    found = _table(tuning, losses, seconds, [block.name for block in head if block.matrices])
+    found = dataclasses.replace(found, seconds=time.monotonic() - started)
+    state.save(_TABLE, found.to_dict())
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _within(settings: Settings, layout: Sequence[Block], head: Sequence[Block]) -> Settings:
+    """Without rules of allocation that are for later blocks."""
+    rules = settings.allocation
+    if isinstance(rules, str):
+        return settings
+    allocate.by_name([matrix for block in layout for matrix in block.matrices], rules, settings.sparsity)
+    names = [matrix.name for block in head for matrix in block.matrices]
+    kept = {rule: value for rule, value in rules.items() if any(re.search(rule, name) for name in names)}
+    return dataclasses.replace(settings, allocation=kept or "uniform")
+
+
+@contextlib.contextmanager
+def _restored(source: Source, layout: Sequence[Block]) -> Iterator[None]:
+    """A model in memory has its dense weights afterwards."""
+    copies: dict[int, dict[str, Any]] = {}
+    if isinstance(source, InMemory):
+        for of_block in layout:
+            with source.block(of_block.index) as block:
+                copies[of_block.index] = _dense(block, of_block)
+    try:
+        yield
+    finally:
+        for of_block in layout:
+            if of_block.index in copies:
+                with source.block(of_block.index) as block:
+                    _put_back(block, copies[of_block.index])
+
+
+def _dense(block: Any, layout: Block) -> dict[str, Any]:
+    names = dict.fromkeys(matrix.local for matrix in layout.matrices)
+    return {name: block.get_parameter(name).detach().clone() for name in names}
+
+
+def _put_back(block: Any, weights: Mapping[str, Any]) -> None:
+    for name, weight in weights.items():
+        block.get_parameter(name).detach().copy_(weight)
+
+
+def _losses(
+    source: Source,
+    layout: Sequence[Block],
+    head: Sequence[Block],
+    outcomes: Sequence[Callable[[int], Mapping[str, Any]]],
+    windows: Sequence[Any],
+    folder: Path,
+) -> list[list[float]]:
+    """Nats a token by model and window: of the dense model, then of every candidate. One pass over the
+    blocks for all of them.
+    """
+    losses: list[list[float]] = []
+    for of_block, block, streams, calls in walk(source, windows, folder, layout, 1 + len(outcomes)):
+        run_block(block, streams[0], calls, advance=True)
+        dense = _dense(block, of_block) if of_block.index < len(head) else {}
+        for stream, outcome in zip(streams[1:], outcomes, strict=True):
+            if dense:
+                apply(block, of_block, outcome(of_block.index))
+            run_block(block, stream, calls, advance=True)
+            _put_back(block, dense)
+        if of_block is layout[-1]:
+            length = tuple_length(block, streams[0][0], calls[0])
+            blocks = blocks_of(source)
+            with source.surroundings():
+                for stream in streams:
+                    logits = (
+                        after_blocks(source.model, blocks, ids, stream[index], length)
+                        for index, ids in enumerate(windows)
+                    )
+                    losses.append(
+                        [
+                            summed_loss(one, ids) / (ids.shape[1] - 1)
+                            for one, ids in zip(logits, windows, strict=True)
+                        ]
+                    )
+    return losses
+
+
+def _table(
+    tuning: Tuning, losses: Sequence[Sequence[float]], seconds: Sequence[float], blocks: list[str]
+) -> Tuned:
+    dense, *others = (np.asarray(of_model) for of_model in losses)
+    means = [float(of_model.mean()) for of_model in others]
+    chosen = int(np.argmin(means))
+    draws = np.random.default_rng(0).integers(len(dense), size=(_RESAMPLES, len(dense)))
+    candidates = []
+    for candidate, loss, of_model, time_taken in zip(tuning.candidates, means, others, seconds, strict=True):
+        difference = of_model - others[chosen]
+        low, high = np.quantile(difference[draws].mean(1), (0.025, 0.975))
+        candidates.append(
+            {
+                "options": described(candidate),
+                "loss": loss,
+                "losses": of_model.tolist(),
+                "difference": float(difference.mean()),
+                "interval": [float(low), float(high)],
+                "seconds": time_taken,
+            }
+        )
+    return Tuned(candidates, chosen, float(dense.mean()), blocks, len(dense), 0.0)

@@ -1,0 +1,88 @@
+"""The way of hidden states through the blocks of a model, one block in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from sparsefw.hf.capture import Call, Calls, capture, check_independent, first_call
+from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.layout import Block, find_blocks
+from sparsefw.hf.source import Source
+
+# (layout, block, its inputs in every stream, its calls by sample)
+Step: TypeAlias = tuple[Block, Any, list[HiddenStates], list[Call]]
+
+
+def blocks_of(source: Source) -> list[Any]:
+    """The model's blocks, loaded or not."""
+    return list(source.model.get_submodule(find_blocks(source.model)))
+
+
+def walk(
+    source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int = 1
+) -> Iterator[Step]:
+    """Every block of the layout in turn, loaded. Whoever iterates advances the streams, all of which begin
+    with the first block's inputs.
+
+    Args:
+        samples: token ids [1, length] on the source's device.
+        folder:  where hidden states are that do not fit into memory.
+    """
+    states = [HiddenStates(folder, streams) for _ in range(streams)]
+
+    def take(hidden: Any) -> None:
+        for stream in states:
+            stream.append(hidden)
+
+    try:
+        calls, _ = calls_of(source, samples, take)
+        for of_block in layout:
+            of_this = calls[of_block.index]
+            with source.block(of_block.index) as block:
+                yield of_block, block, states, of_this
+            of_this.clear()
+    finally:
+        for stream in states:
+            stream.close()
+
+
+def calls_of(
+    source: Source, samples: Sequence[Any], take: Callable[[Any], None] = lambda hidden: None
+) -> tuple[Calls, int]:
+    """(the calls of all blocks, the length of the tuple that a block returns, 0: a tensor)
+
+    Args:
+        take: gets the first block's inputs, sample by sample.
+    """
+    blocks = blocks_of(source)
+
+    def really(index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **arguments: Any) -> Any:
+            with source.block(index):
+                return forward(*args, **arguments)
+
+        return run
+
+    with source.prologue():
+        hidden, call = first_call(source.model, blocks[0], samples[0])
+        with source.block(0) as block, torch.no_grad():
+            length = tuple_length(block, hidden, call)
+        calls = capture(source.model, blocks, samples, length, take)
+        true = capture(source.model, blocks, samples[:1], length, run=really)
+        check_independent(calls, true)
+    return calls, length
+
+
+def tuple_length(block: Any, hidden: Any, call: Call) -> int:
+    """The length of what a block returns; 0: a tensor."""
+    returned: list[Any] = []
+    handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
+    try:
+        call.run(block, hidden)
+    finally:
+        handle.remove()
+    return len(returned[0]) if isinstance(returned[0], tuple) else 0

@@ -1,0 +1,137 @@
+"""What one call has to do: the model, the text, the settings and the folder of its state, checked and open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparsefw.client import Client
+from sparsefw.hf import data as texts
+from sparsefw.hf.folder import check_out, near, write_folder
+from sparsefw.hf.layout import layout_of
+from sparsefw.hf.perplexity import evaluating
+from sparsefw.hf.progress import Progress
+from sparsefw.hf.refine import check_refinement
+from sparsefw.hf.report import Report
+from sparsefw.hf.run import Run
+from sparsefw.hf.settings import Settings, folder_of, servers_of
+from sparsefw.hf.source import InMemory, Source, Streamed
+from sparsefw.hf.state import State
+from sparsefw.hf.tuning import Tuned, Tuning, settings_of, tune_settings
+
+
+class Work:
+    """A context manager. Whatever is wrong with the arguments is said before anything is computed."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        data: Any,
+        settings: Settings,
+        tuning: Tuning | None,
+        server: str | Client | Sequence[str | Client],
+        state_dir: str | os.PathLike[str] | None,
+        place: Path | None,
+        progress: bool,
+        device: Any,
+    ) -> None:
+        """See prune_model. `place`: the folder for the pruned model."""
+        self._settings, self._tuning, self._shown = settings, tuning, progress
+        listed = texts.listed(data)
+        self._servers = servers_of(server)
+        folder = folder_of(model)
+        if place is not None:
+            check_out(place, Path(state_dir) if state_dir is not None else None, folder)
+        self._source: Source
+        # Of the pruned folder, where the model's own does not have it.
+        self._tokenizer = tokenizer if folder is None else None
+        if folder is None:
+            self._source = InMemory(model)
+        else:
+            self._source = Streamed(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            tokenizer = tokenizer or texts.tokenizer_of(folder, listed)
+        length = texts.longest(self._source.model.config, settings.sequence_length)
+        self._samples = texts.sequences(tokenizer, listed, length, settings.samples)
+        self._layout = layout_of(self._source.model, settings.ignore, settings.routers)
+        self._check()
+        self._model = self._source.digest()
+        self._state_dir, self._place = state_dir, place
+        self._stack = contextlib.ExitStack()
+
+    def _check(self) -> None:
+        every = [self._settings]
+        if self._tuning is not None:
+            self._tuning.check(len(self._samples))
+            every = settings_of(self._settings, self._tuning)
+        if any(settings.refine_blocks is not None for settings in every):
+            check_refinement(self._source.model, len(self._samples))
+
+    def _facts(self, settings: Settings) -> dict[str, Any]:
+        digest = texts.digest(self._samples)
+        facts = settings.facts(self._model, digest, self._samples, len(self._servers))
+        return {**facts, "tune": self._tuning.facts() if self._tuning is not None else None}
+
+    def __enter__(self) -> Work:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(evaluating(self._source.model))
+            self._lasting = self._state_dir is not None
+            folder = self._state_dir
+            if folder is None:
+                disk = near(self._place) if self._place is not None else None
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=disk))
+            self._state = State(Path(folder), self._facts(self._settings))
+            stack.callback(self._state.close)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def tune(self) -> Tuned:
+        """Which of the candidates is best."""
+        assert self._tuning is not None
+        return tune_settings(
+            self._source,
+            self._settings,
+            self._tuning,
+            self._layout,
+            self._samples,
+            self._state,
+            self._servers,
+            self._model,
+            self._lasting,
+            self._shown,
+        )
+
+    def prune(self, trace: bool) -> Report:
+        """Prunes the model, with the settings of the best candidate where there are several."""
+        settings, tuned = self._settings, None
+        if self._tuning is not None:
+            tuned = self.tune()
+            settings = settings_of(settings, self._tuning)[tuned.chosen]
+        matrices = sum(len(block.matrices) for block in self._layout)
+        with contextlib.closing(Progress(matrices, len(self._layout), self._shown)) as shown:
+            self._run = Run(
+                self._source, settings, self._layout, self._samples, self._state, shown, self._lasting, trace
+            )
+            report = self._run.to_the_end(self._servers)
+        report.settings = self._facts(settings)
+        report.tuning = tuned.to_dict() if tuned is not None else None
+        return report
+
+    def write(self, place: Path, report: Report) -> None:
+        """The pruned model as a folder, after `prune`."""
+        report.out = str(place)
+        write_folder(
+            place,
+            report,
+            self._tokenizer,
+            lambda path: self._source.write(path, self._layout, self._run.outcomes),
+        )

@@ -1,0 +1,196 @@
+"""Settings chosen by the model's own loss: what is measured, that nothing is changed, and what is refused."""
+
+import json
+
+import pytest
+import sparsefw
+import tiny
+import torch
+import transformers
+from sparsefw import _cli
+from sparsefw.hf import BlockRefinement, Tuning, grams, prune_model, run, tune, tuning
+from test_programs import TEXT, tokenizer
+
+CANDIDATES = [
+    {"method": "magnitude"},
+    {"method": "wanda", "refine_blocks": BlockRefinement(epochs=2, learning_rate=1e-2)},
+    {"alpha": 0.5, "iterations": 20},
+]
+COMMON = {"sparsity": 0.5, "progress": False}
+
+
+def tokens(count=12):
+    return tiny.tokens(count=count)
+
+
+def losses_of(model, windows):
+    """With transformers' own loss."""
+    with torch.no_grad():
+        return [float(model(input_ids=ids[None], labels=ids[None]).loss) for ids in windows]
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "gemma3", "qwen3_moe"])
+def test_losses_are_those_of_models_that_were_pruned_so(family, client):
+    """Independently: the later blocks are named in `ignore`, and transformers evaluates the model."""
+    more = {"gpt2": {"n_layer": 3}, "gemma3": {}}
+    model = tiny.make(family, **more.get(family, {"num_hidden_layers": 3}))
+    before = weights(model)
+    found = tune(model, data=tokens(), server=client, candidates=CANDIDATES, blocks=1, **COMMON)
+    for name, value in before.items():
+        assert torch.equal(value, model.get_parameter(name)), name
+    seen, held = tuning.split(12, 0.25)
+    windows = [tokens()[index] for index in held]
+    assert found.windows == len(windows) == 3
+    assert found.dense_loss == pytest.approx(sum(losses_of(model, windows)) / 3, rel=1e-5)
+    for candidate, row in zip(CANDIDATES, found.candidates, strict=True):
+        with torch.no_grad():
+            for name, value in before.items():
+                model.get_parameter(name).copy_(value)
+        prune_model(
+            model, data=tokens()[seen], server=client, **COMMON, **candidate,
+            ignore=["lm_head", r"(layers|h)\.[12]\."])
+        assert row["losses"] == pytest.approx(losses_of(model, windows), rel=1e-4)
+        assert row["loss"] == pytest.approx(sum(row["losses"]) / 3)
+        assert row["interval"][0] <= row["difference"] <= row["interval"][1]
+    best = min(row["loss"] for row in found.candidates)
+    assert found.candidates[found.chosen]["loss"] == best
+    assert found.candidates[found.chosen]["difference"] == 0
+    assert found.best == tuning.described(CANDIDATES[found.chosen])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_folder_gives_what_the_model_in_memory_gives(tied, client, folder):
+    model = tiny.make("llama", tie_word_embeddings=tied)
+    model.save_pretrained(folder / "dense")
+    options = {"data": tokens(), "server": client, "candidates": CANDIDATES, "blocks": 1, **COMMON}
+    here, there = tune(model, **options), tune(folder / "dense", **options)
+    assert [row["losses"] for row in here.candidates] == [row["losses"] for row in there.candidates]
+    assert here.dense_loss == there.dense_loss
+    assert "1 blocks pruned" in str(there)
+
+
+def test_the_winner_prunes_the_whole_model_with_all_text(client, folder):
+    chosen, direct = tiny.make("llama"), tiny.make("llama")
+    report = prune_model(
+        chosen, data=tokens(), server=client, tune=CANDIDATES, out=folder / "out", method="magnitude", **COMMON)
+    winner = CANDIDATES[report.tuning["chosen"]]
+    prune_model(direct, data=tokens(), server=client, **{"method": "magnitude", **COMMON, **winner})
+    for name, value in direct.named_parameters():
+        assert torch.equal(value, chosen.get_parameter(name)), name
+    written = json.loads((folder / "out/sparsefw.json").read_text())
+    assert written["tuning"] == report.tuning
+    assert written["settings"]["tune"]["candidates"] == [tuning.described(one) for one in CANDIDATES]
+    assert "the best of 3 candidates on 3 held-back windows" in str(report)
+
+
+def test_the_first_blocks_gram_matrices_are_summed_once(client, monkeypatch):
+    sums = []
+    monkeypatch.setattr(
+        run, "sum_grams", lambda *args, **named: (sums.append(1), grams.sum_grams(*args, **named))[1])
+    tune(tiny.make("llama"), data=tokens(), server=client, candidates=CANDIDATES, blocks=2, gram="client", **COMMON)
+    assert len(sums) == 1 + len(CANDIDATES)
+
+
+def test_goes_on_after_an_end(client, folder, monkeypatch):
+    """In the middle of the second candidate; what was finished is not done again."""
+    options = {"data": tokens(), "server": client, "tune": Tuning(CANDIDATES, blocks=2), **COMMON}
+    expected = tiny.make("llama")
+    prune_model(expected, **options)
+    solved = []
+    solve = run.Run._solve
+
+    def stops(self, pool, block, *rest):
+        solved.append(block.index)
+        if len(solved) == 4:
+            raise KeyboardInterrupt
+        return solve(self, pool, block, *rest)
+
+    monkeypatch.setattr(run.Run, "_solve", stops)
+    model = tiny.make("llama")
+    with pytest.raises(KeyboardInterrupt):
+        prune_model(model, state_dir=folder / "state", **options)
+    for name, value in tiny.make("llama").named_parameters():
+        assert torch.equal(value, model.get_parameter(name)), f"{name} is dense again"
+    solved[:] = [0] * 4  # no more interrupts
+    report = prune_model(model, state_dir=folder / "state", **options)
+    assert solved[4:] == [1, 0, 1, 0, 1], "the rest of the second, the third, the whole model"
+    for name, value in expected.named_parameters():
+        assert torch.equal(value, model.get_parameter(name)), name
+    assert {path.name for path in (folder / "state").iterdir()} >= {"manifest.json", "tuning.json"}
+    assert not (folder / "state/tuning").exists()
+    solved.clear()
+    again = prune_model(tiny.make("llama"), state_dir=folder / "state", **options)
+    assert again.tuning == report.tuning
+    assert solved == []
+    with pytest.raises(sparsefw.FailedPrecondition, match="tune"):
+        prune_model(tiny.make("llama"), state_dir=folder / "state", **{**options, "tune": CANDIDATES[:2]})
+
+
+def test_rules_of_allocation_for_later_blocks(client):
+    rules = {r"layers\.0": 0.4, r"layers\.1": 0.6}
+    found = tune(
+        tiny.make("llama"), data=tokens(), server=client, blocks=1, method="magnitude", **COMMON,
+        candidates=[{"allocation": rules}, {"allocation": {r"layers\.1": 0.6}}, {}])
+    assert found.candidates[0]["losses"] != found.candidates[2]["losses"]
+    assert found.candidates[1]["losses"] == found.candidates[2]["losses"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"candidates": [{}]}, "at least two candidates"),
+        ({"candidates": {"alpha": 1}}, "at least two candidates"),
+        ({"candidates": 3}, "at least two candidates"),
+        ({"candidates": [{}, "best"]}, "a candidate must be a dictionary; got 'best'"),
+        ({"candidates": [{}, {"sparsity": 0.7}]}, "candidates must share sparsity"),
+        ({"candidates": [{}, {"nothing": 1}]}, "candidate 2 of tune: .*nothing"),
+        ({"candidates": [{}, {"refine_blocks": {"epoch": 1}}]}, "candidate 2 of tune: .* has no epoch"),
+        ({"candidates": [{}, {"allocation": {"nowhere": 0.5}}]}, '"nowhere" of allocation matches no matrix'),
+        ({"blocks": 0}, "blocks of a tuning must be at least 1; got 0"),
+        ({"held_back": 0.9}, r"held_back must be in \(0, 0.5\]; got 0.9"),
+        ({"data": tiny.tokens(count=3)}, "at least four sequences, two of them held back; got 3"),
+    ],
+)  # fmt: skip
+def test_refusals_change_nothing(options, words, client):
+    model = tiny.make("llama")
+    before = weights(model)
+    arguments = {"data": tokens(), "candidates": [{}, {"method": "wanda"}], **options}
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        tune(model, server=client, **COMMON, **arguments)
+    for name, value in before.items():
+        assert torch.equal(value, model.get_parameter(name))
+
+
+def test_the_program(folder, shared_server, capsys):
+    tiny.make("llama").save_pretrained(folder / "dense")
+    tokenizer().save_pretrained(folder / "dense")
+    (folder / "data.txt").write_text(TEXT)
+    common = [
+        str(folder / "dense"), "--data", str(folder / "data.txt"), "--sparsity", "0.5", "--sequence-length", "32",
+        "--quiet", "--server", shared_server.address, "--method", "wanda",
+        "--candidate", "{}", "--candidate", '{"refine_blocks": {"epochs": 1}}',
+    ]  # fmt: skip
+    assert _cli.main(["tune", *common, "--tune-blocks", "1", "--report", str(folder / "tuned.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "of the dense model; nats a token on" in printed
+    assert len(json.loads((folder / "tuned.json").read_text())["candidates"]) == 2
+    assert _cli.main(["tune", *common, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"candidates", "chosen", "dense_loss"}
+    assert _cli.main(["prune-model", *common, "--out", str(folder / "out")]) == 0
+    assert "the best of 2 candidates" in capsys.readouterr().out
+    assert transformers.AutoModelForCausalLM.from_pretrained(folder / "out")
+    for wrong, words in (
+        (["--candidate", "{"], "--candidate must be JSON; got {"),
+        (["--candidate", '{"alpha": 1}', "--candidate", '{"data": "x"}'], "candidates must share data"),
+    ):
+        assert _cli.main(["tune", *common, *wrong]) != 0
+        assert words in capsys.readouterr().err
+    without = [word for word in common if word not in ("--candidate", "{}", '{"refine_blocks": {"epochs": 1}}')]
+    assert _cli.main(["prune-model", *without, "--out", str(folder / "o"), "--tune-blocks", "2"]) != 0
+    assert "--tune-blocks needs --candidate" in capsys.readouterr().err
+    assert _cli.main(["tune", *without]) != 0
+    assert "at least two candidates" in capsys.readouterr().err
