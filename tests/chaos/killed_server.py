@@ -1,15 +1,10 @@
 """The server under test: killed, drained and started again on the same folder and ports."""
 import random
-import socket
 import threading
 import time
 
+from support.ports import hold_port
 from support.processes import Server
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 class KilledServer:
@@ -18,8 +13,8 @@ class KilledServer:
 
     def __init__(self, folder, seed, *flags):
         self.folder, self.random = folder, random.Random(seed)
-        self.address = f"127.0.0.1:{free_port()}"
-        self.flags = ("--listen", self.address, "--metrics-listen", f"127.0.0.1:{free_port()}",
+        self.address = f"127.0.0.1:{hold_port()}"
+        self.flags = ("--listen", self.address, "--metrics-listen", f"127.0.0.1:{hold_port()}",
                       "--state-dir", str(folder / "state"), *self.FLAGS, *flags)
         self.kills = self.drains = 0
         self.longest_start = 0.0

@@ -1,4 +1,5 @@
 """sparsefw-server as a process: ready line, flags, environment, config file, ports, errors."""
+import contextlib
 import json
 import os
 import re
@@ -90,6 +91,27 @@ def test_port_in_use(folder):
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         refuses(1, [address], *loopback(folder, "--listen", address))
         refuses(1, [address], *loopback(folder, "--metrics-listen", address))
+
+
+def test_a_held_port_is_for_servers_that_ask_for_it_alone(start_server):
+    """So that a server which is started again finds its port free, whatever else this machine does."""
+    server = start_server()
+    port = int(server.address.rsplit(":", 1)[1])
+
+    def others():
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(500)]
+            for one in sockets:
+                one.bind(("127.0.0.1", 0))
+            return [one.getsockname()[1] for one in sockets]
+
+    assert port not in others()
+    assert server.stop() == 0
+    assert port not in others()
+    with socket.socket() as one, pytest.raises(OSError):
+        one.bind(("127.0.0.1", port))
+    again = start_server("--listen", server.address, "--state-dir", server.state_dir)
+    assert again.address == server.address
 
 
 def test_two_servers_cannot_share_a_state_folder(start_server, folder):

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/chaos"))
 import variants  # noqa: E402
 from clients import HistoryWorker  # noqa: E402
-from killed_server import free_port  # noqa: E402
 from validate import check  # noqa: E402
 
 PROGRAM = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
@@ -37,7 +36,7 @@ class Victim:
     def __init__(self, folder, failpoints):
         self.folder, self.failpoints = folder, failpoints
         self.seen = folder / "seen"
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{hold_port()}"
         self.server = None
 
     def start(self, armed=True, wait=True):

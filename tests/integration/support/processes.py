@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+from support.ports import hold_port
+
 BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", "build/bin")).resolve()
 # Seconds that any wait may take: one that is not over then is never over. It says nothing about speed,
 # so it is the same on a busy machine and under a sanitizer.
@@ -55,7 +57,7 @@ class Server:
             command = ["prlimit", "--nofile=%d:%d" % descriptors, *command]
         environment = {**clean_environment(), **(env or {})}
         if defaults:
-            command += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+            command += ["--listen", f"127.0.0.1:{hold_port()}", "--metrics-listen", "127.0.0.1:0",
                         "--state-dir", str(self.state_dir), "--device", "cpu"]
         self.process = subprocess.Popen(
             command + [str(flag) for flag in flags], stdout=subprocess.PIPE, stderr=self.log_file,

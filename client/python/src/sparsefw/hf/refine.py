@@ -190,7 +190,9 @@ class _Training:
         }
         for name, weight in self._weights.items():
             hold_zeros(weight, _removed(block, layout, name))
-        self._adam = torch.optim.Adam(self._weights.values(), lr=settings.learning_rate, betas=_BETAS)
+        self._adam = torch.optim.Adam(
+            self._weights.values(), lr=settings.learning_rate, betas=_BETAS, fused=True
+        )
 
     def step(self, errors: _Errors, call: Call, hidden: Any, target: Any) -> None:
         """One step of Adam on one sequence."""
