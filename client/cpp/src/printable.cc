@@ -52,8 +52,9 @@ std::string Escape(const Character& character) {
     case '\t':
       return "\\t";
     default:
-      if (character.valid && character.code >= 0x80)
+      if (character.valid && character.code >= 0x80) {
         return absl::StrFormat("\\u%04x", character.code);
+      }
       return absl::StrFormat("\\x%02x", character.code);
   }
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.ports import hold_port
 from support.processes import BIN_DIR, HANG, Server
 from support.rpc import Client
 
