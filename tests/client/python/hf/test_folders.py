@@ -183,12 +183,12 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
 @pytest.fixture
 def nothing_is_computed(monkeypatch):
     """Whatever is refused is refused before the model is read."""
-    from sparsefw.hf import pipeline
+    from sparsefw.hf import work
 
     def computed(*_):
         raise AssertionError("the run began")
 
-    monkeypatch.setattr(pipeline, "Streamed", computed)
+    monkeypatch.setattr(work, "Streamed", computed)
 
 
 def mounted(monkeypatch, path):

@@ -106,7 +106,7 @@ def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):
 
     def written(self):
         write(self)
-        states.append(self.state())
+        states.append({name: self._block.get_parameter(name).detach().clone() for name in self._weights})
 
     def watched(*arguments):
         arguments = list(arguments)

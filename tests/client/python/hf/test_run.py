@@ -4,7 +4,7 @@ import pytest
 import sparsefw
 import tiny
 import torch
-from sparsefw.hf import hidden, pipeline, prune_model, run
+from sparsefw.hf import hidden, prune_model, run, walk, work
 from sparsefw.hf.capture import first_call
 from sparsefw.hf.grams import find_groups, stream_inputs
 from sparsefw.hf.layout import layout_of
@@ -99,8 +99,8 @@ def test_an_error_holds_neither_the_file_nor_the_block(client, folder, monkeypat
         return sources[-1]
 
     monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
-    monkeypatch.setattr(run, "HiddenStates", Seen)
-    monkeypatch.setattr(pipeline, "Streamed", streamed)
+    monkeypatch.setattr(walk, "HiddenStates", Seen)
+    monkeypatch.setattr(work, "Streamed", streamed)
     model = tiny.make("llama")
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight[3, 4] = float("nan")

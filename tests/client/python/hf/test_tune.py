@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import sparsefw
 import tiny
 import torch
 import transformers
 from sparsefw import _cli
-from sparsefw.hf import BlockRefinement, Tuning, grams, prune_model, run, tune, tuning
+from sparsefw.hf import BlockRefinement, Tuning, grams, hidden, prune_model, run, source, tune, tuning
 from test_programs import TEXT, tokenizer
 
 CANDIDATES = [
@@ -130,6 +131,96 @@ def test_goes_on_after_an_end(client, folder, monkeypatch):
         prune_model(tiny.make("llama"), state_dir=folder / "state", **{**options, "tune": CANDIDATES[:2]})
 
 
+@pytest.mark.parametrize("place", ["run_block", "after_blocks"])
+def test_an_end_while_candidates_are_judged_leaves_the_model_as_it_was(place, client, folder, monkeypatch):
+    model = tiny.make("llama")
+    before = weights(model)
+    calls = []
+    real = getattr(tuning, place)
+
+    def stops(*arguments, **named):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments, **named)
+
+    options = {"data": tokens(), "server": client, "candidates": CANDIDATES, "blocks": 2, **COMMON}
+    monkeypatch.setattr(tuning, place, stops)
+    with pytest.raises(KeyboardInterrupt):
+        tune(model, state_dir=folder / "state", **options)
+    for name, value in before.items():
+        assert torch.equal(value, model.get_parameter(name)), name
+    found = tune(model, state_dir=folder / "state", **options)
+    assert found.candidates[0]["losses"] == tune(model, **options).candidates[0]["losses"]
+
+
+def test_a_model_that_overflows_is_the_worst(client):
+    model = tiny.make("llama", dtype=torch.float16)
+    seen = []
+    real = tuning.apply
+
+    def overflows(block, layout, tensors):
+        real(block, layout, tensors)
+        seen.append(1)
+        if len(seen) == 1:
+            block.mlp.down_proj.weight.detach().fill_(6e4)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "apply", overflows)
+        found = tune(
+            model, data=tokens(), server=client, candidates=[{"method": "wanda"}, {"method": "magnitude"}], blocks=1,
+            **COMMON)
+        assert found.chosen == 1
+        assert found.candidates[0]["loss"] == float("inf")
+        assert "inf" in str(found)
+        patch.setattr(tuning, "apply", lambda block, *_: block.mlp.down_proj.weight.detach().fill_(6e4))
+        with pytest.raises(sparsefw.InvalidArgument, match="no candidate of tune leaves a model with a finite loss"):
+            tune(model, data=tokens(), server=client, candidates=[{}, {"method": "magnitude"}], blocks=1, **COMMON)
+
+
+def test_a_candidate_loads_no_block_behind_its_last(client, folder, monkeypatch):
+    tiny.make("llama", num_hidden_layers=6).save_pretrained(folder / "dense")
+    loaded = []
+    real = source.Streamed.block
+
+    def block(self, index):
+        loaded.append(index)
+        return real(self, index)
+
+    monkeypatch.setattr(source.Streamed, "block", block)
+    tune(folder / "dense", data=tokens(), server=client, candidates=CANDIDATES, blocks=1, **COMMON)
+    assert loaded.count(5) == 1, "the last one: where all candidates are judged"
+    assert loaded.count(3) == 2, "and once to see that blocks depend on nothing but hidden states"
+
+
+def test_hidden_states_in_files(client, folder, monkeypatch):
+    options = {"data": tokens(), "server": client, "candidates": CANDIDATES, "blocks": 1, **COMMON}
+    in_memory = tune(tiny.make("llama", dtype=torch.bfloat16), **options)
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    in_files = tune(tiny.make("llama", dtype=torch.bfloat16), state_dir=folder / "state", **options)
+    assert [row["losses"] for row in in_files.candidates] == [row["losses"] for row in in_memory.candidates]
+
+
+def test_the_order_of_rules_is_part_of_the_run(client, folder):
+    def run_with(rules):
+        options = {"candidates": [{"allocation": rules}, {}], "state_dir": folder / "state"}
+        tune(tiny.make("llama"), data=tokens(), server=client, method="magnitude", blocks=1, **options, **COMMON)
+
+    run_with({"layers": 0.4, "q_proj": 0.6})
+    with pytest.raises(sparsefw.FailedPrecondition, match="tune"):
+        run_with({"q_proj": 0.6, "layers": 0.4})
+
+
+def test_numbers_of_numpy(client):
+    found = tune(
+        tiny.make("llama"), data=tokens(), server=client, blocks=np.int64(1), **COMMON,
+        candidates=[
+            {"iterations": np.arange(8)[5], "alpha": np.float32(0.5)},
+            {"method": "wanda", "refine_blocks": BlockRefinement(np.int64(1), np.float32(0.5))},
+        ])  # fmt: skip
+    assert json.loads(json.dumps(found.to_dict()))["candidates"][0]["options"] == {"iterations": 5, "alpha": 0.5}
+
+
 def test_rules_of_allocation_for_later_blocks(client):
     rules = {r"layers\.0": 0.4, r"layers\.1": 0.6}
     found = tune(
@@ -137,6 +228,9 @@ def test_rules_of_allocation_for_later_blocks(client):
         candidates=[{"allocation": rules}, {"allocation": {r"layers\.1": 0.6}}, {}])
     assert found.candidates[0]["losses"] != found.candidates[2]["losses"]
     assert found.candidates[1]["losses"] == found.candidates[2]["losses"]
+    removed = [row["sparsity"] for row in found.candidates]
+    assert removed == pytest.approx([0.38, 0.5, 0.5], abs=0.01), "in rows of 32: 12 of 32"
+    assert "37.92%" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -150,19 +244,34 @@ def test_rules_of_allocation_for_later_blocks(client):
         ({"candidates": [{}, {"nothing": 1}]}, "candidate 2 of tune: .*nothing"),
         ({"candidates": [{}, {"refine_blocks": {"epoch": 1}}]}, "candidate 2 of tune: .* has no epoch"),
         ({"candidates": [{}, {"allocation": {"nowhere": 0.5}}]}, '"nowhere" of allocation matches no matrix'),
-        ({"blocks": 0}, "blocks of a tuning must be at least 1; got 0"),
+        ({"candidates": [{}, {"refine_blocks": {"epochs": "1"}}]}, "epochs of a refinement must be an integer"),
+        ({"candidates": [{}, {"refine_blocks": {"learning_rate": "1"}}]}, "learning_rate must be a number above 0"),
+        ({"candidates": [{}, {"allocation": 7}]}, "candidate 2 of tune: allocation must be .*; got 7"),
+        ({"blocks": 0}, "blocks of a tuning must be an integer of at least 1; got 0"),
+        ({"blocks": 1.5}, "blocks of a tuning must be an integer of at least 1; got 1.5"),
         ({"held_back": 0.9}, r"held_back must be in \(0, 0.5\]; got 0.9"),
         ({"data": tiny.tokens(count=3)}, "at least four sequences, two of them held back; got 3"),
     ],
 )  # fmt: skip
-def test_refusals_change_nothing(options, words, client):
+def test_refusals_change_nothing(options, words):
+    """Before a server is asked for anything: there is none."""
     model = tiny.make("llama")
     before = weights(model)
     arguments = {"data": tokens(), "candidates": [{}, {"method": "wanda"}], **options}
     with pytest.raises(sparsefw.InvalidArgument, match=words):
-        tune(model, server=client, **COMMON, **arguments)
+        tune(model, server="127.0.0.1:9", **COMMON, **arguments)
     for name, value in before.items():
         assert torch.equal(value, model.get_parameter(name))
+
+
+def test_models_that_cannot_be_judged_are_refused():
+    options = {"data": tokens(), "server": "127.0.0.1:9", "candidates": CANDIDATES, **COMMON}
+    with pytest.raises(sparsefw.InvalidArgument, match="tune needs a model with an output head; LlamaModel has none"):
+        tune(tiny.make("llama").model, **options)
+    model = tiny.make("llama")
+    model.model.layers[1].mlp = model.model.layers[0].mlp
+    with pytest.raises(sparsefw.InvalidArgument, match="tune needs blocks with weights of their own"):
+        tune(model, **options)
 
 
 def test_the_program(folder, shared_server, capsys):

@@ -84,6 +84,8 @@ def by_loss(sizes: Mapping[str, int], curves: Mapping[str, Curve], sparsity: flo
 
 def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
     """Raises InvalidArgument where the arguments contradict each other."""
+    if not isinstance(allocation, str | Mapping):
+        raise invalid(f'allocation must be "uniform", "loss-curve" or a dictionary; got {allocation}')
     if isinstance(allocation, str) and allocation not in ("uniform", "loss-curve"):
         raise invalid(f'allocation must be "uniform", "loss-curve" or a dictionary; got "{allocation}"')
     if ":" in pattern and allocation != "uniform":

@@ -89,14 +89,14 @@ def _split(args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, Call]
     raise invalid(f"the blocks get no hidden states: they are called with {', '.join(arguments)}")
 
 
-def _forward(model: Any, tokens: Any) -> None:
+def _forward(model: Any, tokens: Any) -> Any:
     with contextlib.suppress(_Stop), torch.no_grad():
         try:
-            model(input_ids=tokens, use_cache=False)
+            return model(input_ids=tokens, use_cache=False)
         except TypeError as error:
             if "use_cache" not in str(error):
                 raise
-            model(input_ids=tokens)
+            return model(input_ids=tokens)
 
 
 def first_call(model: Any, block: Any, tokens: Any) -> tuple[Any, Call]:
@@ -177,10 +177,10 @@ def after_blocks(model: Any, blocks: Sequence[Any], tokens: Any, hidden: Any, tu
         hidden: what the last block made of the sample.
     """
     out = (hidden, *[None] * (tuple_length - 1)) if tuple_length else hidden
-    with contextlib.ExitStack() as stack, torch.no_grad():
+    with contextlib.ExitStack() as stack:
         for block in {id(block): block for block in blocks}.values():
             stack.enter_context(_replaced(block, lambda *_args, **_arguments: out))
-        return model(input_ids=tokens, use_cache=False).logits
+        return _forward(model, tokens).logits
 
 
 def check_independent(captured: Calls, true: Calls) -> None:

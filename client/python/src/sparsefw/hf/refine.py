@@ -19,6 +19,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf.capture import Call
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, find_blocks
+from sparsefw.hf.values import is_number, plain
 from sparsefw.torch import hold_zeros
 
 # Steps until the learning rate has its full size.
@@ -48,11 +49,13 @@ class BlockRefinement:
     held_back: float = 0.0625
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         if not isinstance(self.epochs, int) or isinstance(self.epochs, bool) or self.epochs < 1:
             raise invalid(f"epochs of a refinement must be an integer of at least 1; got {self.epochs}")
-        if not 0 < self.learning_rate < math.inf:
+        if not is_number(self.learning_rate) or not 0 < self.learning_rate < math.inf:
             raise invalid(f"learning_rate must be a number above 0; got {self.learning_rate}")
-        if not 0 < self.held_back <= 0.5:
+        if not is_number(self.held_back) or not 0 < self.held_back <= 0.5:
             raise invalid(f"held_back must be in (0, 0.5]; got {self.held_back}")
 
 
@@ -65,6 +68,8 @@ def refinement_of(value: Any) -> BlockRefinement | None:
         if wrong:
             raise invalid(f"a BlockRefinement has no {min(wrong)}")
         return BlockRefinement(**value)
+    if value is None:
+        return None
     if not isinstance(value, bool):
         raise invalid(f"refine_blocks must be True, False or a BlockRefinement; got {value}")
     return BlockRefinement() if value else None
@@ -74,13 +79,22 @@ def check_refinement(model: Any, sequences: int) -> None:
     """Raises InvalidArgument (CLIENT_ARGUMENT) where blocks cannot be refined."""
     if sequences < 2:
         raise invalid(f"refine_blocks needs at least two sequences, one of them held back; got {sequences}")
+    check_blocks_apart(model, "refine_blocks")
+
+
+def check_blocks_apart(model: Any, what: str) -> None:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where two blocks have a parameter in common.
+
+    Args:
+        what: needs that they have none.
+    """
     owners: dict[int, int] = {}
     path = find_blocks(model)
     for index, block in enumerate(model.get_submodule(path)):
         for name, parameter in block.named_parameters():
             if owners.setdefault(id(parameter), index) != index:
                 raise invalid(
-                    f"refine_blocks needs blocks with weights of their own; {path}.{index}.{name} belongs to "
+                    f"{what} needs blocks with weights of their own; {path}.{index}.{name} belongs to "
                     f"block {owners[id(parameter)]} too"
                 )
 
@@ -123,7 +137,8 @@ def refine_block(
         return sum(found) / len(found)
 
     best = before = held_error()
-    kept, state = 0, run.state()
+    kept = 0
+    run.keep()
     on_epoch(0, before)
     order = torch.Generator().manual_seed(layout.index)
     for epoch in range(1, settings.epochs + 1):
@@ -134,8 +149,9 @@ def refine_block(
         found = held_error()
         on_epoch(epoch, found)
         if found < best:
-            best, kept, state = found, epoch, run.state()
-    run.restore(state)
+            best, kept = found, epoch
+            run.keep()
+    run.restore()
     return {
         "error_before": before,
         "error_after": best,
@@ -168,7 +184,8 @@ class _Errors:
 
 
 def _change(hidden: Any, target: Any) -> Any:
-    return (target.float() - hidden.float()).square().mean(-1)
+    # The input may be on the device of the block before.
+    return (target.float() - hidden.to(target.device).float()).square().mean(-1)
 
 
 class _Training:
@@ -179,6 +196,7 @@ class _Training:
     def __init__(self, block: Any, layout: Block, settings: BlockRefinement, sequences: int) -> None:
         self._block, self._settings = block, settings
         self._steps, self._step = settings.epochs * sequences, 0
+        self._kept: dict[str, Any] = {}
         names = list(dict.fromkeys(matrix.local for matrix in layout.matrices))
         self._weights = {
             name: block.get_parameter(name).detach().to(torch.float32, copy=True).requires_grad_()
@@ -201,7 +219,9 @@ class _Training:
         for group in self._adam.param_groups:
             group["lr"] = rate * self._settings.learning_rate
         # Tensor cores take float32 weights as bfloat16; most CPUs are slower with these.
-        half = torch.autocast(hidden.device.type, torch.bfloat16, enabled=hidden.device.type == "cuda")
+        # A cache of converted weights would be that of the step before, which a caller's autocast keeps.
+        kind = target.device.type
+        half = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False)
         with torch.enable_grad():
             with half:
                 out = _as_float(call).run(self._run, _as_float(hidden))
@@ -218,14 +238,19 @@ class _Training:
             for name, weight in self._weights.items():
                 self._block.get_parameter(name).copy_(weight)
 
-    def state(self) -> dict[str, Any]:
-        """A copy of the block's weights, as they are in it."""
-        return {name: self._block.get_parameter(name).detach().clone() for name in self._weights}
+    def keep(self) -> None:
+        """Keeps a copy of the block's weights, as they are in it, instead of the one before."""
+        for name in self._weights:
+            value = self._block.get_parameter(name).detach()
+            if name in self._kept:
+                self._kept[name].copy_(value)
+            else:
+                self._kept[name] = value.clone()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Writes a copy back."""
+    def restore(self) -> None:
+        """Writes the copy back."""
         with torch.no_grad():
-            for name, value in state.items():
+            for name, value in self._kept.items():
                 self._block.get_parameter(name).copy_(value)
 
 

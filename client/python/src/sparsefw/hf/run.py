@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -149,10 +150,13 @@ class Run:
             self._progress.block(of_block.index, f"refining {epoch}/{settings.epochs}, error {error:.2%}")
 
         record = refine_block(block, of_block, hidden, targets, calls, settings, shown)
+        outcome = BlockState(outcome.tensors, outcome.records, {"name": of_block.name, **record})
+        if record["epoch"] == 0:  # the block is as it was
+            return outcome
         tensors = dict(
             pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in of_block.matrices
         )
-        return BlockState(tensors, outcome.records, {"name": of_block.name, **record})
+        return dataclasses.replace(outcome, tensors=tensors)
 
     def _solve(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf.refine import BlockRefinement
+from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -46,7 +46,7 @@ class Settings:
         object.__setattr__(self, "options", options)
         # NumPy's and PyTorch's numbers are not JSON's.
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         if self.gram not in ("auto", "client", "server"):
             raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
         if not 0 < self.allocation_bound <= 1:
@@ -99,17 +99,6 @@ class Settings:
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }
-
-
-def _plain(value: Any) -> Any:
-    """With numbers of Python's own types, also within dictionaries."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return _plain(value.item())
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def method_name(options: Mapping[str, Any]) -> str:

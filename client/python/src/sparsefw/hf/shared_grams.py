@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+
+from sparsefw.hf.state import write_tensors
 
 
 class SharedGrams:
@@ -32,7 +34,5 @@ class SharedGrams:
 
     def save(self, block: int, key: str, gram: Any, tokens: int) -> None:
         """Keeps one."""
-        path = self._path(block, key)
-        partial = path.with_name(f".{path.name}.partial")
-        save_file({"gram": gram.contiguous(), "tokens": torch.tensor(tokens)}, partial)
-        partial.rename(path)
+        tensors = {"gram": gram.contiguous(), "tokens": torch.tensor(tokens)}
+        write_tensors(self._path(block, key), tensors)

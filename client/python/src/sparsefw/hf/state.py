@@ -49,6 +49,15 @@ def write_atomically(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
+    """All of them or nothing, also after a power loss."""
+    partial = path.with_name(f".{path.name}.partial")
+    save_file(dict(tensors), partial)
+    with open(partial, "rb+") as file:
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
 @dataclasses.dataclass(frozen=True)
 class BlockState:
     """A finished block: its tensors by name (packed masks, or new weights), its report records, and that of
@@ -129,11 +138,7 @@ class State:
     def save_block(self, index: int, block: BlockState) -> None:
         """The tensors first, then the record that makes them count."""
         path = self.folder / f"block-{index:04d}.safetensors"
-        partial = path.with_name(f".{path.name}.partial")
-        save_file(block.tensors, partial)
-        with open(partial, "rb+") as file:
-            os.fsync(file.fileno())
-        partial.rename(path)
+        write_tensors(path, block.tensors)
         record = {"digest": file_digest(path), "versions": self._made_by(), "layers": block.records}
         if block.refinement is not None:
             record["refinement"] = block.refinement

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -35,12 +36,14 @@ from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.source import InMemory, Source, apply
 from sparsefw.hf.state import State
+from sparsefw.hf.values import is_number, plain
 from sparsefw.hf.walk import blocks_of, tuple_length, walk
 
 # What candidates may not differ in: then their losses would say nothing, or they would be other runs.
 _COMMON: Final = (
     "model", "tokenizer", "data", "sparsity", "pattern", "server", "ignore", "routers", "samples",
-    "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory", "split_above",
+    "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory",
+    "split_above",
 )  # fmt: skip
 _FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram")
 _RESAMPLES: Final = 10_000
@@ -77,9 +80,12 @@ class Tuning:
             for name in candidate:
                 if name in _COMMON:
                     raise invalid(f"candidates must share {name}; give it to the call")
-        if self.blocks is not None and self.blocks < 1:
-            raise invalid(f"blocks of a tuning must be at least 1; got {self.blocks}")
-        if not 0 < self.held_back <= 0.5:
+        for name in ("blocks", "held_back"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        blocks = self.blocks
+        if blocks is not None and (not isinstance(blocks, int) or isinstance(blocks, bool) or blocks < 1):
+            raise invalid(f"blocks of a tuning must be an integer of at least 1; got {blocks}")
+        if not is_number(self.held_back) or not 0 < self.held_back <= 0.5:
             raise invalid(f"held_back must be in (0, 0.5]; got {self.held_back}")
 
     def check(self, sequences: int) -> None:
@@ -89,7 +95,13 @@ class Tuning:
     def facts(self) -> dict[str, Any]:
         """For the manifest and the report."""
         return {
-            "candidates": [described(candidate) for candidate in self.candidates],
+            "candidates": [
+                {
+                    key: allocate.describe(value) if key == "allocation" else value
+                    for key, value in described(candidate).items()
+                }
+                for candidate in self.candidates
+            ],
             "blocks": self.blocks,
             "held_back": self.held_back,
         }
@@ -100,9 +112,11 @@ class Tuned:
     """What a tuning found.
 
     Attributes:
-        candidates: one dictionary each, in their order: options; loss (nats a token, mean of the held-back
+        candidates: one dictionary each, in their order: options; sparsity (of the matrices that it pruned);
+                    loss (nats a token, mean of the held-back
                     windows); losses (of each window); difference (mean over the windows of the loss less the
-                    winner's) and interval (of that, 95 %, bootstrap over windows); seconds.
+                    winner's) and interval (of that, 95 %, bootstrap over windows); seconds
+                    (after a resumption those of its last part).
         chosen:     the index of the winner, the one with the least loss.
         dense_loss: of the dense model on the same windows.
         blocks:     names of the blocks that the candidates pruned.
@@ -131,12 +145,15 @@ class Tuned:
 
     def __str__(self) -> str:
         ranked = sorted(range(len(self.candidates)), key=lambda index: self.candidates[index]["loss"])
-        lines = [f"loss    less the winner's         seconds  candidate ({len(self.blocks)} blocks pruned)"]
+        header = "loss    removed  less the winner's         seconds  candidate"
+        lines = [f"{header} ({len(self.blocks)} blocks pruned)"]
         for index in ranked:
             of = self.candidates[index]
             low, high = of["interval"]
             against = "" if index == self.chosen else f"+{of['difference']:.4f} [{low:+.4f}, {high:+.4f}]"
-            lines.append(f"{of['loss']:.4f}  {against:26}{of['seconds']:7.1f}  {json.dumps(of['options'])}")
+            lines.append(
+                f"{of['loss']:.4f}  {of['sparsity']:7.2%}  {against:26}{of['seconds']:7.1f}  {json.dumps(of['options'])}"
+            )
         lines.append(
             f"{self.dense_loss:.4f}  of the dense model; nats a token on {self.windows} windows of calibration "
             "text that the candidates did not see; intervals: 95 %, bootstrap over windows"
@@ -152,7 +169,7 @@ def tuning_of(value: Any) -> Tuning | None:
 def described(candidate: Mapping[str, Any]) -> dict[str, Any]:
     """A candidate as JSON has it."""
     return {
-        key: dataclasses.asdict(value) if isinstance(value, BlockRefinement) else value
+        key: dataclasses.asdict(value) if isinstance(value, BlockRefinement) else plain(value)
         for key, value in candidate.items()
     }
 
@@ -217,7 +234,9 @@ def tune_settings(
         model: the source's digest.
         lasting: the state stays for another process.
     """
+    folder = state.folder / _TABLE
     if (there := state.load(_TABLE)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)  # of a call that ended just before it did that
         return Tuned(**there)
     started = time.monotonic()
     seen, judging = split(len(samples), tuning.held_back)
@@ -226,13 +245,12 @@ def tune_settings(
     few = tuning.blocks or max(2, len(pruned) // 4)
     last = pruned[min(few, len(pruned)) - 1].index
     head = layout[: last + 1]
-    folder = state.folder / _TABLE
     shared = SharedGrams(folder / "grams")
-    outcomes, seconds = [], []
+    outcomes, facts_of = [], []
     with contextlib.ExitStack() as stack:
         for index, one in enumerate(settings_of(settings, tuning)):
             begun = time.monotonic()
-            of_this = _within(one, layout, head)
+            of_this = _within(one, head)
             facts = of_this.facts(model, texts.digest(calibration), calibration, len(servers))
             own = State(folder / f"candidate-{index:02d}", facts)
             stack.callback(own.close)
@@ -240,24 +258,23 @@ def tune_settings(
             shown = Progress(sum(len(block.matrices) for block in head), len(head), progress, what)
             with contextlib.closing(shown), _restored(source, head):
                 run = Run(source, of_this, head, calibration, own, shown, lasting, grams=shared)
-                run.to_the_end(servers)
+                report = run.to_the_end(servers)
             outcomes.append(run.outcomes)
-            seconds.append(time.monotonic() - begun)
+            facts_of.append({"sparsity": report.sparsity, "seconds": time.monotonic() - begun})
         windows = [samples[index].to(source.device) for index in judging]
         losses = _losses(source, layout, head, outcomes, windows, folder)
-    found = _table(tuning, losses, seconds, [block.name for block in head if block.matrices])
+    found = _table(tuning, losses, facts_of, [block.name for block in head if block.matrices])
     found = dataclasses.replace(found, seconds=time.monotonic() - started)
     state.save(_TABLE, found.to_dict())
     shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def _within(settings: Settings, layout: Sequence[Block], head: Sequence[Block]) -> Settings:
+def _within(settings: Settings, head: Sequence[Block]) -> Settings:
     """Without rules of allocation that are for later blocks."""
     rules = settings.allocation
     if isinstance(rules, str):
         return settings
-    allocate.by_name([matrix for block in layout for matrix in block.matrices], rules, settings.sparsity)
     names = [matrix.name for block in head for matrix in block.matrices]
     kept = {rule: value for rule, value in rules.items() if any(re.search(rule, name) for name in names)}
     return dataclasses.replace(settings, allocation=kept or "uniform")
@@ -306,39 +323,43 @@ def _losses(
         run_block(block, streams[0], calls, advance=True)
         dense = _dense(block, of_block) if of_block.index < len(head) else {}
         for stream, outcome in zip(streams[1:], outcomes, strict=True):
-            if dense:
-                apply(block, of_block, outcome(of_block.index))
-            run_block(block, stream, calls, advance=True)
-            _put_back(block, dense)
+            try:
+                if dense:
+                    apply(block, of_block, outcome(of_block.index))
+                run_block(block, stream, calls, advance=True)
+            finally:
+                _put_back(block, dense)
         if of_block is layout[-1]:
             length = tuple_length(block, streams[0][0], calls[0])
             blocks = blocks_of(source)
             with source.surroundings():
                 for stream in streams:
-                    logits = (
-                        after_blocks(source.model, blocks, ids, stream[index], length)
-                        for index, ids in enumerate(windows)
-                    )
                     losses.append(
                         [
-                            summed_loss(one, ids) / (ids.shape[1] - 1)
-                            for one, ids in zip(logits, windows, strict=True)
+                            summed_loss(after_blocks(source.model, blocks, ids, stream[index], length), ids)
+                            / (ids.shape[1] - 1)
+                            for index, ids in enumerate(windows)
                         ]
                     )
     return losses
 
 
 def _table(
-    tuning: Tuning, losses: Sequence[Sequence[float]], seconds: Sequence[float], blocks: list[str]
+    tuning: Tuning, losses: Sequence[Sequence[float]], facts: Sequence[dict[str, Any]], blocks: list[str]
 ) -> Tuned:
-    dense, *others = (np.asarray(of_model) for of_model in losses)
+    # A model that overflows has no loss; it is the worst.
+    dense, *others = (np.nan_to_num(np.asarray(of_model), nan=math.inf) for of_model in losses)
     means = [float(of_model.mean()) for of_model in others]
     chosen = int(np.argmin(means))
+    if not math.isfinite(means[chosen]):
+        raise invalid("no candidate of tune leaves a model with a finite loss on the held-back sequences")
     draws = np.random.default_rng(0).integers(len(dense), size=(_RESAMPLES, len(dense)))
     candidates = []
-    for candidate, loss, of_model, time_taken in zip(tuning.candidates, means, others, seconds, strict=True):
+    for candidate, loss, of_model, more in zip(tuning.candidates, means, others, facts, strict=True):
         difference = of_model - others[chosen]
-        low, high = np.quantile(difference[draws].mean(1), (0.025, 0.975))
+        low = high = math.inf
+        if math.isfinite(loss):
+            low, high = np.quantile(difference[draws].mean(1), (0.025, 0.975))
         candidates.append(
             {
                 "options": described(candidate),
@@ -346,7 +367,7 @@ def _table(
                 "losses": of_model.tolist(),
                 "difference": float(difference.mean()),
                 "interval": [float(low), float(high)],
-                "seconds": time_taken,
+                **more,
             }
         )
     return Tuned(candidates, chosen, float(dense.mean()), blocks, len(dense), 0.0)

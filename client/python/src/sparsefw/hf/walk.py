@@ -39,7 +39,7 @@ def walk(
             stream.append(hidden)
 
     try:
-        calls, _ = calls_of(source, samples, take)
+        calls = calls_of(source, samples, layout[-1].index, take)
         for of_block in layout:
             of_this = calls[of_block.index]
             with source.block(of_block.index) as block:
@@ -50,15 +50,14 @@ def walk(
             stream.close()
 
 
-def calls_of(
-    source: Source, samples: Sequence[Any], take: Callable[[Any], None] = lambda hidden: None
-) -> tuple[Calls, int]:
-    """(the calls of all blocks, the length of the tuple that a block returns, 0: a tensor)
+def calls_of(source: Source, samples: Sequence[Any], last: int, take: Callable[[Any], None]) -> Calls:
+    """The calls of the blocks up to the last one that is wanted; blocks behind it are neither called nor
+    loaded.
 
     Args:
         take: gets the first block's inputs, sample by sample.
     """
-    blocks = blocks_of(source)
+    blocks = blocks_of(source)[: last + 1]
 
     def really(index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **arguments: Any) -> Any:
@@ -69,12 +68,12 @@ def calls_of(
 
     with source.prologue():
         hidden, call = first_call(source.model, blocks[0], samples[0])
-        with source.block(0) as block, torch.no_grad():
+        with source.block(0) as block:
             length = tuple_length(block, hidden, call)
         calls = capture(source.model, blocks, samples, length, take)
         true = capture(source.model, blocks, samples[:1], length, run=really)
         check_independent(calls, true)
-    return calls, length
+    return calls
 
 
 def tuple_length(block: Any, hidden: Any, call: Call) -> int:
@@ -82,7 +81,8 @@ def tuple_length(block: Any, hidden: Any, call: Call) -> int:
     returned: list[Any] = []
     handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
     try:
-        call.run(block, hidden)
+        with torch.no_grad():
+            call.run(block, hidden)
     finally:
         handle.remove()
     return len(returned[0]) if isinstance(returned[0], tuple) else 0

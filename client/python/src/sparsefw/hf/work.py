@@ -12,12 +12,14 @@ from typing import Any
 import torch
 
 from sparsefw.client import Client
+from sparsefw.errors import invalid
+from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
 from sparsefw.hf.folder import check_out, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import check_refinement
+from sparsefw.hf.refine import check_blocks_apart, check_refinement
 from sparsefw.hf.report import Report
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of, servers_of
@@ -67,11 +69,19 @@ class Work:
 
     def _check(self) -> None:
         every = [self._settings]
+        model = self._source.model
         if self._tuning is not None:
             self._tuning.check(len(self._samples))
+            check_blocks_apart(model, "tune")
+            if model.get_output_embeddings() is None:
+                raise invalid(f"tune needs a model with an output head; {type(model).__name__} has none")
             every = settings_of(self._settings, self._tuning)
         if any(settings.refine_blocks is not None for settings in every):
-            check_refinement(self._source.model, len(self._samples))
+            check_refinement(model, len(self._samples))
+        matrices = [matrix for block in self._layout for matrix in block.matrices]
+        for settings in every:
+            if not isinstance(settings.allocation, str):
+                allocate.by_name(matrices, settings.allocation, settings.sparsity)
 
     def _facts(self, settings: Settings) -> dict[str, Any]:
         digest = texts.digest(self._samples)
