@@ -151,12 +151,11 @@ class Tuned:
             of = self.candidates[index]
             low, high = of["interval"]
             against = "" if index == self.chosen else f"+{of['difference']:.4f} [{low:+.4f}, {high:+.4f}]"
-            lines.append(
-                f"{of['loss']:.4f}  {of['sparsity']:7.2%}  {against:26}{of['seconds']:7.1f}  {json.dumps(of['options'])}"
-            )
+            facts = f"{of['loss']:.4f}  {of['sparsity']:7.2%}  {against:26}{of['seconds']:7.1f}"
+            lines.append(f"{facts}  {json.dumps(of['options'])}")
         lines.append(
-            f"{self.dense_loss:.4f}  of the dense model; nats a token on {self.windows} windows of calibration "
-            "text that the candidates did not see; intervals: 95 %, bootstrap over windows"
+            f"{self.dense_loss:.4f}  of the dense model; nats a token on {self.windows} windows of "
+            "calibration text that the candidates did not see; intervals: 95 %, bootstrap over windows"
         )
         return "\n".join(map(printable, lines))
 

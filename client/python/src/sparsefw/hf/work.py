@@ -1,4 +1,4 @@
-"""What one call has to do: the model, the text, the settings and the folder of its state, checked and open."""
+"""What one call works on: model, text, settings and the folder of its state, checked and open."""
 
 from __future__ import annotations
 
