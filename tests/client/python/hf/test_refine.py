@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import BlockRefinement, prune_model, refine
+from sparsefw.hf import BlockRefinement, hidden, prune_model, refine
 from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
@@ -136,6 +137,33 @@ def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):
             assert torch.equal(value, model.model.layers[block].get_parameter(name))
 
 
+def test_a_block_that_is_kept_as_it_was_keeps_its_bits(client, folder):
+    """In a folder with two dtypes: one tensor of float32 among bfloat16."""
+    model = tiny.make("llama", dtype=torch.bfloat16)
+    model.save_pretrained(folder / "dense")
+    path = folder / "dense/model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    name = "model.layers.1.mlp.down_proj.weight"
+    tensors[name] = tensors[name].float() + 1e-4 * torch.rand(tensors[name].shape)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    harmful = BlockRefinement(epochs=1, learning_rate=100.0)
+    report = prune(folder / "dense", client, refine_blocks=harmful, out=folder / "out")
+    assert [record["epoch"] for record in report.refinements] == [0, 0]
+    out = safetensors.torch.load_file(folder / "out/model.safetensors")[name]
+    assert out.dtype == torch.float32
+    assert torch.equal(out[out != 0], tensors[name][out != 0])
+    assert int((out != 0).sum()) == tensors[name].numel() // 2
+
+
+def test_hidden_states_in_files(client, folder, monkeypatch):
+    in_memory, in_files = (tiny.make("llama", dtype=torch.bfloat16) for _ in range(2))
+    prune(in_memory, client, refine_blocks=REFINE)
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    prune(in_files, client, refine_blocks=REFINE, state_dir=folder / "state")
+    for name, value in in_memory.named_parameters():
+        assert torch.equal(value, in_files.get_parameter(name)), name
+
+
 def test_resumed_between_and_within_blocks(client, folder):
     tiny.make("llama", num_hidden_layers=4).save_pretrained(folder / "dense")
     arguments = {"refine_blocks": REFINE, "state_dir": folder / "state"}
@@ -160,7 +188,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import tiny, torch
-from sparsefw.hf import BlockRefinement, prune_model, refine
+from sparsefw.hf import BlockRefinement, hidden, prune_model, refine
 torch.set_num_threads(1)
 write, left = refine._Training.write, [int(sys.argv[6])]
 
@@ -187,6 +215,39 @@ def test_kills_in_the_middle_of_a_refinement(client, shared_server, folder):
             [sys.executable, "-c", KILLED, *map(str, words), str(writes)], capture_output=True, text=True,
             timeout=HANG, check=False)
         assert done.returncode == status, done.stderr
+    expected, out = (folder / name / "model.safetensors" for name in ("expected", "out"))
+    assert out.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_the_server_is_killed_in_the_middle_of_a_refinement(returns, restartable, client, folder, monkeypatch):
+    """After an epoch of the first block. One that comes back is not missed; without one the call ends with an
+    error, and the same call later goes on.
+    """
+    tiny.make("llama").save_pretrained(folder / "dense")
+    prune(folder / "dense", client, refine_blocks=REFINE, out=folder / "expected")
+    server = restartable()
+    options = sparsefw.Options(retry=sparsefw.Retry(initial_backoff=0.02, max_backoff=0.1, give_up_after=2))
+    write, writes = refine._Training.write, []
+
+    def dies(self):
+        write(self)
+        writes.append(1)
+        if len(writes) == 1:
+            server.kill()
+            if returns:
+                server.again()
+
+    monkeypatch.setattr(refine._Training, "write", dies)
+    arguments = {"refine_blocks": REFINE, "state_dir": folder / "state", "out": folder / "out"}
+    with sparsefw.connect(server.address, options=options) as mine:
+        if not returns:
+            with pytest.raises(sparsefw.Unavailable):
+                prune(folder / "dense", mine, **arguments)
+            assert len(writes) == 4, "the first block is finished, the second has no server"
+            server.again()
+        prune(folder / "dense", mine, **arguments)
+    assert len(writes) == 8, "no block is refined twice"
     expected, out = (folder / name / "model.safetensors" for name in ("expected", "out"))
     assert out.read_bytes() == expected.read_bytes()
 
