@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import transformers
 from sparsefw import _cli
-from sparsefw.hf import data, evaluate_perplexity, prune_model
+from sparsefw.hf import data, evaluate_perplexity, paired, prune_model
 
 TEXT = "\n\n".join(" ".join(f"w{(i * i + 7 * i * j) % 97}" for i in range(60)) for j in range(30))
 
@@ -45,6 +45,17 @@ def dense(folder):
     return model
 
 
+def test_paired_differences():
+    rng = np.random.default_rng(3)
+    noise = rng.normal(5, 2, 40)  # of the windows, the same for both models
+    mean, low, high = paired(noise + 0.1 + rng.normal(0, 0.01, 40), noise)
+    assert low < mean < high
+    assert mean == pytest.approx(0.1, abs=0.01)
+    assert high - low < 0.02, "by window, not the spread of windows"
+    assert paired(noise, noise) == (0, 0, 0)
+    assert paired([1, math.inf], [1, 2]) == (math.inf, math.inf, math.inf)
+
+
 def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     ids = tokenizer()(TEXT)["input_ids"]
     found = evaluate_perplexity(dense.train(), tokenizer(), TEXT, sequence_length=32)
@@ -52,7 +63,9 @@ def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     assert found.value == pytest.approx(independent(dense.eval(), ids, 32), rel=1e-5)
     of_folder = evaluate_perplexity(folder / "dense", data=TEXT, sequence_length=32)
     assert of_folder.value == pytest.approx(found.value, rel=1e-6)
-    assert found.windows == len(ids) // 32
+    assert found.windows == len(ids) // 32 == len(found.losses)
+    assert math.exp(sum(found.losses) / found.windows) == pytest.approx(found.value, rel=1e-6)
+    assert found.losses[1] == pytest.approx(math.log(independent(dense, ids[32:64], 32)), rel=1e-5)
     assert found.tokens == found.windows * 31
     few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
     assert few.windows == 3

@@ -8,6 +8,7 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+from sparsefw.hf.paired import paired
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.refine import BlockRefinement
@@ -21,6 +22,7 @@ __all__ = [
     "Tuned",
     "Tuning",
     "evaluate_perplexity",
+    "paired",
     "prune_model",
     "tune",
 ]

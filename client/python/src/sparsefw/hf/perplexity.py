@@ -28,6 +28,7 @@ class Perplexity:
         tokens:  predicted.
         windows: sequences without overlap; nothing is known at the start of each.
         length:  tokens of a window.
+        losses:  nats a token of every window: two models on the same windows compare by `paired`.
     """
 
     value: float
@@ -36,6 +37,7 @@ class Perplexity:
     windows: int
     length: int
     seconds: float
+    losses: tuple[float, ...]
 
 
 def summed_loss(logits: Any, ids: Any) -> float:
@@ -90,6 +92,7 @@ def evaluate_perplexity(
         model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")
     windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
     started, total, tokens = time.monotonic(), 0.0, 0
+    losses = []
     shown: Any = windows
     if progress:
         from tqdm.auto import tqdm
@@ -98,10 +101,12 @@ def evaluate_perplexity(
     with evaluating(model), torch.no_grad():
         for window in shown:
             ids = window.to(model.device)
-            total += summed_loss(model(input_ids=ids, use_cache=False).logits, ids)
-            tokens += ids.shape[1] - 1
+            summed, count = summed_loss(model(input_ids=ids, use_cache=False).logits, ids), ids.shape[1] - 1
+            total, tokens = total + summed, tokens + count
+            losses.append(summed / count)
             if progress:
                 shown.set_postfix_str(f"{math.exp(total / tokens):.3f}", refresh=False)
     loss = total / tokens
     length = max(int(window.shape[1]) for window in windows)
-    return Perplexity(math.exp(loss), loss, tokens, len(windows), length, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Perplexity(math.exp(loss), loss, tokens, len(windows), length, seconds, tuple(losses))

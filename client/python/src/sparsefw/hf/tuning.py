@@ -28,6 +28,7 @@ from sparsefw.hf import data as texts
 from sparsefw.hf.capture import after_blocks
 from sparsefw.hf.grams import run_block
 from sparsefw.hf.layout import Block
+from sparsefw.hf.paired import paired
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.refine import BlockRefinement, refinement_of
@@ -46,7 +47,6 @@ _COMMON: Final = (
     "split_above",
 )  # fmt: skip
 _FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram")
-_RESAMPLES: Final = 10_000
 # In a run's folder.
 _TABLE: Final = "tuning"
 
@@ -352,20 +352,16 @@ def _table(
     chosen = int(np.argmin(means))
     if not math.isfinite(means[chosen]):
         raise invalid("no candidate of tune leaves a model with a finite loss on the held-back sequences")
-    draws = np.random.default_rng(0).integers(len(dense), size=(_RESAMPLES, len(dense)))
     candidates = []
     for candidate, loss, of_model, more in zip(tuning.candidates, means, others, facts, strict=True):
-        difference = of_model - others[chosen]
-        low = high = math.inf
-        if math.isfinite(loss):
-            low, high = np.quantile(difference[draws].mean(1), (0.025, 0.975))
+        difference, low, high = paired(of_model, others[chosen])
         candidates.append(
             {
                 "options": described(candidate),
                 "loss": loss,
                 "losses": of_model.tolist(),
-                "difference": float(difference.mean()),
-                "interval": [float(low), float(high)],
+                "difference": difference,
+                "interval": [low, high],
                 **more,
             }
         )
