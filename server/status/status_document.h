@@ -22,7 +22,7 @@ struct StatusFacts {
   bool show_names = false;
 };
 
-// docs/operations.md lists the fields. Bytes, seconds since 1970, fractions in [0, 1].
+// Bytes, seconds since 1970, fractions in [0, 1].
 std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
                            const LiveJobs::View& jobs, const std::vector<Refusal>& refusals,
                            absl::Time now);
