@@ -173,8 +173,8 @@ def section(runs, scale, folder, length):
     parts = [
         table1(runs), below(runs),
         "Loss |WX - W'X|^2 in per cent of pruning everything, on the inputs that the run itself made, mean "
-        "over the matrices; certificate: share of the mask's loss that no mask with the same fixed weights "
-        "can avoid.",
+        "over the matrices. The certificate is the share of the mask's loss that no mask with the same fixed "
+        "weights can avoid.",
         table_losses(runs), reductions(runs)]
     sweeps = settings.sweeps(scale)
     parts += [sweep_table(runs, what, points) for what, points in sweeps.items()]

@@ -52,7 +52,7 @@ class Work:
         if place is not None:
             check_out(place, Path(state_dir) if state_dir is not None else None, folder)
         self._source: Source
-        # Of the pruned folder, where the model's own does not have it.
+        # The pruned folder gets it where the model's own folder has none to copy.
         self._tokenizer = tokenizer if folder is None else None
         if folder is None:
             self._source = InMemory(model)
