@@ -12,7 +12,7 @@ import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import BlockRefinement, hidden, prune_model, refine
+from sparsefw.hf import BlockRefinement, data, hidden, prune_model, refine
 from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
@@ -188,7 +188,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import tiny, torch
-from sparsefw.hf import BlockRefinement, hidden, prune_model, refine
+from sparsefw.hf import BlockRefinement, data, hidden, prune_model, refine
 torch.set_num_threads(1)
 write, left = refine._Training.write, [int(sys.argv[6])]
 
@@ -291,9 +291,15 @@ def test_blocks_that_share_weights_are_refused(client):
         prune(model, client, refine_blocks=True)
 
 
-@pytest.mark.parametrize("count", range(2, 70))
-def test_sequences_that_are_held_back(count):
-    trained, held = refine._split(count, 0.0625)
-    assert sorted(trained + held) == list(range(count))
-    assert len(held) == max(1, round(count / 16))
-    assert trained
+def test_sequences_that_are_held_back():
+    for count in range(2, 70):
+        for few in range(1, count // 2 + 1):
+            used, held = data.hold_back(count, few)
+            assert sorted(used + held) == list(range(count))
+            assert len(held) == few
+
+
+@pytest.mark.parametrize(("count", "few"), [(2, 1), (16, 1), (40, 2)])
+def test_a_share_of_the_sequences_is_held_back(count, few, client):
+    report = prune(tiny.make("llama"), client, data=tiny.tokens(count=count), refine_blocks=BlockRefinement(epochs=1))
+    assert [(one["sequences"], one["held_back"]) for one in report.refinements] == [(count - few, few)] * 2

@@ -76,6 +76,12 @@ def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list
     return [torch.tensor([part], dtype=torch.long) for part in parts]
 
 
+def hold_back(count: int, few: int) -> tuple[list[int], list[int]]:
+    """(indices of sequences that are used, of the `few` that are held back), the latter spread evenly."""
+    held = {(2 * index + 1) * count // (2 * few) for index in range(few)}
+    return [index for index in range(count) if index not in held], sorted(held)
+
+
 def tokenizer_of(folder: str | os.PathLike[str], items: list[Any]) -> Any:
     """The folder's tokenizer where what is `listed` is text; token ids need none."""
     text = bool(items) and isinstance(items[0], str)

@@ -17,6 +17,7 @@ import torch
 
 from sparsefw.errors import invalid
 from sparsefw.hf.capture import Call
+from sparsefw.hf.data import hold_back
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, find_blocks
 from sparsefw.hf.values import is_number, plain
@@ -124,7 +125,7 @@ def refine_block(
         start), epochs, sequences (that steps saw), held_back, seconds.
     """
     started = time.monotonic()
-    trained, held = _split(len(calls), settings.held_back)
+    trained, held = hold_back(len(calls), max(1, round(len(calls) * settings.held_back)))
     errors = _Errors(hidden, targets, trained)
     run = _Training(block, layout, settings, len(trained))
 
@@ -161,13 +162,6 @@ def refine_block(
         "held_back": len(held),
         "seconds": time.monotonic() - started,
     }
-
-
-def _split(count: int, share: float) -> tuple[list[int], list[int]]:
-    """(indices of sequences that steps see, of those that are held back), the latter spread evenly."""
-    few = max(1, round(count * share))
-    held = {(2 * index + 1) * count // (2 * few) for index in range(few)}
-    return [index for index in range(count) if index not in held], sorted(held)
 
 
 class _Errors:

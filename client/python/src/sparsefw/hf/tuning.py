@@ -113,10 +113,9 @@ class Tuned:
 
     Attributes:
         candidates: one dictionary each, in their order: options; sparsity (of the matrices that it pruned);
-                    loss (nats a token, mean of the held-back
-                    windows); losses (of each window); difference (mean over the windows of the loss less the
-                    winner's) and interval (of that, 95 %, bootstrap over windows); seconds
-                    (after a resumption those of its last part).
+                    loss (nats a token, mean of the held-back windows); losses (of each window); difference
+                    (mean over the windows of the loss less the winner's) and interval (95 %, see `paired`);
+                    seconds (after a resumption those of its last part).
         chosen:     the index of the winner, the one with the least loss.
         dense_loss: of the dense model on the same windows.
         blocks:     names of the blocks that the candidates pruned.
@@ -207,8 +206,7 @@ def split(count: int, share: float) -> tuple[list[int], list[int]]:
     few = max(2, round(count * share))
     if count - few < 2:
         raise invalid(f"tune needs at least four sequences, two of them held back; got {count}")
-    held = {(2 * index + 1) * count // (2 * few) for index in range(few)}
-    return [index for index in range(count) if index not in held], sorted(held)
+    return texts.hold_back(count, few)
 
 
 def tune_settings(
