@@ -1,5 +1,6 @@
 """What script/reproduce writes into docs/results.md and keeps, from runs made up here."""
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -12,48 +13,73 @@ import settings  # noqa: E402
 import tables  # noqa: E402
 
 
-def run(first, second, final=2.0):
+def run(first, second, final=2.0, commit="abc"):
     """Perplexities of the two texts; one layer."""
     losses = {"full": 100.0, "warm_start": 4.0, "final": final, "lower_bound": 1.0, "reconstructed": None}
-    return {"perplexity": {"one": {"value": first}, "two": {"value": second}}, "options": {},
-            "layers": [{"name": "block.q_proj.weight", "losses": losses, "seconds": 1.5}]}
+    return {"perplexity": {"one": text(first), "two": text(second)}, "options": {}, "commit": commit,
+            "processor_seconds": 12.3, "layers": [{"name": "block.q_proj.weight", "losses": losses}]}
 
 
-RUNS = {"dense": run(5, 6), "2:4, Wanda": run(9, 9), "2:4, RIA": run(8, 10),
+def text(value):
+    """Windows that differ among each other, but not from those of another run."""
+    return {"value": value, "losses": [math.log(value) + window for window in (-0.1, 0, 0.1)]}
+
+
+RUNS = {"dense": run(5, 6), "2:4, Wanda": run(9, 9), "2:4, RIA": run(8, 9),
         "2:4, SparseFW (Wanda)": run(7, 9.5)}
 
 
 def test_methods_by_pattern():
-    lines = tables.table1({**RUNS, "60 % per-row, Wanda": run(20, 30)}).splitlines()
+    lines = tables.table_methods({**RUNS, "60 % per-row, Wanda": run(20, 30)}).splitlines()
     assert lines[0] == "| perplexity: one / two | 60 % per-row | 2:4 |"
     assert lines[2] == "| dense | 5.00 / 6.00 | 5.00 / 6.00 |"
     assert "| Wanda | 20.00 / 30.00 | 9.00 / 9.00 |" in lines
-    assert "| RIA | - | 8.00 / 10.00 |" in lines
+    assert "| RIA | - | 8.00 / 9.00 |" in lines
+    assert "RIA" not in tables.table_methods(RUNS, ("Wanda",))
     assert "| SparseFW (Wanda) | 2.00%, 50% |" in tables.table_losses(RUNS)
     assert "| 2:4, SparseFW (Wanda) | 50% |" in tables.reductions(RUNS)
 
 
-def test_cloze_has_the_dense_model_and_no_empty_rows():
-    shares = {"one": 0.25, "two": 0.5}
-    with_cloze = {**RUNS, "dense": {**RUNS["dense"], "cloze": shares},
-                  "2:4, RIA": {**RUNS["2:4, RIA"], "cloze": shares}}
-    lines = tables.table_cloze(with_cloze).splitlines()
-    assert lines[2:] == ["| dense | 25% / 50% |", "| RIA | 25% / 50% |"]
+def test_a_row_is_compared_with_the_one_above_window_by_window():
+    lines = tables.table_pattern(RUNS, "2:4").splitlines()
+    assert lines[0].startswith("| 2:4 | one | against the row above | two |")
+    assert lines[2] == "| dense | 5.00 |  | 6.00 |  | 12 |"
+    assert lines[3] == "| RIA | 8.00 |  | 9.00 |  | 12 |"
+    assert lines[4] == ("| Wanda | 9.00 | +12.5 % [+12.5, +12.5] | 9.00 | "
+                        "+0.0 % [+0.0, +0.0], no difference | 12 |")
+    # One window better, two worse.
+    other = {**RUNS["2:4, Wanda"], "perplexity": {"one": {"value": 9, "losses": [2.0, 2.3, 2.4]}}}
+    assert "no difference" in tables.against(other, RUNS["2:4, Wanda"], "one")
 
 
-def test_where_sparsefw_is_not_below_is_said():
-    text = tables.below(RUNS)
-    assert "in 1 of 2 comparisons" in text
-    assert text.endswith("Not below: 2:4, SparseFW (Wanda), two: 9.50 against 9.00 of Wanda.")
-    assert "in all 2 comparisons" in tables.below({**RUNS, "2:4, SparseFW (Wanda)": run(7, 8)})
+def test_draws_of_articles_stand_side_by_side():
+    name = "60 % per-row, ALPS"
+    runs = {**RUNS, name: run(5, 6), f"{name}, articles 1": run(6, 7), f"{name}, articles 2": run(7, 8)}
+    assert tables.table_draws(runs).splitlines()[2:] == [
+        "| 60 % per-row, ALPS | 5.00 / 6.00 | 6.00 / 7.00 | 7.00 / 8.00 |"]
+    assert tables.table_draws(RUNS) == ""
+
+
+def test_runs_of_other_commits_are_named():
+    assert tables.commits(RUNS) == "Every run is of commit abc."
+    assert tables.commits({**RUNS, "2:4, ALPS": run(7, 8, commit="def+")}) == (
+        "Runs are of commit abc, but for these: def+: 2:4, ALPS.")
 
 
 def test_the_page_keeps_everything_around_its_markers():
     page = "before\n<!-- runs:begin -->\nold\n<!-- runs:end -->\nafter\n"
-    assert tables.paste(page, "new") == page.replace("old", "new")
+    assert tables.paste(page, "runs", "new") == page.replace("old", "new")
     for wrong in ("before", page + page, "<!-- runs:end --><!-- runs:begin -->"):
         with pytest.raises(ValueError, match="must hold"):
-            tables.paste(wrong, "new")
+            tables.paste(wrong, "runs", "new")
+
+
+def test_a_page_gets_the_tables_that_it_has_markers_for(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- a:begin -->\n<!-- a:end -->\n<!-- c:begin -->\nkept\n<!-- c:end -->\n")
+    tables.fill(page, {"a": "new", "b": "nowhere"})
+    assert page.read_text() == (
+        "<!-- a:begin -->\nnew\n<!-- a:end -->\n<!-- c:begin -->\nkept\n<!-- c:end -->\n")
 
 
 def pruned(name, options, shares):
@@ -66,9 +92,8 @@ def pruned(name, options, shares):
          "trace": [{"iteration": 5, "relaxed_loss": 4 * (1 - share), "rounded_loss": 4 * (1 - share / 2),
                     "threshold_residual": share / 10}]}
         for block, share in enumerate(shares)]
-    perplexity = {text: {"value": 9.0, "length": settings.SMALL.sequence_length,
-                         "windows": settings.SMALL.windows} for text in ("wikipedia", "handbook")}
-    return {"name": name, "options": options, "perplexity": perplexity, "cloze": {}, "layers": layers,
+    perplexity = {name: text(9.0) for name in ("wikipedia", "handbook")}
+    return {"name": name, "scale": "small", "options": options, "perplexity": perplexity, "layers": layers,
             "dense": [], "curves": None, "out": None, "prune_seconds": 3.0}
 
 
@@ -82,7 +107,7 @@ def test_kept_runs_are_runs_again(tmp_path):
     kept_runs.unpack(tmp_path / "kept.json", second, settings.SMALL, {name: options})
     assert [path.name for path in (second / "runs").iterdir()] == [
         path.name for path in (first / "runs").iterdir()]
-    again = kept_runs.read(second)[512, 16][name]
+    again = kept_runs.read(second)["small"][name]
     assert kept_runs.mean_loss(again) == kept_runs.mean_loss(whole) == 3 / 8
     assert kept_runs.along_iterations(again) == json.loads(json.dumps(kept_runs.along_iterations(whole)))
     assert tables.trace_table(again) == tables.trace_table(whole)
@@ -113,18 +138,9 @@ def test_a_run_that_is_there_is_not_replaced(tmp_path):
 
 def test_a_layer_without_losses_with_g_itself_is_kept_beside_others(tmp_path):
     """Experts that no token reached are pruned without the shrinkage of the others."""
-    name = "60 % per-row, shrinkage 0.1, ALPS"
-    options = settings.runs(settings.SMALL)[name]
-    whole = pruned(name, options, [0.1, 0.2])
+    whole = pruned("60 % per-row, preset best", {"preset": "best"}, [0.1, 0.2])
     with_gram = {"full": 9.0, "warm_start": 5.0, "result": 4.5}
     whole["layers"][1]["losses"] = {**whole["layers"][1]["losses"], "unshrunk": with_gram}
     again = kept_runs.expand(json.loads(json.dumps(kept_runs.compact(whole))))
     assert [layer["losses"].get("unshrunk") for layer in again["layers"]] == [None, with_gram]
     assert kept_runs.mean_loss(again) == kept_runs.mean_loss(whole) == (3 / 8 + 0.5) / 2
-
-
-def test_a_preset_that_has_changed_is_another_run():
-    runs = settings.runs(settings.SMALL)
-    assert runs["60 % per-row, preset best"] == {
-        "pattern": "per-row", "sparsity": 0.6, "preset": "best", "shrinkage": 0.1}
-    assert "shrinkage" not in runs["60 % per-row, preset paper"]

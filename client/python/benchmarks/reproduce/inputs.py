@@ -9,6 +9,7 @@ handbook               The Debian Administrator's Handbook, Debian package debia
 
 import bz2
 import html
+import random
 import re
 import shutil
 import subprocess
@@ -108,11 +109,19 @@ def handbook(folder: Path) -> list[str]:
     return paragraphs
 
 
-def texts(folder: Path) -> dict[str, str]:
-    """calibration: every other article of Wikipedia; wikipedia, handbook: held out. No article is in both."""
+def texts(folder: Path, draw: int = 0) -> dict[str, str]:
+    """calibration: every other article of Wikipedia; wikipedia, handbook: held out. No article is in both.
+
+    Args:
+        draw: 0: the articles in their order; otherwise shuffled with this seed, so that sequences spread
+            evenly over the text are others.
+    """
     articles = wikipedia(folder)
+    calibration = articles[0::2]
+    if draw:
+        random.Random(draw).shuffle(calibration)
     return {
-        "calibration": "\n\n".join(line for article in articles[0::2] for line in article),
+        "calibration": "\n\n".join(line for article in calibration for line in article),
         "wikipedia": "\n\n".join(line for article in articles[1::2] for line in article),
         "handbook": "\n\n".join(handbook(folder)),
     }

@@ -18,7 +18,7 @@ def kept_file(text):
 
 def file_of(folder, name, scale, options):
     """Where a run is kept: by its name and everything that decides its outcome."""
-    facts = json.dumps([scale.samples, scale.sequence_length, scale.windows, options])
+    facts = json.dumps([scale.name, scale.samples, scale.sequence_length, scale.windows, options])
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return folder / "runs" / f"{short}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.json"
 
@@ -31,12 +31,11 @@ def write(path, run):
 
 
 def read(folder):
-    """Runs by scale (samples, sequence length, windows) and name."""
+    """Runs by scale and name."""
     found = collections.defaultdict(dict)
     for path in sorted((folder / "runs").glob("*.json")):
         run = json.loads(path.read_text())
-        windows = next(iter(run["perplexity"].values()))
-        found[windows["length"], windows["windows"]][run["name"]] = run
+        found[run["scale"]][run["name"]] = run
     return found
 
 
@@ -88,6 +87,10 @@ def compact(run):
     if any("trace" in layer for layer in layers):
         run = {**run, "along_iterations": along_iterations(run)}
     kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
+    kept["perplexity"] = {
+        text: {**found, "losses": [_short(value) for value in found["losses"]]}
+        for text, found in run["perplexity"].items()
+    }
     rows = [_row(layer) for layer in layers]
     # Experts without tokens have no losses with G itself.
     columns = max((list(row) for row in rows), key=len, default=[])
@@ -128,10 +131,7 @@ def keep(folder, path):
 def unpack(path, folder, scale, wanted):
     """Those of `wanted` (name: options) that the file of `keep` has, and the folder has not, as its runs."""
     for run in json.loads(path.read_text()):
-        windows = next(iter(run["perplexity"].values()))
-        if (windows["length"], windows["windows"]) != (scale.sequence_length, scale.windows):
-            continue
-        if run["name"] in wanted and run["options"] == wanted[run["name"]]:
+        if run["scale"] == scale.name and run["options"] == wanted.get(run["name"]):
             target = file_of(folder, run["name"], scale, run["options"])
             if not target.exists():
                 write(target, expand(run))

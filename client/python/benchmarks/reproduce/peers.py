@@ -1,4 +1,4 @@
-"""The same model, text and samples through llm-compressor and through sparsefw: script/reproduce --peers.
+"""The same model, text and samples through llm-compressor and through sparsefw: script/reproduce peers.
 
 Every run is a process of its own (peer_process.py), in the environment of its tool, one after the other, with
 as many cores as --threads. Calibration ids are made here once for all; the pruned folders are evaluated here,

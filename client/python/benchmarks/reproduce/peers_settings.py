@@ -8,7 +8,7 @@ the same blocks.
 import settings
 
 SPARSEFW, PEER = "sparsefw", "llm-compressor"
-_SWAPS = {**settings.TABLE1["SparseFW (Wanda) + swaps"], "iterations": settings.SMALL.iterations}
+_SWAPS = {**settings.SWAPS, "iterations": settings.SMALL.iterations}
 _PER_ROW, _UNSTRUCTURED, _TWO_OF_FOUR = (
     settings.PATTERNS[name] for name in ("60 % per-row", "60 % unstructured", "2:4"))
 

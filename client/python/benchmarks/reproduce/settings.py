@@ -1,21 +1,27 @@
 """Which runs there are."""
 
 import dataclasses
+from typing import Any
 
-# (label, options of prune_model without the pattern)
+# (label, options of prune_model without the pattern); a table has its rows in this order.
 FRANK_WOLFE = {"method": "sparsefw", "step_rule": "line-search"}
-TABLE1 = {
+REFINED = {"refine_blocks": {"epochs": 4}}
+SWAPS = {**FRANK_WOLFE, "warm_start": "wanda", "swaps": True}
+METHODS = {
     "magnitude": {"method": "magnitude"},
-    "Wanda": {"method": "wanda"},
     "RIA": {"method": "ria"},
-    "SparseGPT": {"method": "sparsegpt"},
+    "Wanda": {"method": "wanda"},
     "SparseFW (Wanda)": {**FRANK_WOLFE, "warm_start": "wanda"},
-    "SparseFW (RIA)": {**FRANK_WOLFE, "warm_start": "ria"},
-    "SparseFW (Wanda) + swaps": {**FRANK_WOLFE, "warm_start": "wanda", "swaps": True},
-    "SparseFW (Wanda) + swaps + reconstruction": {
-        **FRANK_WOLFE, "warm_start": "wanda", "swaps": True, "reconstruct": True},
+    "SparseFW + swaps": SWAPS,
+    "SparseGPT": {"method": "sparsegpt"},
     "ALPS": {"method": "alps"},
-    "joint": {"method": "wanda", "joint": True},
+    "RIA, refined": {"method": "ria", **REFINED},
+    "Wanda, refined": {"method": "wanda", **REFINED},
+    "SparseFW + swaps, refined": {**SWAPS, **REFINED},
+    "ALPS, refined": {"method": "alps", **REFINED},
+    "preset fast": {"preset": "fast"},
+    "preset balanced": {"preset": "balanced"},
+    "preset best": {"preset": "best"},
 }
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
@@ -24,113 +30,82 @@ PATTERNS = {
     "50 % unstructured": {"pattern": "unstructured", "sparsity": 0.5},
     "60 % unstructured": {"pattern": "unstructured", "sparsity": 0.6},
 }
-
-
-# The label that every sweep changes one setting of.
-BASE = ("60 % per-row", "SparseFW (Wanda)")
-BASE_ALPHA = 0.9
-# Whose shrinkage is changed.
-SHRUNK = ("SparseFW (Wanda)", "SparseFW (Wanda) + swaps + reconstruction", "ALPS")
-# With what has changed of a preset: a kept run of other values is another run.
-PRESETS = {"paper": {}, "fast": {}, "balanced": {"shrinkage": 0.1}, "best": {"shrinkage": 0.1}}
+# What every sweep changes one setting of.
+BASE, BASE_ALPHA = ("60 % per-row", "SparseFW (Wanda)"), 0.9
+# Rows that are also calibrated with other draws of articles.
+DRAWN = ("ALPS", "SparseFW + swaps, refined", "preset best")
+TRACED = "60 % unstructured, losses along the iterations"
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
     """How much of it: calibration sequences, windows of held-out text, iterations, patterns, methods."""
 
+    name: str
     samples: int
     sequence_length: int
     windows: int
     iterations: int
     patterns: tuple[str, ...]
-    labels: tuple[str, ...] = tuple(TABLE1)
+    methods: tuple[str, ...] = tuple(METHODS)
+    draws: tuple[int, ...] = ()
     alphas: tuple[float, ...] = ()
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
-    presets: tuple[str, ...] = ()
-    shrinkages: tuple[float, ...] = ()
     trace: bool = False  # losses along the iterations
-    cloze: int = 0  # items of each text
 
 
 SMALL = Scale(
-    16, 512, 16, 200, tuple(PATTERNS),
-    alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
-    iteration_counts=(20, 50, 200, 1000),
-    sample_counts=(4, 16, 64),
-    presets=tuple(PRESETS),
-    shrinkages=(0, 0.1, 0.2),
-    trace=True,
-    cloze=100,
-)
+    "small", 16, 512, 64, 200, tuple(PATTERNS), alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
+    iteration_counts=(20, 50, 200, 1000), sample_counts=(4, 16, 64), trace=True)
 # A part of the small ones.
-QUICK = dataclasses.replace(
-    SMALL, patterns=("60 % per-row",), labels=("Wanda", "SparseGPT", "SparseFW (Wanda)"),
-    alphas=(), iteration_counts=(), sample_counts=(), presets=(), shrinkages=(), trace=False)
-FULL = Scale(
-    128, 2048, 64, 2000, tuple(PATTERNS),
-    alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
-    iteration_counts=(100, 500, 1000, 2000),
-    sample_counts=(8, 32, 128),
-    presets=tuple(PRESETS),
-    shrinkages=(0, 0.1, 0.2),
-    trace=True,
-    cloze=400,
-)
-SCALES = {"quick": QUICK, "small": SMALL, "full": FULL}
+QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
+MAIN = Scale("main", 64, 512, 64, 200, ("60 % per-row", "2:4"), draws=(1, 2))
+# The paper's samples.
+FULL = Scale("full", 128, 2048, 64, 2000, tuple(PATTERNS), draws=(1, 2))
+SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL}
 
 
-def sweeps(scale):
-    """{what changes: {its value: (name of the run, its options)}}; the base's value is the run of Table 1."""
-    pattern, label = BASE
-    base = {**PATTERNS[pattern], **TABLE1[label]}
-    name = f"{pattern}, {label}"
+def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
+    """{what changes: {its value: (name of the run, its options)}}; the base's value is that method's run."""
+    pattern, method = BASE
+    base, wanda = ({**PATTERNS[pattern], **METHODS[name]} for name in (method, "Wanda"))
 
-    def along(values, usual, of_value, option):
-        changed = {value: (f"{pattern}, {of_value(value)}", {**base, option: value}) for value in values}
-        return {value: (name, base) if value == usual else run for value, run in changed.items()}
+    def along(values, usual, name, option, options=base, run=f"{pattern}, {method}"):
+        return {
+            value: (run, options) if value == usual else (name.format(value), {**options, option: value})
+            for value in values
+        }
 
     found = {
-        "alpha": along(scale.alphas, BASE_ALPHA, lambda value: f"alpha {value}", "alpha"),
+        "alpha": along(scale.alphas, BASE_ALPHA, pattern + ", alpha {}", "alpha"),
         "iterations": along(
-            scale.iteration_counts, scale.iterations, lambda value: f"{value} iterations", "iterations"),
+            scale.iteration_counts, scale.iterations, pattern + ", {} iterations", "iterations"),
         "samples": along(
-            scale.sample_counts, scale.samples, lambda value: f"{value} samples, {label}", "samples"),
-        "samples of Wanda": {
-            value: (f"{pattern}, Wanda", {**PATTERNS[pattern], **TABLE1["Wanda"]})
-            if value == scale.samples
-            else (
-                f"{pattern}, {value} samples, Wanda",
-                {**PATTERNS[pattern], **TABLE1["Wanda"], "samples": value})
-            for value in scale.sample_counts
-        },
-        "preset": {
-            preset: (
-                f"{pattern}, preset {preset}", {**PATTERNS[pattern], "preset": preset, **PRESETS[preset]})
-            for preset in scale.presets
-        },
+            scale.sample_counts, scale.samples, pattern + ", {} samples, " + method, "samples"),
+        "samples of Wanda": along(
+            scale.sample_counts, scale.samples, pattern + ", {} samples, Wanda", "samples", wanda,
+            f"{pattern}, Wanda"),
     }
-    for other in SHRUNK if scale.shrinkages else ():
-        options = {**PATTERNS[pattern], **TABLE1[other]}
-        found[f"shrinkage of {other}"] = {
-            share: (f"{pattern}, shrinkage {share}, {other}", {**options, "shrinkage": share})
-            if share
-            else (f"{pattern}, {other}", options)
-            for share in scale.shrinkages
-        }
     return {what: runs for what, runs in found.items() if runs}
 
 
-TRACED = "60 % unstructured, losses along the iterations"
+def drawn(pattern: str, method: str, draw: int) -> str:
+    """The name of a run with another draw of calibration articles."""
+    return f"{pattern}, {method}, articles {draw}"
 
 
-def runs(scale):
-    """(name, options of prune_model) in the order of their use."""
-    found = {}
+def runs(scale: Scale) -> dict[str, dict[str, Any]]:
+    """Name: options of prune_model, and perhaps draw, in the order of their use."""
+    found: dict[str, dict[str, Any]] = {}
     for pattern in scale.patterns:
-        for label in scale.labels:
-            found[f"{pattern}, {label}"] = {**PATTERNS[pattern], **TABLE1[label]}
+        for method in scale.methods:
+            found[f"{pattern}, {method}"] = {**PATTERNS[pattern], **METHODS[method]}
+    for pattern in scale.patterns:
+        for draw in scale.draws:
+            for method in DRAWN:
+                options = {**PATTERNS[pattern], **METHODS[method], "draw": draw}
+                found[drawn(pattern, method, draw)] = options
     for of_value in sweeps(scale).values():
         for name, options in of_value.values():
             found.setdefault(name, dict(options))

@@ -2,15 +2,20 @@
 
 import argparse
 import collections
+import math
+import re
 from pathlib import Path
 
 import settings
 from kept_runs import along_iterations, keep, mean_loss, read
 from plots import plot_reductions, plot_sweeps, plot_traces
 
-# Masks alone, which compare with the warm starts.
-ONE_SHOT = ("Wanda", "RIA")
-SPARSEFW = ("SparseFW (Wanda)", "SparseFW (RIA)", "SparseFW (Wanda) + swaps")
+from sparsefw.paired import paired
+
+# Masks on the old weights.
+SPARSEFW = ("SparseFW (Wanda)", "SparseFW + swaps")
+# Rows of README's table.
+SHOWN = ("Wanda", "SparseFW + swaps", "SparseGPT", "ALPS", "preset fast", "preset balanced", "preset best")
 
 
 def grid(lines):
@@ -35,19 +40,76 @@ def by_pattern(runs, head, cell):
     """A row a method, a column a pattern."""
     patterns = patterns_of(runs)
     lines = [[head, *patterns]]
-    for label in settings.TABLE1:
-        there = [runs.get(f"{pattern}, {label}") for pattern in patterns]
+    for method in settings.METHODS:
+        there = [runs.get(f"{pattern}, {method}") for pattern in patterns]
         if any(there):
-            lines.append([label, *(cell(run) if run else "-" for run in there)])
+            lines.append([method, *(cell(run) if run else "-" for run in there)])
     return lines
 
 
-def table1(runs):
+def table_methods(runs, methods=tuple(settings.METHODS)):
     """Perplexity on both texts by method and pattern."""
     texts = list(runs["dense"]["perplexity"])
     lines = by_pattern(runs, "perplexity: " + " / ".join(texts), lambda run: both(run, texts))
+    lines[1:] = [line for line in lines[1:] if line[0] in methods]
     lines.insert(1, ["dense", *[both(runs["dense"], texts)] * (len(lines[0]) - 1)])
     return grid(lines)
+
+
+def against(run, other, text):
+    """The difference of the perplexities in per cent, with its interval."""
+    losses = (found["perplexity"][text]["losses"] for found in (run, other))
+    mean, low, high = (100 * math.expm1(part) for part in paired(*losses))
+    noise = ", no difference" if low <= 0 <= high else ""
+    return f"{mean:+.1f} % [{low:+.1f}, {high:+.1f}]{noise}"
+
+
+def table_pattern(runs, pattern):
+    """One pattern: perplexities, each against the row above, and processor time."""
+    texts = list(runs["dense"]["perplexity"])
+    heads = [part for text in texts for part in (text, "against the row above")]
+    lines = [[pattern, *heads, "processor seconds"]]
+    above = None
+    for name, run in [("dense", runs["dense"]), *methods_of(runs, pattern)]:
+        cells = [
+            part for text in texts
+            for part in (value(run, text), against(run, above, text) if above else "")]
+        spent = run.get("processor_seconds")
+        lines.append([name, *cells, f"{spent:.0f}" if spent is not None else ""])
+        above = run if name != "dense" else None
+    return grid(lines) if len(lines) > 2 else ""
+
+
+def methods_of(runs, pattern):
+    """(method, its run) of those that are there, in their order."""
+    found = ((method, runs.get(f"{pattern}, {method}")) for method in settings.METHODS)
+    return [(method, run) for method, run in found if run]
+
+
+def table_draws(runs):
+    """Perplexities with several draws of calibration articles."""
+    texts = list(runs["dense"]["perplexity"])
+    lines = []
+    for pattern in patterns_of(runs):
+        for method in settings.DRAWN:
+            names = [f"{pattern}, {method}", *(settings.drawn(pattern, method, draw) for draw in (1, 2))]
+            if all(name in runs for name in names):
+                lines.append([f"{pattern}, {method}", *(both(runs[name], texts) for name in names)])
+    head = ["calibration articles: " + " / ".join(texts), "in order", "draw 1", "draw 2"]
+    return grid([head, *lines]) if lines else ""
+
+
+def commits(runs):
+    """Which commit the runs are of; which ones are of others."""
+    by_commit = collections.defaultdict(list)
+    for name, run in runs.items():
+        by_commit[run["commit"]].append(name)
+    first, *others = sorted(by_commit, key=lambda commit: -len(by_commit[commit]))
+    text = f"Every run is of commit {first}."
+    if others:
+        names = "; ".join(f"{commit}: {', '.join(by_commit[commit])}" for commit in others)
+        text = f"Runs are of commit {first}, but for these: {names}."
+    return text
 
 
 def table_losses(runs):
@@ -60,60 +122,16 @@ def table_losses(runs):
     return grid(by_pattern(runs, "loss, certificate", cell))
 
 
-def table_cloze(runs):
-    """Accuracy of the cloze test, where it was run."""
-    texts = list(runs["dense"]["perplexity"])
-
-    def cell(run):
-        shares = run.get("cloze")
-        return " / ".join(f"{shares[text]:.0%}" for text in texts) if shares else "-"
-
-    lines = by_pattern(runs, "cloze, share right: " + " / ".join(texts), cell)
-    lines.insert(1, ["dense", *[cell(runs["dense"])] * (len(lines[0]) - 1)])
-    return grid([line for line in lines if any(part != "-" for part in line[1:])])
-
-
-def below(runs):
-    """Where SparseFW does not have a lower perplexity than Wanda and RIA."""
-    texts = list(runs["dense"]["perplexity"])
-    above, compared = [], 0
-    for pattern in patterns_of(runs):
-        for label in SPARSEFW:
-            run = runs.get(f"{pattern}, {label}")
-            others = [runs.get(f"{pattern}, {other}") for other in ONE_SHOT]
-            if run is None or not all(others):
-                continue
-            for text in texts:
-                compared += 1
-                own = run["perplexity"][text]["value"]
-                least, other = min(
-                    (other_run["perplexity"][text]["value"], other)
-                    for other, other_run in zip(ONE_SHOT, others, strict=True))
-                if own >= least:
-                    above.append(f"{pattern}, {label}, {text}: {own:.2f} against {least:.2f} of {other}")
-    if not above:
-        return f"SparseFW is below Wanda and RIA in all {compared} comparisons of masks."
-    return (f"SparseFW is below Wanda and RIA in {compared - len(above)} of {compared} comparisons of masks. "
-            f"Not below: " + "; ".join(above) + ".")
-
-
-def scale_of(length, windows):
-    """The larger of the scales that such runs are of."""
-    return next(
-        scale for scale in (settings.FULL, settings.SMALL)
-        if (scale.sequence_length, scale.windows) == (length, windows))
-
-
 def sweep_table(runs, what, points):
     """Mean loss of a layer and perplexity along one setting: Table 3, Figure 3."""
     there = [(setting, runs[name]) for setting, (name, _) in points.items() if name in runs]
     if len(there) < 2:
         return ""
     texts = list(runs["dense"]["perplexity"])
-    lines = [[what, "mean loss of a layer", *texts, "seconds of all jobs"]]
+    lines = [[what, "mean loss of a layer", *texts, "processor seconds"]]
     for setting, run in there:
         lines.append([str(setting), f"{mean_loss(run):.2%}", *(value(run, text) for text in texts),
-                      f"{job_seconds(run):.0f}"])
+                      f"{run['processor_seconds']:.0f}"])
     return grid(lines)
 
 
@@ -135,26 +153,12 @@ def certificate(run):
     return sum(layer["losses"]["lower_bound"] / layer["losses"]["final"] for layer in layers) / len(layers)
 
 
-def job_seconds(run):
-    return sum(layer["seconds"] for layer in run["layers"])
-
-
-def seconds(runs):
-    """What every run took."""
-    lines = [["run", "mean loss of a layer", "seconds of all jobs", "seconds in all"]]
-    for name, run in runs.items():
-        if name != "dense":
-            whole = f"{run['prune_seconds']:.0f}" + (" (resumed)" if run.get("resumed") else "")
-            lines.append([name, f"{mean_loss(run):.2%}", f"{job_seconds(run):.0f}", whole])
-    return grid(lines)
-
-
 def reductions(runs):
-    """Reduction of the local loss against the warm start by type of matrix, of the runs of Table 1."""
+    """Reduction of the local loss against the warm start by type of matrix, of SparseFW's masks."""
     lines = []
     for pattern in patterns_of(runs):
-        for label in SPARSEFW:
-            run = runs.get(f"{pattern}, {label}")
+        for method in SPARSEFW:
+            run = runs.get(f"{pattern}, {method}")
             if run is None:
                 continue
             by_type = collections.defaultdict(list)
@@ -163,15 +167,16 @@ def reductions(runs):
                 by_type[kind].append(1 - layer["losses"]["final"] / layer["losses"]["warm_start"])
             if not lines:
                 lines.append(["reduction of the layer's loss", *by_type])
-            lines.append([f"{pattern}, {label}",
+            lines.append([f"{pattern}, {method}",
                           *(f"{sum(values) / len(values):.0%}" for values in by_type.values())])
     return grid(lines) if lines else ""
 
 
-def section(runs, scale, folder, length):
-    """What docs/results.md has between its markers; draws the plots."""
-    parts = [
-        table1(runs), below(runs),
+def section(runs, scale, folder):
+    """What docs/results.md has of a scale; draws the plots."""
+    parts = [commits(runs), *(table_pattern(runs, pattern) for pattern in patterns_of(runs))]
+    parts.append(table_draws(runs))
+    parts += [
         "Loss |WX - W'X|^2 in per cent of pruning everything, on the inputs that the run itself made, mean "
         "over the matrices. The certificate is the share of the mask's loss that no mask with the same fixed "
         "weights can avoid.",
@@ -181,39 +186,46 @@ def section(runs, scale, folder, length):
     if settings.TRACED in runs:
         parts += ["Medians over the layers, " + settings.TRACED + ": reductions against the warm start.",
                   trace_table(runs[settings.TRACED])]
-        plot_traces(runs[settings.TRACED], folder / f"iterations-{length}.png")
-    plot_sweeps(runs, sweeps, folder / f"sweeps-{length}.png")
+        plot_traces(runs[settings.TRACED], folder / f"iterations-{scale.name}.png")
+    plot_sweeps(runs, sweeps, folder / f"sweeps-{scale.name}.png")
     plot_reductions(runs, folder)
-    parts.append(table_cloze(runs))
     return "\n\n".join(part for part in parts if part)
 
 
-def paste(page, text):
-    """`page` with everything between its markers replaced."""
-    begin, end = "<!-- runs:begin -->", "<!-- runs:end -->"
+def paste(page, name, text):
+    """`page` with everything between its markers of that name replaced."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         raise ValueError(f"the page must hold {begin} and {end}, once each, in this order")
     return f"{page.split(begin)[0]}{begin}\n{text}\n{end}{page.split(end)[1]}"
+
+
+def fill(path, parts):
+    """Writes into the page those parts, of {name: text}, that it has markers for."""
+    page = path.read_text()
+    for name in re.findall(r"<!-- ([a-z-]+):begin -->", page):
+        if name in parts:
+            page = paste(page, name, parts[name])
+    path.write_text(page)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
-    parser.add_argument("--page", type=Path, help="also write the tables of the small runs into this page")
+    parser.add_argument("--page", type=Path, action="append", default=[],
+                        help="also write the tables between this page's markers, as runs-main")
     arguments = parser.parse_args()
     if arguments.keep:
         keep(arguments.folder, arguments.keep)
-    parts = []
-    small = (settings.SMALL.sequence_length, settings.SMALL.windows)
-    for (length, windows), runs in read(arguments.folder).items():
-        tables = section(runs, scale_of(length, windows), arguments.folder, length)
-        if arguments.page and (length, windows) == small:
-            text = paste(arguments.page.read_text(), tables)
-            arguments.page.write_text(text)
-        parts += [f"## Windows of {length} tokens, {windows} of each text", tables, seconds(runs)]
+    scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
+    found = read(arguments.folder)
+    parts = {f"runs-{name}": section(runs, scales[name], arguments.folder) for name, runs in found.items()}
+    parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
+    for page in arguments.page:
+        fill(page, parts)
     path = arguments.folder / "tables.md"
-    path.write_text("\n\n".join(parts) + "\n")
+    path.write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n")
     print(path.read_text())
 
 

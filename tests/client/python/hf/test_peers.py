@@ -1,4 +1,4 @@
-"""A run of script/reproduce --peers on a tiny model, through each tool; llm-compressor's environment is made by
+"""A run of script/reproduce peers on a tiny model, through each tool; llm-compressor's environment is made by
 that script alone."""
 
 import json
@@ -27,7 +27,7 @@ PEER_PYTHON = ROOT / "build/venv-peers/bin/python"
 def test_a_tool_prunes_the_model_and_says_what_it_took(folder, monkeypatch, tool, options):
     python = sys.executable if tool == "sparsefw" else PEER_PYTHON
     if not os.access(python, os.X_OK):
-        pytest.skip("build/venv-peers is not there: script/reproduce --peers makes it")
+        pytest.skip("build/venv-peers is not there: script/reproduce peers makes it")
     tiny.make("llama").save_pretrained(folder / "dense")
     test_programs.tokenizer().save_pretrained(folder / "dense")  # llm-compressor asks for one
     (folder / "ids.json").write_text(json.dumps(tiny.tokens().tolist()))

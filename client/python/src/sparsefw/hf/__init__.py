@@ -8,12 +8,12 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
-from sparsefw.hf.paired import paired
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
 from sparsefw.hf.tuning import Tuned, Tuning
+from sparsefw.paired import paired
 
 __all__ = [
     "BlockRefinement",

@@ -7,8 +7,10 @@ dense block gives on the dense model's inputs. So it also makes up for what the 
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -168,8 +170,11 @@ class _Errors:
     """Errors of a block's output: of each token, relative to how far the dense block moves it."""
 
     def __init__(self, hidden: HiddenStates, targets: HiddenStates, indices: Sequence[int]) -> None:
-        changes = torch.cat([_change(hidden[index], targets[index]).reshape(-1).cpu() for index in indices])
-        self._least = float(changes.median()) / _LARGEST_WEIGHT or 1.0
+        # Not a small tensor of every sequence: each would be in the way of the next large ones in memory.
+        changes = array.array("f")
+        for index in indices:
+            changes.extend(_change(hidden[index], targets[index]).reshape(-1).tolist())
+        self._least = statistics.median_low(changes) / _LARGEST_WEIGHT or 1.0
 
     def of(self, out: Any, hidden: Any, target: Any) -> Any:
         """The mean error of the tokens of one sequence, a scalar."""

@@ -28,7 +28,6 @@ from sparsefw.hf import data as texts
 from sparsefw.hf.capture import after_blocks
 from sparsefw.hf.grams import run_block
 from sparsefw.hf.layout import Block
-from sparsefw.hf.paired import paired
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.refine import BlockRefinement, refinement_of
@@ -39,6 +38,7 @@ from sparsefw.hf.source import InMemory, Source, apply
 from sparsefw.hf.state import State
 from sparsefw.hf.values import is_number, plain
 from sparsefw.hf.walk import blocks_of, tuple_length, walk
+from sparsefw.paired import paired
 
 # What candidates may not differ in: then their losses would say nothing, or they would be other runs.
 _COMMON: Final = (

@@ -1,0 +1,57 @@
+"""Processor seconds of a run: of this process and of its server, over all parts of a resumed run."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+_EVERY = 5.0  # seconds between two writes
+
+
+def server_of(server):
+    """The process id of an embedded server."""
+    guard = server._guard.pid
+    (child,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    return int(child)
+
+
+def _seconds(process):
+    """User and system time, of all of a process's threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Counter:
+    """Counts while it is entered. The sum is kept in `folder`, for the next part of an interrupted run."""
+
+    def __init__(self, server, folder):
+        self._server, self._path = server_of(server), Path(folder) / "processor.json"
+        self._before = json.loads(self._path.read_text()) if self._path.exists() else 0.0
+        self._begin = self._now()
+        self._end = threading.Event()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self.seconds = self._before
+
+    def _now(self):
+        return time.process_time() + _seconds(self._server)
+
+    def _update(self):
+        self.seconds = self._before + self._now() - self._begin
+
+    def _write(self):
+        while not self._end.wait(_EVERY):
+            self._update()
+            if self._path.parent.is_dir():  # the run makes its folder
+                partial = self._path.with_suffix(".partial")
+                partial.write_text(json.dumps(self.seconds))
+                partial.rename(self._path)
+
+    def __enter__(self):
+        self._writer.start()
+        return self
+
+    def __exit__(self, *error):
+        self._end.set()
+        self._writer.join()
+        self._update()
