@@ -73,6 +73,19 @@ class Block:
     dense: tuple[str, ...]
 
 
+def changed_parameters(block: Any, layout: Block) -> tuple[list[str], list[str]]:
+    """(those of its matrices, its vectors) by name within the block: what a run may change. Vectors, which are
+    weights of norms and biases, are changed by refinement alone.
+    """
+    matrices = list(dict.fromkeys(matrix.local for matrix in layout.matrices))
+    vectors = [
+        name
+        for name, value in block.named_parameters()
+        if value.dim() == 1 and value.is_floating_point() and name not in matrices
+    ]
+    return matrices, vectors
+
+
 def find_blocks(model: Any) -> str:
     """The name of the ModuleList that holds the model's blocks: of those that are not inside of
     another, the one with the most weights.

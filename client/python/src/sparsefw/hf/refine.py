@@ -1,4 +1,5 @@
-"""Refinement of a pruned block: gradient steps on its kept weights, towards what the dense block gives.
+"""Refinement of a pruned block: gradient steps on its kept weights, norms and biases, towards what the dense
+block gives.
 
 Layer by layer, a solver brings W'X to WX. A block is more than its layers: here all of its kept weights
 move together until the block, on the inputs that it gets from the pruned blocks before it, gives what the
@@ -21,7 +22,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf.capture import Call
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.hidden import HiddenStates
-from sparsefw.hf.layout import Block, find_blocks
+from sparsefw.hf.layout import Block, changed_parameters, find_blocks
 from sparsefw.hf.values import is_number, plain
 from sparsefw.torch import hold_zeros
 
@@ -111,9 +112,9 @@ def refine_block(
     settings: BlockRefinement,
     on_epoch: Callable[[int, float], None] = lambda epoch, error: None,
 ) -> dict[str, Any]:
-    """Refines a pruned block in place.
+    """Refines a pruned block in place: its pruned matrices, and its vectors (norms, biases).
 
-    Weights that are zero stay zero, and what the layout does not name stays as it is. Memory beside block
+    Weights that are zero stay zero, and every other parameter stays as it is. Memory beside block
     and hidden states: 16 bytes a weight of the block (float32 weights, gradients, two moments), the kept
     state, and the activations of one sequence.
 
@@ -196,7 +197,8 @@ class _Training:
         self._block, self._settings = block, settings
         self._steps, self._step = settings.epochs * sequences, 0
         self._kept: dict[str, Any] = {}
-        names = list(dict.fromkeys(matrix.local for matrix in layout.matrices))
+        matrices, vectors = changed_parameters(block, layout)
+        names = [*matrices, *vectors]
         self._weights = {
             name: block.get_parameter(name).detach().to(torch.float32, copy=True).requires_grad_()
             for name in names
@@ -205,8 +207,8 @@ class _Training:
         self._tensors = self._weights | {
             name: _as_float(value.detach()) for name, value in others.items() if name not in names
         }
-        for name, weight in self._weights.items():
-            hold_zeros(weight, _removed(block, layout, name))
+        for name in matrices:
+            hold_zeros(self._weights[name], _removed(block, layout, name))
         self._adam = torch.optim.Adam(
             self._weights.values(), lr=settings.learning_rate, betas=_BETAS, fused=True
         )

@@ -21,7 +21,7 @@ from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.solve import Pool, Task
-from sparsefw.hf.source import InMemory, Source, apply, pack
+from sparsefw.hf.source import InMemory, Source, apply, pack, pack_vectors
 from sparsefw.hf.state import BlockState, State
 from sparsefw.hf.walk import Step, walk
 
@@ -156,7 +156,7 @@ class Run:
         tensors = dict(
             pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in of_block.matrices
         )
-        return dataclasses.replace(outcome, tensors=tensors)
+        return dataclasses.replace(outcome, tensors=tensors | pack_vectors(block, of_block))
 
     def _solve(
         self,

@@ -14,10 +14,11 @@ import torch
 from sparsefw import arrays
 from sparsefw.errors import invalid
 from sparsefw.hf.checkpoint import KEPT, NEW, PRUNED, Checkpoint, meta_model, unload
-from sparsefw.hf.layout import Block, Matrix, find_blocks
+from sparsefw.hf.layout import Block, Matrix, changed_parameters, find_blocks
 
 MASK: Final = "|mask"
 WEIGHT: Final = "|weight"
+VECTOR: Final = "|vector"
 # Keys of a configuration; saving a model sets some of them. The weights have their dtype.
 _ORIGIN: Final = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
@@ -31,9 +32,24 @@ def pack(matrix: Matrix, mask: Any, weight: Any) -> tuple[str, Any]:
     return matrix.name + MASK, data.reshape(matrix.rows, arrays.row_bytes(matrix.columns))
 
 
+def pack_vectors(block: Any, layout: Block) -> dict[str, Any]:
+    """The block's vectors as they are, by the names under which they are kept."""
+    _, vectors = changed_parameters(block, layout)
+    return {
+        f"{layout.name}.{name}{VECTOR}": block.get_parameter(name).detach().cpu().clone() for name in vectors
+    }
+
+
+def _vectors(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of outcomes, by parameter."""
+    return {name.removesuffix(VECTOR): value for name, value in tensors.items() if name.endswith(VECTOR)}
+
+
 def apply(block: Any, layout: Block, tensors: Mapping[str, Any]) -> None:
     """Writes outcomes into the block's parameters, in place."""
     with torch.no_grad():
+        for name, value in _vectors(tensors).items():
+            block.get_parameter(name.removeprefix(f"{layout.name}.")).copy_(value)
         for matrix in layout.matrices:
             view = matrix.view(block)
             mask = _mask(matrix, tensors)
@@ -233,7 +249,7 @@ class Streamed:
             if not of_block.matrices:
                 continue
             tensors = outcomes(of_block.index)
-            wanted = dict.fromkeys(matrix.parameter for matrix in of_block.matrices)
+            wanted = dict.fromkeys([*(matrix.parameter for matrix in of_block.matrices), *_vectors(tensors)])
             marks = self._checkpoint.on_disk(self._marks(of_block, tensors), wanted)
             if not any(name.endswith(WEIGHT) for name in tensors):
                 for key, value in marks.items():
@@ -262,4 +278,6 @@ class Streamed:
                 view.fill_(NEW)
             else:
                 view.masked_fill_(~mask, PRUNED)
+        for name in _vectors(tensors):
+            marks[name].fill_(NEW)
         return marks

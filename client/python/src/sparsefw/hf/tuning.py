@@ -27,7 +27,7 @@ from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
 from sparsefw.hf.capture import after_blocks
 from sparsefw.hf.grams import run_block
-from sparsefw.hf.layout import Block
+from sparsefw.hf.layout import Block, changed_parameters
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.refine import BlockRefinement, refinement_of
@@ -295,8 +295,8 @@ def _restored(source: Source, layout: Sequence[Block]) -> Iterator[None]:
 
 
 def _dense(block: Any, layout: Block) -> dict[str, Any]:
-    names = dict.fromkeys(matrix.local for matrix in layout.matrices)
-    return {name: block.get_parameter(name).detach().clone() for name in names}
+    matrices, vectors = changed_parameters(block, layout)
+    return {name: block.get_parameter(name).detach().clone() for name in [*matrices, *vectors]}
 
 
 def _put_back(block: Any, weights: Mapping[str, Any]) -> None:
