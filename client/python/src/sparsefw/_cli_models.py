@@ -63,8 +63,9 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", action="store_true", default=None)
     parser.add_argument(
         "--refine-blocks",
-        action="store_true",
-        help="after a block is pruned, train its kept weights towards the dense block's output",
+        action=argparse.BooleanOptionalAction,
+        help="after a block is pruned, train its kept weights towards the dense block's output; unless "
+        "given, as the preset has it",
     )
     parser.add_argument("--refine-epochs", type=int, metavar="N", help="passes over the samples")
     parser.add_argument("--refine-rate", type=float, metavar="RATE", help="largest step of a weight")
@@ -137,7 +138,7 @@ def _refinement(arguments: argparse.Namespace) -> Any:
     given = {key: value for key, value in given.items() if value is not None}
     if given and not arguments.refine_blocks:
         raise invalid("--refine-epochs and --refine-rate need --refine-blocks")
-    return _models().BlockRefinement(**given) if arguments.refine_blocks else False
+    return _models().BlockRefinement(**given) if given else arguments.refine_blocks
 
 
 def _candidates(arguments: argparse.Namespace) -> list[Any]:

@@ -240,16 +240,6 @@ def test_new_weights_are_written(client):
         assert not torch.equal(new, tiny.matrix(dense, row["name"]) * (new != 0))
 
 
-def test_a_preset_chooses_the_method(client):
-    """One with new weights, which sparsefw by itself does not make."""
-    dense, model = tiny.make("llama"), tiny.make("llama")
-    report = prune(model, client, method=None, preset="best")
-    assert report.layers[0]["method"] == "preset best"
-    name = report.layers[0]["name"]
-    new, old = tiny.matrix(model, name), tiny.matrix(dense, name)
-    assert not torch.equal(new, old * (new != 0))
-
-
 def test_an_encoder(client):
     import transformers
 

@@ -175,6 +175,15 @@ def test_refinement_of_blocks_on_the_command_line(shared_server, dense, folder, 
     assert all(one["error_after"] < one["error_before"] for one in written["refinements"])
 
 
+def test_a_preset_on_the_command_line_refines_unless_told_otherwise(shared_server, dense, folder, capsys):
+    words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--preset",
+             "fast", "--samples", "8", "--sequence-length", "32", "--server", shared_server.address, "-q", "--json"]
+    for more, epochs in (([], [2, 2]), (["--no-refine-blocks"], [])):
+        assert _cli.main([*words, *more, "--out", f"{folder}/out{len(more)}"]) == 0
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert [one["epochs"] for one in report["refinements"]] == epochs
+
+
 REFINING = ["prune-model", "{0}/dense", "--data", "{0}/data.txt", "--out", "{0}/o", "--sparsity", "0.5"]
 
 

@@ -74,8 +74,8 @@ class Block:
 
 
 def changed_parameters(block: Any, layout: Block) -> tuple[list[str], list[str]]:
-    """(those of its matrices, its vectors) by name within the block: what a run may change. Vectors, which are
-    weights of norms and biases, are changed by refinement alone.
+    """(parameters of its matrices, its vectors) by name within the block: what a run may change. Vectors are
+    weights of norms and biases; refinement alone changes them.
     """
     matrices = list(dict.fromkeys(matrix.local for matrix in layout.matrices))
     vectors = [

@@ -35,7 +35,7 @@ def prune_model(
     sequence_length: int = 2048,
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
-    refine_blocks: bool | BlockRefinement = False,
+    refine_blocks: bool | BlockRefinement | None = None,
     tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -59,8 +59,9 @@ def prune_model(
         data:      texts, or token ids: one list that is cut, or a list (tensor) of sequences.
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
-                   joint, preset, warm_start, ...); "sparsefw" unless method or preset says otherwise. The
-                   device of the server is `job_device`.
+                   joint, warm_start, ...); "sparsefw" unless method or preset says otherwise. The device of
+                   the server is `job_device`. preset: "fast", "balanced", "best" prune and refine, better
+                   and slower in this order; "paper" is the paper's.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
                    two or more dimensions that is neither covered nor ignored is an error. Embeddings and the
@@ -73,8 +74,9 @@ def prune_model(
                    minimises the sum of relative losses, each sparsity within allocation_bound of
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
         refine_blocks: after a block is pruned, gradient steps bring what it makes of its inputs to what the
-                   dense block makes of the dense model's: True, or sparsefw.hf.BlockRefinement(epochs=, ...).
-                   The state with the least error on held-back sequences is kept. Needs propagate.
+                   dense block makes of the dense model's: True, False, or
+                   sparsefw.hf.BlockRefinement(epochs=, ...); None: as the preset has it, and not at all
+                   without one. Needs propagate. The state with the least error on held-back sequences stays.
         tune:      candidates, dictionaries of arguments that replace those given here, or sparsefw.hf.Tuning.
                    Every one prunes the first blocks, and the one whose model has the least loss on held-back
                    sequences prunes the whole model. report.tuning is the table.
@@ -180,7 +182,7 @@ def tune(
         gram=options.pop("gram", "auto"),
         gram_memory=gram_memory,
         split_above=split_above,
-        refine_blocks=refinement_of(options.pop("refine_blocks", False)),
+        refine_blocks=refinement_of(options.pop("refine_blocks", None)),
         options=options,
     )
     tuning = Tuning(candidates, blocks, held_back)

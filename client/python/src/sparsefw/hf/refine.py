@@ -63,20 +63,18 @@ class BlockRefinement:
             raise invalid(f"held_back must be in (0, 0.5]; got {self.held_back}")
 
 
-def refinement_of(value: Any) -> BlockRefinement | None:
-    """The settings that prune_model's argument stands for; None: none."""
-    if isinstance(value, BlockRefinement):
-        return value
+def refinement_of(value: Any) -> BlockRefinement | bool | None:
+    """What prune_model's argument stands for: settings; True: those of the preset; False: none; None: as the
+    preset has it.
+    """
     if isinstance(value, Mapping):  # as JSON has it
         wrong = value.keys() - {field.name for field in dataclasses.fields(BlockRefinement)}
         if wrong:
             raise invalid(f"a BlockRefinement has no {min(wrong)}")
         return BlockRefinement(**value)
-    if value is None:
-        return None
-    if not isinstance(value, bool):
-        raise invalid(f"refine_blocks must be True, False or a BlockRefinement; got {value}")
-    return BlockRefinement() if value else None
+    if value is None or isinstance(value, bool | BlockRefinement):
+        return value
+    raise invalid(f"refine_blocks must be True, False, None or a BlockRefinement; got {value}")
 
 
 def check_refinement(model: Any, sequences: int) -> None:

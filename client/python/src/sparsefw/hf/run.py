@@ -109,7 +109,7 @@ class Run:
         dense ones: there it becomes the targets of the block.
         """
         propagate = self._settings.propagate
-        streams = 1 if self._settings.refine_blocks is None else 2
+        streams = 1 if self._settings.refinement is None else 2
         for of_block, block, (hidden, *dense), calls in self._walk(streams):
             index = of_block.index
             advance = index < last
@@ -143,7 +143,7 @@ class Run:
         outcome: BlockState,
     ) -> BlockState:
         """The block's outcome after refinement; the block has it."""
-        settings = self._settings.refine_blocks
+        settings = self._settings.refinement
         assert settings is not None
 
         def shown(epoch: int, error: float) -> None:

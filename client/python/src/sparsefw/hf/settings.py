@@ -12,6 +12,7 @@ from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
+from sparsefw.hf.presets import PRESETS
 from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.values import plain
 
@@ -37,7 +38,7 @@ class Settings:
     gram_memory: int
     split_above: int
     options: Mapping[str, Any]
-    refine_blocks: BlockRefinement | None = None
+    refine_blocks: BlockRefinement | bool | None = None
 
     def __post_init__(self) -> None:
         options = {key: value for key, value in self.options.items() if value is not None}
@@ -56,8 +57,11 @@ class Settings:
             raise invalid(f"prune_model sets {wrong[0]} itself")
         if "warm_start" in self.options and not isinstance(self.options["warm_start"], str):
             raise invalid("warm_start must be the name of a method: every layer has its own mask")
-        if self.refine_blocks is not None and not self.propagate:
-            raise invalid("refine_blocks needs propagate=True: it makes up for the pruned blocks before")
+        if "preset" in self.options and self.options["preset"] not in PRESETS:
+            raise invalid(f"preset must be one of {', '.join(PRESETS)}; got {self.options['preset']}")
+        if self.refinement is not None and not self.propagate:
+            by = " (of the preset; refine_blocks=False goes without)" if self.refine_blocks is None else ""
+            raise invalid(f"refine_blocks needs propagate=True: it makes up for the pruned blocks before{by}")
         allocate.check(self.allocation, self.pattern, self.sparsity)
         # Whatever no job would take is refused before anything is read.
         spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
@@ -66,9 +70,22 @@ class Settings:
         except (TypeError, ValueError) as error:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
+    @property
+    def refinement(self) -> BlockRefinement | None:
+        """How blocks are refined; None: not at all."""
+        if isinstance(self.refine_blocks, BlockRefinement):
+            return self.refine_blocks
+        preset = PRESETS.get(self.options.get("preset", ""))
+        of_preset = preset.refinement if preset is not None else None
+        if self.refine_blocks is None:
+            return of_preset
+        return (of_preset or BlockRefinement()) if self.refine_blocks else None
+
     def job_options(self, sparsity: float) -> Any:
         """The options for a matrix with this sparsity."""
         options: dict[str, Any] = {**self.options, "pattern": self.pattern}
+        if "preset" in options:
+            options["preset"] = PRESETS[options["preset"]].job
         if self.method is not None:  # a preset may choose it
             options["method"] = self.method
         if ":" not in self.pattern:
@@ -95,7 +112,7 @@ class Settings:
             "allocation": allocate.describe(self.allocation),
             "allocation_bound": self.allocation_bound,
             "gram": self.gram,
-            "refine_blocks": dataclasses.asdict(self.refine_blocks) if self.refine_blocks else None,
+            "refine_blocks": dataclasses.asdict(self.refinement) if self.refinement else None,
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }

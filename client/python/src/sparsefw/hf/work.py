@@ -76,7 +76,7 @@ class Work:
             if model.get_output_embeddings() is None:
                 raise invalid(f"tune needs a model with an output head; {type(model).__name__} has none")
             every = settings_of(self._settings, self._tuning)
-        if any(settings.refine_blocks is not None for settings in every):
+        if any(settings.refinement is not None for settings in every):
             check_refinement(model, len(self._samples))
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for settings in every:

@@ -1,0 +1,69 @@
+"""Presets of whole models: which jobs and which refinement they stand for, and what wins over them."""
+
+import pytest
+import sparsefw
+import tiny
+from sparsefw.hf import BlockRefinement, prune_model
+from sparsefw.hf.presets import PRESETS
+
+
+def prune(client, **options):
+    arguments = {"data": tiny.tokens(count=12), "sparsity": 0.5, "server": client, "progress": False}
+    return prune_model(tiny.make("llama"), **{**arguments, **options})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
+    report = prune(client, preset=preset)
+    refinement = PRESETS[preset].refinement
+    assert report.settings["options"] == {"preset": preset}
+    assert {row["method"] for row in report.layers} == {f"preset {PRESETS[preset].job}"}
+    if refinement is None:
+        assert report.refinements == [] and report.settings["refine_blocks"] is None
+    else:
+        assert [record["epochs"] for record in report.refinements] == [refinement.epochs] * 2
+        assert report.settings["refine_blocks"]["epochs"] == refinement.epochs
+
+
+def test_presets_are_a_ladder():
+    """Each has more passes than the one before."""
+    epochs = [PRESETS[name].refinement.epochs for name in ("fast", "balanced", "best")]
+    assert epochs == sorted(set(epochs))
+
+
+def test_what_the_call_says_wins(client):
+    assert prune(client, preset="fast", refine_blocks=False).refinements == []
+    report = prune(client, preset="best", refine_blocks=BlockRefinement(epochs=1))
+    assert [record["epochs"] for record in report.refinements] == [1, 1]
+    report = prune(client, preset="fast", refine_blocks=True, method="magnitude")
+    assert [record["epochs"] for record in report.refinements] == [PRESETS["fast"].refinement.epochs] * 2
+    assert report.layers[0]["method"] == "magnitude"
+    assert prune(client, method="wanda").refinements == []
+
+
+def test_the_jobs_of_the_best_preset_are_those_of_a_layers_balanced(client):
+    """Of the first block, whose inputs do not depend on refinement."""
+    options = {"alpha": 0.5, "iterations": 200, "step_rule": "line-search", "report_every": 50, "swaps": True,
+               "shrinkage": 0.1}
+    of_preset, of_options = prune(client, preset="best").rows()[:7], prune(client, **options).rows()[:7]
+    assert [row["loss"] for row in of_preset] == [row["loss"] for row in of_options]
+
+
+def test_an_unknown_preset_is_named(client):
+    with pytest.raises(sparsefw.InvalidArgument, match="one of paper, fast, balanced, best; got slow"):
+        prune(client, preset="slow")
+
+
+def test_a_preset_that_cannot_refine_says_how_to_go_without(client):
+    with pytest.raises(sparsefw.InvalidArgument, match="refine_blocks=False goes without"):
+        prune(client, preset="fast", propagate=False)
+    assert prune(client, preset="fast", propagate=False, refine_blocks=False).refinements == []
+
+
+def test_presets_are_candidates(client):
+    candidates = [{"preset": "paper"}, {"preset": "fast"}, {"preset": "fast", "refine_blocks": None}]
+    report = prune(client, tune=candidates)
+    losses = [candidate["loss"] for candidate in report.tuning["candidates"]]
+    assert losses[1] == losses[2] != losses[0]
+    chosen = report.tuning["candidates"][report.tuning["chosen"]]["options"]
+    assert bool(report.refinements) == (chosen["preset"] == "fast")
