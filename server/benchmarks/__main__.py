@@ -112,7 +112,7 @@ class Bench:
         return found
 
     def reports(self, runs, reports, watchers):
-        """Of jobs whose iterations take microseconds, so that reports are most of their time."""
+        """Jobs whose iterations take microseconds, so that reports are most of their time."""
         server = self.server("--workers", "1")
         try:
             found = self.measure(server.address, "reports", runs=runs, clients=watchers,

@@ -23,10 +23,10 @@ def _seconds(process):
 
 
 class Counter:
-    """Counts while it is entered. The sum is kept in `folder`, for the next part of an interrupted run."""
+    """Counts while it is entered. The sum is kept in the file, for the next part of an interrupted run."""
 
-    def __init__(self, server, folder):
-        self._server, self._path = server_of(server), Path(folder) / "processor.json"
+    def __init__(self, server, path):
+        self._server, self._path = server_of(server), Path(path)
         self._before = json.loads(self._path.read_text()) if self._path.exists() else 0.0
         self._begin = self._now()
         self._end = threading.Event()
@@ -42,12 +42,12 @@ class Counter:
     def _write(self):
         while not self._end.wait(_EVERY):
             self._update()
-            if self._path.parent.is_dir():  # the run makes its folder
-                partial = self._path.with_suffix(".partial")
-                partial.write_text(json.dumps(self.seconds))
-                partial.rename(self._path)
+            partial = self._path.with_suffix(".partial")
+            partial.write_text(json.dumps(self.seconds))
+            partial.rename(self._path)
 
     def __enter__(self):
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer.start()
         return self
 

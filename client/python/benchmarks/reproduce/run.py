@@ -42,7 +42,7 @@ def evaluate(model, tokenizer, texts, scale):
 
 
 def commit():
-    """Of this project, with "+" where a file differs from it."""
+    """This project's commit, with "+" where a file differs from it."""
     def git(*words):
         return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -56,7 +56,8 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state):
     texts = inputs.texts(folder, options.pop("draw", 0))
     started = time.monotonic()
     model = load(model_folder)
-    with processor.Counter(server, state) as counter:
+    # Not in the folder of the state: that must be new or a run's own.
+    with processor.Counter(server, state.with_suffix(".seconds")) as counter:
         report = prune_model(
             model, tokenizer, data=texts["calibration"], server=server.address, state_dir=state,
             progress=False, **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
@@ -108,6 +109,7 @@ def main():
                     if options else dense(model_folder, tokenizer, folder, scale))
                 write(path, {**found, "scale": scale.name, "options": options})
                 shutil.rmtree(state, ignore_errors=True)
+                state.with_suffix(".seconds").unlink(missing_ok=True)
             found = json.loads(path.read_text())
             values = ", ".join(f"{key} {value['value']:.2f}" for key, value in found["perplexity"].items())
             print(f"{number}/{len(wanted)} {name}: {values}; {found.get('prune_seconds', 0):.0f} s, "

@@ -38,7 +38,7 @@ def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
-    """Of both commands: what the model is pruned with."""
+    """What both commands prune the model with."""
     parser.add_argument("--samples", type=int, default=128, help="sequences of calibration text")
     parser.add_argument(
         "--state", metavar="DIR", help="what is finished; the same command goes on from there"

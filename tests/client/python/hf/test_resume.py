@@ -313,3 +313,30 @@ def test_every_folder_is_a_run_of_its_own(folder):
         (folder / "old" / "manifest.json").write_text(damaged)
         with pytest.raises(sparsefw.InvalidArgument, match="is damaged"):
             State(folder / "old", facts)
+
+
+def test_a_finished_block_behind_a_damaged_one_is_in_the_model(client, folder):
+    first, second = tiny.make("llama"), tiny.make("llama")
+    options = {"data": tiny.tokens(count=8), "sparsity": 0.5, "method": "wanda", "server": client,
+               "state_dir": folder / "state", "progress": False}
+    prune_model(first, **options)
+    (folder / "state/block-0000.safetensors").write_bytes(b"damaged")
+    prune_model(second, **options)
+    for name, value in first.named_parameters():
+        assert torch.equal(value, second.get_parameter(name)), name
+
+
+def test_blocks_behind_the_last_pruned_one_are_not_run(client, folder):
+    """A run and its resumption: what the last block would get is nobody's concern."""
+    options = {"data": tiny.tokens(count=8), "sparsity": 0.5, "method": "wanda", "server": client,
+               "ignore": ["lm_head", r"layers\.1\."], "state_dir": folder / "state", "progress": False}
+    found = []
+    for _ in range(2):
+        model, calls = tiny.make("llama"), []
+        model.model.layers[1].mlp.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        report = prune_model(model, **options)
+        assert [row["name"].split(".")[2] for row in report.layers] == ["0"] * 7
+        found.append((calls, model))
+    assert [len(calls) for calls, _ in found] == [0, 0]
+    for name, value in found[0][1].named_parameters():
+        assert torch.equal(value, found[1][1].get_parameter(name)), name

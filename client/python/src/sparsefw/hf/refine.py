@@ -254,7 +254,7 @@ class _Training:
 
 
 def _removed(block: Any, layout: Block, name: str) -> Any:
-    """Of a parameter: True where it stays zero."""
+    """A mask of the parameter, True where it stays zero."""
     parameter = block.get_parameter(name).detach()
     removed = torch.zeros(parameter.shape, dtype=torch.bool, device=parameter.device)
     for matrix in layout.matrices:

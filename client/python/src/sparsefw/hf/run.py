@@ -65,21 +65,27 @@ class Run:
         for block in self._layout:
             if (done := self._state.load_block(block.index)) is not None:
                 self._keep_records(block.index, done)
-        missing = [block.index for block in self._layout if block.index not in self._records]
+        missing = [block for block in self._layout if block.index not in self._records]
         versions: dict[str, str] = {
             "sparsefw": sparsefw.__version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }
         curves: dict[str, Any] | None = None
+        # Nothing behind the last block that is still to be pruned is run.
+        last = max((block.index for block in missing if block.matrices), default=-1)
         if missing:
             lasting, trace = self._lasting, self._trace
             with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
                 self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares, curves = self._allocate(pool, matrices)
-                self._prune_blocks(pool, shares, missing[-1])
-        else:
-            self._apply_all()
+                for block in missing:
+                    if not block.matrices:  # all of it is ignored
+                        self._state.save_block(block.index, BlockState({}, []))
+                        self._keep_records(block.index, BlockState({}, []))
+                if last >= 0:
+                    self._prune_blocks(pool, shares, last)
+        self._apply([block for block in self._layout if block.index > last])
         if self._settings.allocation == "loss-curve":
             curves = self._curves()
         layers = [record for block in self._layout for record in self._records[block.index]]
@@ -94,15 +100,15 @@ class Run:
         if block.refinement is not None:
             self._refinements[index] = block.refinement
 
-    def _apply_all(self) -> None:
+    def _apply(self, finished: Sequence[Block]) -> None:
         if isinstance(self._source, InMemory):
-            for block in self._layout:
+            for block in finished:
                 with self._source.block(block.index) as module:
                     apply(module, block, self.outcomes(block.index))
-        self._progress.done(sum(len(block.matrices) for block in self._layout))
+        self._progress.done(sum(len(block.matrices) for block in finished))
 
-    def _walk(self, streams: int = 1) -> Iterator[Step]:
-        return walk(self._source, self._samples, self._state.folder, self._layout, streams)
+    def _walk(self, layout: Sequence[Block], streams: int = 1) -> Iterator[Step]:
+        return walk(self._source, self._samples, self._state.folder, layout, streams)
 
     def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
         """The first stream goes through the pruned blocks. A second one, for refinement, goes through the
@@ -110,7 +116,8 @@ class Run:
         """
         propagate = self._settings.propagate
         streams = 1 if self._settings.refinement is None else 2
-        for of_block, block, (hidden, *dense), calls in self._walk(streams):
+        layout = [block for block in self._layout if block.index <= last]
+        for of_block, block, (hidden, *dense), calls in self._walk(layout, streams):
             index = of_block.index
             advance = index < last
             done = self._state.load_block(index) if index in self._records else None
@@ -289,7 +296,7 @@ class Run:
         missing = [b.index for b in self._layout if self._state.load(f"curve-{b.index:04d}") is None]
         if not missing:
             return
-        for of_block, block, (hidden,), calls in self._walk():
+        for of_block, block, (hidden,), calls in self._walk(self._layout):
             if of_block.index in missing:
                 curves: dict[str, Any] = {}
                 for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
