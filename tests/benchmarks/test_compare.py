@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from cpu import compare
 
-KEPT = ROOT / "docs/benchmarks/2026-11-21-cpu-2core.json"
+KEPT = ROOT / "docs/benchmarks/2026-11-23-cpu-2core.json"
 
 
 @pytest.fixture

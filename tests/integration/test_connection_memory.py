@@ -71,7 +71,7 @@ def metric(server, name):
         return float(re.search(rf"^{re.escape(name)} (\S+)$", response.read().decode(), re.MULTILINE)[1])
 
 
-def one_peer(server, mode, *more, connections=4, seconds=6):
+def one_peer(server, mode, *more, connections=4, seconds=3):
     with Memory(server) as memory:
         done = result(attack(server, mode, connections, seconds, *more))
     print(f"{mode} {' '.join(more)}: {done}, memory grew by {memory.grown / MIB:.0f} MiB")
@@ -95,7 +95,7 @@ def secured(tmp_path_factory):
                                   "reflection", "unknown"])
 def test_a_stranger_cannot_send_a_message_at_all(secured, mode):
     """Who has no credentials is told so before a byte of the message is read."""
-    grown, _ = one_peer(secured, mode, "--tls", connections=8, seconds=3)
+    grown, _ = one_peer(secured, mode, "--tls", connections=8, seconds=2)
     assert compared(grown) < 64 * MIB
 
 
@@ -200,7 +200,7 @@ def test_64_hostile_connections_of_as_many_addresses(start_server, mode):
         beside.start()
         done = {}
         while len(beside.uploaded) < 5:
-            done = result(attack(server, mode, 64, 10, "--addresses"))
+            done = result(attack(server, mode, 64, 5, "--addresses"))
         beside.end()
     print(f"{mode}, 64 connections: {done}, memory grew by {memory.grown / MIB:.0f} MiB, closed "
           f"{metric(server, 'sparsefw_connections_closed_total'):.0f}; GetServerInfo p99 "

@@ -22,7 +22,8 @@ def run(first, second, final=2.0, commit="abc"):
 
 def text(value):
     """Windows that differ among each other, but not from those of another run."""
-    return {"value": value, "losses": [math.log(value) + window for window in (-0.1, 0, 0.1)]}
+    return {"value": value, "losses": [math.log(value) + window for window in (-0.1, 0, 0.1)],
+            "windows_digest": "d", "length": settings.SMALL.sequence_length, "windows": settings.SMALL.windows}
 
 
 RUNS = {"dense": run(5, 6), "2:4, Wanda": run(9, 9), "2:4, RIA": run(8, 9),
@@ -48,8 +49,12 @@ def test_a_row_is_compared_with_the_one_above_window_by_window():
     assert lines[4] == ("| Wanda | 9.00 | +12.5 % [+12.5, +12.5] | 9.00 | "
                         "+0.0 % [+0.0, +0.0], no difference | 12 |")
     # One window better, two worse.
-    other = {**RUNS["2:4, Wanda"], "perplexity": {"one": {"value": 9, "losses": [2.0, 2.3, 2.4]}}}
-    assert "no difference" in tables.against(other, RUNS["2:4, Wanda"], "one")
+    other = {**RUNS["2:4, Wanda"], "name": "other", "perplexity": {"one": {**text(9), "losses": [2.0, 2.3, 2.4]}}}
+    there = {**RUNS["2:4, Wanda"], "name": "there"}
+    assert "no difference" in tables.against(other, there, "one")
+    other["perplexity"]["one"]["windows_digest"] = "e"
+    with pytest.raises(ValueError, match="other and there were evaluated on other windows of one"):
+        tables.against(other, there, "one")
 
 
 def test_draws_of_articles_stand_side_by_side():
@@ -72,6 +77,12 @@ def test_the_page_keeps_everything_around_its_markers():
     for wrong in ("before", page + page, "<!-- runs:end --><!-- runs:begin -->"):
         with pytest.raises(ValueError, match="must hold"):
             tables.paste(wrong, "runs", "new")
+
+
+def test_a_page_without_markers_is_an_error(tmp_path):
+    (tmp_path / "page.md").write_text("nothing\n")
+    with pytest.raises(ValueError, match="markers for none of runs-main"):
+        tables.fill(tmp_path / "page.md", {"runs-main": "new"})
 
 
 def test_a_page_gets_the_tables_that_it_has_markers_for(tmp_path):
@@ -104,10 +115,14 @@ def test_kept_runs_are_runs_again(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     kept_runs.write(kept_runs.file_of(first, name, settings.SMALL, options), whole)
     kept_runs.keep(first, tmp_path / "kept.json")
-    kept_runs.unpack(tmp_path / "kept.json", second, settings.SMALL, {name: options})
+    assert kept_runs.unpack(tmp_path / "kept.json", second, settings.SMALL, {name: options}) == 1
     assert [path.name for path in (second / "runs").iterdir()] == [
         path.name for path in (first / "runs").iterdir()]
-    again = kept_runs.read(second)["small"][name]
+    kept_runs.write(kept_runs.file_of(second, "dense", settings.SMALL, {}), RUNS["dense"])
+    kept_runs.write(second / "runs/of-an-earlier-version.json", {"name": name})
+    again = kept_runs.read(second, [settings.SMALL])["small"][name]
+    kept_runs.file_of(second, "dense", settings.SMALL, {}).unlink()
+    (second / "runs/of-an-earlier-version.json").unlink()
     assert kept_runs.mean_loss(again) == kept_runs.mean_loss(whole) == 3 / 8
     assert kept_runs.along_iterations(again) == json.loads(json.dumps(kept_runs.along_iterations(whole)))
     assert tables.trace_table(again) == tables.trace_table(whole)
@@ -124,6 +139,18 @@ def test_only_kept_runs_with_the_same_options_count(tmp_path):
     (tmp_path / "kept.json").write_text(json.dumps([kept]))
     kept_runs.unpack(tmp_path / "kept.json", tmp_path, settings.SMALL, {name: options})
     assert not (tmp_path / "runs").exists()
+
+
+def test_files_of_an_earlier_version_count_for_nothing(tmp_path):
+    path = Path(__file__).resolve().parents[3] / "docs/benchmarks/2026-11-23-smollm2-small.json"
+    assert kept_runs.unpack(path, tmp_path, settings.SMALL, settings.runs(settings.SMALL)) == 0
+
+
+def test_a_preset_of_another_meaning_is_another_run(tmp_path, monkeypatch):
+    options = settings.runs(settings.SMALL)["2:4, preset best"]
+    before = kept_runs.file_of(tmp_path, "2:4, preset best", settings.SMALL, options)
+    monkeypatch.setitem(settings.PRESETS, "best", ["fast", 1])
+    assert kept_runs.file_of(tmp_path, "2:4, preset best", settings.SMALL, options) != before
 
 
 def test_a_run_that_is_there_is_not_replaced(tmp_path):

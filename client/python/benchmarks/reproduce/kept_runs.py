@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import settings
+
 
 def kept_file(text):
     """For argparse."""
@@ -18,9 +20,15 @@ def kept_file(text):
 
 def file_of(folder, name, scale, options):
     """Where a run is kept: by its name and everything that decides its outcome."""
-    facts = json.dumps([scale.name, scale.samples, scale.sequence_length, scale.windows, options])
+    facts = json.dumps([scale.name, scale.samples, scale.sequence_length, scale.windows, meaning(options)])
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return folder / "runs" / f"{short}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.json"
+
+
+def meaning(options):
+    """Options with what a preset stands for in this version: another meaning is another run."""
+    preset = options.get("preset")
+    return {**options, "meaning": settings.PRESETS[preset]} if preset else options
 
 
 def write(path, run):
@@ -30,12 +38,17 @@ def write(path, run):
     partial.rename(path)
 
 
-def read(folder):
-    """Runs by scale and name."""
-    found = collections.defaultdict(dict)
-    for path in sorted((folder / "runs").glob("*.json")):
-        run = json.loads(path.read_text())
-        found[run["scale"]][run["name"]] = run
+def read(folder, scales):
+    """Runs of these scales by scale and name, each only where it is what the scale means by that name."""
+    found = {}
+    for scale in scales:
+        there = {
+            name: file_of(folder, name, scale, options)
+            for name, options in {"dense": {}, **settings.runs(scale)}.items()
+        }
+        runs = {name: json.loads(path.read_text()) for name, path in there.items() if path.exists()}
+        if "dense" in runs:
+            found[scale.name] = runs
     return found
 
 
@@ -86,6 +99,8 @@ def compact(run):
     layers = run.get("layers", [])
     if any("trace" in layer for layer in layers):
         run = {**run, "along_iterations": along_iterations(run)}
+    # A file that is read later must know what its presets meant.
+    run = {**run, "meaning": run.get("meaning") or meaning(run["options"])}
     kept = {key: value for key, value in run.items() if key not in ("layers", "curves", "dense", "out")}
     kept["perplexity"] = {
         text: {**found, "losses": [_short(value) for value in found["losses"]]}
@@ -129,9 +144,19 @@ def keep(folder, path):
 
 
 def unpack(path, folder, scale, wanted):
-    """Those of `wanted` (name: options) that the file of `keep` has, and the folder has not, as its runs."""
+    """Those of `wanted` (name: options) that the file of `keep` has, and the folder has not, as its runs.
+
+    Returns:
+        How many runs the file has of this scale.
+    """
+    count = 0
     for run in json.loads(path.read_text()):
-        if run["scale"] == scale.name and run["options"] == wanted.get(run["name"]):
+        windows = {(of_text["length"], of_text["windows"]) for of_text in run["perplexity"].values()}
+        if run.get("scale") != scale.name or windows != {(scale.sequence_length, scale.windows)}:
+            continue
+        if run["name"] in wanted and run["meaning"] == meaning(wanted[run["name"]]):
+            count += 1
             target = file_of(folder, run["name"], scale, run["options"])
             if not target.exists():
                 write(target, expand(run))
+    return count

@@ -83,9 +83,14 @@ def table(runs):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def is_current(found):
+    """Whether as many windows were evaluated as are now: others do not belong into the same table."""
+    return all(of_text["windows"] == settings.SMALL.windows for of_text in found["perplexity"].values())
+
+
 def kept_by_name(path):
     """The runs of a file of --keep."""
-    runs = json.loads(path.read_text()) if path else []
+    runs = filter(is_current, json.loads(path.read_text()) if path else [])
     return {f"{found['pattern']}, {found['method']}, {found['tool']}": found for found in runs}
 
 
@@ -111,6 +116,8 @@ def main():
         pattern, method, tool, _ = run_settings
         name = f"{pattern}, {method}, {tool}"
         path = folder / "peers" / (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".json")
+        if path.exists() and not is_current(json.loads(path.read_text())):
+            path.unlink()
         if not path.exists() and name in kept:
             write(path, kept[name])
         if not path.exists():

@@ -55,7 +55,7 @@ def plot_traces(run, path):
     pyplot.close(figure)
 
 
-def plot_reductions(runs, folder):
+def plot_reductions(runs, scale, folder):
     """Figure 2: by block and type of matrix."""
     from sparsefw.hf import Report
 
@@ -63,5 +63,5 @@ def plot_reductions(runs, folder):
         # Runs of a kept file have no shapes.
         if run["options"].get("method") == "sparsefw" and "shape" in run["layers"][0]:
             fields = ("settings", "versions", "layers", "dense", "seconds")
-            short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+            short = re.sub(r"[^a-z0-9]+", "-", f"{scale} {name}".lower()).strip("-")
             Report(**{key: run[key] for key in fields}).plot(folder / f"{short}.png")

@@ -1,5 +1,6 @@
 """Processor seconds of a run: of this process and of its server, over all parts of a resumed run."""
 
+import contextlib
 import json
 import os
 import threading
@@ -23,7 +24,10 @@ def _seconds(process):
 
 
 class Counter:
-    """Counts while it is entered. The sum is kept in the file, for the next part of an interrupted run."""
+    """Counts while it is entered. The sum is kept in the file, for the next part of an interrupted run.
+
+    Work that is done again after an interruption counts again.
+    """
 
     def __init__(self, server, path):
         self._server, self._path = server_of(server), Path(path)
@@ -36,22 +40,24 @@ class Counter:
     def _now(self):
         return time.process_time() + _seconds(self._server)
 
-    def _update(self):
+    def _keep(self):
         self.seconds = self._before + self._now() - self._begin
+        partial = self._path.with_name(f"{self._path.name}.partial")
+        partial.write_text(json.dumps(self.seconds))
+        partial.rename(self._path)
 
     def _write(self):
         while not self._end.wait(_EVERY):
-            self._update()
-            partial = self._path.with_suffix(".partial")
-            partial.write_text(json.dumps(self.seconds))
-            partial.rename(self._path)
+            self._keep()
 
     def __enter__(self):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer.start()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, *error):
         self._end.set()
         self._writer.join()
-        self._update()
+        # Not over an error of the run, which may be that there is no server any more.
+        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
+            self._keep()

@@ -6,6 +6,7 @@ its last finished block.
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ import transformers
 from kept_runs import file_of, kept_file, unpack, write
 
 from sparsefw import serve
-from sparsefw.hf import evaluate_perplexity, prune_model
+from sparsefw.hf import data, evaluate_perplexity, prune_model
 
 HELD_OUT = ("wikipedia", "handbook")
 
@@ -33,27 +34,52 @@ def load(folder):
 
 
 def evaluate(model, tokenizer, texts, scale):
-    return {
-        name: dataclasses.asdict(
-            evaluate_perplexity(
-                model, tokenizer, texts[name], sequence_length=scale.sequence_length, samples=scale.windows))
-        for name in HELD_OUT
-    }
+    """Perplexities on the held-out texts, with a digest of the windows: only the same ones compare."""
+    found = {}
+    for name in HELD_OUT:
+        windows = data.sequences(tokenizer, texts[name], scale.sequence_length, scale.windows)
+        value = evaluate_perplexity(model, data=[one[0].tolist() for one in windows],
+                                    sequence_length=scale.sequence_length)
+        found[name] = {**dataclasses.asdict(value), "windows_digest": data.digest(windows)}
+    return found
 
 
 def commit():
-    """This project's commit, with "+" where a file differs from it."""
+    """This project's commit, with "+" and a digest of the difference where programs or package differ."""
+    where = Path(__file__).parent
+
     def git(*words):
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(["git", "-C", where, *words], capture_output=True, text=True, check=False)
+        return done.stdout if done.returncode == 0 else ""
 
-    return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    parts = [f":/{name}" for name in ("client", "core", "proto", "server")]
+    changed = git("diff", "HEAD", "--", *parts) + git("status", "--porcelain", "--", *parts)
+    short = git("rev-parse", "--short=10", "HEAD").strip() or "unknown"
+    return short + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:6]}" if changed else "")
 
 
-def one(model_folder, tokenizer, folder, scale, name, options, server, state):
+def begin(state, made_by):
+    """The commits that have worked at a run, kept beside its state, which is of whoever began it."""
+    path = state.with_suffix(".commits")
+    commits = path.read_text().split() if path.exists() else []
+    if made_by not in commits:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*commits, made_by]) + "\n")
+    return [*commits, made_by] if made_by not in commits else commits
+
+
+def forget(state):
+    shutil.rmtree(state, ignore_errors=True)
+    for suffix in (".commits", ".seconds"):
+        state.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def one(model_folder, tokenizer, folder, scale, name, options, server, state, made_by):
     """Prunes and evaluates; what is kept."""
     resumed = any(state.glob("block-*"))  # then the seconds are those of the last part
     options = dict(options)
     texts = inputs.texts(folder, options.pop("draw", 0))
+    commits = begin(state, made_by)
     started = time.monotonic()
     model = load(model_folder)
     # Not in the folder of the state: that must be new or a run's own.
@@ -63,20 +89,20 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state):
             progress=False, **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
     pruned = time.monotonic()
     return {
-        "name": name, "commit": commit(), "sparsity": report.sparsity,
+        "name": name, "commit": ", ".join(commits), "sparsity": report.sparsity,
         "perplexity": evaluate(model, tokenizer, texts, scale),
         "resumed": resumed, "prune_seconds": pruned - started, "processor_seconds": counter.seconds,
         "evaluate_seconds": time.monotonic() - pruned, "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0], **report.to_dict()}
 
 
-def dense(model_folder, tokenizer, folder, scale):
+def dense(model_folder, tokenizer, folder, scale, made_by):
     """What the model itself has."""
     texts = inputs.texts(folder)
     counts = {name: len(tokenizer(text, verbose=False)["input_ids"]) for name, text in texts.items()}
     perplexity = evaluate(load(model_folder), tokenizer, texts, scale)
     return {
-        "name": "dense", "commit": commit(), "sparsity": 0.0, "tokens": counts, "perplexity": perplexity}
+        "name": "dense", "commit": made_by, "sparsity": 0.0, "tokens": counts, "perplexity": perplexity}
 
 
 def main():
@@ -95,21 +121,22 @@ def main():
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     runs = {"dense": {}, **settings.runs(scale)}
     if arguments.kept:
-        unpack(arguments.kept, folder, scale, runs)
+        count = unpack(arguments.kept, folder, scale, runs)
+        print(f"{count} runs of {arguments.kept} count as done", flush=True)
     wanted = {
         name: options for name, options in runs.items()
         if name == "dense" or re.search(arguments.only, name)}
+    made_by = commit()
     with serve("--workers", "1") as server:
         for number, (name, options) in enumerate(wanted.items(), 1):
             path = file_of(folder, name, scale, options)
+            state = folder / "state" / path.stem
             if not path.exists():
-                state = folder / "state" / path.stem
                 found = (
-                    one(model_folder, tokenizer, folder, scale, name, options, server, state)
-                    if options else dense(model_folder, tokenizer, folder, scale))
+                    one(model_folder, tokenizer, folder, scale, name, options, server, state, made_by)
+                    if options else dense(model_folder, tokenizer, folder, scale, made_by))
                 write(path, {**found, "scale": scale.name, "options": options})
-                shutil.rmtree(state, ignore_errors=True)
-                state.with_suffix(".seconds").unlink(missing_ok=True)
+            forget(state)
             found = json.loads(path.read_text())
             values = ", ".join(f"{key} {value['value']:.2f}" for key, value in found["perplexity"].items())
             print(f"{number}/{len(wanted)} {name}: {values}; {found.get('prune_seconds', 0):.0f} s, "

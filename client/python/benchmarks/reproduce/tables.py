@@ -58,6 +58,9 @@ def table_methods(runs, methods=tuple(settings.METHODS)):
 
 def against(run, other, text):
     """The difference of the perplexities in per cent, with its interval."""
+    digests = {found["perplexity"][text]["windows_digest"] for found in (run, other)}
+    if len(digests) > 1:
+        raise ValueError(f"{run['name']} and {other['name']} were evaluated on other windows of {text}")
     losses = (found["perplexity"][text]["losses"] for found in (run, other))
     mean, low, high = (100 * math.expm1(part) for part in paired(*losses))
     noise = ", no difference" if low <= 0 <= high else ""
@@ -188,7 +191,7 @@ def section(runs, scale, folder):
                   trace_table(runs[settings.TRACED])]
         plot_traces(runs[settings.TRACED], folder / f"iterations-{scale.name}.png")
     plot_sweeps(runs, sweeps, folder / f"sweeps-{scale.name}.png")
-    plot_reductions(runs, folder)
+    plot_reductions(runs, scale.name, folder)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -203,9 +206,11 @@ def paste(page, name, text):
 def fill(path, parts):
     """Writes into the page those parts, of {name: text}, that it has markers for."""
     page = path.read_text()
-    for name in re.findall(r"<!-- ([a-z-]+):begin -->", page):
-        if name in parts:
-            page = paste(page, name, parts[name])
+    there = [name for name in re.findall(r"<!-- ([a-z-]+):begin -->", page) if name in parts]
+    if not there:
+        raise ValueError(f"{path}: has markers for none of {', '.join(parts)}")
+    for name in there:
+        page = paste(page, name, parts[name])
     path.write_text(page)
 
 
@@ -219,7 +224,7 @@ def main():
     if arguments.keep:
         keep(arguments.folder, arguments.keep)
     scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
-    found = read(arguments.folder)
+    found = read(arguments.folder, scales.values())
     parts = {f"runs-{name}": section(runs, scales[name], arguments.folder) for name, runs in found.items()}
     parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
     for page in arguments.page:

@@ -136,9 +136,9 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
 def _refinement(arguments: argparse.Namespace) -> Any:
     given = {"epochs": arguments.refine_epochs, "learning_rate": arguments.refine_rate}
     given = {key: value for key, value in given.items() if value is not None}
-    if given and not arguments.refine_blocks:
-        raise invalid("--refine-epochs and --refine-rate need --refine-blocks")
-    return _models().BlockRefinement(**given) if given else arguments.refine_blocks
+    if given and not arguments.refine_blocks and (arguments.refine_blocks is False or not arguments.preset):
+        raise invalid("--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines")
+    return given or arguments.refine_blocks
 
 
 def _candidates(arguments: argparse.Namespace) -> list[Any]:

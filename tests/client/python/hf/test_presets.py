@@ -1,10 +1,15 @@
 """Presets of whole models: which jobs and which refinement they stand for, and what wins over them."""
 
+import importlib
+from pathlib import Path
+
 import pytest
 import sparsefw
 import tiny
 from sparsefw.hf import BlockRefinement, prune_model
 from sparsefw.hf.presets import PRESETS
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def prune(client, **options):
@@ -23,6 +28,14 @@ def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
     else:
         assert [record["epochs"] for record in report.refinements] == [refinement.epochs] * 2
         assert report.settings["refine_blocks"]["epochs"] == refinement.epochs
+
+
+def test_the_reproduction_knows_what_presets_mean(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
+    known = importlib.import_module("settings").PRESETS
+    assert known == {
+        name: [PRESETS[name].job, PRESETS[name].refinement.epochs] for name in ("fast", "balanced", "best")
+    }
 
 
 def test_presets_are_a_ladder():

@@ -103,6 +103,53 @@ def test_a_folder_gets_what_the_model_in_memory_gets(family, dtype, client, fold
     assert "2 blocks refined" in str(streamed)
 
 
+def test_norms_that_have_other_names_on_disk(client, folder):
+    """As old checkpoints of BERT have them. The second call loads no block before it writes."""
+    torch.manual_seed(1)
+    config = transformers.BertConfig(**tiny.COMMON, intermediate_size=48)
+    transformers.BertForMaskedLM(config).save_pretrained(folder / "dense")
+    path = folder / "dense/model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in safetensors.torch.load_file(path).items()
+    }
+    safetensors.torch.save_file(old, path, metadata={"format": "pt"})
+    for out in ("first", "second"):
+        prune(folder / "dense", client, refine_blocks=REFINE, ignore=[r"^cls\."], state_dir=folder / "state",
+              out=folder / out)
+    first, second = (safetensors.torch.load_file(folder / out / path.name) for out in ("first", "second"))
+    assert first.keys() == second.keys() == old.keys()
+    changed = {name for name in old if not torch.equal(first[name], old[name])}
+    assert any(name.endswith("LayerNorm.gamma") for name in changed)
+    for name in old:
+        assert torch.equal(first[name], second[name]), name
+
+
+def test_what_is_neither_a_norm_nor_a_bias_of_a_pruned_matrix_stays(client):
+    dense, model = tiny.make("gpt2"), tiny.make("gpt2")
+    ignore = ["lm_head", "ln_1", "c_attn"]
+    prune(model, client, refine_blocks=REFINE, ignore=ignore)
+    for name, value in dense.named_parameters():
+        moves = ".h." in name and not any(part in name for part in ignore)
+        assert torch.equal(model.get_parameter(name), value) != moves, name
+
+
+def test_a_float32_norm_in_a_bfloat16_folder_keeps_its_bits_where_nothing_moved(client, folder):
+    """Loaded it is bfloat16; a rate that destroys the block moves nothing."""
+    tiny.make("llama", dtype=torch.bfloat16).save_pretrained(folder / "dense")
+    path = folder / "dense/model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    norm = "model.layers.0.input_layernorm.weight"
+    tensors[norm] = tensors[norm].float() + 2.0**-12
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    settings = BlockRefinement(epochs=1, learning_rate=1e-6)
+    report = prune(folder / "dense", client, refine_blocks=settings, out=folder / "out")
+    written = safetensors.torch.load_file(folder / "out" / path.name)
+    assert report.refinements[0]["epoch"] == 1 or torch.equal(written[norm], tensors[norm])
+    unmoved = written[norm].bfloat16() == tensors[norm].bfloat16()
+    assert torch.equal(written[norm][unmoved], tensors[norm][unmoved]) and unmoved.any()
+
+
 def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):
     """Errors that were reported are those of the states, in the model's own precision."""
     seen, states = [], []
@@ -260,7 +307,7 @@ def test_the_server_is_killed_in_the_middle_of_a_refinement(returns, restartable
     [
         ({"refine_blocks": True, "propagate": False}, "refine_blocks needs propagate=True"),
         ({"refine_blocks": True, "data": tiny.tokens(count=1)}, "at least two sequences.*got 1"),
-        ({"refine_blocks": "yes"}, "refine_blocks must be True, False or a BlockRefinement; got yes"),
+        ({"refine_blocks": "yes"}, "a BlockRefinement or a dictionary of what it has; got yes"),
     ],
 )
 def test_what_cannot_be_refined_is_refused(client, options, words):

@@ -65,25 +65,23 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One block: its name in the model, its matrices, and those that stay dense on purpose."""
+    """One block: its name in the model, its matrices, and those that stay dense on purpose.
+
+    Attributes:
+        vectors: weights of norms, and biases of the matrices' modules, by name within the block: what
+                 refinement trains beside the matrices.
+    """
 
     index: int
     name: str
     matrices: tuple[Matrix, ...]
     dense: tuple[str, ...]
+    vectors: tuple[str, ...]
 
-
-def changed_parameters(block: Any, layout: Block) -> tuple[list[str], list[str]]:
-    """(parameters of its matrices, its vectors) by name within the block: what a run may change. Vectors are
-    weights of norms and biases; refinement alone changes them.
-    """
-    matrices = list(dict.fromkeys(matrix.local for matrix in layout.matrices))
-    vectors = [
-        name
-        for name, value in block.named_parameters()
-        if value.dim() == 1 and value.is_floating_point() and name not in matrices
-    ]
-    return matrices, vectors
+    @property
+    def trained(self) -> list[str]:
+        """The parameters that a run may change, by name within the block; the matrices' come first."""
+        return [*dict.fromkeys(matrix.local for matrix in self.matrices), *self.vectors]
 
 
 def find_blocks(model: Any) -> str:
@@ -157,6 +155,7 @@ def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> 
         id(parameter)
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if any(pattern.search(name) for pattern in patterns)
+        or (parameter.dim() == 1 and not name.startswith(f"{path}."))
     }
     blocks = []
     seen: set[tuple[int, int | None]] = set()
@@ -252,4 +251,21 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
             if not dtype.is_floating_point:
                 raise invalid(f"{matrix.parameter} is {dtype}: quantised weights cannot be pruned")
     kept = tuple(matrix for matrix in matrices if matrix.parameter not in ignored)
-    return Block(index, name, kept, tuple(dense)), uncovered
+    vectors = tuple(_vectors(block, {matrix.module for matrix in kept}, fixed))
+    return Block(index, name, kept, tuple(dense), vectors), uncovered
+
+
+def _vectors(block: Any, modules: Set[str], fixed: Set[int]) -> Iterable[str]:
+    """Weights and biases of norms, and biases of these modules. Other parameters with one dimension are
+    something else: decays of a state space, what chooses experts.
+    """
+    for name, parameter in block.named_parameters():
+        module, _, attribute = name.rpartition(".")
+        is_norm = "norm" in type(block.get_submodule(module)).__name__.lower()
+        if (
+            parameter.dim() == 1
+            and parameter.is_floating_point()
+            and id(parameter) not in fixed
+            and (is_norm or (module in modules and attribute == "bias"))
+        ):
+            yield name

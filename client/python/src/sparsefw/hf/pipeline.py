@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparsefw.client import Client
 from sparsefw.hf.folder import resolve_out
-from sparsefw.hf.refine import BlockRefinement, refinement_of
+from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
@@ -35,7 +35,7 @@ def prune_model(
     sequence_length: int = 2048,
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
-    refine_blocks: bool | BlockRefinement | None = None,
+    refine_blocks: bool | BlockRefinement | Mapping[str, Any] | None = None,
     tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -74,9 +74,10 @@ def prune_model(
                    minimises the sum of relative losses, each sparsity within allocation_bound of
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
         refine_blocks: after a block is pruned, gradient steps bring what it makes of its inputs to what the
-                   dense block makes of the dense model's: True, False, or
-                   sparsefw.hf.BlockRefinement(epochs=, ...); None: as the preset has it, and not at all
-                   without one. Needs propagate. The state with the least error on held-back sequences stays.
+                   dense block makes of the dense model's: True, False, sparsefw.hf.BlockRefinement(epochs=,
+                   ...), or a dictionary of what differs from the preset's; None: as the preset has it, and
+                   not at all without one. Needs propagate. The state with the least error on held-back
+                   sequences stays.
         tune:      candidates, dictionaries of arguments that replace those given here, or sparsefw.hf.Tuning.
                    Every one prunes the first blocks, and the one whose model has the least loss on held-back
                    sequences prunes the whole model. report.tuning is the table.
@@ -117,7 +118,7 @@ def prune_model(
         gram_memory=gram_memory,
         split_above=split_above,
         options=options,
-        refine_blocks=refinement_of(refine_blocks),
+        refine_blocks=refine_blocks,
     )
     started = time.monotonic()
     with Work(
@@ -182,7 +183,7 @@ def tune(
         gram=options.pop("gram", "auto"),
         gram_memory=gram_memory,
         split_above=split_above,
-        refine_blocks=refinement_of(options.pop("refine_blocks", None)),
+        refine_blocks=options.pop("refine_blocks", None),
         options=options,
     )
     tuning = Tuning(candidates, blocks, held_back)

@@ -22,7 +22,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf.capture import Call
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.hidden import HiddenStates
-from sparsefw.hf.layout import Block, changed_parameters, find_blocks
+from sparsefw.hf.layout import Block, find_blocks
 from sparsefw.hf.values import is_number, plain
 from sparsefw.torch import hold_zeros
 
@@ -63,25 +63,38 @@ class BlockRefinement:
             raise invalid(f"held_back must be in (0, 0.5]; got {self.held_back}")
 
 
-def refinement_of(value: Any) -> BlockRefinement | bool | None:
-    """What prune_model's argument stands for: settings; True: those of the preset; False: none; None: as the
-    preset has it.
+def resolve(value: Any, of_preset: BlockRefinement | None) -> BlockRefinement | None:
+    """What prune_model's argument stands for; None: no refinement.
+
+    Args:
+        value: settings; a dictionary of those that differ from the preset's; True: the preset's; False: none;
+            None: as the preset has it.
+        of_preset: what a preset has; None: nothing, or no preset.
     """
-    if isinstance(value, Mapping):  # as JSON has it
-        wrong = value.keys() - {field.name for field in dataclasses.fields(BlockRefinement)}
-        if wrong:
-            raise invalid(f"a BlockRefinement has no {min(wrong)}")
-        return BlockRefinement(**value)
-    if value is None or isinstance(value, bool | BlockRefinement):
-        return value
-    raise invalid(f"refine_blocks must be True, False, None or a BlockRefinement; got {value}")
+    if value is None or isinstance(value, BlockRefinement):
+        return of_preset if value is None else value
+    if isinstance(value, bool):
+        return (of_preset or BlockRefinement()) if value else None
+    if not isinstance(value, Mapping):
+        raise invalid(
+            "refine_blocks must be True, False, None, a BlockRefinement or a dictionary of what it has; "
+            f"got {value}"
+        )
+    wrong = value.keys() - {field.name for field in dataclasses.fields(BlockRefinement)}
+    if wrong:
+        raise invalid(f"a BlockRefinement has no {min(wrong)}")
+    return dataclasses.replace(of_preset or BlockRefinement(), **value)
 
 
-def check_refinement(model: Any, sequences: int) -> None:
-    """Raises InvalidArgument (CLIENT_ARGUMENT) where blocks cannot be refined."""
+def check_refinement(model: Any, sequences: int, what: str) -> None:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where blocks cannot be refined.
+
+    Args:
+        what: asks for it.
+    """
     if sequences < 2:
-        raise invalid(f"refine_blocks needs at least two sequences, one of them held back; got {sequences}")
-    check_blocks_apart(model, "refine_blocks")
+        raise invalid(f"{what} needs at least two sequences, one of them held back; got {sequences}")
+    check_blocks_apart(model, what)
 
 
 def check_blocks_apart(model: Any, what: str) -> None:
@@ -110,7 +123,7 @@ def refine_block(
     settings: BlockRefinement,
     on_epoch: Callable[[int, float], None] = lambda epoch, error: None,
 ) -> dict[str, Any]:
-    """Refines a pruned block in place: its pruned matrices, and its vectors (norms, biases).
+    """Refines a pruned block in place: its pruned matrices, their biases, and its norms.
 
     Weights that are zero stay zero, and every other parameter stays as it is. Memory beside block
     and hidden states: 16 bytes a weight of the block (float32 weights, gradients, two moments), the kept
@@ -195,17 +208,15 @@ class _Training:
         self._block, self._settings = block, settings
         self._steps, self._step = settings.epochs * sequences, 0
         self._kept: dict[str, Any] = {}
-        matrices, vectors = changed_parameters(block, layout)
-        names = [*matrices, *vectors]
         self._weights = {
             name: block.get_parameter(name).detach().to(torch.float32, copy=True).requires_grad_()
-            for name in names
+            for name in layout.trained
         }
         others = {**dict(block.named_parameters()), **dict(block.named_buffers())}
         self._tensors = self._weights | {
-            name: _as_float(value.detach()) for name, value in others.items() if name not in names
+            name: _as_float(value.detach()) for name, value in others.items() if name not in self._weights
         }
-        for name in matrices:
+        for name in dict.fromkeys(matrix.local for matrix in layout.matrices):
             hold_zeros(self._weights[name], _removed(block, layout, name))
         self._adam = torch.optim.Adam(
             self._weights.values(), lr=settings.learning_rate, betas=_BETAS, fused=True

@@ -12,8 +12,8 @@ from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
-from sparsefw.hf.presets import PRESETS
-from sparsefw.hf.refine import BlockRefinement
+from sparsefw.hf.presets import PRESETS, ModelPreset
+from sparsefw.hf.refine import BlockRefinement, resolve
 from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.
@@ -38,7 +38,7 @@ class Settings:
     gram_memory: int
     split_above: int
     options: Mapping[str, Any]
-    refine_blocks: BlockRefinement | bool | None = None
+    refine_blocks: BlockRefinement | Mapping[str, Any] | bool | None = None
 
     def __post_init__(self) -> None:
         options = {key: value for key, value in self.options.items() if value is not None}
@@ -57,11 +57,13 @@ class Settings:
             raise invalid(f"prune_model sets {wrong[0]} itself")
         if "warm_start" in self.options and not isinstance(self.options["warm_start"], str):
             raise invalid("warm_start must be the name of a method: every layer has its own mask")
-        if "preset" in self.options and self.options["preset"] not in PRESETS:
-            raise invalid(f"preset must be one of {', '.join(PRESETS)}; got {self.options['preset']}")
+        preset = self.options.get("preset")
+        if preset is not None and not (isinstance(preset, str) and preset in PRESETS):
+            raise invalid(f"preset must be one of {', '.join(PRESETS)}; got {preset}")
         if self.refinement is not None and not self.propagate:
-            by = " (of the preset; refine_blocks=False goes without)" if self.refine_blocks is None else ""
-            raise invalid(f"refine_blocks needs propagate=True: it makes up for the pruned blocks before{by}")
+            raise invalid(
+                f"{self.refined_by} needs propagate=True: refinement makes up for the pruned blocks before"
+            )
         allocate.check(self.allocation, self.pattern, self.sparsity)
         # Whatever no job would take is refused before anything is read.
         spec.make_spec(self.job_options(0.5 if self.sparsity is None else self.sparsity))
@@ -71,21 +73,33 @@ class Settings:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
     @property
+    def _preset(self) -> ModelPreset | None:
+        return PRESETS.get(self.options.get("preset", ""))
+
+    @property
     def refinement(self) -> BlockRefinement | None:
         """How blocks are refined; None: not at all."""
-        if isinstance(self.refine_blocks, BlockRefinement):
-            return self.refine_blocks
-        preset = PRESETS.get(self.options.get("preset", ""))
-        of_preset = preset.refinement if preset is not None else None
+        return resolve(self.refine_blocks, self._preset.refinement if self._preset else None)
+
+    @property
+    def refined_by(self) -> str:
+        """What asks for refinement, for messages."""
         if self.refine_blocks is None:
-            return of_preset
-        return (of_preset or BlockRefinement()) if self.refine_blocks else None
+            return f'preset "{self.options.get("preset")}" (it refines; refine_blocks=False goes without)'
+        return "refine_blocks"
+
+    def meaning(self) -> dict[str, Any]:
+        """What the preset stands for in this version, and the refinement."""
+        return {
+            "job_preset": self._preset.job if self._preset else None,
+            "refine_blocks": dataclasses.asdict(self.refinement) if self.refinement else None,
+        }
 
     def job_options(self, sparsity: float) -> Any:
         """The options for a matrix with this sparsity."""
         options: dict[str, Any] = {**self.options, "pattern": self.pattern}
-        if "preset" in options:
-            options["preset"] = PRESETS[options["preset"]].job
+        if self._preset is not None:
+            options["preset"] = self._preset.job
         if self.method is not None:  # a preset may choose it
             options["method"] = self.method
         if ":" not in self.pattern:
@@ -97,7 +111,8 @@ class Settings:
     def facts(self, model: Any, data: str, samples: Sequence[Any], servers: int) -> dict[str, Any]:
         """What decides the outcome, for the manifest and the report."""
         return {
-            "format": 1,
+            # 2: refinement changes norms and biases too; presets of models have jobs of their own.
+            "format": 2,
             "model": model,
             "data": data,
             "samples": len(samples),
@@ -106,13 +121,13 @@ class Settings:
             "pattern": self.pattern,
             "method": method_name({**self.options, "method": self.method}),
             "options": dict(self.options),
+            **self.meaning(),
             "ignore": list(self.ignore),
             "routers": self.routers,
             "propagate": self.propagate,
             "allocation": allocate.describe(self.allocation),
             "allocation_bound": self.allocation_bound,
             "gram": self.gram,
-            "refine_blocks": dataclasses.asdict(self.refinement) if self.refinement else None,
             # A row split has steps of its own for every part.
             "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
         }

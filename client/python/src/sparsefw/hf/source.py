@@ -14,7 +14,7 @@ import torch
 from sparsefw import arrays
 from sparsefw.errors import invalid
 from sparsefw.hf.checkpoint import KEPT, NEW, PRUNED, Checkpoint, meta_model, unload
-from sparsefw.hf.layout import Block, Matrix, changed_parameters, find_blocks
+from sparsefw.hf.layout import Block, Matrix, find_blocks
 
 MASK: Final = "|mask"
 WEIGHT: Final = "|weight"
@@ -34,9 +34,9 @@ def pack(matrix: Matrix, mask: Any, weight: Any) -> tuple[str, Any]:
 
 def pack_vectors(block: Any, layout: Block) -> dict[str, Any]:
     """The block's vectors as they are, by the names under which they are kept."""
-    _, vectors = changed_parameters(block, layout)
     return {
-        f"{layout.name}.{name}{VECTOR}": block.get_parameter(name).detach().cpu().clone() for name in vectors
+        f"{layout.name}.{name}{VECTOR}": block.get_parameter(name).detach().cpu().clone()
+        for name in layout.vectors
     }
 
 
@@ -249,13 +249,15 @@ class Streamed:
             if not of_block.matrices:
                 continue
             tensors = outcomes(of_block.index)
-            wanted = dict.fromkeys([*(matrix.parameter for matrix in of_block.matrices), *_vectors(tensors)])
-            marks = self._checkpoint.on_disk(self._marks(of_block, tensors), wanted)
-            if not any(name.endswith(WEIGHT) for name in tensors):
-                for key, value in marks.items():
-                    copy.patch(key, value)
-                continue
+            # Loaded also where masks would do: how names on disk are found again is known by loading.
             with self.block(of_block.index) as block:
+                wanted = dict.fromkeys([matrix.parameter for matrix in of_block.matrices])
+                wanted |= dict.fromkeys(_vectors(tensors))
+                marks = self._checkpoint.on_disk(_marks(block, of_block, tensors), wanted)
+                if not any(name.endswith(WEIGHT) for name in tensors):
+                    for key, value in marks.items():
+                        copy.patch(key, value)
+                    continue
                 apply(block, of_block, tensors)
                 values = {
                     f"{of_block.name}.{name}": value.detach() for name, value in block.state_dict().items()
@@ -263,21 +265,23 @@ class Streamed:
                 for key, value in self._checkpoint.on_disk(values, wanted).items():
                     copy.patch(key, marks[key], value)
 
-    def _marks(self, layout: Block, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """What becomes of every weight of a block, by parameter. On disk the weights may have another dtype
-        than in memory, in which those that are kept must not be written back.
-        """
-        marks = {
-            f"{layout.name}.{name}": torch.full(value.shape, KEPT, dtype=torch.uint8)
-            for name, value in self._blocks[layout.index].state_dict().items()
-        }
-        for matrix in layout.matrices:
-            view = matrix.within(marks[matrix.parameter])
-            mask = _mask(matrix, tensors)
-            if mask is None:
-                view.fill_(NEW)
-            else:
-                view.masked_fill_(~mask, PRUNED)
-        for name in _vectors(tensors):
-            marks[name].fill_(NEW)
-        return marks
+
+def _marks(block: Any, layout: Block, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of every weight of a block as it was loaded, by parameter. On disk the weights may have
+    another dtype than in memory, in which those that are kept must not be written back.
+    """
+    marks = {
+        f"{layout.name}.{name}": torch.full(value.shape, KEPT, dtype=torch.uint8)
+        for name, value in block.state_dict().items()
+    }
+    for matrix in layout.matrices:
+        view = matrix.within(marks[matrix.parameter])
+        mask = _mask(matrix, tensors)
+        if mask is None:
+            view.fill_(NEW)
+        else:
+            view.masked_fill_(~mask, PRUNED)
+    for name, value in _vectors(tensors).items():
+        there = block.get_parameter(name.removeprefix(f"{layout.name}.")).detach().cpu()
+        marks[name].masked_fill_(value != there, NEW)
+    return marks

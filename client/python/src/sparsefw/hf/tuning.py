@@ -27,10 +27,10 @@ from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
 from sparsefw.hf.capture import after_blocks
 from sparsefw.hf.grams import run_block
-from sparsefw.hf.layout import Block, changed_parameters
+from sparsefw.hf.layout import Block
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import BlockRefinement, refinement_of
+from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
@@ -46,7 +46,7 @@ _COMMON: Final = (
     "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory",
     "split_above",
 )  # fmt: skip
-_FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram")
+_FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram", "refine_blocks")
 # In a run's folder.
 _TABLE: Final = "tuning"
 
@@ -175,10 +175,7 @@ def described(candidate: Mapping[str, Any]) -> dict[str, Any]:
 def with_candidate(settings: Settings, candidate: Mapping[str, Any]) -> Settings:
     """The call's settings with a candidate's arguments in their place; None takes an option away."""
     fields = {name: candidate[name] for name in _FIELDS if name in candidate}
-    if "refine_blocks" in candidate:
-        fields["refine_blocks"] = refinement_of(candidate["refine_blocks"])
-    taken = (*_FIELDS, "refine_blocks")
-    options = {**settings.options, **{key: candidate[key] for key in candidate if key not in taken}}
+    options = {**settings.options, **{key: candidate[key] for key in candidate if key not in _FIELDS}}
     return dataclasses.replace(settings, **fields, options=options)
 
 
@@ -295,8 +292,7 @@ def _restored(source: Source, layout: Sequence[Block]) -> Iterator[None]:
 
 
 def _dense(block: Any, layout: Block) -> dict[str, Any]:
-    matrices, vectors = changed_parameters(block, layout)
-    return {name: block.get_parameter(name).detach().clone() for name in [*matrices, *vectors]}
+    return {name: block.get_parameter(name).detach().clone() for name in layout.trained}
 
 
 def _put_back(block: Any, weights: Mapping[str, Any]) -> None:

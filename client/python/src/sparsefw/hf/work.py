@@ -76,8 +76,9 @@ class Work:
             if model.get_output_embeddings() is None:
                 raise invalid(f"tune needs a model with an output head; {type(model).__name__} has none")
             every = settings_of(self._settings, self._tuning)
-        if any(settings.refinement is not None for settings in every):
-            check_refinement(model, len(self._samples))
+        for settings in every:
+            if settings.refinement is not None:
+                check_refinement(model, len(self._samples), settings.refined_by)
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for settings in every:
             if not isinstance(settings.allocation, str):
@@ -86,7 +87,10 @@ class Work:
     def _facts(self, settings: Settings) -> dict[str, Any]:
         digest = texts.digest(self._samples)
         facts = settings.facts(self._model, digest, self._samples, len(self._servers))
-        return {**facts, "tune": self._tuning.facts() if self._tuning is not None else None}
+        if self._tuning is None:
+            return {**facts, "tune": None}
+        meanings = [candidate.meaning() for candidate in settings_of(self._settings, self._tuning)]
+        return {**facts, "tune": {**self._tuning.facts(), "meanings": meanings}}
 
     def __enter__(self) -> Work:
         with contextlib.ExitStack() as stack:
