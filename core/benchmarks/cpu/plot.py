@@ -94,7 +94,7 @@ def main():
     else:
         left.set_axis_off()
     draw_goals(right, results)
-    figure.savefig(sys.argv[2], dpi=120)
+    figure.savefig(sys.argv[2], dpi=90)
 
 
 if __name__ == "__main__":

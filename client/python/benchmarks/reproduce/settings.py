@@ -25,7 +25,7 @@ METHODS = {
 }
 # What presets of models mean now: (preset of the jobs, epochs of refinement). With another meaning a run is
 # another run; a test holds this against the package.
-PRESETS = {"fast": ["fast", 2], "balanced": ["fast", 6], "best": ["balanced", 16]}
+PRESETS = {"fast": ["fast", 1], "balanced": ["fast", 3], "best": ["balanced", 16]}
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
     "2:4": {"pattern": "2:4"},

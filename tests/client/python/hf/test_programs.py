@@ -178,8 +178,8 @@ def test_refinement_of_blocks_on_the_command_line(shared_server, dense, folder, 
 def test_a_preset_on_the_command_line_refines_unless_told_otherwise(shared_server, dense, folder, capsys):
     words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--preset",
              "fast", "--samples", "8", "--sequence-length", "32", "--server", shared_server.address, "-q", "--json"]
-    for more, epochs in (([], [2, 2]), (["--no-refine-blocks"], [])):
-        assert _cli.main([*words, *more, "--out", f"{folder}/out{len(more)}"]) == 0
+    for more, epochs in (([], [1, 1]), (["--refine-epochs", "3"], [3, 3]), (["--no-refine-blocks"], [])):
+        assert _cli.main([*words, *more, "--out", f"{folder}/out{len(epochs)}{len(more)}"]) == 0
         report = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert [one["epochs"] for one in report["refinements"]] == epochs
 

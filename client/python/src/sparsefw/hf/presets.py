@@ -25,7 +25,7 @@ class ModelPreset:
 # "paper" is the paper's, without anything of ours.
 PRESETS: Final = {
     "paper": ModelPreset("paper", None),
-    "fast": ModelPreset("fast", BlockRefinement(epochs=2)),
-    "balanced": ModelPreset("fast", BlockRefinement(epochs=6)),
+    "fast": ModelPreset("fast", BlockRefinement(epochs=1)),
+    "balanced": ModelPreset("fast", BlockRefinement(epochs=3)),
     "best": ModelPreset("balanced", BlockRefinement(epochs=16)),
 }
