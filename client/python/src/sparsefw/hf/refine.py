@@ -49,7 +49,7 @@ class BlockRefinement:
     """
 
     epochs: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     held_back: float = 0.0625
 
     def __post_init__(self) -> None:
