@@ -149,7 +149,7 @@ def test_files_of_an_earlier_version_count_for_nothing(tmp_path):
 def test_a_preset_of_another_meaning_is_another_run(tmp_path, monkeypatch):
     options = settings.runs(settings.SMALL)["2:4, preset best"]
     before = kept_runs.file_of(tmp_path, "2:4, preset best", settings.SMALL, options)
-    monkeypatch.setitem(settings.PRESETS, "best", ["fast", 1])
+    monkeypatch.setitem(settings.PRESETS, "best", settings.PRESETS["fast"])
     assert kept_runs.file_of(tmp_path, "2:4, preset best", settings.SMALL, options) != before
 
 

@@ -58,14 +58,15 @@ def commit():
     return short + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:6]}" if changed else "")
 
 
-def begin(state, made_by):
-    """The commits that have worked at a run, kept beside its state, which is of whoever began it."""
+def commits_of(state, made_by):
+    """The commits that have worked at a run, this one included; they are kept beside its state."""
     path = state.with_suffix(".commits")
     commits = path.read_text().split() if path.exists() else []
     if made_by not in commits:
+        commits.append(made_by)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*commits, made_by]) + "\n")
-    return [*commits, made_by] if made_by not in commits else commits
+        path.write_text("\n".join(commits) + "\n")
+    return commits
 
 
 def forget(state):
@@ -76,10 +77,10 @@ def forget(state):
 
 def one(model_folder, tokenizer, folder, scale, name, options, server, state, made_by):
     """Prunes and evaluates; what is kept."""
-    resumed = any(state.glob("block-*"))  # then the seconds are those of the last part
+    resumed = any(state.glob("block-*"))  # then prune_seconds are those of the last part
     options = dict(options)
     texts = inputs.texts(folder, options.pop("draw", 0))
-    commits = begin(state, made_by)
+    commits = commits_of(state, made_by)
     started = time.monotonic()
     model = load(model_folder)
     # Not in the folder of the state: that must be new or a run's own.

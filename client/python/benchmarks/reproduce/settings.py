@@ -5,7 +5,8 @@ from typing import Any
 
 # (label, options of prune_model without the pattern); a table has its rows in this order.
 FRANK_WOLFE = {"method": "sparsefw", "step_rule": "line-search"}
-REFINED = {"refine_blocks": {"epochs": 4}}
+STEPS = {"learning_rate": 2e-3, "held_back": 0.0625}
+REFINED = {"refine_blocks": {"epochs": 4, **STEPS}}
 SWAPS = {**FRANK_WOLFE, "warm_start": "wanda", "swaps": True}
 METHODS = {
     "magnitude": {"method": "magnitude"},
@@ -23,9 +24,13 @@ METHODS = {
     "preset balanced": {"preset": "balanced"},
     "preset best": {"preset": "best"},
 }
-# What presets of models mean now: (preset of the jobs, epochs of refinement). With another meaning a run is
+# What presets of models mean now: the preset of the jobs, and the refinement. With another meaning a run is
 # another run; a test holds this against the package.
-PRESETS = {"fast": ["fast", 1], "balanced": ["fast", 3], "best": ["balanced", 16]}
+PRESETS = {
+    "fast": {"job": "fast", "refinement": {"epochs": 1, **STEPS}},
+    "balanced": {"job": "fast", "refinement": {"epochs": 3, **STEPS}},
+    "best": {"job": "balanced", "refinement": {"epochs": 16, **STEPS}},
+}
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
     "2:4": {"pattern": "2:4"},

@@ -135,19 +135,18 @@ def test_what_is_neither_a_norm_nor_a_bias_of_a_pruned_matrix_stays(client):
 
 
 def test_a_float32_norm_in_a_bfloat16_folder_keeps_its_bits_where_nothing_moved(client, folder):
-    """Loaded it is bfloat16; a rate that destroys the block moves nothing."""
+    """Loaded it is bfloat16; steps so small move weights, and no norm by half of its last bit."""
     tiny.make("llama", dtype=torch.bfloat16).save_pretrained(folder / "dense")
     path = folder / "dense/model.safetensors"
     tensors = safetensors.torch.load_file(path)
     norm = "model.layers.0.input_layernorm.weight"
     tensors[norm] = tensors[norm].float() + 2.0**-12
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
-    settings = BlockRefinement(epochs=1, learning_rate=1e-6)
+    settings = BlockRefinement(epochs=1, learning_rate=1e-4)
     report = prune(folder / "dense", client, refine_blocks=settings, out=folder / "out")
+    assert report.refinements[0]["epoch"] == 1, "the refined state is kept, with its norms"
     written = safetensors.torch.load_file(folder / "out" / path.name)
-    assert report.refinements[0]["epoch"] == 1 or torch.equal(written[norm], tensors[norm])
-    unmoved = written[norm].bfloat16() == tensors[norm].bfloat16()
-    assert torch.equal(written[norm][unmoved], tensors[norm][unmoved]) and unmoved.any()
+    assert torch.equal(written[norm], tensors[norm])
 
 
 def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):

@@ -60,8 +60,8 @@ def prune_model(
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
                    joint, warm_start, ...); "sparsefw" unless method or preset says otherwise. The device of
-                   the server is `job_device`. preset: "fast", "balanced", "best" prune and refine, better
-                   and slower in this order; "paper" is the paper's.
+                   the server is `job_device`. preset: "fast", "balanced", "best" prune and refine, slower
+                   in this order; "paper" is the paper's.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
                    two or more dimensions that is neither covered nor ignored is an error. Embeddings and the

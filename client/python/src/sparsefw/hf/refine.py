@@ -71,8 +71,10 @@ def resolve(value: Any, of_preset: BlockRefinement | None) -> BlockRefinement | 
             None: as the preset has it.
         of_preset: what a preset has; None: nothing, or no preset.
     """
-    if value is None or isinstance(value, BlockRefinement):
-        return of_preset if value is None else value
+    if value is None:
+        return of_preset
+    if isinstance(value, BlockRefinement):
+        return value
     if isinstance(value, bool):
         return (of_preset or BlockRefinement()) if value else None
     if not isinstance(value, Mapping):
@@ -126,8 +128,8 @@ def refine_block(
     """Refines a pruned block in place: its pruned matrices, their biases, and its norms.
 
     Weights that are zero stay zero, and every other parameter stays as it is. Memory beside block
-    and hidden states: 16 bytes a weight of the block (float32 weights, gradients, two moments), the kept
-    state, and the activations of one sequence.
+    and hidden states: 17 bytes a weight of the block (float32 weights, gradients, two moments, mask), the
+    kept state, and the activations of one sequence.
 
     Args:
         hidden, targets: the block's inputs, and what it should make of them, sample by sample.
