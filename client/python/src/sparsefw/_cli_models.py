@@ -170,6 +170,7 @@ _OPTIONS = (
 def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, Any]:
     """The arguments that prune_model and tune have in common."""
     return {
+        "refine_blocks": _refinement(arguments),  # before a server is looked for
         "data": _read(arguments.data),
         "sparsity": arguments.sparsity,
         "pattern": arguments.pattern,
@@ -179,7 +180,6 @@ def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict
         "samples": arguments.samples,
         "sequence_length": arguments.sequence_length,
         "allocation": arguments.allocation,
-        "refine_blocks": _refinement(arguments),
         "state_dir": arguments.state,
         "progress": not arguments.quiet,
         "device": arguments.torch_device,
