@@ -27,9 +27,12 @@ METHODS = {
 # What presets of models mean now: the preset of the jobs, and the refinement. With another meaning a run is
 # another run; a test holds this against the package.
 PRESETS = {
-    "fast": {"job": "fast", "refinement": {"epochs": 1, **STEPS}},
-    "balanced": {"job": "fast", "refinement": {"epochs": 3, **STEPS}},
-    "best": {"job": "balanced", "refinement": {"epochs": 16, **STEPS}},
+    "fast": {"job": "fast", "refinement": {"epochs": 1, **STEPS}, "distillation": None},
+    "balanced": {"job": "fast", "refinement": {"epochs": 3, **STEPS}, "distillation": None},
+    "best": {
+        "job": "balanced",
+        "refinement": {"epochs": 16, **STEPS},
+        "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},

@@ -69,6 +69,14 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--refine-epochs", type=int, metavar="N", help="passes over the samples")
     parser.add_argument("--refine-rate", type=float, metavar="RATE", help="largest step of a weight")
+    parser.add_argument(
+        "--distill",
+        action=argparse.BooleanOptionalAction,
+        help="at the end, train all kept weights towards what the dense model predicts, all of it in memory; "
+        "unless given, as the preset has it",
+    )
+    parser.add_argument("--distill-epochs", type=int, metavar="N", help="passes over the samples")
+    parser.add_argument("--distill-rate", type=float, metavar="RATE", help="largest step of a weight")
     parser.add_argument("--allocation", default="uniform", choices=["uniform", "loss-curve"])
     parser.add_argument(
         "--ignore", action="append", metavar="REGEX", help="parameters that stay dense; may be repeated"
@@ -141,6 +149,14 @@ def _refinement(arguments: argparse.Namespace) -> Any:
     return given or arguments.refine_blocks
 
 
+def _distillation(arguments: argparse.Namespace) -> Any:
+    given = {"epochs": arguments.distill_epochs, "learning_rate": arguments.distill_rate}
+    given = {key: value for key, value in given.items() if value is not None}
+    if given and not arguments.distill and (arguments.distill is False or arguments.preset != "best"):
+        raise invalid("--distill-epochs and --distill-rate need --distill or --preset best")
+    return given or arguments.distill
+
+
 def _candidates(arguments: argparse.Namespace) -> list[Any]:
     found = []
     for text in arguments.candidate or []:
@@ -171,6 +187,7 @@ def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict
     """The arguments that prune_model and tune have in common."""
     return {
         "refine_blocks": _refinement(arguments),  # before a server is looked for
+        "distill": _distillation(arguments),
         "data": _read(arguments.data),
         "sparsity": arguments.sparsity,
         "pattern": arguments.pattern,

@@ -23,6 +23,7 @@ def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
     report = prune(client, preset=preset)
     refinement = PRESETS[preset].refinement
     assert report.settings["options"] == {"preset": preset}
+    assert (report.distillation is not None) == (PRESETS[preset].distillation is not None)
     assert {row["method"] for row in report.layers} == {f"preset {PRESETS[preset].job}"}
     if refinement is None:
         assert report.refinements == [] and report.settings["refine_blocks"] is None

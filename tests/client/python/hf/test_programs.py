@@ -184,6 +184,22 @@ def test_a_preset_on_the_command_line_refines_unless_told_otherwise(shared_serve
         assert [one["epochs"] for one in report["refinements"]] == epochs
 
 
+def test_distillation_on_the_command_line(shared_server, dense, folder, capsys):
+    words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--samples", "8",
+             "--sequence-length", "32", "--server", shared_server.address, "-q"]
+    flags = ["--method", "wanda", "--distill", "--distill-epochs", "2", "--distill-rate", "0.003"]
+    assert _cli.main([*words, *flags, "--out", f"{folder}/out"]) == 0
+    assert "model distilled in" in capsys.readouterr().out
+    written = json.loads((folder / "out/sparsefw.json").read_text())
+    assert written["settings"]["distill"] == {"epochs": 2, "learning_rate": 0.003, "held_back": 0.0625}
+    assert written["distillation"]["divergence_after"] < written["distillation"]["divergence_before"]
+    best = ["--preset", "best", "--refine-epochs", "1"]
+    for more, epochs in (([], 8), (["--distill-epochs", "1"], 1), (["--no-distill"], None)):
+        assert _cli.main([*words, *best, *more, "--json", "--out", f"{folder}/best{epochs}"]) == 0
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (report["distillation"] or {}).get("epochs") == epochs
+
+
 REFINING = ["prune-model", "{0}/dense", "--data", "{0}/data.txt", "--out", "{0}/o", "--sparsity", "0.5"]
 
 
@@ -193,6 +209,9 @@ REFINING = ["prune-model", "{0}/dense", "--data", "{0}/data.txt", "--out", "{0}/
         ([*REFINING, "--refine-epochs", "2"], "--refine-epochs and --refine-rate need --refine-blocks"),
         ([*REFINING, "--refine-blocks", "--refine-epochs", "0"], "at least 1; got 0"),
         ([*REFINING, "--refine-blocks", "--refine-rate", "nan"], "above 0; got nan"),
+        ([*REFINING, "--distill-rate", "1"], "--distill-epochs and --distill-rate need --distill or --preset best"),
+        ([*REFINING, "--preset", "best", "--no-distill", "--distill-epochs", "2"], "need --distill"),
+        ([*REFINING, "--distill", "--distill-epochs", "0"], "at least 1; got 0"),
         ([*REFINING, "--refine-blocks", "--no-propagate"], "refine_blocks needs propagate=True"),
         (["eval-perplexity", "{0}/none", "--data", "{0}/data.txt"], "no config.json"),
         (["eval-perplexity", "{0}/dense", "--data", "{0}/none.txt"], "cannot be read"),

@@ -8,6 +8,7 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+from sparsefw.hf.distill import Distillation
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.refine import BlockRefinement
@@ -17,6 +18,7 @@ from sparsefw.paired import paired
 
 __all__ = [
     "BlockRefinement",
+    "Distillation",
     "Perplexity",
     "Report",
     "Tuned",

@@ -89,14 +89,19 @@ def _split(args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, Call]
     raise invalid(f"the blocks get no hidden states: they are called with {', '.join(arguments)}")
 
 
+def forward(model: Callable[..., Any], tokens: Any) -> Any:
+    """The model's output, without a cache where it knows of one."""
+    try:
+        return model(input_ids=tokens, use_cache=False)
+    except TypeError as error:
+        if "use_cache" not in str(error):
+            raise
+        return model(input_ids=tokens)
+
+
 def _forward(model: Any, tokens: Any) -> Any:
     with contextlib.suppress(_Stop), torch.no_grad():
-        try:
-            return model(input_ids=tokens, use_cache=False)
-        except TypeError as error:
-            if "use_cache" not in str(error):
-                raise
-            return model(input_ids=tokens)
+        return forward(model, tokens)
 
 
 def first_call(model: Any, block: Any, tokens: Any) -> tuple[Any, Call]:

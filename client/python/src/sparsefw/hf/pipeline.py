@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparsefw.client import Client
+from sparsefw.hf.distill import Distillation
 from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
@@ -36,6 +37,7 @@ def prune_model(
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
     refine_blocks: bool | BlockRefinement | Mapping[str, Any] | None = None,
+    distill: bool | Distillation | Mapping[str, Any] | None = None,
     tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -78,6 +80,10 @@ def prune_model(
                    ...), or a dictionary of what differs from the preset's; None: as the preset has it, and
                    not at all without one. Needs propagate. The state with the least error on held-back
                    sequences stays.
+        distill:   at the end, gradient steps on the whole model bring its predictions to the dense model's:
+                   True, False, sparsefw.hf.Distillation(epochs=, ...), or a dictionary of what differs from
+                   the preset's; None: as the preset has it ("best" distils). Needs an output head, and all of
+                   the model in memory with 17 bytes a pruned weight more.
         tune:      candidates, dictionaries of arguments that replace those given here, or sparsefw.hf.Tuning.
                    Every one prunes the first blocks, and the one whose model has the least loss on held-back
                    sequences prunes the whole model. report.tuning is the table.
@@ -119,6 +125,7 @@ def prune_model(
         split_above=split_above,
         options=options,
         refine_blocks=refine_blocks,
+        distill=distill,
     )
     started = time.monotonic()
     with Work(
@@ -184,6 +191,7 @@ def tune(
         gram_memory=gram_memory,
         split_above=split_above,
         refine_blocks=options.pop("refine_blocks", None),
+        distill=options.pop("distill", None),
         options=options,
     )
     tuning = Tuning(candidates, blocks, held_back)

@@ -1,10 +1,11 @@
-"""Presets of whole models: the preset of their layers' jobs, and the refinement of their blocks."""
+"""Presets of whole models: the preset of their layers' jobs, refinement of blocks, distillation."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Final
 
+from sparsefw.hf.distill import Distillation
 from sparsefw.hf.refine import BlockRefinement
 
 
@@ -16,16 +17,18 @@ class ModelPreset:
         job:        the preset of every matrix's job. It is not always that of the same name: where blocks are
                     refined, a mask is as good a start as mask and weights, and cheaper.
         refinement: None: blocks are not refined.
+        distillation: None: the model is not distilled, and need not be in memory as a whole.
     """
 
     job: str
-    refinement: BlockRefinement | None
+    refinement: BlockRefinement | None = None
+    distillation: Distillation | None = None
 
 
 # "paper" is the paper's, without anything of ours.
 PRESETS: Final = {
-    "paper": ModelPreset("paper", None),
+    "paper": ModelPreset("paper"),
     "fast": ModelPreset("fast", BlockRefinement(epochs=1)),
     "balanced": ModelPreset("fast", BlockRefinement(epochs=3)),
-    "best": ModelPreset("balanced", BlockRefinement(epochs=16)),
+    "best": ModelPreset("balanced", BlockRefinement(epochs=16), Distillation()),
 }

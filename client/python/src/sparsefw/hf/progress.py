@@ -24,6 +24,11 @@ class Progress:
         self._bar.set_description_str(f"{self._what}block {index + 1}/{self._blocks}", refresh=False)
         self._bar.set_postfix_str(what, refresh=True)
 
+    def model(self, what: str) -> None:
+        """A stage of the whole model."""
+        self._bar.set_description_str(f"{self._what}model", refresh=False)
+        self._bar.set_postfix_str(what, refresh=True)
+
     def event(self, name: str, event: Event) -> None:
         """An event of a running job, in any thread."""
         progress = event.progress

@@ -35,6 +35,7 @@ class Report:
         refinements: with refine_blocks: one dictionary a block: name, and what
                   sparsefw.hf.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
+        distillation: with distill: what sparsefw.hf.distill.distill returns.
     """
 
     settings: dict[str, Any]
@@ -46,6 +47,7 @@ class Report:
     curves: dict[str, Any] | None = None
     refinements: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tuning: dict[str, Any] | None = None
+    distillation: dict[str, Any] | None = None
 
     @property
     def sparsity(self) -> float:
@@ -156,6 +158,8 @@ class Report:
         )
         if self.refinements:
             lines.append(_refined(self.refinements))
+        if self.distillation:
+            lines.append(_distilled(self.distillation))
         if self.tuning:
             chosen = self.tuning["candidates"][self.tuning["chosen"]]
             lines.append(
@@ -178,6 +182,15 @@ def _refined(blocks: list[dict[str, Any]]) -> str:
     return (
         f"{len(blocks)} blocks refined in {seconds:.1f} s: mean error of a block's output on held-back "
         f"sequences {before:.2%} before, {after:.2%} after; the losses above are those before"
+    )
+
+
+def _distilled(record: dict[str, Any]) -> str:
+    before, after = record["divergence_before"], record["divergence_after"]
+    end = "" if record["kept"] == "end" else "; the steps did not help and were taken back"
+    return (
+        f"model distilled in {record['seconds']:.1f} s: divergence from the dense model on held-back "
+        f"sequences {before:.4f} nats a token before, {after:.4f} after{end}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +13,7 @@ import transformers
 import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
+from sparsefw.hf.distill import distill
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, Matrix, dense_outside
@@ -23,8 +25,10 @@ from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.solve import Pool, Task
 from sparsefw.hf.source import InMemory, Source, apply, pack, pack_vectors
 from sparsefw.hf.state import BlockState, State
-from sparsefw.hf.walk import Step, walk
+from sparsefw.hf.walk import Step, tuple_length, walk
 
+# Begins the names of files in the state.
+_DISTILLED: Final = "distilled"
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
 
@@ -53,10 +57,15 @@ class Run:
         self._records: dict[int, list[dict[str, Any]]] = {}
         self._refinements: dict[int, dict[str, Any]] = {}
         self._first = next((block.index for block in layout if block.matrices), 0)
+        self._distillation: dict[str, Any] | None = None
+        # What the dense model's last block gives, for distillation, and the length of what a block returns.
+        self._targets: tuple[HiddenStates, int] | None = None
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
-        done = self._state.load_block(index)
+        record = self._distillation
+        distilled = record is not None and record["kept"] == "end" and self._layout[index].matrices
+        done = self._state.load_block(index, _DISTILLED if distilled else "block")
         assert done is not None
         return done.tensors
 
@@ -72,8 +81,13 @@ class Run:
             "transformers": transformers.__version__,
         }
         curves: dict[str, Any] | None = None
-        # Nothing behind the last block that is still to be pruned is run.
+        if not missing:
+            self._distillation = self._load_distillation()
+        distils = self._settings.distillation is not None and self._distillation is None
+        # Nothing behind the last block that is still to be pruned is run; distillation wants to know what the
+        # dense model makes in the end.
         last = max((block.index for block in missing if block.matrices), default=-1)
+        last = self._layout[-1].index if distils else last
         if missing:
             lasting, trace = self._lasting, self._trace
             with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
@@ -84,7 +98,12 @@ class Run:
                         self._state.save_block(block.index, BlockState({}, []))
                         self._keep_records(block.index, BlockState({}, []))
                 if last >= 0:
-                    self._prune_blocks(pool, shares, last)
+                    self._prune_blocks(pool, shares, last, distils)
+        elif distils:
+            self._state.work_with(lambda: versions, len(self._layout))
+            self._prune_blocks(None, {}, last, distils)
+        if distils:
+            self._distil()
         self._apply([block for block in self._layout if block.index > last])
         if self._settings.allocation == "loss-curve":
             curves = self._curves()
@@ -93,7 +112,16 @@ class Run:
         dense += dense_outside(self._source.model, self._settings.ignore)
         made_by = self._state.versions(len(self._layout))
         refinements = [self._refinements[index] for index in sorted(self._refinements)]
-        return Report({}, made_by, layers, dense, 0.0, curves=curves, refinements=refinements)
+        return Report(
+            {},
+            made_by,
+            layers,
+            dense,
+            0.0,
+            curves=curves,
+            refinements=refinements,
+            distillation=self._distillation,
+        )
 
     def _keep_records(self, index: int, block: BlockState) -> None:
         self._records[index] = block.records
@@ -110,26 +138,33 @@ class Run:
     def _walk(self, layout: Sequence[Block], streams: int = 1) -> Iterator[Step]:
         return walk(self._source, self._samples, self._state.folder, layout, streams)
 
-    def _prune_blocks(self, pool: Pool, shares: Mapping[str, float], last: int) -> None:
-        """The first stream goes through the pruned blocks. A second one, for refinement, goes through the
-        dense ones: there it becomes the targets of the block.
+    def _prune_blocks(self, pool: Pool | None, shares: Mapping[str, float], last: int, distils: bool) -> None:
+        """The first stream goes through the pruned blocks. A second one, for refinement and distillation,
+        goes through the dense ones: there it becomes the targets of the block, and those of the model.
+
+        Args:
+            pool: None where every block is finished.
         """
         propagate = self._settings.propagate
-        streams = 1 if self._settings.refinement is None else 2
+        streams = 1 if self._settings.refinement is None and not distils else 2
         layout = [block for block in self._layout if block.index <= last]
         for of_block, block, (hidden, *dense), calls in self._walk(layout, streams):
             index = of_block.index
             advance = index < last
             done = self._state.load_block(index) if index in self._records else None
-            outcome = done or self._solve(pool, of_block, block, hidden, calls, shares)
+            if done is None:
+                assert pool is not None
+                outcome = self._solve(pool, of_block, block, hidden, calls, shares)
+            else:
+                outcome = done
             if advance and not propagate:
                 run_block(block, hidden, calls, advance=True)
-            if dense and (advance or done is None):
+            if dense and (advance or done is None or distils):
                 self._progress.block(index, "dense forward")
                 run_block(block, dense[0], calls, advance=True)
             apply(block, of_block, outcome.tensors)
             if done is None:
-                if dense and of_block.matrices:
+                if self._settings.refinement is not None and of_block.matrices:
                     outcome = self._refine(of_block, block, hidden, dense[0], calls, outcome)
                 self._state.save_block(index, outcome)
                 self._keep_records(index, outcome)
@@ -139,6 +174,42 @@ class Run:
             if advance and propagate:
                 self._progress.block(index, "forward")
                 run_block(block, hidden, calls, advance=True)
+            if distils and not advance:
+                targets = HiddenStates(self._state.folder)
+                for sample in range(len(calls)):
+                    targets.append(dense[0][sample])
+                self._targets = targets, tuple_length(block, hidden[0], calls[0])
+
+    def _load_distillation(self) -> dict[str, Any] | None:
+        """None where there was none, or where its outcome is damaged: it is done again then."""
+        record: dict[str, Any] | None = self._state.load("distillation")
+        if self._settings.distillation is None or record is None or record["kept"] == "start":
+            return record
+        pruned = (block.index for block in self._layout if block.matrices)
+        whole = all(self._state.load_block(index, _DISTILLED) is not None for index in pruned)
+        return record if whole else None
+
+    def _distil(self) -> None:
+        """Distils the model; where it is in memory, it is changed there."""
+        settings = self._settings.distillation
+        assert settings is not None
+        assert self._targets is not None
+        targets, length = self._targets
+
+        def shown(epoch: int, divergence: float) -> None:
+            self._progress.model(f"distilling {epoch}/{settings.epochs}, divergence {divergence:.4f}")
+
+        model = self._source.model
+        with contextlib.closing(targets), self._source.whole(self._layout, self.outcomes):
+            record = distill(model, self._layout, self._samples, targets, length, settings, shown)
+            for of_block in self._layout if record["kept"] == "end" else ():
+                if of_block.matrices:
+                    block = model.get_submodule(of_block.name)
+                    self._state.save_block(
+                        of_block.index, BlockState(_packed(block, of_block), []), _DISTILLED
+                    )
+        self._state.save("distillation", record)
+        self._distillation = record
 
     def _refine(
         self,
@@ -160,10 +231,7 @@ class Run:
         outcome = BlockState(outcome.tensors, outcome.records, {"name": of_block.name, **record})
         if record["epoch"] == 0:  # the block is as it was
             return outcome
-        tensors = dict(
-            pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in of_block.matrices
-        )
-        return dataclasses.replace(outcome, tensors=tensors | pack_vectors(block, of_block))
+        return dataclasses.replace(outcome, tensors=_packed(block, of_block))
 
     def _solve(
         self,
@@ -311,3 +379,11 @@ class Run:
             if of_block.index < missing[-1]:
                 self._progress.block(of_block.index, "dense forward")
                 run_block(block, hidden, calls, advance=True)
+
+
+def _packed(block: Any, layout: Block) -> dict[str, Any]:
+    """All of a trained block that a run may have changed."""
+    tensors = dict(
+        pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in layout.matrices
+    )
+    return tensors | pack_vectors(block, layout)

@@ -12,8 +12,10 @@ from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
+from sparsefw.hf.distill import Distillation
 from sparsefw.hf.presets import PRESETS, ModelPreset
-from sparsefw.hf.refine import BlockRefinement, resolve
+from sparsefw.hf.refine import BlockRefinement
+from sparsefw.hf.steps import resolve
 from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.
@@ -39,6 +41,7 @@ class Settings:
     split_above: int
     options: Mapping[str, Any]
     refine_blocks: BlockRefinement | Mapping[str, Any] | bool | None = None
+    distill: Distillation | Mapping[str, Any] | bool | None = None
 
     def __post_init__(self) -> None:
         options = {key: value for key, value in self.options.items() if value is not None}
@@ -60,6 +63,7 @@ class Settings:
         preset = self.options.get("preset")
         if preset is not None and not (isinstance(preset, str) and preset in PRESETS):
             raise invalid(f"preset must be one of {', '.join(PRESETS)}; got {preset}")
+        _ = self.distillation  # checked before anything is read
         if self.refinement is not None and not self.propagate:
             raise invalid(
                 f"{self.refined_by} needs propagate=True: refinement makes up for the pruned blocks before"
@@ -79,7 +83,8 @@ class Settings:
     @property
     def refinement(self) -> BlockRefinement | None:
         """How blocks are refined; None: not at all."""
-        return resolve(self.refine_blocks, self._preset.refinement if self._preset else None)
+        of_preset = self._preset.refinement if self._preset else None
+        return resolve("refine_blocks", self.refine_blocks, of_preset, BlockRefinement())
 
     @property
     def refined_by(self) -> str:
@@ -88,11 +93,25 @@ class Settings:
             return f'preset "{self.options.get("preset")}" (it refines; refine_blocks=False goes without)'
         return "refine_blocks"
 
+    @property
+    def distillation(self) -> Distillation | None:
+        """How the model is distilled; None: not at all."""
+        of_preset = self._preset.distillation if self._preset else None
+        return resolve("distill", self.distill, of_preset, Distillation())
+
+    @property
+    def distilled_by(self) -> str:
+        """What asks for distillation, for messages."""
+        if self.distill is None:
+            return f'preset "{self.options.get("preset")}" (it distils; distill=False goes without)'
+        return "distill"
+
     def meaning(self) -> dict[str, Any]:
-        """What the preset stands for in this version, and the refinement."""
+        """What the preset stands for in this version, with refinement and distillation."""
         return {
             "job_preset": self._preset.job if self._preset else None,
             "refine_blocks": dataclasses.asdict(self.refinement) if self.refinement else None,
+            "distill": dataclasses.asdict(self.distillation) if self.distillation else None,
         }
 
     def job_options(self, sparsity: float) -> Any:

@@ -107,6 +107,12 @@ class Source(Protocol):
         """The block, which can run within it."""
         ...
 
+    def whole(self, layout: Sequence[Block], outcomes: Any) -> contextlib.AbstractContextManager[None]:
+        """Within it, all of the pruned model can run and be changed; `outcomes(index)` are the tensors of a
+        block.
+        """
+        ...
+
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         """The pruned model as a folder; `outcomes(index)` are the tensors of a block."""
         ...
@@ -155,6 +161,10 @@ class InMemory:
     @contextlib.contextmanager
     def block(self, index: int) -> Iterator[Any]:
         yield self._blocks[index]
+
+    @contextlib.contextmanager
+    def whole(self, layout: Sequence[Block], outcomes: Any) -> Iterator[None]:
+        yield  # it is there, and pruned
 
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         self.model.save_pretrained(out)
@@ -242,6 +252,14 @@ class Streamed:
             yield self._blocks[index]
         finally:
             unload(self.model, names)
+
+    @contextlib.contextmanager
+    def whole(self, layout: Sequence[Block], outcomes: Any) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.surroundings())
+            for of_block in layout:
+                apply(stack.enter_context(self.block(of_block.index)), of_block, outcomes(of_block.index))
+            yield
 
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         copy = self._checkpoint.copy_to(out)

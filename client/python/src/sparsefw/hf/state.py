@@ -135,19 +135,19 @@ class State:
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
-    def save_block(self, index: int, block: BlockState) -> None:
-        """The tensors first, then the record that makes them count."""
-        path = self.folder / f"block-{index:04d}.safetensors"
+    def save_block(self, index: int, block: BlockState, what: str = "block") -> None:
+        """The tensors first, then the record that makes them count. `what`: begins the names of its files."""
+        path = self.folder / f"{what}-{index:04d}.safetensors"
         write_tensors(path, block.tensors)
         record = {"digest": file_digest(path), "versions": self._made_by(), "layers": block.records}
         if block.refinement is not None:
             record["refinement"] = block.refinement
-        write_atomically(self.folder / f"block-{index:04d}.json", json.dumps(record, indent=1) + "\n")
+        write_atomically(self.folder / f"{what}-{index:04d}.json", json.dumps(record, indent=1) + "\n")
 
-    def load_block(self, index: int) -> BlockState | None:
+    def load_block(self, index: int, what: str = "block") -> BlockState | None:
         """None where it is not finished, or damaged: it is done again then."""
-        record = self._read(f"block-{index:04d}")
-        path = self.folder / f"block-{index:04d}.safetensors"
+        record = self._read(f"{what}-{index:04d}")
+        path = self.folder / f"{what}-{index:04d}.safetensors"
         if record is None or not path.exists() or file_digest(path) != record["digest"]:
             return None
         return BlockState(load_file(path), record["layers"], record.get("refinement"))
@@ -178,7 +178,8 @@ class State:
         """
         self._ask, self._versions = ask, dict(ask())
         there = self.versions(blocks)
-        changed = [name for name in there if there[name] != self._versions.get(name)]
+        # Where nothing is asked of a server any more, its version does not matter.
+        changed = [name for name in there if there[name] != self._versions.get(name, there[name])]
         if changed:
             names = "; ".join(f"{name} {there[name]}, now {self._versions.get(name)}" for name in changed)
             warnings.warn(

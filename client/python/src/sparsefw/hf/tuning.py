@@ -30,12 +30,12 @@ from sparsefw.hf.grams import run_block
 from sparsefw.hf.layout import Block
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.source import InMemory, Source, apply
 from sparsefw.hf.state import State
+from sparsefw.hf.steps import Schedule
 from sparsefw.hf.values import is_number, plain
 from sparsefw.hf.walk import blocks_of, tuple_length, walk
 from sparsefw.paired import paired
@@ -44,7 +44,7 @@ from sparsefw.paired import paired
 _COMMON: Final = (
     "model", "tokenizer", "data", "sparsity", "pattern", "server", "ignore", "routers", "samples",
     "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory",
-    "split_above",
+    "split_above", "distill",
 )  # fmt: skip
 _FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram", "refine_blocks")
 # In a run's folder.
@@ -167,7 +167,7 @@ def tuning_of(value: Any) -> Tuning | None:
 def described(candidate: Mapping[str, Any]) -> dict[str, Any]:
     """A candidate as JSON has it."""
     return {
-        key: dataclasses.asdict(value) if isinstance(value, BlockRefinement) else plain(value)
+        key: dataclasses.asdict(value) if isinstance(value, Schedule) else plain(value)
         for key, value in candidate.items()
     }
 
@@ -244,7 +244,8 @@ def tune_settings(
     with contextlib.ExitStack() as stack:
         for index, one in enumerate(settings_of(settings, tuning)):
             begun = time.monotonic()
-            of_this = _within(one, head)
+            # Distillation is of a whole model: it comes after the choice.
+            of_this = _within(dataclasses.replace(one, distill=False), head)
             facts = of_this.facts(model, texts.digest(calibration), calibration, len(servers))
             own = State(folder / f"candidate-{index:02d}", facts)
             stack.callback(own.close)

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 
 from sparsefw.client import Client
-from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
+from sparsefw.hf.distill import check_head, check_memory
 from sparsefw.hf.folder import check_out, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import check_blocks_apart, check_refinement
 from sparsefw.hf.report import Report
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of, servers_of
 from sparsefw.hf.source import InMemory, Source, Streamed
 from sparsefw.hf.state import State
+from sparsefw.hf.steps import check_blocks_apart, check_trainable
 from sparsefw.hf.tuning import Tuned, Tuning, settings_of, tune_settings
 
 
@@ -73,12 +73,16 @@ class Work:
         if self._tuning is not None:
             self._tuning.check(len(self._samples))
             check_blocks_apart(model, "tune")
-            if model.get_output_embeddings() is None:
-                raise invalid(f"tune needs a model with an output head; {type(model).__name__} has none")
+            check_head(model, "tune")
             every = settings_of(self._settings, self._tuning)
         for settings in every:
             if settings.refinement is not None:
-                check_refinement(model, len(self._samples), settings.refined_by)
+                check_trainable(model, len(self._samples), settings.refined_by)
+            if settings.distillation is not None:
+                check_trainable(model, len(self._samples), settings.distilled_by)
+                check_head(model, settings.distilled_by)
+                device = None if isinstance(self._source, InMemory) else self._source.device
+                check_memory(model, self._layout, device, settings.distilled_by)
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for settings in every:
             if not isinstance(settings.allocation, str):
