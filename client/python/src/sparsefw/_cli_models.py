@@ -141,20 +141,31 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
     ]
 
 
-def _refinement(arguments: argparse.Namespace) -> Any:
-    given = {"epochs": arguments.refine_epochs, "learning_rate": arguments.refine_rate}
+def _steps(asked: bool | None, epochs: int | None, rate: float | None, of_preset: bool, rule: str) -> Any:
+    """refine_blocks or distill of prune_model.
+
+    Args:
+        asked:     of the flag; None: it was not given.
+        of_preset: the preset may take such steps.
+        rule:      what settings need.
+    """
+    given = {"epochs": epochs, "learning_rate": rate}
     given = {key: value for key, value in given.items() if value is not None}
-    if given and not arguments.refine_blocks and (arguments.refine_blocks is False or not arguments.preset):
-        raise invalid("--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines")
-    return given or arguments.refine_blocks
+    if given and not (of_preset if asked is None else asked):
+        raise invalid(rule)
+    return given or asked
+
+
+def _refinement(arguments: argparse.Namespace) -> Any:
+    rule = "--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines"
+    epochs, rate = arguments.refine_epochs, arguments.refine_rate
+    return _steps(arguments.refine_blocks, epochs, rate, bool(arguments.preset), rule)
 
 
 def _distillation(arguments: argparse.Namespace) -> Any:
-    given = {"epochs": arguments.distill_epochs, "learning_rate": arguments.distill_rate}
-    given = {key: value for key, value in given.items() if value is not None}
-    if given and not arguments.distill and (arguments.distill is False or arguments.preset != "best"):
-        raise invalid("--distill-epochs and --distill-rate need --distill or --preset best")
-    return given or arguments.distill
+    rule = "--distill-epochs and --distill-rate need --distill or --preset best"
+    epochs, rate = arguments.distill_epochs, arguments.distill_rate
+    return _steps(arguments.distill, epochs, rate, arguments.preset == "best", rule)
 
 
 def _candidates(arguments: argparse.Namespace) -> list[Any]:

@@ -12,7 +12,7 @@ import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import Distillation, distill, prune_model, steps
+from sparsefw.hf import Distillation, distill, prune_model
 from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
@@ -203,15 +203,19 @@ def test_wrong_arguments(client, monkeypatch):
     assert all(torch.equal(value, before.get_parameter(name)) for name, value in model.named_parameters())
 
 
-def test_the_memory_that_is_asked_for(folder, monkeypatch):
-    """Enough is enough, a byte less is not; a folder needs its weights besides."""
-    model = tiny.make("llama")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_memory_that_is_asked_for(dtype, monkeypatch):
+    """Enough is enough, a byte less is not; a folder needs its weights besides. Weights that are not trained
+    are converted to float32 where they are not.
+    """
+    model = tiny.make("llama", dtype=dtype)
     layout = sparsefw.hf.work.layout_of(model, ["lm_head"])
     trained = sum(
         model.get_submodule(block.name).get_parameter(name).numel() for block in layout for name in block.trained)
-    whole = sum(value.numel() * 4 for value in model.parameters())
-    assert steps.BYTES_A_WEIGHT == 17
-    for device, size in ((None, trained * 21), ("cpu", trained * 21 + whole)):
+    count = sum(value.numel() for value in model.parameters())
+    whole = count * dtype.itemsize
+    steps_take = trained * (17 + dtype.itemsize) + (0 if dtype == torch.float32 else 4 * (count - trained))
+    for device, size in ((None, steps_take), ("cpu", steps_take + whole)):
         monkeypatch.setattr(distill, "_free", lambda _, size=size: size)
         distill.check_memory(model, layout, device, "it")
         monkeypatch.setattr(distill, "_free", lambda _, size=size: size - 1)

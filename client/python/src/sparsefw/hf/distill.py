@@ -62,6 +62,7 @@ def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) ->
         what:   asks for them.
     """
     needed: dict[Any, int] = {}
+    trained: set[int] = set()
     for block in layout:
         module = model.get_submodule(block.name)
         for name in block.trained:
@@ -70,8 +71,15 @@ def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) ->
             size = parameter.numel() * (BYTES_A_WEIGHT + parameter.element_size())
             place = parameter.device if device is None else torch.device(device)
             needed[place] = needed.get(place, 0) + size
-    if device is not None:
-        needed[torch.device(device)] += sum(p.numel() * p.element_size() for p in model.parameters())
+            trained.add(id(parameter))
+    for parameter in model.parameters():
+        place = parameter.device if device is None else torch.device(device)
+        # What is not trained takes part in float32, too.
+        copied = id(parameter) not in trained and parameter.dtype != torch.float32
+        size = 4 * parameter.numel() if copied else 0
+        if device is not None:  # it is not in memory yet
+            size += parameter.numel() * parameter.element_size()
+        needed[place] = needed.get(place, 0) + size
     for place, size in needed.items():
         free = _free(place)
         if free is not None and size > free:
@@ -100,8 +108,8 @@ def distill(
     """Distils a pruned model in place: what refinement trains in its blocks, all at once.
 
     Weights that are zero stay zero; embeddings, head and all else stay as they are. Memory beside the model:
-    17 bytes a trained weight, a copy of these weights, the activations of one sequence, and four times
-    its logits.
+    17 bytes a trained weight, a copy of these weights, float32 copies of all others that are not float32,
+    the activations of one sequence, three times its logits, and four times those of 256 positions.
 
     Args:
         samples: token ids [1, length].

@@ -19,7 +19,7 @@ from sparsefw.torch import hold_zeros
 # Steps until the learning rate has its full size.
 _WARM_UP: Final = 5
 _BETAS: Final = (0.9, 0.95)
-# Of a trained weight: float32 copy, gradient, two moments, mask.
+# A trained weight's float32 copy, gradient, two moments and mask.
 BYTES_A_WEIGHT: Final = 17
 
 
@@ -109,8 +109,8 @@ def check_blocks_apart(model: Any, what: str) -> None:
 
 class Training:
     """Float32 copies of some of a module's weights, and Adam's state. The module itself is written to at
-    `write` and `restore`: whatever precision and flags its parameters have stay theirs. Weights of matrices
-    that are zero stay zero.
+    `write` and `restore`: whatever precision and flags its parameters have stay theirs. Zeros stay zero in
+    the blocks that `hold` was called for.
     """
 
     def __init__(self, module: Any, names: Sequence[str], schedule: Schedule, steps: int) -> None:
