@@ -141,10 +141,13 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
     ]
 
 
-def _steps(asked: bool | None, epochs: int | None, rate: float | None, of_preset: bool, rule: str) -> Any:
+def _steps(
+    kind: str, asked: bool | None, epochs: int | None, rate: float | None, of_preset: bool, rule: str
+) -> Any:
     """refine_blocks or distill of prune_model.
 
     Args:
+        kind:      the class of the settings.
         asked:     of the flag; None: it was not given.
         of_preset: the preset may take such steps.
         rule:      what settings need.
@@ -153,19 +156,21 @@ def _steps(asked: bool | None, epochs: int | None, rate: float | None, of_preset
     given = {key: value for key, value in given.items() if value is not None}
     if given and not (of_preset if asked is None else asked):
         raise invalid(rule)
+    if given:
+        getattr(_models(), kind)(**given)  # wrong values are named before a server is looked for
     return given or asked
 
 
 def _refinement(arguments: argparse.Namespace) -> Any:
     rule = "--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines"
     epochs, rate = arguments.refine_epochs, arguments.refine_rate
-    return _steps(arguments.refine_blocks, epochs, rate, bool(arguments.preset), rule)
+    return _steps("BlockRefinement", arguments.refine_blocks, epochs, rate, bool(arguments.preset), rule)
 
 
 def _distillation(arguments: argparse.Namespace) -> Any:
     rule = "--distill-epochs and --distill-rate need --distill or --preset best"
     epochs, rate = arguments.distill_epochs, arguments.distill_rate
-    return _steps(arguments.distill, epochs, rate, arguments.preset == "best", rule)
+    return _steps("Distillation", arguments.distill, epochs, rate, arguments.preset == "best", rule)
 
 
 def _candidates(arguments: argparse.Namespace) -> list[Any]:

@@ -227,6 +227,13 @@ def test_wrong_commands(shared_server, dense, folder, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flags", [["--distill", "--distill-rate", "0"], ["--refine-blocks", "--refine-epochs", "0"]])
+def test_wrong_steps_are_named_before_a_server_is_looked_for(dense, folder, capsys, monkeypatch, flags):
+    monkeypatch.setenv("SPARSEFW_SERVER_PROGRAM", f"{folder}/none")
+    assert _cli.main([word.format(folder) for word in REFINING] + flags) == 2
+    assert "must be" in capsys.readouterr().err
+
+
 def test_without_torch_the_commands_say_so(monkeypatch, capsys):
     from sparsefw import _cli_models
 
