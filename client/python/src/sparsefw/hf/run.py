@@ -29,6 +29,7 @@ from sparsefw.hf.walk import Step, tuple_length, walk
 
 # Begins the names of files in the state.
 _DISTILLED: Final = "distilled"
+DISTILLATION: Final = "distillation"
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
 
@@ -182,7 +183,7 @@ class Run:
 
     def _load_distillation(self) -> dict[str, Any] | None:
         """None where there was none, or where its outcome is damaged: it is done again then."""
-        record: dict[str, Any] | None = self._state.load("distillation")
+        record: dict[str, Any] | None = self._state.load(DISTILLATION)
         if self._settings.distillation is None or record is None or record["kept"] == "start":
             return record
         pruned = (block.index for block in self._layout if block.matrices)
@@ -208,7 +209,7 @@ class Run:
                     self._state.save_block(
                         of_block.index, BlockState(_packed(block, of_block), []), _DISTILLED
                     )
-        self._state.save("distillation", record)
+        self._state.save(DISTILLATION, record)
         self._distillation = record
 
     def _refine(

@@ -20,7 +20,7 @@ from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
-from sparsefw.hf.run import Run
+from sparsefw.hf.run import DISTILLATION, Run
 from sparsefw.hf.settings import Settings, folder_of, servers_of
 from sparsefw.hf.source import InMemory, Source, Streamed
 from sparsefw.hf.state import State
@@ -62,9 +62,9 @@ class Work:
         length = texts.longest(self._source.model.config, settings.sequence_length)
         self._samples = texts.sequences(tokenizer, listed, length, settings.samples)
         self._layout = layout_of(self._source.model, settings.ignore, settings.routers)
+        self._state_dir, self._place = state_dir, place
         self._check()
         self._model = self._source.digest()
-        self._state_dir, self._place = state_dir, place
         self._stack = contextlib.ExitStack()
 
     def _check(self) -> None:
@@ -81,8 +81,10 @@ class Work:
             if settings.distillation is not None:
                 check_trainable(model, len(self._samples), settings.distilled_by)
                 check_head(model, settings.distilled_by)
-                device = None if isinstance(self._source, InMemory) else self._source.device
-                check_memory(model, self._layout, device, settings.distilled_by)
+                # A run that has distilled needs no more than it does without.
+                if self._state_dir is None or not (Path(self._state_dir) / f"{DISTILLATION}.json").exists():
+                    device = None if isinstance(self._source, InMemory) else self._source.device
+                    check_memory(model, self._layout, device, settings.distilled_by)
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for settings in every:
             if not isinstance(settings.allocation, str):
