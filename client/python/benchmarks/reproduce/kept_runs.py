@@ -27,7 +27,7 @@ def file_of(folder, name, scale, options):
 
 def meaning(options):
     """Options with what a preset stands for in this version: another meaning is another run."""
-    preset = options.get("preset")
+    preset = options.get("preset") if options.get("refine_blocks", True) else None
     return {**options, "meaning": settings.PRESETS[preset]} if preset else options
 
 

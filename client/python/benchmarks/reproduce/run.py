@@ -1,4 +1,4 @@
-"""Prunes SmolLM2-135M in many ways and writes down what becomes of it: script/reproduce runs this.
+"""Prunes a language model in many ways and writes down what becomes of it: script/reproduce runs this.
 
 Every run is one JSON file; a run that is there is not done again, and one that was interrupted goes on at
 its last finished block.
@@ -15,6 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import byte_model
 import inputs
 import processor
 import settings
@@ -118,8 +119,11 @@ def main():
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.disable_progress_bar()
     folder, scale = arguments.folder, settings.SCALES[arguments.scale]
-    model_folder = inputs.model_folder(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    if scale.model == "bytes":
+        model_folder, tokenizer = byte_model.model_folder(folder), byte_model.tokenizer
+    else:
+        model_folder = inputs.model_folder(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     runs = {"dense": {}, **settings.runs(scale)}
     if arguments.kept:
         count = unpack(arguments.kept, folder, scale, runs)

@@ -24,13 +24,18 @@ METHODS = {
     "preset balanced": {"preset": "balanced"},
     "preset best": {"preset": "best"},
 }
+# The presets of single layers: nothing is refined.
+LAYER_METHODS = {
+    "ALPS": METHODS["ALPS"],
+    "best": {"preset": "best", "refine_blocks": False, "distill": False},
+}
 # What presets of models mean now: the preset of the jobs, and the refinement. With another meaning a run is
 # another run; a test holds this against the package.
 PRESETS = {
     "fast": {"job": "fast", "refinement": {"epochs": 1, **STEPS}, "distillation": None},
     "balanced": {"job": "fast", "refinement": {"epochs": 3, **STEPS}, "distillation": None},
     "best": {
-        "job": "balanced",
+        "job": "fast",
         "refinement": {"epochs": 16, **STEPS},
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
@@ -64,6 +69,10 @@ class Scale:
     iteration_counts: tuple[int, ...] = ()
     sample_counts: tuple[int, ...] = ()
     trace: bool = False  # losses along the iterations
+    model: str = "smollm2"
+    blocks: int | None = None  # the first ones are pruned, the others dense; None: all, of every method
+    layers: bool = False  # single layers: LAYER_METHODS at every one of sample_counts
+
 
 
 SMALL = Scale(
@@ -74,7 +83,29 @@ QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT
 MAIN = Scale("main", 64, 512, 64, 200, ("60 % per-row", "2:4"), draws=(1, 2))
 # The paper's samples: nearly all of the calibration text, so that another draw would be the same.
 FULL = Scale("full", 128, 2048, 64, 2000, tuple(PATTERNS))
-SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL}
+# Single layers at 1k, 8k and 32k tokens, of both models.
+LAYERS = Scale("layers", 16, 512, 64, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
+               sample_counts=(2, 16, 64), blocks=6, layers=True)
+LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None)
+SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL, "layers": LAYERS,
+          "layers-bytes": LAYERS_BYTES}
+
+
+def of_layers(samples: int, pattern: str, method: str) -> str:
+    """The name of a run of single layers."""
+    return f"{samples} sequences, {pattern}, {method}"
+
+
+def layer_runs(scale: Scale) -> dict[str, dict[str, Any]]:
+    """As `runs`, of single layers."""
+    ignore = ["lm_head"]
+    if scale.blocks is not None:
+        ignore.append(rf"\.layers\.(?!(?:{'|'.join(map(str, range(scale.blocks)))})\.)")
+    return {
+        of_layers(samples, pattern, method): {
+            **PATTERNS[pattern], **LAYER_METHODS[method], "samples": samples, "ignore": ignore}
+        for samples in scale.sample_counts for pattern in scale.patterns for method in scale.methods
+    }
 
 
 def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
@@ -108,6 +139,8 @@ def drawn(pattern: str, method: str, draw: int) -> str:
 
 def runs(scale: Scale) -> dict[str, dict[str, Any]]:
     """Name: options of prune_model, and perhaps draw, in the order of their use."""
+    if scale.layers:
+        return layer_runs(scale)
     found: dict[str, dict[str, Any]] = {}
     for pattern in scale.patterns:
         for method in scale.methods:

@@ -8,7 +8,7 @@ import pytest
 import sparsefw
 import tiny
 from sparsefw.hf import BlockRefinement, prune_model
-from sparsefw.hf.presets import PRESETS
+from sparsefw.hf.presets import PRESETS, REFINED_JOB
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -24,7 +24,7 @@ def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
     refinement = PRESETS[preset].refinement
     assert report.settings["options"] == {"preset": preset}
     assert (report.distillation is not None) == (PRESETS[preset].distillation is not None)
-    assert {row["method"] for row in report.layers} == {f"preset {PRESETS[preset].job}"}
+    assert {row["method"] for row in report.layers} == {f"preset {preset if refinement is None else REFINED_JOB}"}
     if refinement is None:
         assert report.refinements == [] and report.settings["refine_blocks"] is None
     else:
@@ -35,7 +35,9 @@ def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
 def test_the_reproduction_knows_what_presets_mean(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
     known = importlib.import_module("settings").PRESETS
-    assert known == {name: dataclasses.asdict(PRESETS[name]) for name in ("fast", "balanced", "best")}
+    for name in ("fast", "balanced", "best"):
+        assert known.pop(name) == {"job": REFINED_JOB, **dataclasses.asdict(PRESETS[name])}
+    assert not known
 
 
 def test_presets_are_a_ladder():
@@ -54,12 +56,15 @@ def test_what_the_call_says_wins(client):
     assert prune(client, method="wanda").refinements == []
 
 
-def test_the_jobs_of_the_best_preset_are_those_of_a_layers_balanced(client):
-    """Of the first block, whose inputs do not depend on refinement."""
-    options = {"alpha": 0.5, "iterations": 200, "step_rule": "line-search", "report_every": 50, "swaps": True,
-               "shrinkage": 0.1}
-    of_preset, of_options = prune(client, preset="best").rows()[:7], prune(client, **options).rows()[:7]
-    assert [row["loss"] for row in of_preset] == [row["loss"] for row in of_options]
+@pytest.mark.parametrize(("refine", "job"), [
+    (None, {"method": "wanda"}),
+    (False, {"warm_start": "wanda", "iterations": 200, "step_rule": "line-search", "report_every": 50,
+             "shrinkage": 0.1})])
+def test_the_jobs_of_a_preset_with_and_without_refinement(refine, job, client):
+    """Where nothing is refined, a layer's own preset of that name. Of the first block: its inputs are the same."""
+    of_preset = prune(client, preset="balanced", refine_blocks=refine)
+    of_options = prune(client, alpha=0.5, swaps=True, **job)
+    assert [row["loss"] for row in of_preset.rows()[:7]] == [row["loss"] for row in of_options.rows()[:7]]
 
 
 def test_an_unknown_preset_is_named(client):

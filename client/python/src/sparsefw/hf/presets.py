@@ -14,21 +14,21 @@ class ModelPreset:
     """What a preset of prune_model means (docs/adr/0048, docs/results.md).
 
     Attributes:
-        job:        the preset of every matrix's job. It is not always that of the same name: where blocks are
-                    refined, a mask is as good a start as mask and weights, and cheaper.
         refinement: None: blocks are not refined.
         distillation: None: the model is not distilled, and need not be in memory as a whole.
     """
 
-    job: str
     refinement: BlockRefinement | None = None
     distillation: Distillation | None = None
 
 
 # "paper" is the paper's, without anything of ours.
 PRESETS: Final = {
-    "paper": ModelPreset("paper"),
-    "fast": ModelPreset("fast", BlockRefinement(epochs=1)),
-    "balanced": ModelPreset("fast", BlockRefinement(epochs=3)),
-    "best": ModelPreset("balanced", BlockRefinement(epochs=16), Distillation()),
+    "paper": ModelPreset(),
+    "fast": ModelPreset(BlockRefinement(epochs=1)),
+    "balanced": ModelPreset(BlockRefinement(epochs=3)),
+    "best": ModelPreset(BlockRefinement(epochs=16), Distillation()),
 }
+# Where blocks are refined, every preset's jobs are those of this one: a dearer mask gained nothing there.
+# Elsewhere a job's preset is the one of the same name.
+REFINED_JOB: Final = "fast"

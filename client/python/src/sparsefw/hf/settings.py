@@ -13,7 +13,7 @@ from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf.distill import Distillation
-from sparsefw.hf.presets import PRESETS, ModelPreset
+from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.steps import resolve
 from sparsefw.hf.values import plain
@@ -81,6 +81,12 @@ class Settings:
         return PRESETS.get(self.options.get("preset", ""))
 
     @property
+    def _job_preset(self) -> str | None:
+        """The preset of every job."""
+        refined = self._preset is not None and self._preset.refinement is not None and self.refinement is not None
+        return REFINED_JOB if refined else self.options.get("preset")
+
+    @property
     def refinement(self) -> BlockRefinement | None:
         """How blocks are refined; None: not at all."""
         of_preset = self._preset.refinement if self._preset else None
@@ -109,7 +115,7 @@ class Settings:
     def meaning(self) -> dict[str, Any]:
         """What the preset stands for in this version, with refinement and distillation."""
         return {
-            "job_preset": self._preset.job if self._preset else None,
+            "job_preset": self._job_preset,
             "refine_blocks": dataclasses.asdict(self.refinement) if self.refinement else None,
             "distill": dataclasses.asdict(self.distillation) if self.distillation else None,
         }
@@ -117,8 +123,8 @@ class Settings:
     def job_options(self, sparsity: float) -> Any:
         """The options for a matrix with this sparsity."""
         options: dict[str, Any] = {**self.options, "pattern": self.pattern}
-        if self._preset is not None:
-            options["preset"] = self._preset.job
+        if self._job_preset is not None:
+            options["preset"] = self._job_preset
         if self.method is not None:  # a preset may choose it
             options["method"] = self.method
         if ":" not in self.pattern:
