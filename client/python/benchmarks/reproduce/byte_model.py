@@ -1,7 +1,7 @@
 """A second language model: no other is in a package.
 
-A Llama of six layers (256 inputs, 704 in the MLP) over bytes, trained here for some ten minutes on the calibration
-articles.
+A Llama of six layers (256 inputs, 704 in the MLP) over bytes, trained here for some ten minutes on the
+calibration articles.
 """
 
 import math
@@ -34,8 +34,8 @@ def train(text):
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
-            vocab_size=256, hidden_size=256, intermediate_size=704, num_hidden_layers=6, num_attention_heads=4,
-            num_key_value_heads=4, max_position_embeddings=LENGTH))
+            vocab_size=256, hidden_size=256, intermediate_size=704, num_hidden_layers=6,
+            num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=LENGTH))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.05)
     ids = torch.tensor(tokenizer(text)["input_ids"])
     generator = torch.Generator().manual_seed(0)

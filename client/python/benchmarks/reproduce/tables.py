@@ -176,7 +176,7 @@ def reductions(runs):
 
 
 def table_layers(runs, scale):
-    """Perplexity where each layer is pruned by itself: every method against the first one, on the same tokens."""
+    """Perplexity where each layer is pruned by itself: every method against the first one."""
     texts = list(runs["dense"]["perplexity"])
     first, *others = scale.methods
     heads = [part for text in texts for part in (text, f"against {first}")]

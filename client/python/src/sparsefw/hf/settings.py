@@ -83,7 +83,9 @@ class Settings:
     @property
     def _job_preset(self) -> str | None:
         """The preset of every job."""
-        refined = self._preset is not None and self._preset.refinement is not None and self.refinement is not None
+        refined = (
+            self._preset is not None and self._preset.refinement is not None and self.refinement is not None
+        )
         return REFINED_JOB if refined else self.options.get("preset")
 
     @property
