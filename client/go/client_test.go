@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	sparsefw "github.com/sparsefw/sparsefw/client/go"
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
@@ -26,7 +27,7 @@ func endless() *v1.JobSpec {
 	iterations := int64(1) << 40
 	return &v1.JobSpec{
 		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
-		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: 100},
+		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 }
 
@@ -217,7 +218,7 @@ func TestAJobAndItsWatchOutliveKill9(t *testing.T) {
 	iterations := int64(3000)
 	spec := &v1.JobSpec{
 		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
-		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: 100},
+		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 	input := sparsefw.Layer{Weight: l.Weight, Gram: l.Gram_}
 	undisturbed, err := client.Prune(ctx, input, spec, nil)
@@ -273,7 +274,7 @@ func TestTheSameRequestIDGoesOn(t *testing.T) {
 	iterations := int64(4000)
 	spec := &v1.JobSpec{
 		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
-		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: 100},
+		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 	input := sparsefw.Layer{Weight: l.Weight, Activations: l.Activations}
 	limited, cancel := context.WithCancel(ctx)

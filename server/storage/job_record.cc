@@ -3,10 +3,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/fields/option_fields.h"
 #include "server/storage/record_values.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 
-// Each Encode names all fields of its struct in a structured binding: a field that is
+// Each other Encode names all fields of its struct in a structured binding: a field that is
 // added does not compile until the record keeps it.
 
 namespace sparsefw::server {
@@ -26,61 +28,22 @@ Pattern Decode(const records::Pattern& from) {
   return {SameNumber<Pattern::Kind>(from.kind()), from.sparsity(), from.keep(), from.group()};
 }
 
+// Every option has a field of its name.
 records::SolveOptions Encode(const SolveOptions& options) {
-  const auto& [method, warm_start, shrinkage, alpha, iterations, step_rule, rel_gap, report_every,
-               swaps, keep_fixed, reconstruct, joint, joint_options, sparsegpt, measure_new_weights,
-               deadline, threads, product_precision] = options;
-  const auto& [warm_method, ria_exponent] = warm_start;
-  const auto& [damping, block] = sparsegpt;
-  const auto& [joint_damping, joint_excluded] = joint_options;
   records::SolveOptions to;
-  to.set_method(SameNumber<records::Method>(method));
-  to.set_warm_start_method(SameNumber<records::SaliencyMethod>(warm_method));
-  to.set_ria_exponent(ria_exponent);
-  to.set_shrinkage(shrinkage);
-  to.set_alpha(alpha);
-  to.set_iterations(iterations);
-  to.set_step_rule(SameNumber<records::StepRule>(step_rule));
-  to.set_rel_gap(rel_gap);
-  to.set_report_every(report_every);
-  to.set_swaps(swaps);
-  to.set_keep_fixed(keep_fixed);
-  to.set_reconstruct(reconstruct);
-  to.set_joint(joint);
-  to.set_joint_damping(joint_damping);
-  to.set_joint_excluded(joint_excluded);
-  to.set_measure_new_weights(measure_new_weights);
-  to.set_sparsegpt_damping(damping);
-  to.set_sparsegpt_block(block);
-  *to.mutable_deadline() = ToRecord(deadline);
-  to.set_threads(threads);
-  to.set_product_precision(SameNumber<records::ProductPrecision>(product_precision));
+  ForEachOption(
+      [&](const OptionInfo& info, auto get) { WriteOption(to, info.name, get(options)); });
+  *to.mutable_deadline() = ToRecord(options.deadline);
   return to;
 }
 
 SolveOptions Decode(const records::SolveOptions& from) {
   SolveOptions options;
-  options.method = SameNumber<Method>(from.method());
-  options.warm_start.method = SameNumber<SaliencyMethod>(from.warm_start_method());
-  options.warm_start.ria_exponent = from.ria_exponent();
-  options.shrinkage = from.shrinkage();
-  options.alpha = from.alpha();
-  options.iterations = from.iterations();
-  options.step_rule = SameNumber<StepRule>(from.step_rule());
-  options.rel_gap = from.rel_gap();
-  options.report_every = from.report_every();
-  options.swaps = from.swaps();
-  options.keep_fixed = from.keep_fixed();
-  options.reconstruct = from.reconstruct();
-  options.joint = from.joint();
-  options.joint_options.damping = from.joint_damping();
-  options.joint_options.excluded = from.joint_excluded();
-  options.measure_new_weights = from.measure_new_weights();
-  options.sparsegpt.damping = from.sparsegpt_damping();
-  options.sparsegpt.block = from.sparsegpt_block();
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    // A value that an enum lacks comes from a newer server, whose schema this one refuses.
+    ReadOption(FieldAt(from, info.name), info.name, &get(options)).IgnoreError();
+  });
   options.deadline = TimeOf(from.deadline());
-  options.threads = from.threads();
-  options.product_precision = SameNumber<ProductPrecision>(from.product_precision());
   return options;
 }
 

@@ -89,7 +89,9 @@ class CommandsTest : public ::testing::Test {
 TEST_F(CommandsTest, SubmitAsksForTheOptionsBeforeItUploads) {
   server_.jobs.check_status =
       Error(grpc::INVALID_ARGUMENT, "alpha must be in [0, 1]; got alpha=2", "OPTION_INVALID");
-  EXPECT_THAT(Submit(), StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha=2"));
+  const absl::Status status = Submit();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "alpha=2"));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
   EXPECT_TRUE(server_.tensors.create_request_ids.empty()) << "nothing was uploaded";
   EXPECT_TRUE(server_.jobs.created.empty());
   ASSERT_EQ(server_.jobs.checked.size(), 1u);

@@ -26,7 +26,7 @@ endforeach()
 
 core_test(solver_test LABELS unit tsan
   SOURCES solver/checkpoint_refusal_test solver/golden_test solver/refine_golden_test
-          solver/solver_after_test solver/solver_limits_test solver/solver_options_test
+          solver/solver_after_test solver/solver_limits_test solver/options_test solver/solver_options_test
           solver/solver_test solver/sweep_test)
 core_test(checkpoint_test LABELS unit SOURCES solver/checkpoint_test)
 core_test(solver_refine_test LABELS unit SOURCES solver/solver_refine_test)

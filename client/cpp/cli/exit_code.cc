@@ -5,6 +5,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -30,6 +31,11 @@ ExitCode ExitCodeOf(const absl::Status& status) {
                : ExitCode::kServer;
   }
   return static_cast<ExitCode>(code);
+}
+
+absl::Status OptionsAnswer(absl::Status status) {
+  if (ReasonOf(status) != "OPTION_INVALID") return status;
+  return WithExitCode(std::move(status), ExitCode::kUsage);
 }
 
 absl::Status UsageError(std::string_view message) {

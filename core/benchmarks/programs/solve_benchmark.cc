@@ -69,11 +69,10 @@ StepRule ParseRule(const std::string& text) {
   Die("--rule must be open-loop, line-search or auto; got \"" + text + "\"");
 }
 
-SolveOptions ParsePreset(const std::string& text) {
-  if (text == "paper") return PresetOptions(Preset::kPaper);
-  if (text == "fast") return PresetOptions(Preset::kFast);
-  if (text == "balanced") return PresetOptions(Preset::kBalanced);
-  if (text == "best") return PresetOptions(Preset::kBest);
+Preset ParsePreset(const std::string& text) {
+  for (const Preset preset : {Preset::kPaper, Preset::kFast, Preset::kBalanced, Preset::kBest}) {
+    if (sparsefw::NameOf(preset) == text) return preset;
+  }
   Die("--preset must be paper, fast, balanced or best; got \"" + text + "\"");
 }
 
@@ -114,6 +113,37 @@ Json ResultJson(const SolveResult& result) {
           {"mask_crc32c", Crc32c(result.mask.bytes())}};
 }
 
+// What a job gets that asks for the same.
+SolveOptions OptionsFrom(Flags& flags, const Pattern& pattern) {
+  OptionRequest request;
+  const auto given = [&](std::string_view option, const std::string& flag) {
+    if (flags.Text(flag, "").empty()) return false;
+    request.given.insert(option);
+    return true;
+  };
+  if (const std::string preset = flags.Text("preset", ""); !preset.empty()) {
+    request.preset = ParsePreset(preset);
+  }
+  SolveOptions& options = request.options;
+  if (given("method", "method")) options.method = ParseMethod(flags.Required("method"));
+  if (given("step_rule", "rule")) options.step_rule = ParseRule(flags.Required("rule"));
+  if (given("iterations", "iterations")) options.iterations = flags.Integer("iterations", 0);
+  if (given("report_every", "report-every"))
+    options.report_every = flags.Integer("report-every", 0);
+  if (given("rel_gap", "rel-gap")) options.rel_gap = flags.Number("rel-gap", 0);
+  if (given("alpha", "alpha")) options.alpha = flags.Number("alpha", 0);
+  if (given("swaps", "swaps")) options.swaps = flags.Integer("swaps", 0) != 0;
+  if (given("reconstruct", "reconstruct"))
+    options.reconstruct = flags.Integer("reconstruct", 0) != 0;
+  if (given("joint", "joint")) options.joint = flags.Integer("joint", 0) != 0;
+  JointOptions& joint = options.joint_options;
+  if (given("joint_damping", "joint-damping")) joint.damping = flags.Number("joint-damping", 0);
+  if (given("joint_excluded", "joint-excluded")) joint.excluded = flags.Number("joint-excluded", 0);
+  SolveOptions resolved = ResolveOptions(request, pattern);
+  resolved.threads = static_cast<int>(flags.Integer("threads", 1));
+  return resolved;
+}
+
 int Main(int argc, char** argv) {
   const int64_t before = ResidentBytes();
   Flags flags(argc, argv);
@@ -122,26 +152,7 @@ int Main(int argc, char** argv) {
   problem.weights = layer.weights;
   problem.gram = layer.gram;
   problem.pattern = ParsePattern(flags.Required("pattern"));
-  SolveOptions options = ParsePreset(flags.Text("preset", "paper"));
-  options.threads = static_cast<int>(flags.Integer("threads", 1));
-  const bool line_search = options.step_rule == StepRule::kLineSearch;
-  options.step_rule = ParseRule(flags.Text("rule", line_search ? "line-search" : "open-loop"));
-  options.iterations = flags.Integer("iterations", options.iterations);
-  options.rel_gap = flags.Number("rel-gap", 0);
-  options.swaps = flags.Integer("swaps", options.swaps ? 1 : 0) != 0;
-  options.method = ParseMethod(flags.Text("method", std::string(sparsefw::NameOf(options.method))));
-  options.reconstruct = flags.Integer("reconstruct", 0) != 0;
-  const bool preset_joint = options.joint;
-  options.joint = flags.Integer("joint", options.joint ? 1 : 0) != 0;
-  // As for jobs that do not say.
-  const bool own_window = options.joint && !preset_joint;
-  options.alpha = flags.Number("alpha", own_window ? JointAlpha(problem.pattern) : options.alpha);
-  if (own_window) {
-    options.joint_options.excluded = JointExcluded(problem.pattern, options.alpha);
-  }
-  options.joint_options.damping = flags.Number("joint-damping", options.joint_options.damping);
-  options.joint_options.excluded = flags.Number("joint-excluded", options.joint_options.excluded);
-  options.report_every = flags.Integer("report-every", options.report_every);
+  const SolveOptions options = OptionsFrom(flags, problem.pattern);
   const double target = flags.Number("target", -std::numeric_limits<double>::max());
   const Backend* backend = OrDie(FindBackend(flags.Text("device", "cpu")));
   const std::string checkpoint = flags.Text("checkpoint", "");

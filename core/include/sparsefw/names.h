@@ -7,13 +7,20 @@
 #include <string_view>
 
 #include "sparsefw/pattern.h"
+#include "sparsefw/preset.h"
+#include "sparsefw/saliency.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
 
-std::string_view NameOf(Method method);       // "sparsefw"
-std::string_view NameOf(Pattern::Kind kind);  // "per_row"
-std::string_view NameOf(StopCause cause);     // "DEADLINE"
+// "other" for a number that is none of the enum's.
+std::string_view NameOf(Method method);               // "sparsefw"
+std::string_view NameOf(SaliencyMethod method);       // "wanda"
+std::string_view NameOf(StepRule rule);               // "line_search"
+std::string_view NameOf(ProductPrecision precision);  // "fp32"
+std::string_view NameOf(Preset preset);               // "balanced"
+std::string_view NameOf(Pattern::Kind kind);          // "per_row"
+std::string_view NameOf(StopCause cause);             // "DEADLINE"
 
 }  // namespace sparsefw
 

@@ -1,7 +1,13 @@
-// Named settings, chosen from measurements: docs/cli.md has their losses and seconds.
+// Named settings, chosen from measurements (docs/cli.md has their losses and seconds), and what a
+// request that leaves options open means.
 #ifndef SPARSEFW_PRESET_H_
 #define SPARSEFW_PRESET_H_
 
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
@@ -13,7 +19,23 @@ enum class Preset {
   kBest,      // mask and weights together, from those of ALPS, of a shrunk G
 };
 
-SolveOptions PresetOptions(Preset preset);
+// Options that somebody asks for.
+struct OptionRequest {
+  std::optional<Preset> preset = {};  // none: the defaults of SolveOptions
+  SolveOptions options = {};          // of these the ones in `given` count
+  // Names of OptionInfo. The others are as the preset has them.
+  std::set<std::string_view> given = {};
+};
+
+// The options of a solve with this pattern. Jobs, the benchmarks and callers of core get the same
+// numbers for the same request. What a preset has gives way to what is given and does not go with
+// it:
+//   swaps           off with a method that has weights of its own
+//   joint           off with reconstruct
+//   alpha           without a preset, JointAlpha(pattern) where the joint search runs
+//   joint_excluded  JointExcluded there, but for the preset `best`, which has its own
+// The deadline is the request's. Nothing is validated.
+SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern);
 
 }  // namespace sparsefw
 

@@ -20,6 +20,56 @@ std::string_view NameOf(Method method) {
   return "other";
 }
 
+std::string_view NameOf(SaliencyMethod method) {
+  switch (method) {
+    case SaliencyMethod::kMagnitude:
+      return "magnitude";
+    case SaliencyMethod::kWanda:
+      return "wanda";
+    case SaliencyMethod::kRia:
+      return "ria";
+  }
+  return "other";
+}
+
+std::string_view NameOf(StepRule rule) {
+  switch (rule) {
+    case StepRule::kOpenLoop:
+      return "open_loop";
+    case StepRule::kLineSearch:
+      return "line_search";
+    case StepRule::kAuto:
+      return "auto";
+  }
+  return "other";
+}
+
+std::string_view NameOf(ProductPrecision precision) {
+  switch (precision) {
+    case ProductPrecision::kFloat32:
+      return "fp32";
+    case ProductPrecision::kTf32:
+      return "tf32";
+    case ProductPrecision::kBf16:
+      return "bf16";
+  }
+  return "other";
+}
+
+std::string_view NameOf(Preset preset) {
+  switch (preset) {
+    case Preset::kPaper:
+      return "paper";
+    case Preset::kFast:
+      return "fast";
+    case Preset::kBalanced:
+      return "balanced";
+    case Preset::kBest:
+      return "best";
+  }
+  return "other";
+}
+
 std::string_view NameOf(Pattern::Kind kind) {
   switch (kind) {
     case Pattern::Kind::kUnstructured:

@@ -1,9 +1,11 @@
 #include "core/src/solver/checkpoint_terms.h"
 
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/names.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw {
@@ -55,22 +57,15 @@ std::string CheckpointTerms(const Problem& problem, const SolveOptions& options,
   lines.Add("sparsity", problem.pattern.sparsity);
   lines.Add("keep", NumberOf(problem.pattern.keep));
   lines.Add("group", NumberOf(problem.pattern.group));
-  lines.Add("method", NameOf(options.method));
-  lines.Add("warm_start", NumberOf(options.warm_start.method));
-  lines.Add("ria_exponent", options.warm_start.ria_exponent);
-  lines.Add("shrinkage", options.shrinkage);
-  lines.Add("alpha", options.alpha);
-  lines.Add("iterations", options.iterations);
-  lines.Add("step_rule", NumberOf(options.step_rule));
-  lines.Add("rel_gap", options.rel_gap);
-  lines.Add("report_every", options.report_every);
-  lines.Add("swaps", NumberOf(options.swaps));
-  lines.Add("keep_fixed", NumberOf(options.keep_fixed));
-  lines.Add("reconstruct", NumberOf(options.reconstruct));
-  lines.Add("joint", NumberOf(options.joint));
-  lines.Add("joint_damping", options.joint_options.damping);
-  lines.Add("joint_excluded", options.joint_options.excluded);
-  lines.Add("precision", NumberOf(options.product_precision));
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    if (info.path.empty()) return;
+    const auto value = get(options);
+    if constexpr (std::is_floating_point_v<std::remove_const_t<decltype(value)>>) {
+      lines.Add(info.name, value);
+    } else {
+      lines.Add(info.name, NumberOf(value));
+    }
+  });
   return lines.Take();
 }
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/fields/option_fields.h"
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
+#include "sparsefw/options.h"
 #include "sparsefw/preset.h"
 #include "sparsefw/status_macros.h"
 
@@ -17,118 +19,36 @@ constexpr size_t kMaxNameBytes = 256;
 
 constexpr int kMaxSweepPoints = 256;
 
-absl::StatusOr<Method> MethodFromProto(v1::Method method, std::string_view field) {
-  switch (method) {
-    case v1::METHOD_UNSPECIFIED:
-    case v1::SPARSEFW:
-      return Method::kSparseFw;
-    case v1::MAGNITUDE:
-      return Method::kMagnitude;
-    case v1::WANDA:
-      return Method::kWanda;
-    case v1::RIA:
-      return Method::kRia;
-    case v1::SPARSEGPT:
-      return Method::kSparseGpt;
-    case v1::ALPS:
-      return Method::kAlps;
-    default:
-      return UnknownEnum(field, method);
-  }
+// What `message` sets of the options. Flat: its fields have the options' names.
+absl::Status ReadOptions(const google::protobuf::Message& message, bool flat,
+                         OptionRequest* request) {
+  absl::Status status;
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    if (info.path.empty() || !status.ok()) return;
+    const std::string_view path = flat ? info.name : info.path;
+    const absl::StatusOr<bool> given =
+        ReadOption(SetField(message, path), path, &get(request->options));
+    if (!given.ok()) {
+      status = given.status();
+    } else if (*given) {
+      request->given.insert(info.name);
+    }
+  });
+  return status;
 }
 
-absl::StatusOr<SaliencyMethod> SaliencyFromProto(v1::Method method) {
-  switch (method) {
-    case v1::METHOD_UNSPECIFIED:
-    case v1::WANDA:
-      return SaliencyMethod::kWanda;
-    case v1::MAGNITUDE:
-      return SaliencyMethod::kMagnitude;
-    case v1::RIA:
-      return SaliencyMethod::kRia;
-    case v1::SPARSEFW:
-    case v1::SPARSEGPT:
-    case v1::ALPS:
-      return Invalid("OPTION_INVALID", "warm_start.method must be MAGNITUDE, WANDA or RIA; got %s",
-                     v1::Method_Name(method));
-    default:
-      return UnknownEnum("warm_start.method", method);
-  }
+void WriteOptions(const SolveOptions& options, bool flat, google::protobuf::Message& message) {
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    if (!info.path.empty()) WriteOption(message, flat ? info.name : info.path, get(options));
+  });
 }
 
-v1::Method SaliencyToProto(SaliencyMethod method) {
-  switch (method) {
-    case SaliencyMethod::kMagnitude:
-      return v1::MAGNITUDE;
-    case SaliencyMethod::kWanda:
-      return v1::WANDA;
-    case SaliencyMethod::kRia:
-      return v1::RIA;
-  }
-  return v1::METHOD_UNSPECIFIED;
-}
-
-// The defaults of what a spec leaves open.
-absl::StatusOr<SolveOptions> DefaultsFromProto(v1::Preset preset) {
-  switch (preset) {
-    case v1::PRESET_UNSPECIFIED:
-    case v1::PAPER:
-      return PresetOptions(Preset::kPaper);
-    case v1::FAST:
-      return PresetOptions(Preset::kFast);
-    case v1::BALANCED:
-      return PresetOptions(Preset::kBalanced);
-    case v1::BEST:
-      return PresetOptions(Preset::kBest);
-    default:
-      return UnknownEnum("preset", preset);
-  }
-}
-
-v1::StepRule StepRuleToProto(StepRule rule) {
-  if (rule == StepRule::kAuto) return v1::AUTO;
-  return rule == StepRule::kOpenLoop ? v1::OPEN_LOOP : v1::LINE_SEARCH;
-}
-
-absl::StatusOr<StepRule> StepRuleFromProto(v1::StepRule rule, StepRule unset) {
-  switch (rule) {
-    case v1::STEP_RULE_UNSPECIFIED:
-      return unset;
-    case v1::OPEN_LOOP:
-      return StepRule::kOpenLoop;
-    case v1::LINE_SEARCH:
-      return StepRule::kLineSearch;
-    case v1::AUTO:
-      return StepRule::kAuto;
-    default:
-      return UnknownEnum("sparsefw.step_rule", rule);
-  }
-}
-
-absl::StatusOr<ProductPrecision> PrecisionFromProto(v1::ProductPrecision precision) {
-  switch (precision) {
-    case v1::PRODUCT_PRECISION_UNSPECIFIED:
-    case v1::PRODUCT_FP32:
-      return ProductPrecision::kFloat32;
-    case v1::PRODUCT_TF32:
-      return ProductPrecision::kTf32;
-    case v1::PRODUCT_BF16:
-      return ProductPrecision::kBf16;
-    default:
-      return UnknownEnum("product_precision", precision);
-  }
-}
-
-v1::ProductPrecision PrecisionToProto(ProductPrecision precision) {
-  switch (precision) {
-    case ProductPrecision::kFloat32:
-      return v1::PRODUCT_FP32;
-    case ProductPrecision::kTf32:
-      return v1::PRODUCT_TF32;
-    case ProductPrecision::kBf16:
-      return v1::PRODUCT_BF16;
-  }
-  return v1::PRODUCT_PRECISION_UNSPECIFIED;
+absl::Status PresetFromProto(const v1::JobSpec& proto, OptionRequest* request) {
+  Preset preset = Preset::kPaper;
+  SPARSEFW_ASSIGN_OR_RETURN(const bool given,
+                            ReadOption(SetField(proto, "preset"), "preset", &preset));
+  if (given) request->preset = preset;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Pattern> PatternFromProto(const v1::Pattern& pattern) {
@@ -163,95 +83,18 @@ v1::Pattern PatternToProto(const Pattern& pattern) {
   return proto;
 }
 
-absl::Status WarmStartFromProto(const v1::WarmStart& proto, JobSpec* spec) {
-  switch (proto.source_case()) {
-    case v1::WarmStart::kMethod: {
-      SPARSEFW_ASSIGN_OR_RETURN(spec->options.warm_start.method, SaliencyFromProto(proto.method()));
-      break;
-    }
-    case v1::WarmStart::kMask:
-      spec->warm_mask = proto.mask();
-      break;
-    case v1::WarmStart::kSaliency:
-      spec->warm_saliency = proto.saliency();
-      break;
-    case v1::WarmStart::SOURCE_NOT_SET:
-      break;
-  }
-  if (proto.has_ria_exponent()) spec->options.warm_start.ria_exponent = proto.ria_exponent();
-  return absl::OkStatus();
-}
-
-absl::Status OptionsFromProto(const v1::SparseFwOptions& proto, SolveOptions* options) {
-  if (proto.has_alpha()) options->alpha = proto.alpha();
-  if (proto.has_iterations()) options->iterations = proto.iterations();
-  SPARSEFW_ASSIGN_OR_RETURN(options->step_rule,
-                            StepRuleFromProto(proto.step_rule(), options->step_rule));
-  if (proto.rel_gap() != 0) options->rel_gap = proto.rel_gap();
-  if (proto.report_every() != 0) options->report_every = proto.report_every();
-  return absl::OkStatus();
-}
-
-// Refinement and reconstruction, which follow any method. What a preset brings gives way
-// to what is asked for and does not go with it.
-void AfterwardsFromProto(const v1::JobSpec& proto, SolveOptions* options) {
-  const v1::Refine& refine = proto.refine();
-  if (refine.has_swaps()) {
-    options->swaps = refine.swaps();
-  } else if (HasOwnWeights(options->method)) {
-    options->swaps = false;
-  }
-  if (refine.has_keep_fixed()) options->keep_fixed = refine.keep_fixed();
-  if (proto.has_reconstruct()) options->reconstruct = proto.reconstruct();
-  if (refine.has_joint()) {
-    options->joint = refine.joint();
-  } else if (options->reconstruct) {
-    options->joint = false;
-  }
-  if (refine.has_joint_damping()) options->joint_options.damping = refine.joint_damping();
-  if (refine.has_joint_excluded()) options->joint_options.excluded = refine.joint_excluded();
-}
-
-// What a job asks for by itself or by its preset; the rest depends on other fields.
-struct Given {
-  bool alpha = false;
-  bool joint_excluded = false;
-};
-
-// With the joint search alpha has a default of its own.
-void ChooseWindow(Given given, const Pattern& pattern, SolveOptions* options) {
-  if (!given.alpha) options->alpha = options->joint ? JointAlpha(pattern) : SolveOptions().alpha;
-  if (given.joint_excluded) return;
-  const double fixed = options->keep_fixed ? options->alpha : 0;
-  options->joint_options.excluded =
-      options->joint ? JointExcluded(pattern, fixed) : JointOptions().excluded;
-}
-
-void SparseGptFromProto(const v1::SparseGptOptions& proto, SparseGptOptions* options) {
-  if (proto.has_damping()) options->damping = proto.damping();
-  if (proto.block_size() != 0) options->block = proto.block_size();
-}
-
 // A point of the sweep is the job's own setting with what the point changes.
-absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const JobSpec& job,
-                                          Given given) {
-  SweepPoint point{job.pattern, job.options};
-  if (proto.method() != v1::METHOD_UNSPECIFIED) {
-    SPARSEFW_ASSIGN_OR_RETURN(point.options.method, MethodFromProto(proto.method(), "method"));
-  }
+absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const Pattern& of_job,
+                                          OptionRequest request) {
+  Pattern pattern = of_job;
   if (proto.has_pattern()) {
-    SPARSEFW_ASSIGN_OR_RETURN(point.pattern, PatternFromProto(proto.pattern()));
+    SPARSEFW_ASSIGN_OR_RETURN(pattern, PatternFromProto(proto.pattern()));
   }
-  if (proto.has_alpha()) point.options.alpha = proto.alpha();
-  if (proto.has_swaps()) point.options.swaps = proto.swaps();
-  if (proto.has_reconstruct()) point.options.reconstruct = proto.reconstruct();
-  if (proto.has_joint()) point.options.joint = proto.joint();
-  given.alpha = given.alpha || proto.has_alpha();
-  ChooseWindow(given, point.pattern, &point.options);
-  return point;
+  SPARSEFW_RETURN_IF_ERROR(ReadOptions(proto, true, &request));
+  return SweepPoint{pattern, ResolveOptions(request, pattern)};
 }
 
-absl::Status SweepFromProto(const v1::Sweep& proto, Given given, JobSpec* spec) {
+absl::Status SweepFromProto(const v1::Sweep& proto, const OptionRequest& request, JobSpec* spec) {
   if (proto.points_size() > kMaxSweepPoints) {
     return Invalid("OPTION_INVALID", "sweep.points must be at most %d; got %d", kMaxSweepPoints,
                    proto.points_size());
@@ -268,7 +111,7 @@ absl::Status SweepFromProto(const v1::Sweep& proto, Given given, JobSpec* spec) 
       return UnknownEnum("sweep.keep", proto.keep());
   }
   for (int index = 0; index < proto.points_size(); ++index) {
-    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec, given);
+    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), spec->pattern, request);
     if (!point.ok()) return AtPoint(static_cast<size_t>(index), point.status());
     point->options.measure_new_weights =
         !proto.has_new_weights_losses() || proto.new_weights_losses();
@@ -316,31 +159,15 @@ absl::Status CheckTexts(const v1::JobSpec& proto) {
 
 v1::SweepPoint ToProto(const SweepPoint& point) {
   v1::SweepPoint proto;
-  proto.set_method(ToProto(point.options.method));
+  WriteOptions(point.options, true, proto);
   *proto.mutable_pattern() = PatternToProto(point.pattern);
-  proto.set_alpha(point.options.alpha);
-  proto.set_swaps(point.options.swaps);
-  proto.set_reconstruct(point.options.reconstruct);
-  proto.set_joint(point.options.joint);
   return proto;
 }
 
 v1::Method ToProto(Method method) {
-  switch (method) {
-    case Method::kMagnitude:
-      return v1::MAGNITUDE;
-    case Method::kWanda:
-      return v1::WANDA;
-    case Method::kRia:
-      return v1::RIA;
-    case Method::kSparseGpt:
-      return v1::SPARSEGPT;
-    case Method::kSparseFw:
-      return v1::SPARSEFW;
-    case Method::kAlps:
-      return v1::ALPS;
-  }
-  return v1::METHOD_UNSPECIFIED;
+  v1::SweepPoint proto;
+  WriteOption(proto, "method", method);
+  return proto.method();
 }
 
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
@@ -348,26 +175,16 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   JobSpec spec;
   spec.weight = proto.weight();
   spec.gram = proto.gram();
-  SPARSEFW_ASSIGN_OR_RETURN(spec.options, DefaultsFromProto(proto.preset()));
-  if (proto.method() != v1::METHOD_UNSPECIFIED) {
-    SPARSEFW_ASSIGN_OR_RETURN(spec.options.method, MethodFromProto(proto.method(), "method"));
-  }
+  spec.warm_mask = proto.warm_start().mask();
+  spec.warm_saliency = proto.warm_start().saliency();
+  OptionRequest request;
+  SPARSEFW_RETURN_IF_ERROR(PresetFromProto(proto, &request));
+  SPARSEFW_RETURN_IF_ERROR(ReadOptions(proto, false, &request));
   if (proto.has_pattern() || PatternMissing(proto)) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }
-  SPARSEFW_RETURN_IF_ERROR(WarmStartFromProto(proto.warm_start(), &spec));
-  SPARSEFW_RETURN_IF_ERROR(OptionsFromProto(proto.sparsefw(), &spec.options));
-  if (proto.has_shrinkage()) spec.options.shrinkage = proto.shrinkage();
-  AfterwardsFromProto(proto, &spec.options);
-  const Given given = {
-      .alpha = proto.preset() != v1::PRESET_UNSPECIFIED || proto.sparsefw().has_alpha(),
-      .joint_excluded = proto.preset() == v1::BEST || proto.refine().has_joint_excluded()};
-  ChooseWindow(given, spec.pattern, &spec.options);
-  SparseGptFromProto(proto.sparsegpt(), &spec.options.sparsegpt);
-  // Before the sweep, whose points take over what is the job's.
-  SPARSEFW_ASSIGN_OR_RETURN(spec.options.product_precision,
-                            PrecisionFromProto(proto.product_precision()));
-  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), given, &spec));
+  spec.options = ResolveOptions(request, spec.pattern);
+  SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), request, &spec));
   if (!proto.has_pattern()) spec.pattern = spec.sweep.front().pattern;
   spec.priority = proto.priority();
   if (proto.has_deadline()) {
@@ -386,35 +203,14 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   v1::JobSpec proto;
   proto.set_weight(spec.weight);
   proto.set_gram(spec.gram);
-  proto.set_method(ToProto(spec.options.method));
+  WriteOptions(spec.options, false, proto);
   *proto.mutable_pattern() = PatternToProto(spec.pattern);
-
-  v1::WarmStart& warm = *proto.mutable_warm_start();
+  // Instead of the method: they are alternatives.
   if (!spec.warm_mask.empty()) {
-    warm.set_mask(spec.warm_mask);
+    proto.mutable_warm_start()->set_mask(spec.warm_mask);
   } else if (!spec.warm_saliency.empty()) {
-    warm.set_saliency(spec.warm_saliency);
-  } else {
-    warm.set_method(SaliencyToProto(spec.options.warm_start.method));
+    proto.mutable_warm_start()->set_saliency(spec.warm_saliency);
   }
-  warm.set_ria_exponent(spec.options.warm_start.ria_exponent);
-
-  proto.set_shrinkage(spec.options.shrinkage);
-  v1::SparseFwOptions& options = *proto.mutable_sparsefw();
-  options.set_alpha(spec.options.alpha);
-  options.set_iterations(spec.options.iterations);
-  options.set_step_rule(StepRuleToProto(spec.options.step_rule));
-  options.set_rel_gap(spec.options.rel_gap);
-  options.set_report_every(spec.options.report_every);
-  proto.mutable_refine()->set_swaps(spec.options.swaps);
-  proto.mutable_refine()->set_keep_fixed(spec.options.keep_fixed);
-  proto.mutable_refine()->set_joint(spec.options.joint);
-  proto.mutable_refine()->set_joint_damping(spec.options.joint_options.damping);
-  proto.mutable_refine()->set_joint_excluded(spec.options.joint_options.excluded);
-  proto.set_reconstruct(spec.options.reconstruct);
-  proto.mutable_sparsegpt()->set_damping(spec.options.sparsegpt.damping);
-  proto.mutable_sparsegpt()->set_block_size(static_cast<int32_t>(spec.options.sparsegpt.block));
-  proto.set_product_precision(PrecisionToProto(spec.options.product_precision));
   SweepToProto(spec, &proto);
 
   proto.set_priority(spec.priority);

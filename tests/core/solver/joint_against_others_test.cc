@@ -44,7 +44,7 @@ void ExpectBelowAllOthers(const Problem& problem) {
     worst = std::max(worst, LossOfWeights(problem, options));
   }
   // The losses are of G with its shrinkage.
-  const SolveOptions best = PresetOptions(Preset::kBest);
+  const SolveOptions best = ResolveOptions({.preset = Preset::kBest}, problem.pattern);
   EXPECT_GT(best.shrinkage, 0);
   EXPECT_LT(LossOfWeights(problem, best), LossOfWeights(problem, {.method = Method::kAlps,
                                                                   .shrinkage = best.shrinkage,

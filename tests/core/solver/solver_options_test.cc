@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"NanDamping", [](SolveOptions& o) { o.sparsegpt.damping = kNan; },
                   "damping must be in [0, 1]", "damping=nan"},
         BadOption{"NoBlock", [](SolveOptions& o) { o.sparsegpt.block = 0; },
-                  "block must be at least 1", "block=0"},
+                  "block_size must be at least 1", "block_size=0"},
         BadOption{"NegativeExponent", [](SolveOptions& o) { o.warm_start.ria_exponent = -1; },
                   "ria_exponent must be finite and at least 0", "ria_exponent=-1"},
         BadOption{"NanExponent", [](SolveOptions& o) { o.warm_start.ria_exponent = kNan; },

@@ -76,9 +76,9 @@ def test_presets_are_their_settings_and_flags_win(cli, layer):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["--joint", "--reconstruct"], ["--joint", "--reconstruct"]),
-    (["--joint", "--joint-damping", "2"], ["--joint-damping", "[0, 1]", "2"]),
-    (["--joint-excluded", "1"], ["--joint-excluded", "[0, 1)"]),
+    (["--joint", "--reconstruct"], ["joint", "reconstruct"]),
+    (["--joint", "--joint-damping", "2"], ["joint_damping", "[0, 1]", "2"]),
+    (["--joint-excluded", "1"], ["joint_excluded", "[0, 1)"]),
     (["--preset", "slow"], ["--preset", "paper", "slow"]),
     (["--method", "alps", "--swaps"], ["swaps", "ALPS"]),
     (["--sweep", "joint=maybe"], ["on or off", "maybe"]),

@@ -236,6 +236,11 @@ def test_another_run_does_not_take_the_state(cli, model, folder):
     assert cli.run(*command(model, out, *flags, "--json")).expect(0).json()["done_before"] == 11
 
 
+def test_options_are_checked_before_anything_is_done(cli, model, folder):
+    cli.run(*command(model, folder / "out", *WANDA, "--iterations", "0")).refused(2, "iterations must be at least 1")
+    assert not (folder / "out").exists()
+
+
 def test_errors_name_the_layer(cli, model, folder):
     name, out = "blocks.0.attn.q.weight", folder / "out"
 

@@ -35,8 +35,14 @@ def refused(cli, layer, code, words, *flags, **options):
     (["--warm-start", "sparsefw"], ["--warm-start", "sparsefw"]),
     (["--deadline", "soon"], ["--deadline", "soon"]),
     (["--deadline", "-3s"], ["--deadline", "-3s"]),
-    (["--rel-gap", "-1"], ["rel-gap", "-1"]),
-    (["--report-every", "-1"], ["report-every", "-1"]),
+    (["--rel-gap", "-1"], ["rel_gap", "-1"]),
+    (["--report-every", "-1"], ["report_every", "-1"]),
+    (["--shrinkage", "1"], ["shrinkage", "[0, 1)"]),
+    (["--ria-exponent", "inf"], ["ria_exponent", "finite"]),
+    (["--joint", "--joint-damping", "2"], ["joint_damping", "[0, 1]"]),
+    (["--joint", "--joint-excluded", "1"], ["joint_excluded", "[0, 1)"]),
+    (["--block-size", "0"], ["block_size", "at least 1"]),
+    (["--priority", "101"], ["priority", "101", "[-100, 100]"]),
     (["--activations", "x.safetensors"], ["--gram", "--activations"]),
 ])
 def test_bad_usage(cli, layer, flags, words):
@@ -233,7 +239,7 @@ def test_an_indefinite_gram(cli, layer, folder):
 
 
 def test_sparsegpt_takes_no_swaps(cli, layer):
-    refused(cli, layer, 3, ["swaps", "SPARSEGPT"], "--method", "sparsegpt", "--swaps")
+    refused(cli, layer, 2, ["swaps", "SPARSEGPT"], "--method", "sparsegpt", "--swaps")
 
 
 def test_server_that_is_not_there(layer):

@@ -77,4 +77,4 @@ def test_it_is_shown_to_people(cli, layer):
 
 @pytest.mark.parametrize("value", ["1", "-0.1", "nan"])
 def test_bad_values_are_refused_in_one_sentence(cli, layer, value):
-    cli.run(*layer.submit("--shrinkage", value)).refused(2, "--shrinkage", "[0, 1)", value)
+    cli.run(*layer.submit("--shrinkage", value)).refused(2, "shrinkage must be in [0, 1)", value)

@@ -1,7 +1,6 @@
 #include "client/cpp/cli/flags/submit_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
@@ -12,47 +11,6 @@
 
 namespace sparsefw::cli {
 namespace {
-
-template <typename Value>
-absl::Status Require(const std::optional<Value>& value, bool holds, std::string_view rule) {
-  if (!value || holds) return absl::OkStatus();
-  return UsageError(absl::StrFormat("%s; got %g", rule, static_cast<double>(*value)));
-}
-
-absl::Status CheckRanges(const SubmitFlags& flags) {
-  const double alpha = flags.alpha.value_or(0);
-  SPARSEFW_RETURN_IF_ERROR(
-      Require(flags.alpha, alpha >= 0 && alpha <= 1, "--alpha must be in [0, 1]"));
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.iterations, flags.iterations.value_or(1) >= 1,
-                                   "--iterations must be at least 1"));
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.report_every, flags.report_every.value_or(1) >= 1,
-                                   "--report-every must be at least 1"));
-  const double damping = flags.damping.value_or(1);
-  SPARSEFW_RETURN_IF_ERROR(
-      Require(flags.damping, damping >= 0 && damping <= 1, "--damping must be in [0, 1]"));
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.block_size, flags.block_size.value_or(1) >= 1,
-                                   "--block-size must be at least 1"));
-  const double shrinkage = flags.shrinkage.value_or(0);
-  SPARSEFW_RETURN_IF_ERROR(
-      Require(flags.shrinkage, shrinkage >= 0 && shrinkage < 1, "--shrinkage must be in [0, 1)"));
-  const double joint_damping = flags.joint_damping.value_or(0);
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.joint_damping, joint_damping >= 0 && joint_damping <= 1,
-                                   "--joint-damping must be in [0, 1]"));
-  const double excluded = flags.joint_excluded.value_or(0);
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.joint_excluded, excluded >= 0 && excluded < 1,
-                                   "--joint-excluded must be in [0, 1)"));
-  if (flags.joint && flags.reconstruct) {
-    return UsageError("--joint solves the weights itself; leave --reconstruct out");
-  }
-  const double rel_gap = flags.rel_gap.value_or(0);
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.rel_gap, rel_gap >= 0 && std::isfinite(rel_gap),
-                                   "--rel-gap must be at least 0"));
-  SPARSEFW_RETURN_IF_ERROR(Require(flags.ria_exponent,
-                                   std::isfinite(flags.ria_exponent.value_or(0)),
-                                   "--ria-exponent must be finite"));
-  return Require(std::optional(flags.priority), flags.priority >= -100 && flags.priority <= 100,
-                 "--priority must be in [-100, 100]");
-}
 
 absl::Status CheckInputs(const SubmitFlags& flags, const SubmitOptions& options) {
   if (options.gram.empty() == options.activations.empty()) {
@@ -270,7 +228,6 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
 }
 
 absl::Status ApplySpecFlags(const SubmitFlags& flags, v1::JobSpec& spec) {
-  SPARSEFW_RETURN_IF_ERROR(CheckRanges(flags));
   if (!flags.preset.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const v1::Preset preset, ParsePreset("--preset", flags.preset));
     spec.set_preset(preset);

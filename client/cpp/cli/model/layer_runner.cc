@@ -69,7 +69,7 @@ absl::Status LayerRunner::Check() const {
     const absl::Status status = client_.CheckJobOptions(request);
     // An older server does not know the call: CreateJob will tell.
     if (absl::IsUnimplemented(status) && ReasonOf(status).empty()) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(NameInput(layer, status));
+    SPARSEFW_RETURN_IF_ERROR(OptionsAnswer(NameInput(layer, status)));
   }
   return absl::OkStatus();
 }

@@ -131,7 +131,7 @@ func (r *request) spec() *v1.JobSpec {
 		spec.Sparsefw.Iterations = &r.Iterations
 	}
 	if r.ReportEvery != 0 {
-		spec.Sparsefw.ReportEvery = r.ReportEvery
+		spec.Sparsefw.ReportEvery = &r.ReportEvery
 	}
 	if r.Deadline != 0 {
 		spec.Deadline = durationpb.New(seconds(r.Deadline))

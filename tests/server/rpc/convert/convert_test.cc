@@ -3,9 +3,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
+#include "server/fields/option_fields.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/names.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
@@ -376,6 +378,15 @@ std::string Upper(std::string_view name) {
   std::string upper(name);
   absl::AsciiStrToUpper(&upper);
   return upper;
+}
+
+TEST(ConvertJobTest, EveryOptionHasAField) {
+  v1::JobSpec proto;
+  ForEachOption([&](const OptionInfo& info, auto) {
+    if (!info.path.empty()) {
+      EXPECT_NE(FieldToSet(proto, info.path).message, nullptr) << info.path;
+    }
+  });
 }
 
 // Metrics and logs must speak of methods and states as the wire does.

@@ -1,0 +1,149 @@
+// The list of options, and what a request means.
+#include "sparsefw/options.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "core/src/base/number_text.h"
+#include "gtest/gtest.h"
+#include "sparsefw/names.h"
+#include "sparsefw/preset.h"
+#include "tests/testing/matchers.h"
+
+namespace sparsefw {
+namespace {
+
+TEST(OptionsTest, NamesAreUniqueAndDefaultsAreInTheirRanges) {
+  std::set<std::string_view> names;
+  std::set<std::string_view> paths;
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+    EXPECT_TRUE(info.path.empty() || paths.insert(info.path).second) << info.path;
+    const SolveOptions options;
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(get(options))>>) {
+      EXPECT_TRUE(IsIn(info.range, static_cast<double>(get(options)))) << info.name;
+    }
+  });
+  EXPECT_GT(paths.size(), 10u);
+}
+
+std::string ValueText(bool value) { return value ? "true" : "false"; }
+std::string ValueText(double value) { return NumberText(value); }
+std::string ValueText(int64_t value) { return std::to_string(value); }
+std::string ValueText(int value) { return std::to_string(value); }
+template <typename Enum>
+requires std::is_enum_v<Enum> std::string ValueText(Enum value) {
+  return std::string(NameOf(value));
+}
+
+template <typename Value>
+std::string ValuesText(OptionRange range) {
+  if constexpr (std::is_enum_v<Value>) {
+    std::string text;
+    for (int value = 0; NameOf(static_cast<Value>(value)) != "other"; ++value) {
+      text += (text.empty() ? "" : ", ") + ValueText(static_cast<Value>(value));
+    }
+    return text;
+  }
+  return std::is_same_v<Value, bool> ? "true, false" : std::string(RuleOf(range));
+}
+
+// The rows of the table in docs/api.md.
+std::string TableOfOptions() {
+  std::string text = "| field of `JobSpec` | values | default |\n|---|---|---|\n";
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    const SolveOptions options;
+    using Value = std::remove_cvref_t<decltype(get(options))>;
+    if (info.path.empty()) return;
+    text += "| `" + std::string(info.path) + "` | " + ValuesText<Value>(info.range) + " | " +
+            ValueText(get(options)) + " |\n";
+  });
+  return text;
+}
+
+// SPARSEFW_WRITE_PAGES=1 writes it.
+TEST(OptionsTest, ThePageHasTheTable) {
+  const std::string path = std::string(SPARSEFW_SOURCE_DIR) + "/docs/api.md";
+  std::ifstream in(path);
+  std::stringstream read;
+  read << in.rdbuf();
+  std::string page = read.str();
+  const std::string begin = "<!-- options:begin -->\n";
+  const size_t from = page.find(begin);
+  const size_t to = page.find("<!-- options:end -->");
+  ASSERT_NE(from, std::string::npos);
+  ASSERT_NE(to, std::string::npos);
+  const size_t first = from + begin.size();
+  if (std::getenv("SPARSEFW_WRITE_PAGES") != nullptr) {
+    page.replace(first, to - first, TableOfOptions());
+    std::ofstream(path) << page;
+    return;
+  }
+  EXPECT_EQ(page.substr(first, to - first), TableOfOptions());
+}
+
+SolveOptions Resolved(OptionRequest request, const Pattern& pattern = Pattern::PerRow(0.5)) {
+  return ResolveOptions(request, pattern);
+}
+
+TEST(ResolveTest, NothingAskedForIsTheDefaults) {
+  const SolveOptions options = Resolved({});
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    const SolveOptions defaults;
+    EXPECT_TRUE(get(options) == get(defaults)) << info.name;
+  });
+}
+
+TEST(ResolveTest, OnlyWhatIsGivenCounts) {
+  OptionRequest request;
+  request.options.alpha = 0.25;
+  request.options.iterations = 7;
+  request.options.deadline = absl::UnixEpoch();
+  request.given = {"iterations"};
+  const SolveOptions options = Resolved(request);
+  EXPECT_EQ(options.alpha, 0.9);
+  EXPECT_EQ(options.iterations, 7);
+  EXPECT_EQ(options.deadline, absl::UnixEpoch());
+}
+
+TEST(ResolveTest, APresetGivesWay) {
+  OptionRequest request = {.preset = Preset::kBalanced};
+  EXPECT_TRUE(Resolved(request).swaps);
+  request.options.method = Method::kAlps;
+  request.given = {"method"};
+  EXPECT_FALSE(Resolved(request).swaps) << "ALPS has weights of its own";
+  SPARSEFW_EXPECT_OK(ValidateOptions(Resolved(request)));
+  request.options.swaps = true;
+  request.given.insert("swaps");
+  EXPECT_TRUE(Resolved(request).swaps) << "what is asked for stays, and is refused";
+
+  request = {.preset = Preset::kBest};
+  EXPECT_TRUE(Resolved(request).joint);
+  request.options.reconstruct = true;
+  request.given = {"reconstruct"};
+  EXPECT_FALSE(Resolved(request).joint);
+}
+
+TEST(ResolveTest, TheWindowOfTheJointSearch) {
+  OptionRequest request;
+  request.options.joint = true;
+  request.given = {"joint"};
+  const Pattern row = Pattern::PerRow(0.5);
+  const Pattern group = Pattern::KeepOfGroup(2, 4);
+  EXPECT_EQ(Resolved(request, row).alpha, JointAlpha(row));
+  EXPECT_EQ(Resolved(request, group).alpha, JointAlpha(group));
+  EXPECT_NE(JointAlpha(row), JointAlpha(group));
+  EXPECT_EQ(Resolved(request, row).joint_options.excluded, JointExcluded(row, JointAlpha(row)));
+  request.options.keep_fixed = false;
+  request.given.insert("keep_fixed");
+  EXPECT_EQ(Resolved(request, row).joint_options.excluded, JointExcluded(row, 0));
+  request.options.joint_options.excluded = 0.125;
+  request.given.insert("joint_excluded");
+  EXPECT_EQ(Resolved(request, row).joint_options.excluded, 0.125);
+}
+
+}  // namespace
+}  // namespace sparsefw
