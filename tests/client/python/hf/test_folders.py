@@ -397,3 +397,20 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder, refine):
     refined = 2 * block + 17 * block // 4 if refine else 0
     assert used < 2 * block + 2 * grams + refined + (64 << 20)
     assert used < count * block / 2 or refine
+
+
+def test_a_distillation_takes_the_memory_that_is_asked_for(shared_server, folder):
+    """Eight blocks of 16 MiB: what `memory_needed` counts, and room for the allocator, activations and logits."""
+    from sparsefw.hf.distill import memory_needed
+    from sparsefw.hf.work import layout_of
+
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
+        num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=64)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    needed = memory_needed(model, layout_of(model, ["lm_head", "self_attn"]), "cpu")[torch.device("cpu")]
+    model.save_pretrained(folder / "dense", max_shard_size="1GB")
+    del model
+    used = measure(folder, shared_server, 2, 32, refine_blocks=False, distill={"epochs": 1}, ignore=["self_attn"])
+    print(f"counted {needed >> 20} MiB, used {used >> 20} MiB")
+    assert needed / 2 < used < needed + (192 << 20)

@@ -54,12 +54,11 @@ def check_head(model: Any, what: str) -> None:
         raise invalid(f"{what} needs a model with an output head; {type(model).__name__} has none")
 
 
-def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) -> None:
-    """Raises InvalidArgument (CLIENT_ARGUMENT) where the steps cannot fit into the memory that is free now.
+def memory_needed(model: Any, layout: Sequence[Block], device: Any) -> dict[Any, int]:
+    """Bytes that the steps take by device, beside activations and logits.
 
     Args:
-        device: where a model from a folder will be; None: the model is in memory.
-        what:   asks for them.
+        device: where a model from a folder will be, which then counts as well; None: it is in memory.
     """
     needed: dict[Any, int] = {}
     trained: set[int] = set()
@@ -80,7 +79,17 @@ def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) ->
         if device is not None:  # it is not in memory yet
             size += parameter.numel() * parameter.element_size()
         needed[place] = needed.get(place, 0) + size
-    for place, size in needed.items():
+    return needed
+
+
+def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) -> None:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where the steps cannot fit into the memory that is free now.
+
+    Args:
+        device: as of `memory_needed`.
+        what:   asks for them.
+    """
+    for place, size in memory_needed(model, layout, device).items():
         free = _free(place)
         if free is not None and size > free:
             raise invalid(
