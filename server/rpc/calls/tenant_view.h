@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 
@@ -53,6 +54,7 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
 template <typename Result, typename Use>
 Result UseVisible(const absl::StatusOr<bool>& visible, std::string_view name,
                   absl::Status (*not_found)(std::string_view), Use use) {
+  if (name.empty()) return Invalid("NAME_REQUIRED", "name must not be empty; got none");
   if (!visible.ok()) return visible.status();
   if (*visible) return use(name);
   Result result = use(kNobodys);
@@ -62,7 +64,7 @@ Result UseVisible(const absl::StatusOr<bool>& visible, std::string_view name,
 
 }  // namespace internal
 
-// The result of `use`, a function of the name.
+// The result of `use`, a function of the name. Errors: InvalidArgument: no name (NAME_REQUIRED)
 template <typename Use>
 auto WithUpload(TensorStore& store, std::string_view tenant, std::string_view name, Use use)
     -> decltype(use(name)) {

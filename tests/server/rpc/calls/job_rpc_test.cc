@@ -293,6 +293,7 @@ TEST_F(JobRpcTest, CancelsAQueuedJobAtOnceAndLeavesAnEndedOneAlone) {
   ASSERT_TRUE(server_.Cancel(done.name()).ok());
   EXPECT_EQ(server_.GetJob(done.name()).state(), v1::SUCCEEDED);
   EXPECT_TRUE(Failed(server_.Cancel("jobs/none"), grpc::NOT_FOUND, "JOB_NOT_FOUND", "jobs/none"));
+  EXPECT_TRUE(Failed(server_.Cancel(""), grpc::INVALID_ARGUMENT, "NAME_REQUIRED", "name"));
 }
 
 TEST_F(JobRpcTest, ADeadlineEndsTheJobWithTheBestMaskSoFar) {

@@ -392,6 +392,7 @@ TEST_F(TensorRpcTest, DeletedUploadsAndTensorsAreGone) {
   EXPECT_TRUE(Failed(server_.tensors->GetUpload(&second, get, &gone), grpc::NOT_FOUND,
                      "UPLOAD_NOT_FOUND", upload));
   EXPECT_EQ(Delete("tensors/none").error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(DetailsOf(Delete("")).reason, "NAME_REQUIRED");
 }
 
 }  // namespace
