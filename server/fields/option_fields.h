@@ -5,7 +5,6 @@
 
 #include <google/protobuf/message.h>
 
-#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -42,6 +41,7 @@ void SetInteger(const FieldPlace<google::protobuf::Message>& place, int64_t valu
 // none of this version (ENUM_UNKNOWN); not in `names` (OPTION_INVALID)
 absl::StatusOr<int> ChoiceIn(const FieldPlace<const google::protobuf::Message>& place,
                              std::string_view path, const std::vector<std::string_view>& names);
+// A field without such a value is left unset; tests try every value of every option.
 void SetChoice(const FieldPlace<google::protobuf::Message>& place, std::string_view name);
 
 // The names of all values of an enum that NameOf knows, in their order.

@@ -8,8 +8,8 @@
 #include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 
-// Each other Encode names all fields of its struct in a structured binding: a field that is
-// added does not compile until the record keeps it.
+// Every Encode but that of SolveOptions names all fields of its struct in a structured binding: a
+// field that is added does not compile until the record keeps it.
 
 namespace sparsefw::server {
 namespace {

@@ -72,7 +72,6 @@ class ModelRun {
       OnDone(layer, record, before, time);
     };
     LayerRunner runner(client, model_, options_.spec, state, on_done);
-    SPARSEFW_RETURN_IF_ERROR(runner.Check());
     const absl::Status status = runner.Run(options_.in_flight, stop);
     if (!absl::IsCancelled(status) || !interrupted(stop, status)) return status;
     return WithExitCode(
@@ -157,11 +156,13 @@ absl::Status Run(const PruneModelOptions& options, const Console& console) {
   SPARSEFW_ASSIGN_OR_RETURN(const ModelLayers model, FindLayers(checkpoint, options.grams));
   SPARSEFW_RETURN_IF_ERROR(CheckPattern(options.spec.pattern(), model));
   SPARSEFW_ASSIGN_OR_RETURN(const Json facts, FactsOf(options, model));
-  SPARSEFW_ASSIGN_OR_RETURN(const auto state, RunState::Open(options.state, facts));
   ProgressDisplay display(console, absl::Now, options.common.quiet);
   std::stop_source stop;
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
+  // First: a state has the settings that it was begun with.
+  SPARSEFW_RETURN_IF_ERROR(CheckJobs(*client, model, options.spec));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto state, RunState::Open(options.state, facts));
   ModelRun run(options, model, console, display);
   SPARSEFW_RETURN_IF_ERROR(run.Prune(*client, *state, stop));
   return run.Write(checkpoint, *state, facts["settings"]);

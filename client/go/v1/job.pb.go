@@ -736,7 +736,7 @@ type SparseFwOptions struct {
 	// At least 1; unset means 2000.
 	Iterations *int64   `protobuf:"varint,2,opt,name=iterations,proto3,oneof" json:"iterations,omitempty"`
 	StepRule   StepRule `protobuf:"varint,3,opt,name=step_rule,json=stepRule,proto3,enum=sparsefw.v1.StepRule" json:"step_rule,omitempty"`
-	// Stop once gap <= rel_gap * relaxed loss; 0 and unset mean never.
+	// Stop once gap <= rel_gap * relaxed loss; 0 and unset mean never, with AUTO 2e-3.
 	RelGap *float64 `protobuf:"fixed64,4,opt,name=rel_gap,json=relGap,proto3,oneof" json:"rel_gap,omitempty"`
 	// Report (and try the rounded mask) every so many iterations, at least 1; unset means 100.
 	ReportEvery *int64 `protobuf:"varint,5,opt,name=report_every,json=reportEvery,proto3,oneof" json:"report_every,omitempty"`

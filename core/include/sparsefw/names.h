@@ -1,6 +1,6 @@
 // Names of the values that the solver's enums can take, as metrics, logs and
-// messages print them. The wire has its own (proto/sparsefw/v1/job.proto), which
-// tests/server/rpc/convert compares with these.
+// messages print them. Enums on the wire and in the durable record are matched by these names, in
+// capitals (server/fields): a name that changes here changes there as well.
 #ifndef SPARSEFW_NAMES_H_
 #define SPARSEFW_NAMES_H_
 

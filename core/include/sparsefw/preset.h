@@ -27,14 +27,15 @@ struct OptionRequest {
   std::set<std::string_view> given = {};
 };
 
-// The options of a solve with this pattern. Jobs, the benchmarks and callers of core get the same
-// numbers for the same request. What a preset has gives way to what is given and does not go with
-// it:
-//   swaps           off with a method that has weights of its own
-//   joint           off with reconstruct
-//   alpha           without a preset, JointAlpha(pattern) where the joint search runs
-//   joint_excluded  JointExcluded there, but for the preset `best`, which has its own
-// The deadline is the request's. Nothing is validated.
+// The options of a solve with this pattern: what is given, and the preset's values for the rest.
+// Jobs and callers of core get the same numbers for the same request.
+// What a preset has gives way to what is given and does not go with it:
+//   swaps  off with a method that has weights of its own
+//   joint  off with reconstruct
+// With the joint search the defaults depend on the pattern:
+//   alpha           JointAlpha(pattern), without a preset
+//   joint_excluded  JointExcluded(pattern, alpha), but for the preset `best`
+// The deadline is the request's; `threads` counts where it is given. Nothing is validated.
 SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern);
 
 }  // namespace sparsefw

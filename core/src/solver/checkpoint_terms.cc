@@ -60,7 +60,10 @@ std::string CheckpointTerms(const Problem& problem, const SolveOptions& options,
   ForEachOption([&](const OptionInfo& info, auto get) {
     if (info.path.empty()) return;
     const auto value = get(options);
-    if constexpr (std::is_floating_point_v<std::remove_const_t<decltype(value)>>) {
+    using Value = std::remove_const_t<decltype(value)>;
+    if constexpr (std::is_enum_v<Value>) {
+      lines.Add(info.name, NameOf(value));
+    } else if constexpr (std::is_floating_point_v<Value>) {
       lines.Add(info.name, value);
     } else {
       lines.Add(info.name, NumberOf(value));

@@ -11,10 +11,17 @@
 namespace sparsefw {
 namespace {
 
-absl::Status CheckRange(const OptionInfo& info, double value) {
-  if (IsIn(info.range, value)) return absl::OkStatus();
+template <typename Number>
+absl::Status CheckRange(const OptionInfo& info, Number value) {
+  if (IsIn(info.range, static_cast<double>(value))) return absl::OkStatus();
+  std::string text;
+  if constexpr (std::is_floating_point_v<Number>) {
+    text = NumberText(value);
+  } else {
+    text = std::to_string(value);
+  }
   return Invalid("OPTION_INVALID", "%s must be %s; got %s=%s", info.shown(), RuleOf(info.range),
-                 info.shown(), NumberText(value));
+                 info.shown(), text);
 }
 
 // Options that exclude each other.
@@ -82,7 +89,7 @@ absl::Status ValidateOptions(const SolveOptions& options) {
   ForEachOption([&](const OptionInfo& info, auto get) {
     const auto value = get(options);
     if constexpr (std::is_arithmetic_v<std::remove_const_t<decltype(value)>>) {
-      if (found.ok()) found = CheckRange(info, static_cast<double>(value));
+      if (found.ok()) found = CheckRange(info, value);
     }
   });
   SPARSEFW_RETURN_IF_ERROR(found);

@@ -83,10 +83,15 @@ v1::Pattern PatternToProto(const Pattern& pattern) {
   return proto;
 }
 
-// A point of the sweep is the job's own setting with what the point changes.
-absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const Pattern& of_job,
+// A point of the sweep is the job's own setting with what the point changes. Only the window of the
+// joint search is chosen anew, where the job leaves it open.
+absl::StatusOr<SweepPoint> PointFromProto(const v1::SweepPoint& proto, const JobSpec& job,
                                           OptionRequest request) {
-  Pattern pattern = of_job;
+  Pattern pattern = job.pattern;
+  request.options = job.options;
+  ForEachOption([&](const OptionInfo& info, auto) {
+    if (info.name != "alpha" && info.name != "joint_excluded") request.given.insert(info.name);
+  });
   if (proto.has_pattern()) {
     SPARSEFW_ASSIGN_OR_RETURN(pattern, PatternFromProto(proto.pattern()));
   }
@@ -111,7 +116,7 @@ absl::Status SweepFromProto(const v1::Sweep& proto, const OptionRequest& request
       return UnknownEnum("sweep.keep", proto.keep());
   }
   for (int index = 0; index < proto.points_size(); ++index) {
-    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), spec->pattern, request);
+    absl::StatusOr<SweepPoint> point = PointFromProto(proto.points(index), *spec, request);
     if (!point.ok()) return AtPoint(static_cast<size_t>(index), point.status());
     point->options.measure_new_weights =
         !proto.has_new_weights_losses() || proto.new_weights_losses();

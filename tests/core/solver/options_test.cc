@@ -30,6 +30,26 @@ TEST(OptionsTest, NamesAreUniqueAndDefaultsAreInTheirRanges) {
   EXPECT_GT(paths.size(), 10u);
 }
 
+// A member that is added does not compile until it is counted here, and is in the list then.
+TEST(OptionsTest, EveryMemberIsInTheList) {
+  const SolveOptions options;
+  const auto& [method, warm_start, shrinkage, alpha, iterations, step_rule, rel_gap, report_every,
+               swaps, keep_fixed, reconstruct, joint, joint_options, sparsegpt, measure_new_weights,
+               deadline, threads, product_precision] = options;
+  const auto& [warm_method, ria_exponent] = warm_start;
+  const auto& [joint_damping, excluded] = joint_options;
+  const auto& [damping, block] = sparsegpt;
+  const std::set<const void*> members = {
+      &method,     &warm_method, &ria_exponent, &shrinkage,           &alpha,
+      &iterations, &step_rule,   &rel_gap,      &report_every,        &swaps,
+      &keep_fixed, &reconstruct, &joint,        &joint_damping,       &excluded,
+      &damping,    &block,       &threads,      &measure_new_weights, &product_precision};
+  std::set<const void*> listed;
+  ForEachOption([&](const OptionInfo&, auto get) { listed.insert(&get(options)); });
+  EXPECT_EQ(listed, members);
+  static_cast<void>(deadline);  // of a call, not of its result
+}
+
 std::string ValueText(bool value) { return value ? "true" : "false"; }
 std::string ValueText(double value) { return NumberText(value); }
 std::string ValueText(int64_t value) { return std::to_string(value); }

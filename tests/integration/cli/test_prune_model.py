@@ -238,7 +238,8 @@ def test_another_run_does_not_take_the_state(cli, model, folder):
 
 def test_options_are_checked_before_anything_is_done(cli, model, folder):
     cli.run(*command(model, folder / "out", *WANDA, "--iterations", "0")).refused(2, "iterations must be at least 1")
-    assert not (folder / "out").exists()
+    assert not (folder / "out").exists() and not (folder / "out.state").exists()
+    cli.run(*command(model, folder / "out", *WANDA)).expect(0)
 
 
 def test_errors_name_the_layer(cli, model, folder):

@@ -130,8 +130,8 @@ def test_a_point_that_fails_does_not_end_the_others(cli, layer, folder):
     (["--sweep", "swaps=yes"], ["on or off", "yes"]),
     (["--sweep", "method=obs"], ["method", "obs"]),
     (["--keep-all"], ["--keep-all", "--sweep"]),
-    (["--damping", "3"], ["--damping", "3"]),
-    (["--block-size", "0"], ["--block-size", "0"]),
+    (["--damping", "3"], ["damping", "3"]),
+    (["--block-size", "0"], ["block_size", "0"]),
     (["--method", "sparsegpt", "--swaps"], ["swaps", "SPARSEGPT"]),
 ])
 def test_bad_settings_are_refused_in_one_sentence(cli, layer, flags, words):

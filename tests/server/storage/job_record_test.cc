@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/fields/option_fields.h"
 #include "server/jobs/kept_bytes.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 #include "tests/testing/matchers.h"
 
@@ -18,7 +20,7 @@ namespace sparsefw::server {
 namespace {
 
 // All fields of a struct. A field that is added does not compile until it is named here
-// (and until EncodeJob keeps it); then AllSet fails until the test sets it.
+// (and, but for SolveOptions, until EncodeJob keeps it); then AllSet fails until the test sets it.
 auto Fields(const Pattern& v) {
   const auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
@@ -283,6 +285,21 @@ TEST(JobRecordTest, KeepsEveryFieldExactly) {
   EXPECT_TRUE(Same(job.result, read.result));
   EXPECT_EQ(job.error, read.error) << "with all payloads";
   EXPECT_TRUE(Same(job, read));
+}
+
+TEST(JobRecordTest, KeepsEveryValueOfEveryOption) {
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    Job job;
+    using Value = std::remove_reference_t<decltype(get(job.spec.options))>;
+    int count = 2;
+    if constexpr (std::is_enum_v<Value>) count = static_cast<int>(NamesOf<Value>().size());
+    for (int value = 0; value < count; ++value) {
+      get(job.spec.options) = static_cast<Value>(value);
+      const absl::StatusOr<Job> read = DecodeJob(EncodeJob(job));
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(get(read->spec.options), static_cast<Value>(value)) << info.name;
+    }
+  });
 }
 
 TEST(JobRecordTest, KeepsDefaultsAndInfiniteTimes) {

@@ -32,11 +32,34 @@ v1::TensorSpec GramSpecOf(const ModelGram& gram) {
   return client::GramTensorSpec(gram.dtype, gram.d_in, gram.tokens);
 }
 
+absl::Status NameInput(const ModelLayers& model, const ModelLayer& layer,
+                       const absl::Status& status) {
+  const ReasonMetadata metadata = ReasonMetadataOf(status);
+  const auto field = metadata.find("field");
+  if (field == metadata.end() || field->second != "gram") return About(layer.name, status);
+  return About(layer.name, About(model.grams[layer.gram].label, status));
+}
+
 }  // namespace
 
 bool MakesWeights(const v1::JobSpec& spec) {
   return spec.method() == v1::SPARSEGPT || spec.method() == v1::ALPS || spec.reconstruct() ||
          spec.refine().joint() || spec.preset() == v1::BEST;
+}
+
+absl::Status CheckJobs(client::Client& client, const ModelLayers& model, const v1::JobSpec& spec) {
+  for (const ModelLayer& layer : model.layers) {
+    v1::CheckJobOptionsRequest request;
+    *request.mutable_spec() = spec;
+    *request.mutable_weight() = WeightSpecOf(layer);
+    *request.mutable_gram() = GramSpecOf(model.grams[layer.gram]);
+    const absl::Status status = client.CheckJobOptions(request);
+    // An older server does not know the call: CreateJob will tell.
+    if (absl::IsUnimplemented(status) && ReasonOf(status).empty()) return absl::OkStatus();
+    if (ReasonOf(status) == "OPTION_INVALID") return AsUsageError(status);
+    SPARSEFW_RETURN_IF_ERROR(NameInput(model, layer, status));
+  }
+  return absl::OkStatus();
 }
 
 LayerRunner::LayerRunner(client::Client& client, const ModelLayers& model, const v1::JobSpec& spec,
@@ -51,27 +74,6 @@ LayerRunner::LayerRunner(client::Client& client, const ModelLayers& model, const
 
 std::string LayerRunner::RequestId(const std::string& what, size_t number) const {
   return absl::StrFormat("model %s %s %d", state_.run_id(), what, number);
-}
-
-absl::Status LayerRunner::NameInput(const ModelLayer& layer, const absl::Status& status) const {
-  const ReasonMetadata metadata = ReasonMetadataOf(status);
-  const auto field = metadata.find("field");
-  if (field == metadata.end() || field->second != "gram") return About(layer.name, status);
-  return About(layer.name, About(model_.grams[layer.gram].label, status));
-}
-
-absl::Status LayerRunner::Check() const {
-  for (const ModelLayer& layer : model_.layers) {
-    v1::CheckJobOptionsRequest request;
-    *request.mutable_spec() = spec_;
-    *request.mutable_weight() = WeightSpecOf(layer);
-    *request.mutable_gram() = GramSpecOf(model_.grams[layer.gram]);
-    const absl::Status status = client_.CheckJobOptions(request);
-    // An older server does not know the call: CreateJob will tell.
-    if (absl::IsUnimplemented(status) && ReasonOf(status).empty()) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(OptionsAnswer(NameInput(layer, status)));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status LayerRunner::Run(int in_flight, std::stop_source& stop) {
@@ -153,7 +155,7 @@ absl::StatusOr<LayerRecord> LayerRunner::Prune(size_t index, const client::CallO
   if (!weight.ok()) return About(layer.name, weight.status());
   spec.set_weight(*weight);
   auto job = Create(index, spec, call);
-  if (!job.ok()) return NameInput(layer, job.status());
+  if (!job.ok()) return NameInput(model_, layer, job.status());
   {
     MutexLock lock(mutex_);
     ++at_work_;

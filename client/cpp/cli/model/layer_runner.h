@@ -20,6 +20,10 @@ namespace sparsefw::cli {
 // Whether the job makes weights of its own; else its mask is enough.
 bool MakesWeights(const v1::JobSpec& spec);
 
+// What the server would refuse of the layers' jobs, before anything is kept or sent. Errors name
+// the layer, but for those of the options, which all layers share.
+absl::Status CheckJobs(client::Client& client, const ModelLayers& model, const v1::JobSpec& spec);
+
 // Errors name the layer. After the first one, or a stop, no layer is begun any more, those under
 // way are left to the server, and the same run finds their uploads and jobs there by their request
 // ids.
@@ -34,8 +38,6 @@ class LayerRunner {
   LayerRunner(client::Client& client, const ModelLayers& model, const v1::JobSpec& spec,
               const RunState& state, const OnDone& on_done);
 
-  // What the server would refuse, before anything is sent.
-  absl::Status Check() const;
   // Every layer that is not finished, `in_flight` at a time.
   absl::Status Run(int in_flight, std::stop_source& stop);
 
@@ -59,7 +61,6 @@ class LayerRunner {
   absl::StatusOr<std::string> Upload(const UploadCall& upload);
   absl::StatusOr<std::string> GramName(size_t gram, const client::CallOptions& call);
   void LetGo(size_t gram);
-  absl::Status NameInput(const ModelLayer& layer, const absl::Status& status) const;
   std::string RequestId(const std::string& what, size_t number) const;
 
   client::Client& client_;

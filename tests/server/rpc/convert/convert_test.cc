@@ -380,13 +380,53 @@ std::string Upper(std::string_view name) {
   return upper;
 }
 
-TEST(ConvertJobTest, EveryOptionHasAField) {
-  v1::JobSpec proto;
-  ForEachOption([&](const OptionInfo& info, auto) {
-    if (!info.path.empty()) {
-      EXPECT_NE(FieldToSet(proto, info.path).message, nullptr) << info.path;
-    }
+// Writes an option into the message and reads it back.
+template <typename Value>
+void ExpectKept(google::protobuf::Message& message, std::string_view path, Value value) {
+  ASSERT_NE(FieldToSet(message, path).message, nullptr) << path;
+  WriteOption(message, path, value);
+  Value read{};
+  const absl::StatusOr<bool> found = ReadOption(FieldAt(message, path), path, &read);
+  ASSERT_TRUE(found.ok() && *found) << path << found.status();
+  EXPECT_EQ(read, value) << path;
+}
+
+// Every value of an enum; of a number one that is not its default.
+template <typename Value>
+void ExpectKeepsAll(google::protobuf::Message& message, std::string_view path) {
+  if constexpr (std::is_enum_v<Value>) {
+    const size_t count = NamesOf<Value>().size();
+    EXPECT_GT(count, 2u) << path;
+    for (size_t i = 0; i < count; ++i) ExpectKept(message, path, static_cast<Value>(i));
+  } else {
+    ExpectKept(message, path, static_cast<Value>(1));
+    ExpectKept(message, path, static_cast<Value>(0));
+  }
+}
+
+TEST(ConvertJobTest, EveryValueOfEveryOptionHasItsField) {
+  v1::JobSpec job;
+  v1::SweepPoint point;
+  int of_points = 0;
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    SolveOptions options;
+    using Value = std::remove_reference_t<decltype(get(options))>;
+    if (info.path.empty()) return;
+    ExpectKeepsAll<Value>(job, info.path);
+    if (FieldToSet(point, info.name).message == nullptr) return;
+    ++of_points;
+    ExpectKeepsAll<Value>(point, info.name);
   });
+  EXPECT_EQ(of_points + 1, v1::SweepPoint::descriptor()->field_count()) << "all but the pattern";
+}
+
+TEST(ConvertJobTest, AZeroIsNotTakenForNothing) {
+  v1::JobSpec proto = Minimal();
+  proto.mutable_sparsefw()->set_report_every(0);
+  EXPECT_EQ(FromProto(proto)->options.report_every, 0);
+  proto.mutable_sparsegpt()->set_block_size(0);
+  EXPECT_EQ(FromProto(proto)->options.sparsegpt.block, 0);
+  EXPECT_EQ(FromProto(Minimal())->options.report_every, 100);
 }
 
 // Metrics and logs must speak of methods and states as the wire does.
