@@ -21,7 +21,7 @@ class JobOptions(TypedDict, total=False):
     alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9, `joint` of "K:N": 0.4.
     iterations:   Frank-Wolfe steps; 2000.
     step_rule:    "open-loop" (default), "line-search" or "auto".
-    rel_gap:      stop once the gap is at most this share of the relaxed loss; 0: never, with step_rule "auto" 2e-3.
+    rel_gap:      stop once the gap is at most this share of the relaxed loss; 0: never ("auto": 2e-3).
     report_every: iterations between reports; 100.
     warm_start:   "wanda" (default), "ria", "magnitude", or an array or tensor [d_out, d_in]: of bool a mask
                   with the exact counts, of float32 scores, higher is kept.
