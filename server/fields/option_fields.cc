@@ -52,6 +52,11 @@ std::string Alternatives(const std::vector<std::string_view>& names) {
 
 }  // namespace
 
+absl::Status UnknownEnum(std::string_view field, int value) {
+  return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", field,
+                 value);
+}
+
 FieldPlace<const Message> FieldAt(const Message& message, std::string_view path) {
   const Message* at = &message;
   while (true) {
@@ -61,7 +66,7 @@ FieldPlace<const Message> FieldAt(const Message& message, std::string_view path)
   }
 }
 
-FieldPlace<const Message> SetField(const Message& message, std::string_view path) {
+FieldPlace<const Message> FieldIfSet(const Message& message, std::string_view path) {
   // A message that is not there has no field that is set.
   const auto place = FieldAt(message, path);
   const auto& [at, field] = place;
@@ -74,7 +79,7 @@ FieldPlace<const Message> SetField(const Message& message, std::string_view path
   return place;
 }
 
-FieldPlace<Message> FieldToSet(Message& message, std::string_view path) {
+FieldPlace<Message> MutableField(Message& message, std::string_view path) {
   Message* at = &message;
   while (true) {
     const FieldDescriptor* field = FieldOf(*at, TakeName(path));
@@ -123,8 +128,7 @@ absl::StatusOr<int> ChoiceIn(const FieldPlace<const Message>& place, std::string
   const int number = message->GetReflection()->GetEnumValue(*message, field);
   const EnumValueDescriptor* value = field->enum_type()->FindValueByNumber(number);
   if (value == nullptr) {
-    return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", path,
-                   number);
+    return UnknownEnum(path, number);
   }
   const auto found =
       std::ranges::find_if(names, [&](std::string_view name) { return IsNamed(*value, name); });

@@ -15,6 +15,9 @@
 
 namespace sparsefw::server {
 
+// InvalidArgument (ENUM_UNKNOWN): no value of this version has that number.
+absl::Status UnknownEnum(std::string_view field, int value);
+
 // A field of a message, or of one in it; message is null where there is none.
 template <typename Message>
 struct FieldPlace {
@@ -26,11 +29,11 @@ struct FieldPlace {
 FieldPlace<const google::protobuf::Message> FieldAt(const google::protobuf::Message& message,
                                                     std::string_view path);
 // The same where it is set; the value UNSPECIFIED of an enum counts as not set.
-FieldPlace<const google::protobuf::Message> SetField(const google::protobuf::Message& message,
-                                                     std::string_view path);
+FieldPlace<const google::protobuf::Message> FieldIfSet(const google::protobuf::Message& message,
+                                                       std::string_view path);
 // The field at `path`, to be set; the messages on the way are made.
-FieldPlace<google::protobuf::Message> FieldToSet(google::protobuf::Message& message,
-                                                 std::string_view path);
+FieldPlace<google::protobuf::Message> MutableField(google::protobuf::Message& message,
+                                                   std::string_view path);
 
 double NumberIn(const FieldPlace<const google::protobuf::Message>& place);
 void SetNumber(const FieldPlace<google::protobuf::Message>& place, double value);
@@ -74,7 +77,7 @@ absl::StatusOr<bool> ReadOption(const FieldPlace<const google::protobuf::Message
 // Writes the option to the field at `path`, if there is one.
 template <typename Value>
 void WriteOption(google::protobuf::Message& message, std::string_view path, Value value) {
-  const FieldPlace<google::protobuf::Message> place = FieldToSet(message, path);
+  const FieldPlace<google::protobuf::Message> place = MutableField(message, path);
   if (place.message == nullptr) return;
   if constexpr (std::is_enum_v<Value>) {
     SetChoice(place, NameOf(value));

@@ -1,5 +1,6 @@
 #include "server/storage/job_record.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -40,8 +41,7 @@ records::SolveOptions Encode(const SolveOptions& options) {
 SolveOptions Decode(const records::SolveOptions& from) {
   SolveOptions options;
   ForEachOption([&](const OptionInfo& info, auto get) {
-    // A value that an enum lacks comes from a newer server, whose schema this one refuses.
-    ReadOption(FieldAt(from, info.name), info.name, &get(options)).IgnoreError();
+    ReadOption(FieldAt(from, info.name), info.name, &get(options)).IgnoreError();  // checked before
   });
   options.deadline = TimeOf(from.deadline());
   return options;
@@ -348,6 +348,22 @@ absl::Status Parse(std::string_view bytes, Record* record) {
   return Damaged(bytes);
 }
 
+bool HasKnownValues(const records::SolveOptions& options) {
+  bool known = true;
+  ForEachOption([&](const OptionInfo& info, auto get) {
+    SolveOptions read;
+    known = known && ReadOption(FieldAt(options, info.name), info.name, &get(read)).ok();
+  });
+  return known;
+}
+
+// No option may turn into its default: the job would be another one.
+bool HasKnownValues(const records::JobSpec& spec) {
+  return HasKnownValues(spec.options()) && std::ranges::all_of(spec.sweep(), [](const auto& point) {
+           return HasKnownValues(point.options());
+         });
+}
+
 // Readers take the point of an outcome from the spec without asking.
 bool MakesSense(const Job& job) {
   return !job.result.has_value() || job.result->sweep.size() <= job.spec.sweep.size();
@@ -360,6 +376,7 @@ std::string EncodeJob(const Job& job) { return Encode(job).SerializeAsString(); 
 absl::StatusOr<Job> DecodeJob(std::string_view bytes) {
   records::JobRecord record;
   if (absl::Status status = Parse(bytes, &record); !status.ok()) return status;
+  if (!HasKnownValues(record.spec())) return Damaged(bytes);
   Job job = Decode(record);
   if (!MakesSense(job)) return Damaged(bytes);
   return job;

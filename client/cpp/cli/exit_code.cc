@@ -33,7 +33,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   return static_cast<ExitCode>(code);
 }
 
-absl::Status AsUsageError(absl::Status status) {
+absl::Status MarkRefusedOptions(absl::Status status) {
   if (ReasonOf(status) != "OPTION_INVALID") return status;
   return WithExitCode(std::move(status), ExitCode::kUsage);
 }

@@ -25,8 +25,9 @@ ExitCode ExitCodeOf(const absl::Status& status);
 
 // Bad usage: `message` names the flag.
 absl::Status UsageError(std::string_view message);
-// The server's answer to CheckJobOptions: options that it refuses (OPTION_INVALID) are bad usage.
-absl::Status AsUsageError(absl::Status status);
+// The server's answer to CheckJobOptions, with kUsage where it refuses the options
+// (OPTION_INVALID).
+absl::Status MarkRefusedOptions(absl::Status status);
 // `status` is about a local file.
 absl::Status FileError(absl::Status status);
 // `message` begins with the path.

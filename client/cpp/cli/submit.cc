@@ -202,7 +202,7 @@ class Submission {
     }
     const absl::Status status = client_.CheckJobOptions(request, cancellation_.call());
     const bool old_server = absl::IsUnimplemented(status) && ReasonOf(status).empty();
-    return old_server ? absl::OkStatus() : AsUsageError(NameTheFile(status));
+    return old_server ? absl::OkStatus() : MarkRefusedOptions(NameTheFile(status));
   }
 
   absl::StatusOr<v1::Job> Create() {

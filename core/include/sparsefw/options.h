@@ -27,7 +27,7 @@ bool IsIn(OptionRange range, double value);
 
 struct OptionInfo {
   std::string_view name;  // unique; of the field of the durable record
-  // Of the field of sparsefw.v1.JobSpec. Empty where it has none: such an option does not change
+  // The field of sparsefw.v1.JobSpec. Empty where there is none: such an option does not change
   // mask and weights.
   std::string_view path;
   OptionRange range = OptionRange::kAny;

@@ -23,7 +23,8 @@ enum class Preset {
 struct OptionRequest {
   std::optional<Preset> preset = {};  // none: the defaults of SolveOptions
   SolveOptions options = {};          // of these the ones in `given` count
-  // Names of OptionInfo. The others are as the preset has them.
+  // OptionInfo::name of each; other texts are ignored. The other options are as the preset has
+  // them.
   std::set<std::string_view> given = {};
 };
 

@@ -54,7 +54,7 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
 template <typename Result, typename Use>
 Result UseVisible(const absl::StatusOr<bool>& visible, std::string_view name,
                   absl::Status (*not_found)(std::string_view), Use use) {
-  if (name.empty()) return Invalid("NAME_REQUIRED", "name must not be empty; got none");
+  if (name.empty()) return Invalid("NAME_REQUIRED", "name must not be empty; got \"\"");
   if (!visible.ok()) return visible.status();
   if (*visible) return use(name);
   Result result = use(kNobodys);

@@ -14,11 +14,6 @@ constexpr int kMaxLabels = 64;
 
 }  // namespace
 
-absl::Status UnknownEnum(std::string_view field, int value) {
-  return Invalid("ENUM_UNKNOWN", "%s must be one of the values of this version; got %d", field,
-                 value);
-}
-
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,
                                          std::string_view field) {
   const bool in_range = proto.seconds() >= -kMaxDurationSeconds &&

@@ -50,8 +50,6 @@ v1::Method ToProto(Method method);
 v1::SweepPoint ToProto(const SweepPoint& point);
 
 // Common.
-// InvalidArgument (ENUM_UNKNOWN).
-absl::Status UnknownEnum(std::string_view field, int value);
 absl::StatusOr<absl::Duration> FromProto(const google::protobuf::Duration& proto,
                                          std::string_view field);
 google::protobuf::Duration ToProto(absl::Duration duration);

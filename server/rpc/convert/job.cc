@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/status_converter.h"
 #include "sparsefw/status_macros.h"

@@ -27,7 +27,7 @@ absl::Status ReadOptions(const google::protobuf::Message& message, bool flat,
     if (info.path.empty() || !status.ok()) return;
     const std::string_view path = flat ? info.name : info.path;
     const absl::StatusOr<bool> given =
-        ReadOption(SetField(message, path), path, &get(request->options));
+        ReadOption(FieldIfSet(message, path), path, &get(request->options));
     if (!given.ok()) {
       status = given.status();
     } else if (*given) {
@@ -46,7 +46,7 @@ void WriteOptions(const SolveOptions& options, bool flat, google::protobuf::Mess
 absl::Status PresetFromProto(const v1::JobSpec& proto, OptionRequest* request) {
   Preset preset = Preset::kPaper;
   SPARSEFW_ASSIGN_OR_RETURN(const bool given,
-                            ReadOption(SetField(proto, "preset"), "preset", &preset));
+                            ReadOption(FieldIfSet(proto, "preset"), "preset", &preset));
   if (given) request->preset = preset;
   return absl::OkStatus();
 }
@@ -170,7 +170,7 @@ v1::SweepPoint ToProto(const SweepPoint& point) {
 }
 
 v1::Method ToProto(Method method) {
-  v1::SweepPoint proto;
+  v1::SweepPoint proto;  // for its field alone: values are found by a field's names
   WriteOption(proto, "method", method);
   return proto.method();
 }

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"

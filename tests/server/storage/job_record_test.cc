@@ -14,6 +14,7 @@
 #include "server/jobs/kept_bytes.h"
 #include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
+#include "sparsefw/storage/v1/job_record.pb.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -370,6 +371,11 @@ TEST(JobRecordTest, DamagedBytesAreAnError) {
   EXPECT_THAT(DecodeJob(bytes), damaged);
   Job job;
   EXPECT_THAT(DecodeProgress("\xff\xff", &job), damaged);
+  sparsefw::storage::v1::JobRecord record;
+  ASSERT_TRUE(record.ParseFromString(EncodeJob(job)));
+  record.mutable_spec()->mutable_options()->set_method(
+      static_cast<sparsefw::storage::v1::Method>(99));
+  EXPECT_THAT(DecodeJob(record.SerializeAsString()), damaged) << "a method that is none";
   job.result.emplace().sweep.resize(2);
   job.spec.sweep.resize(2);
   EXPECT_THAT(DecodeJob(EncodeJob(job)), testing::IsOk());

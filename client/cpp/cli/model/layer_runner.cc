@@ -56,8 +56,8 @@ absl::Status CheckJobs(client::Client& client, const ModelLayers& model, const v
     const absl::Status status = client.CheckJobOptions(request);
     // An older server does not know the call: CreateJob will tell.
     if (absl::IsUnimplemented(status) && ReasonOf(status).empty()) return absl::OkStatus();
-    if (ReasonOf(status) == "OPTION_INVALID") return AsUsageError(status);
-    SPARSEFW_RETURN_IF_ERROR(NameInput(model, layer, status));
+    const bool of_all = ReasonOf(status) == "OPTION_INVALID";
+    SPARSEFW_RETURN_IF_ERROR(MarkRefusedOptions(of_all ? status : NameInput(model, layer, status)));
   }
   return absl::OkStatus();
 }

@@ -180,7 +180,7 @@ def table_layers(runs, scale):
     texts = list(runs["dense"]["perplexity"])
     first, *others = scale.methods
     heads = [part for text in texts for part in (text, f"against {first}")]
-    lines = [["tokens, pattern", "preset", *heads, "processor seconds"]]
+    lines = [["tokens, pattern", "method", *heads, "processor seconds"]]
     for samples in scale.sample_counts:
         for pattern in scale.patterns:
             base = runs.get(settings.of_layers(samples, pattern, first))
