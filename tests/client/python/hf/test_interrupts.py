@@ -68,9 +68,11 @@ def test_an_error_in_one_matrix_ends_the_others(start_server, folder, monkeypatc
 
 
 def test_an_error_is_not_kept_for_the_jobs_before_it(start_server):
-    """Those of three matrices before it would run for hours."""
+    """Those of three matrices before it would run for hours. The value is found when its job runs: every one of
+    the four has a worker.
+    """
     name = "model.layers.0.self_attn.o_proj.weight"
-    with sparsefw.connect(start_server("--workers", "2").address) as client:
+    with sparsefw.connect(start_server("--workers", "4").address) as client:
         with pytest.raises(sparsefw.InvalidArgument, match=name):
             prune_model(broken(name), data=tiny.tokens(), server=client, **{**LONG, "iterations": 10**11})
         assert client.jobs() == []
