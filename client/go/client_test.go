@@ -20,13 +20,13 @@ import (
 var ctx = context.Background()
 
 func wanda(sparsity float64) *v1.JobSpec {
-	return &v1.JobSpec{Method: v1.Method_WANDA, Pattern: sparsefw.PerRow(sparsity)}
+	return &v1.JobSpec{Method: v1.Method_METHOD_WANDA, Pattern: sparsefw.PerRow(sparsity)}
 }
 
 func endless() *v1.JobSpec {
 	iterations := int64(1) << 40
 	return &v1.JobSpec{
-		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
+		Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
 		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 }
@@ -39,7 +39,7 @@ func TestPruneGivesTheMaskAndItsLoss(t *testing.T) {
 		sparsefw.PerRow(0.6), sparsefw.Unstructured(0.55), sparsefw.KeepOfGroup(2, 4),
 	} {
 		spec := &v1.JobSpec{
-			Method: v1.Method_SPARSEFW, Pattern: pattern, ReturnPrunedWeight: true,
+			Method: v1.Method_METHOD_SPARSEFW, Pattern: pattern, ReturnPrunedWeight: true,
 			Sparsefw: &v1.SparseFwOptions{Iterations: &iterations},
 		}
 		events := 0
@@ -52,8 +52,8 @@ func TestPruneGivesTheMaskAndItsLoss(t *testing.T) {
 		if got := int64(result.Mask.Count()); got != result.Job.GetResult().GetKeptCount() {
 			t.Errorf("%v: %d kept of %d", pattern, got, result.Job.GetResult().GetKeptCount())
 		}
-		if want := l.loss(result.Mask); math.Abs(result.Losses().GetFinal()-want) > 1e-4*want {
-			t.Errorf("%v: loss %g, expected %g", pattern, result.Losses().GetFinal(), want)
+		if want := l.loss(result.Mask); math.Abs(result.Losses().GetMask()-want) > 1e-4*want {
+			t.Errorf("%v: loss %g, expected %g", pattern, result.Losses().GetMask(), want)
 		}
 		pruned := append([]float32(nil), l.weight...)
 		must(t, sparsefw.Apply(result.Mask, pruned))
@@ -63,10 +63,10 @@ func TestPruneGivesTheMaskAndItsLoss(t *testing.T) {
 			}
 		}
 	}
-	tensors, err := client.ListTensors(ctx, 0)
+	tensors, err := client.ListTensors(ctx, sparsefw.TensorFilter{})
 	must(t, err)
 	for _, tensor := range tensors {
-		if kind := tensor.GetSpec().GetKind(); kind == v1.TensorKind_WEIGHT || kind == v1.TensorKind_GRAM {
+		if kind := tensor.GetSpec().GetKind(); kind == v1.TensorKind_TENSOR_KIND_WEIGHT || kind == v1.TensorKind_TENSOR_KIND_GRAM {
 			t.Errorf("%s, a %s, was left", tensor.GetName(), kind)
 		}
 	}
@@ -99,7 +99,7 @@ func TestErrorsHaveReasons(t *testing.T) {
 	if sparsefw.ReasonOf(err) != "NON_FINITE" {
 		t.Errorf("a Gram matrix with a NaN: %v", err)
 	}
-	if tensors, _ := client.ListTensors(ctx, 0); len(tensors) != 0 {
+	if tensors, _ := client.ListTensors(ctx, sparsefw.TensorFilter{}); len(tensors) != 0 {
 		t.Errorf("%d tensors were left", len(tensors))
 	}
 }
@@ -142,7 +142,7 @@ func TestUploadsGoOnWhereTheyBroke(t *testing.T) {
 		data[i] = 0x3f // finite
 	}
 	spec := &v1.TensorSpec{
-		Kind: v1.TensorKind_WEIGHT, Dtype: v1.DType_F32, Dims: []int64{1024, 768},
+		Kind: v1.TensorKind_TENSOR_KIND_WEIGHT, Dtype: v1.DataType_DATA_TYPE_F32, Dims: []int64{1024, 768},
 	}
 	for name, upload := range map[string]func(*sparsefw.Client) (*v1.Tensor, error){
 		"bytes": func(c *sparsefw.Client) (*v1.Tensor, error) { return c.UploadBytes(ctx, spec, data) },
@@ -171,7 +171,7 @@ func TestUploadsGoOnWhereTheyBroke(t *testing.T) {
 func TestNoTokenCountsTwice(t *testing.T) {
 	server := startServer(t)
 	l := makeLayer(1, 32, 4000)
-	spec := &v1.GramSpec{DIn: 32, ActivationDtype: v1.DType_F32, GramDtype: v1.DType_F64}
+	spec := &v1.GramSpec{DIn: 32, ActivationDtype: v1.DataType_DATA_TYPE_F32, GramDtype: v1.DataType_DATA_TYPE_F64}
 	between := startProxy(t, server.address, 50_000, 300_000, 450_000)
 	client := dial(t, between.address, quick(), sparsefw.WithChunkBytes(10_000))
 	tensor, err := client.GramReader(ctx, spec, onlyReader{bytes.NewReader(l.Activations.Data)})
@@ -201,9 +201,9 @@ func TestWorkersSumTheirParts(t *testing.T) {
 		must(t, err)
 		parts = append(parts, part.GetName())
 	}
-	sum, err := client.SumGrams(ctx, parts, v1.DType_F64, sparsefw.WithRequestID("sum"))
+	sum, err := client.SumGrams(ctx, parts, v1.DataType_DATA_TYPE_F64, sparsefw.WithRequestID("sum"))
 	must(t, err)
-	again, err := client.SumGrams(ctx, parts, v1.DType_F64, sparsefw.WithRequestID("sum"))
+	again, err := client.SumGrams(ctx, parts, v1.DataType_DATA_TYPE_F64, sparsefw.WithRequestID("sum"))
 	must(t, err)
 	if sum.GetSpec().GetTokenCount() != 60 || again.GetName() != sum.GetName() {
 		t.Errorf("%v, again %v", sum, again)
@@ -217,7 +217,7 @@ func TestAJobAndItsWatchOutliveKill9(t *testing.T) {
 	l := makeLayer(256, 256, 300)
 	iterations := int64(3000)
 	spec := &v1.JobSpec{
-		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
+		Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
 		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 	input := sparsefw.Layer{Weight: l.Weight, Gram: l.Gram_}
@@ -257,7 +257,7 @@ func TestContextsEndCallsAndCancelJobs(t *testing.T) {
 	}
 	job, err := client.Wait(ctx, name, nil)
 	must(t, err)
-	if job.GetState() != v1.JobState_CANCELLED {
+	if job.GetState() != v1.JobState_JOB_STATE_CANCELLED {
 		t.Errorf("%s", job.GetState())
 	}
 	// It has the best mask so far.
@@ -273,7 +273,7 @@ func TestTheSameRequestIDGoesOn(t *testing.T) {
 	l := makeLayer(128, 128, 200)
 	iterations := int64(4000)
 	spec := &v1.JobSpec{
-		Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
+		Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(0.6),
 		Sparsefw: &v1.SparseFwOptions{Iterations: &iterations, ReportEvery: proto.Int64(100)},
 	}
 	input := sparsefw.Layer{Weight: l.Weight, Activations: l.Activations}
@@ -290,7 +290,7 @@ func TestTheSameRequestIDGoesOn(t *testing.T) {
 	}
 	result, err := client.Prune(ctx, input, spec, nil, sparsefw.WithRequestID("layer 7"))
 	must(t, err)
-	if result.Job.GetName() != first || result.Job.GetState() != v1.JobState_SUCCEEDED {
+	if result.Job.GetName() != first || result.Job.GetState() != v1.JobState_JOB_STATE_SUCCEEDED {
 		t.Errorf("%s %s, first %s", result.Job.GetName(), result.Job.GetState(), first)
 	}
 }
@@ -298,9 +298,9 @@ func TestTheSameRequestIDGoesOn(t *testing.T) {
 func TestWatchesOfQueuedCancelledAndUnknownJobs(t *testing.T) {
 	client := startServer(t, "--workers", "1").dial()
 	l := makeLayer(64, 64, 100)
-	weight, err := client.Upload(ctx, v1.TensorKind_WEIGHT, l.Weight)
+	weight, err := client.Upload(ctx, v1.TensorKind_TENSOR_KIND_WEIGHT, l.Weight)
 	must(t, err)
-	gram, err := client.Upload(ctx, v1.TensorKind_GRAM, l.Gram_)
+	gram, err := client.Upload(ctx, v1.TensorKind_TENSOR_KIND_GRAM, l.Gram_)
 	must(t, err)
 	spec := endless()
 	spec.Weight, spec.Gram = weight.GetName(), gram.GetName()
@@ -320,7 +320,7 @@ func TestWatchesOfQueuedCancelledAndUnknownJobs(t *testing.T) {
 	for watch.Next() {
 	}
 	must(t, watch.Err())
-	if watch.Event().GetJob().GetState() != v1.JobState_CANCELLED {
+	if watch.Event().GetJob().GetState() != v1.JobState_JOB_STATE_CANCELLED {
 		t.Errorf("%s", watch.Event().GetJob().GetState())
 	}
 	var failed *sparsefw.JobError
@@ -330,7 +330,7 @@ func TestWatchesOfQueuedCancelledAndUnknownJobs(t *testing.T) {
 	// A revision that the server does not know: the job as it is.
 	watch = client.Watch(ctx, queued.GetName(), 1<<40)
 	defer watch.Close()
-	if !watch.Next() || watch.Event().GetJob().GetState() != v1.JobState_CANCELLED {
+	if !watch.Next() || watch.Event().GetJob().GetState() != v1.JobState_JOB_STATE_CANCELLED {
 		t.Errorf("%v", watch.Err())
 	}
 	watch = client.Watch(ctx, "jobs/none", 0)
@@ -345,7 +345,7 @@ func TestWatchesOfQueuedCancelledAndUnknownJobs(t *testing.T) {
 	must(t, err)
 	_, err = client.Wait(ctx, running.GetName(), nil)
 	must(t, err)
-	jobs, err := client.ListJobs(ctx, sparsefw.JobFilter{States: []v1.JobState{v1.JobState_CANCELLED}})
+	jobs, err := client.ListJobs(ctx, sparsefw.JobFilter{States: []v1.JobState{v1.JobState_JOB_STATE_CANCELLED}})
 	must(t, err)
 	if len(jobs) != 2 || jobs[0].GetName() != queued.GetName() {
 		t.Errorf("%v", jobs)
@@ -374,7 +374,7 @@ func TestANamedUploadCanBeComeBackTo(t *testing.T) {
 	var first int64
 	upload := func(ctx context.Context, then func(int64)) error {
 		first = 0
-		_, err := client.Upload(ctx, v1.TensorKind_WEIGHT, weight, sparsefw.WithRequestID("mine"),
+		_, err := client.Upload(ctx, v1.TensorKind_TENSOR_KIND_WEIGHT, weight, sparsefw.WithRequestID("mine"),
 			sparsefw.WithProgress(func(sent int64) {
 				if first == 0 {
 					first = sent

@@ -7,7 +7,7 @@
 //	result, err := client.Prune(ctx, sparsefw.Layer{
 //		Weight:      sparsefw.Float32(dOut, dIn, weight),
 //		Activations: sparsefw.Float32(tokens, dIn, activations),
-//	}, &v1.JobSpec{Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6)})
+//	}, &v1.JobSpec{Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(0.6)})
 //	if err != nil { ... }
 //	keep := result.Mask.Keep(row, col)
 //

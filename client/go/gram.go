@@ -52,7 +52,7 @@ func (c *Client) GramReader(ctx context.Context, spec *v1.GramSpec, source io.Re
 
 // SumGrams adds up Gram matrices that are on the server, each named once; the parts stay. For several
 // calibration workers: each makes the Gram matrix of its own tokens, one adds them up.
-func (c *Client) SumGrams(ctx context.Context, grams []string, dtype v1.DType, opts ...CallOption) (
+func (c *Client) SumGrams(ctx context.Context, grams []string, dtype v1.DataType, opts ...CallOption) (
 	*v1.Tensor, error) {
 	o := collect(opts)
 	request := &v1.SumGramsRequest{

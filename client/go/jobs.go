@@ -3,8 +3,6 @@ package sparsefw
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
 
@@ -68,28 +66,11 @@ type JobFilter struct {
 
 // ListJobs is newest first.
 func (c *Client) ListJobs(ctx context.Context, filter JobFilter) ([]*v1.Job, error) {
-	var jobs []*v1.Job
-	walk := pageWalk{method: "ListJobs"}
-	request := &v1.ListJobsRequest{States: filter.States, Labels: filter.Labels}
-	for {
-		request.PageSize = pageSize(filter.Limit, len(jobs))
-		var page *v1.ListJobsResponse
-		err := c.call(ctx, "ListJobs", func(ctx context.Context) (err error) {
-			page, err = c.jobs().ListJobs(ctx, request)
-			return err
+	return allPages(ctx, c, "ListJobs", filter.Limit, (*v1.ListJobsResponse).GetJobs,
+		func(ctx context.Context, size int32, token string) (*v1.ListJobsResponse, error) {
+			return c.jobs().ListJobs(ctx, &v1.ListJobsRequest{
+				PageSize: size, PageToken: token, States: filter.States, Labels: filter.Labels})
 		})
-		if err != nil {
-			return nil, err
-		}
-		if err := walk.take(len(page.GetJobs()), proto.Size(page), page.GetNextPageToken()); err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, page.GetJobs()...)
-		request.PageToken = page.GetNextPageToken()
-		if request.PageToken == "" || (filter.Limit > 0 && len(jobs) >= filter.Limit) {
-			return jobs, nil
-		}
-	}
 }
 
 // ServerInfo is the server's version, devices, limits and settings.
@@ -104,7 +85,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*v1.ServerInfo, error) {
 
 // Ended says whether the state is a last one.
 func Ended(state v1.JobState) bool {
-	return state == v1.JobState_SUCCEEDED || state == v1.JobState_FAILED || state == v1.JobState_CANCELLED
+	return state == v1.JobState_JOB_STATE_SUCCEEDED || state == v1.JobState_JOB_STATE_FAILED || state == v1.JobState_JOB_STATE_CANCELLED
 }
 
 func (c *Client) job(ctx context.Context, method string,

@@ -6,38 +6,38 @@ import (
 
 // Matrix is a row-major matrix with its values as little-endian bytes.
 type Matrix struct {
-	DType      v1.DType
+	DType      v1.DataType
 	Rows, Cols int
 	Data       []byte
 }
 
 // Float32 is a view of rows*cols values; it shares their memory.
 func Float32(rows, cols int, values []float32) Matrix {
-	return Matrix{v1.DType_F32, rows, cols, bytesOf(values, 4)}
+	return Matrix{v1.DataType_DATA_TYPE_F32, rows, cols, bytesOf(values, 4)}
 }
 
 // Float64 is a view, as Float32, for Gram matrices.
 func Float64(rows, cols int, values []float64) Matrix {
-	return Matrix{v1.DType_F64, rows, cols, bytesOf(values, 8)}
+	return Matrix{v1.DataType_DATA_TYPE_F64, rows, cols, bytesOf(values, 8)}
 }
 
 // Float16 is a view of IEEE binary16 bit patterns; see ToFloat16.
 func Float16(rows, cols int, bits []uint16) Matrix {
-	return Matrix{v1.DType_F16, rows, cols, bytesOf(bits, 2)}
+	return Matrix{v1.DataType_DATA_TYPE_F16, rows, cols, bytesOf(bits, 2)}
 }
 
 // BFloat16 is a view of bfloat16 bit patterns; see ToBFloat16.
 func BFloat16(rows, cols int, bits []uint16) Matrix {
-	return Matrix{v1.DType_BF16, rows, cols, bytesOf(bits, 2)}
+	return Matrix{v1.DataType_DATA_TYPE_BF16, rows, cols, bytesOf(bits, 2)}
 }
 
-func elementBytes(dtype v1.DType) int {
+func elementBytes(dtype v1.DataType) int {
 	switch dtype {
-	case v1.DType_F64:
+	case v1.DataType_DATA_TYPE_F64:
 		return 8
-	case v1.DType_F32:
+	case v1.DataType_DATA_TYPE_F32:
 		return 4
-	case v1.DType_F16, v1.DType_BF16:
+	case v1.DataType_DATA_TYPE_F16, v1.DataType_DATA_TYPE_BF16:
 		return 2
 	}
 	return 0
@@ -46,7 +46,7 @@ func elementBytes(dtype v1.DType) int {
 func (m Matrix) check(what string) error {
 	size := elementBytes(m.DType)
 	if size == 0 {
-		return argument("%s must be of dtype F64, F32, F16 or BF16; got %s", what, m.DType)
+		return argument("%s must be of dtype F64, F32, F16 or BF16; got %s", what, ShortName(m.DType))
 	}
 	if m.Rows < 1 || m.Cols < 1 || len(m.Data) != m.Rows*m.Cols*size {
 		return argument("%s must be %d x %d values of %d bytes; got %d bytes", what, m.Rows, m.Cols, size,
@@ -66,13 +66,13 @@ func (m Matrix) Values() []float32 {
 	values := make([]float32, m.Rows*m.Cols)
 	for i := range values {
 		switch m.DType {
-		case v1.DType_F32:
+		case v1.DataType_DATA_TYPE_F32:
 			values[i] = float32At(m.Data, i)
-		case v1.DType_F64:
+		case v1.DataType_DATA_TYPE_F64:
 			values[i] = float32(float64At(m.Data, i))
-		case v1.DType_F16:
+		case v1.DataType_DATA_TYPE_F16:
 			values[i] = FromFloat16(uint16At(m.Data, i))
-		case v1.DType_BF16:
+		case v1.DataType_DATA_TYPE_BF16:
 			values[i] = FromBFloat16(uint16At(m.Data, i))
 		}
 	}
@@ -81,13 +81,13 @@ func (m Matrix) Values() []float32 {
 
 // PerRow keeps d_in - floor(d_in*sparsity) weights of each row.
 func PerRow(sparsity float64) *v1.Pattern {
-	return &v1.Pattern{Kind: &v1.Pattern_PerRow_{PerRow: &v1.Pattern_PerRow{Sparsity: sparsity}}}
+	return &v1.Pattern{Kind: &v1.Pattern_PerRow_{PerRow: &v1.Pattern_PerRow{Sparsity: &sparsity}}}
 }
 
 // Unstructured keeps d_out*d_in - floor(d_out*d_in*sparsity) weights of the matrix.
 func Unstructured(sparsity float64) *v1.Pattern {
 	return &v1.Pattern{
-		Kind: &v1.Pattern_Unstructured_{Unstructured: &v1.Pattern_Unstructured{Sparsity: sparsity}},
+		Kind: &v1.Pattern_Unstructured_{Unstructured: &v1.Pattern_Unstructured{Sparsity: &sparsity}},
 	}
 }
 

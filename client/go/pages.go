@@ -1,9 +1,11 @@
 package sparsefw
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -48,4 +50,38 @@ func (w *pageWalk) take(entries, size int, next string) error {
 		return nil
 	}
 	return refuse(codes.Internal, "PROTOCOL", "%s: the server's list must come to an end; %s", w.method, why)
+}
+
+const page = 1000
+
+// allPages is the entries of all pages, at most limit of them; 0: all.
+func allPages[Page interface {
+	proto.Message
+	GetNextPageToken() string
+}, Entry any](ctx context.Context, c *Client, method string, limit int, entries func(Page) []Entry,
+	fetch func(ctx context.Context, pageSize int32, token string) (Page, error)) ([]Entry, error) {
+	var all []Entry
+	walk := pageWalk{method: method}
+	for token := ""; ; {
+		size := int32(page)
+		if left := limit - len(all); limit > 0 && left < page {
+			size = int32(left)
+		}
+		var found Page
+		err := c.call(ctx, method, func(ctx context.Context) (err error) {
+			found, err = fetch(ctx, size, token)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := walk.take(len(entries(found)), proto.Size(found), found.GetNextPageToken()); err != nil {
+			return nil, err
+		}
+		all = append(all, entries(found)...)
+		token = found.GetNextPageToken()
+		if token == "" || (limit > 0 && len(all) >= limit) {
+			return all, nil
+		}
+	}
 }

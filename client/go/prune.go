@@ -70,7 +70,7 @@ func (p *pruning) check(ctx context.Context) error {
 		if err := l.Weight.check("the weight"); err != nil {
 			return err
 		}
-		request.Weight = l.Weight.spec(v1.TensorKind_WEIGHT)
+		request.Weight = l.Weight.spec(v1.TensorKind_TENSOR_KIND_WEIGHT)
 	}
 	switch {
 	case l.GramName != "":
@@ -78,7 +78,7 @@ func (p *pruning) check(ctx context.Context) error {
 		if err := l.Gram.check("the Gram matrix"); err != nil {
 			return err
 		}
-		request.GramSource = &v1.CheckJobOptionsRequest_Gram{Gram: l.Gram.spec(v1.TensorKind_GRAM)}
+		request.GramSource = &v1.CheckJobOptionsRequest_Gram{Gram: l.Gram.spec(v1.TensorKind_TENSOR_KIND_GRAM)}
 	default:
 		if err := l.Activations.check("the activations"); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (p *pruning) check(ctx context.Context) error {
 	}
 	if l.WarmStart != nil {
 		request.WarmStart = &v1.TensorSpec{
-			Kind: v1.TensorKind_MASK, Dtype: v1.DType_U1,
+			Kind: v1.TensorKind_TENSOR_KIND_MASK, Dtype: v1.DataType_DATA_TYPE_U1,
 			Dims: []int64{int64(l.WarmStart.Rows), int64(l.WarmStart.Cols)},
 		}
 	}
@@ -114,11 +114,11 @@ func (p *pruning) upload(ctx context.Context) error {
 	}
 	var err error
 	if l.WeightName == "" {
-		p.spec.Weight, err = take(p.c.Upload(ctx, v1.TensorKind_WEIGHT, l.Weight, p.within("weight")...))
+		p.spec.Weight, err = take(p.c.Upload(ctx, v1.TensorKind_TENSOR_KIND_WEIGHT, l.Weight, p.within("weight")...))
 	}
 	if err == nil && l.GramName == "" {
 		if l.Gram.Data != nil {
-			p.spec.Gram, err = take(p.c.Upload(ctx, v1.TensorKind_GRAM, l.Gram, p.within("gram")...))
+			p.spec.Gram, err = take(p.c.Upload(ctx, v1.TensorKind_TENSOR_KIND_GRAM, l.Gram, p.within("gram")...))
 		} else {
 			p.spec.Gram, err = take(p.c.Gram(ctx, l.Activations, p.within("activations")...))
 		}
@@ -160,7 +160,7 @@ func (p *pruning) run(ctx context.Context, observer func(*v1.JobEvent)) (*Result
 // was cancelled has a result if there was a mask by then.
 func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 	result := &Result{Job: job}
-	if job.GetState() == v1.JobState_FAILED {
+	if job.GetState() == v1.JobState_JOB_STATE_FAILED {
 		return nil, &JobError{job.GetName(), fromStatus(job.GetError())}
 	}
 	made := job.GetResult()
@@ -182,7 +182,7 @@ func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 	result.Mask = mask
 	if made.GetPrunedWeight() != "" {
 		weight, err := c.readMatrix(ctx, made.GetPrunedWeight(), &v1.TensorSpec{
-			Kind: v1.TensorKind_PRUNED_WEIGHT, Dims: job.GetShape(),
+			Kind: v1.TensorKind_TENSOR_KIND_PRUNED_WEIGHT, Dims: job.GetShape(),
 		})
 		if err != nil {
 			return nil, err

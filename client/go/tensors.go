@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
@@ -27,39 +26,36 @@ func (c *Client) GetTensor(ctx context.Context, name string) (*v1.Tensor, error)
 	return tensor, err
 }
 
-// ListTensors is what the server has of this tenant, newest first; at most limit, 0: all.
-func (c *Client) ListTensors(ctx context.Context, limit int) ([]*v1.Tensor, error) {
-	var tensors []*v1.Tensor
-	walk := pageWalk{method: "ListTensors"}
-	request := &v1.ListTensorsRequest{}
-	for {
-		request.PageSize = pageSize(limit, len(tensors))
-		var page *v1.ListTensorsResponse
-		err := c.call(ctx, "ListTensors", func(ctx context.Context) (err error) {
-			page, err = c.tensors().ListTensors(ctx, request)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if err := walk.take(len(page.GetTensors()), proto.Size(page), page.GetNextPageToken()); err != nil {
-			return nil, err
-		}
-		tensors = append(tensors, page.GetTensors()...)
-		request.PageToken = page.GetNextPageToken()
-		if request.PageToken == "" || (limit > 0 && len(tensors) >= limit) {
-			return tensors, nil
-		}
-	}
+// TensorFilter chooses tensors; its zero value all.
+type TensorFilter struct {
+	Kinds []v1.TensorKind // none: all
+	Owner string          // as the uploader called itself; "": all
+	Limit int             // 0: no limit
 }
 
-const page = 1000
+// ListTensors is what the server has of this tenant, newest first.
+func (c *Client) ListTensors(ctx context.Context, filter TensorFilter) ([]*v1.Tensor, error) {
+	return allPages(ctx, c, "ListTensors", filter.Limit, (*v1.ListTensorsResponse).GetTensors,
+		func(ctx context.Context, size int32, token string) (*v1.ListTensorsResponse, error) {
+			return c.tensors().ListTensors(ctx, &v1.ListTensorsRequest{
+				PageSize: size, PageToken: token, Kinds: filter.Kinds, Owner: filter.Owner})
+		})
+}
 
-func pageSize(limit, there int) int32 {
-	if left := limit - there; limit > 0 && left < page {
-		return int32(left)
-	}
-	return page
+// ListUploads is the uploads that have not ended, newest first; at most limit, 0: all.
+func (c *Client) ListUploads(ctx context.Context, limit int) ([]*v1.Upload, error) {
+	return allPages(ctx, c, "ListUploads", limit, (*v1.ListUploadsResponse).GetUploads,
+		func(ctx context.Context, size int32, token string) (*v1.ListUploadsResponse, error) {
+			return c.tensors().ListUploads(ctx, &v1.ListUploadsRequest{PageSize: size, PageToken: token})
+		})
+}
+
+// DeleteUpload ends an upload and frees its room.
+func (c *Client) DeleteUpload(ctx context.Context, name string) error {
+	return c.call(ctx, "DeleteUpload", func(ctx context.Context) error {
+		_, err := c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: name})
+		return err
+	})
 }
 
 // DeleteTensor is FAILED_PRECONDITION (TENSOR_IN_USE) while a job reads it.
@@ -149,8 +145,8 @@ func (c *Client) readMask(ctx context.Context, name string, expected *v1.TensorS
 		return nil, err
 	}
 	spec := tensor.GetSpec()
-	if spec.GetKind() != v1.TensorKind_MASK || spec.GetDtype() != v1.DType_U1 {
-		return nil, argument("%s must be a MASK; got a %s", name, spec.GetKind())
+	if spec.GetKind() != v1.TensorKind_TENSOR_KIND_MASK || spec.GetDtype() != v1.DataType_DATA_TYPE_U1 {
+		return nil, argument("%s must be a MASK; got a %s", name, ShortName(spec.GetKind()))
 	}
 	return &Mask{int(spec.GetDims()[0]), int(spec.GetDims()[1]), data.Bytes()}, nil
 }
@@ -177,10 +173,10 @@ func checkDescription(tensor *v1.Tensor, name string, expected *v1.TensorSpec) e
 func describe(spec *v1.TensorSpec) string {
 	text := fmt.Sprint(spec.GetDims())
 	if spec.GetKind() != 0 {
-		text = spec.GetKind().String() + " " + text
+		text = ShortName(spec.GetKind()) + " " + text
 	}
 	if spec.GetDtype() != 0 {
-		text += " of " + spec.GetDtype().String()
+		text += " of " + ShortName(spec.GetDtype())
 	}
 	return text
 }
@@ -204,7 +200,7 @@ func byteSize(spec *v1.TensorSpec) (int64, bool) {
 		return 0, false
 	}
 	row := dims[1]/8 + (dims[1]%8+7)/8
-	if spec.GetDtype() != v1.DType_U1 {
+	if spec.GetDtype() != v1.DataType_DATA_TYPE_U1 {
 		size := int64(elementBytes(spec.GetDtype()))
 		if size == 0 || dims[1] > math.MaxInt64/size {
 			return 0, false

@@ -78,7 +78,7 @@ func (w *Watch) Next() bool {
 		if w.ended {
 			w.stream.close()
 		}
-		if event.GetKind() != v1.JobEvent_HEARTBEAT || w.ended {
+		if event.GetKind() != v1.JobEvent_KIND_HEARTBEAT || w.ended {
 			w.event = event
 			return true
 		}

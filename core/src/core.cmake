@@ -14,7 +14,7 @@ sparsefw_library(core
     cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
     cpu/iteration/frank_wolfe.cc cpu/iteration/frank_wolfe_screened.cc
     cpu/iteration/frank_wolfe_dense.cc cpu/iteration/frank_wolfe_state.cc
-    cpu/iteration/free_columns.cc cpu/iteration/relaxed_mask.cc cpu/iteration/row_wise.cc
+    cpu/iteration/relaxed_mask.cc
     cpu/iteration/tiled_product.cc cpu/iteration/vertex_update.cc
     cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/row_select.cc
     cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc cpu/screen/screened_matrix.cc
@@ -27,9 +27,9 @@ sparsefw_library(core
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
-    cpu/joint/detours.cc cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
+    cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
     cpu/joint/row_search.cc
-    cpu/joint/tableau.cc cpu/joint/tableau_build.cc cpu/joint/transfers.cc
+    cpu/joint/tableau.cc cpu/joint/tableau_build.cc
     cpu/reconstruct/nystrom_preconditioner.cc cpu/reconstruct/reconstruct.cc
     cpu/reconstruct/row_conjugate_gradients.cc
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc

@@ -50,8 +50,8 @@ std::unique_ptr<Client> Connect(const Settings& settings) {
 // A weight of the given size: rows of 4 KiB.
 v1::TensorSpec SpecOf(int64_t bytes) {
   v1::TensorSpec spec;
-  spec.set_kind(v1::WEIGHT);
-  spec.set_dtype(v1::F32);
+  spec.set_kind(v1::TENSOR_KIND_WEIGHT);
+  spec.set_dtype(v1::DATA_TYPE_F32);
   spec.add_dims(bytes / 4096);
   spec.add_dims(1024);
   return spec;
@@ -110,9 +110,9 @@ struct TinyLayer {
 
   v1::JobSpec Upload(Client& one) const {
     v1::TensorSpec weight, gram;
-    weight.set_kind(v1::WEIGHT);
-    gram.set_kind(v1::GRAM);
-    for (v1::TensorSpec* spec : {&weight, &gram}) spec->set_dtype(v1::F32);
+    weight.set_kind(v1::TENSOR_KIND_WEIGHT);
+    gram.set_kind(v1::TENSOR_KIND_GRAM);
+    for (v1::TensorSpec* spec : {&weight, &gram}) spec->set_dtype(v1::DATA_TYPE_F32);
     weight.add_dims(kTinyRows);
     weight.add_dims(kTinyCols);
     gram.add_dims(kTinyCols);
@@ -120,7 +120,7 @@ struct TinyLayer {
     v1::JobSpec spec;
     spec.set_weight(OrDie(one.UploadTensor(weight, std::as_bytes(layer.weights.span()))).name());
     spec.set_gram(OrDie(one.UploadTensor(gram, std::as_bytes(layer.gram.span()))).name());
-    spec.set_method(v1::SPARSEFW);
+    spec.set_method(v1::METHOD_SPARSEFW);
     spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
     spec.mutable_sparsefw()->set_iterations(iterations);
     return spec;
@@ -139,7 +139,7 @@ struct TinyLayer {
 
 void RunJob(Client& one, const v1::JobSpec& spec) {
   const v1::Job job = OrDie(one.WaitJob(OrDie(one.CreateJob(spec)).name()));
-  if (job.state() != v1::SUCCEEDED) Die(job.name() + " did not succeed");
+  if (job.state() != v1::JOB_STATE_SUCCEEDED) Die(job.name() + " did not succeed");
   OrDie(one.ReadTensor(job.result().mask()).status());
 }
 
@@ -206,7 +206,7 @@ nlohmann::json Reports(const Settings& settings) {
     OrDie(one->CancelJob(first.name()).status());
     events += watchers.Join();
     const v1::Job ended = OrDie(one->WaitJob(job.name()));
-    if (ended.state() != v1::SUCCEEDED) Die(job.name() + " did not succeed");
+    if (ended.state() != v1::JOB_STATE_SUCCEEDED) Die(job.name() + " did not succeed");
     (count == 0 ? alone : watched).push_back(SecondsOf(ended));
   }
   return {{"watchers", settings.clients},

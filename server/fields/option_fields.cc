@@ -36,9 +36,17 @@ std::string Capitals(std::string_view name) {
   return capitals;
 }
 
+// "SPARSEFW" of METHOD_SPARSEFW: without the prefix that the name of value 0 has.
+std::string ShortName(const EnumValueDescriptor& value) {
+  constexpr std::string_view kUnspecified = "UNSPECIFIED";
+  const std::string& zero = value.type()->FindValueByNumber(0)->name();
+  const size_t prefix = zero.ends_with(kUnspecified) ? zero.size() - kUnspecified.size() : 0;
+  return value.name().substr(prefix);
+}
+
 bool IsNamed(const EnumValueDescriptor& value, std::string_view name) {
   const std::string capitals = Capitals(name);
-  return value.name() == capitals || value.name().ends_with("_" + capitals);
+  return ShortName(value) == capitals || value.name().ends_with("_" + capitals);
 }
 
 // "MAGNITUDE, WANDA or RIA"
@@ -134,7 +142,7 @@ absl::StatusOr<int> ChoiceIn(const FieldPlace<const Message>& place, std::string
       std::ranges::find_if(names, [&](std::string_view name) { return IsNamed(*value, name); });
   if (found == names.end()) {
     return Invalid("OPTION_INVALID", "%s must be %s; got %s", path, Alternatives(names),
-                   value->name());
+                   ShortName(*value));
   }
   return static_cast<int>(found - names.begin());
 }

@@ -16,17 +16,14 @@ namespace sparsefw::server {
 inline constexpr std::string_view kOther = "other";
 
 // Every RPC of sparsefw.v1, then kOther.
-inline constexpr std::array<std::string_view, 20> kRpcMethods = {
-    "TensorService/CreateUpload",   "TensorService/WriteTensor",
-    "TensorService/AccumulateGram", "TensorService/SumGrams",
-    "TensorService/GetUpload",      "TensorService/DeleteUpload",
-    "TensorService/GetTensor",      "TensorService/ListTensors",
-    "TensorService/DeleteTensor",   "TensorService/ReadTensor",
-    "PruneService/CreateJob",       "PruneService/GetJob",
-    "PruneService/ListJobs",        "PruneService/DeleteJob",
-    "PruneService/WatchJob",        "PruneService/CancelJob",
-    "PruneService/Prune",           "PruneService/GetServerInfo",
-    "PruneService/CheckJobOptions", kOther,
+inline constexpr std::array<std::string_view, 21> kRpcMethods = {
+    "TensorService/CreateUpload", "TensorService/WriteTensor",    "TensorService/AccumulateGram",
+    "TensorService/SumGrams",     "TensorService/GetUpload",      "TensorService/DeleteUpload",
+    "TensorService/ListUploads",  "TensorService/GetTensor",      "TensorService/ListTensors",
+    "TensorService/DeleteTensor", "TensorService/ReadTensor",     "PruneService/CreateJob",
+    "PruneService/GetJob",        "PruneService/ListJobs",        "PruneService/DeleteJob",
+    "PruneService/WatchJob",      "PruneService/CancelJob",       "PruneService/Prune",
+    "PruneService/GetServerInfo", "PruneService/CheckJobOptions", kOther,
 };
 size_t RpcMethodIndex(std::string_view method);
 

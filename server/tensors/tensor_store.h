@@ -142,6 +142,13 @@ struct TensorStoreUsage {
 absl::Status UploadNotFound(std::string_view name);  // NotFound (UPLOAD_NOT_FOUND)
 absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOUND)
 
+// Which tensors a list has; what is empty chooses all.
+struct TensorFilter {
+  std::string tenant = {};
+  std::vector<TensorKind> kinds = {};
+  std::string owner = {};  // the name that the client gave
+};
+
 // Owns the spool folder and everything in it. Thread-safe. Calls on distinct
 // uploads run in parallel; calls on one upload are serialised. Writes go to
 // disk in the calling thread: never call from a thread that must not block.
@@ -272,11 +279,18 @@ class TensorStore {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
-  // A walk over the pages meets every tensor once that is there all the time. An empty
-  // tenant: those of all.
+  // A walk over the pages meets every tensor once that is there all the time.
   // Errors: InvalidArgument (PAGE_TOKEN_INVALID; PAGE_SIZE_INVALID below 1)
   virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
-                                           std::string_view tenant = {}) = 0;
+                                           const TensorFilter& filter = {}) = 0;
+  struct UploadPage {
+    std::vector<UploadInfo> uploads;  // newest first, committed as by GetUpload
+    std::string next_page_token;
+  };
+  // The uploads that have not ended; an empty tenant: those of all. A page may be short. Errors:
+  // as ListTensors
+  virtual absl::StatusOr<UploadPage> ListUploads(int page_size, std::string_view page_token,
+                                                 std::string_view tenant = {}) = 0;
 
   // Drops idle uploads and expired tensors that nobody holds.
   virtual void CollectGarbage() = 0;

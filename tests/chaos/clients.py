@@ -13,7 +13,7 @@ from support.rpc import (Client, crc32c, error_info, job_pb2, prune_service_pb2,
 from variants import packed
 
 STALLED = 30  # seconds, after which a call is tried again: its connection may be half open
-TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+TERMINAL = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 # The errors of a broken connection, a dead server and a full one.
 TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
              grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -118,9 +118,9 @@ class HistoryWorker(Worker):
 
     def life(self):
         variant = self.random.choice(self.variants)
-        weight = self.upload(variant.layer.weight, tensor_pb2.WEIGHT)
+        weight = self.upload(variant.layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT)
         gram = self.accumulate(variant.layer.activations) if variant.from_activations \
-            else self.upload(variant.layer.gram, tensor_pb2.GRAM)
+            else self.upload(variant.layer.gram, tensor_pb2.TENSOR_KIND_GRAM)
         request = prune_service_pb2.CreateJobRequest(
             spec=variant.spec(weight, gram), request_id=str(uuid.uuid4()))
         job = self.call(self.client.jobs.CreateJob, request)
@@ -132,7 +132,7 @@ class HistoryWorker(Worker):
             self.delete(record)
 
     def upload(self, array, kind):
-        spec = tensor_pb2.TensorSpec(kind=kind, dtype=tensor_pb2.F32, dims=array.shape)
+        spec = tensor_pb2.TensorSpec(kind=kind, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape)
         data = array.tobytes()
 
         def requests(upload, begin, end):
@@ -150,8 +150,8 @@ class HistoryWorker(Worker):
         return tensor.name
 
     def accumulate(self, activations):
-        spec = tensor_pb2.GramSpec(d_in=activations.shape[1], activation_dtype=tensor_pb2.F32,
-                                   gram_dtype=tensor_pb2.F32)
+        spec = tensor_pb2.GramSpec(d_in=activations.shape[1], activation_dtype=tensor_pb2.DATA_TYPE_F32,
+                                   gram_dtype=tensor_pb2.DATA_TYPE_F32)
 
         def requests(upload, begin, end):
             for token in range(begin, max(end, begin + 1), 16):
@@ -209,14 +209,14 @@ class HistoryWorker(Worker):
         require(job.revision >= record.revision, f"{record.name}: revision {job.revision} after "
                 f"{record.revision}")
         record.revision = job.revision
-        record.running = job.state == job_pb2.RUNNING
+        record.running = job.state == job_pb2.JOB_STATE_RUNNING
         if job.state in TERMINAL:
             require(record.ended is None or record.ended == job, f"{record.name} ended twice")
             record.ended = job
 
     def check_result(self, record):
         job = record.ended
-        require(job.state == job_pb2.SUCCEEDED, f"{record.name} ended as "
+        require(job.state == job_pb2.JOB_STATE_SUCCEEDED, f"{record.name} ended as "
                 f"{job_pb2.JobState.Name(job.state)}: {job.error.message}")
         require(self.read(job.result.mask) == record.variant.mask,
                 f"{record.name} has another mask than an undisturbed run")

@@ -96,7 +96,7 @@ class Load:
 
     def upload(self):
         """Reserves memory and leaves it, as a client does that has died."""
-        spec = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=[1024, 2048])
+        spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=[1024, 2048])
         self.repeat(self.uploads, lambda client: client.tensors.CreateUpload(
             tensor_service_pb2.CreateUploadRequest(tensor=spec), timeout=HANG))
 

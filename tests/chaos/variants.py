@@ -24,7 +24,7 @@ class Variant:
     def spec(self, weight, gram):
         """The same job as a JobSpec."""
         flags = dict(zip(self.flags[::2], self.flags[1::2]))
-        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.SPARSEFW)
+        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.METHOD_SPARSEFW)
         spec.sparsefw.iterations = int(flags["--iterations"])
         spec.sparsefw.report_every = int(flags["--report-every"])
         pattern, sparsity = flags["--pattern"], float(flags.get("--sparsity", 0))

@@ -38,7 +38,7 @@ class CommandsTest : public ::testing::Test {
     options_.weights = Path("w");
     options_.gram = Path("g");
     options_.output.out = Path("mask");
-    options_.spec.set_method(v1::WANDA);
+    options_.spec.set_method(v1::METHOD_WANDA);
     options_.spec.mutable_pattern()->mutable_nm()->set_keep(2);
     options_.spec.mutable_pattern()->mutable_nm()->set_group(4);
   }
@@ -52,7 +52,7 @@ class CommandsTest : public ::testing::Test {
   // The job that the first CreateJob makes ends like this.
   v1::Job& WillEnd(v1::JobState state) {
     v1::JobEvent event;
-    event.set_kind(v1::JobEvent::SNAPSHOT);
+    event.set_kind(v1::JobEvent::KIND_SNAPSHOT);
     v1::Job& job = *event.mutable_job();
     job.set_name("jobs/1");
     job.set_state(state);
@@ -96,7 +96,7 @@ TEST_F(CommandsTest, SubmitAsksForTheOptionsBeforeItUploads) {
   EXPECT_TRUE(server_.jobs.created.empty());
   ASSERT_EQ(server_.jobs.checked.size(), 1u);
   const v1::CheckJobOptionsRequest& asked = server_.jobs.checked[0];
-  EXPECT_EQ(asked.spec().method(), v1::WANDA);
+  EXPECT_EQ(asked.spec().method(), v1::METHOD_WANDA);
   EXPECT_THAT(asked.weight().dims(), ElementsAre(kRows, kCols));
   EXPECT_THAT(asked.gram().dims(), ElementsAre(kCols, kCols));
   EXPECT_FALSE(asked.has_activations());
@@ -111,13 +111,13 @@ TEST_F(CommandsTest, SubmitNamesTheFileThatACheckRefuses) {
 
 TEST_F(CommandsTest, SubmitGoesOnWhereAnOldServerCannotCheck) {
   server_.jobs.check_status = grpc::Status(grpc::UNIMPLEMENTED, "");
-  GiveMask(WillEnd(v1::SUCCEEDED));
+  GiveMask(WillEnd(v1::JOB_STATE_SUCCEEDED));
   SPARSEFW_EXPECT_OK(Submit());
   EXPECT_EQ(server_.jobs.created.size(), 1u);
 }
 
 TEST_F(CommandsTest, SubmitWritesTheMaskAndCleansUp) {
-  GiveMask(WillEnd(v1::SUCCEEDED));
+  GiveMask(WillEnd(v1::JOB_STATE_SUCCEEDED));
   options_.common.json = true;
   SPARSEFW_ASSERT_OK(Submit());
   const auto file = SafetensorsFile::Open(Path("mask"));
@@ -140,7 +140,7 @@ TEST_F(CommandsTest, SubmitWritesTheMaskAndCleansUp) {
 }
 
 TEST_F(CommandsTest, KeepTensorsKeepsThem) {
-  GiveMask(WillEnd(v1::SUCCEEDED));
+  GiveMask(WillEnd(v1::JOB_STATE_SUCCEEDED));
   options_.output.keep_tensors = true;
   SPARSEFW_ASSERT_OK(Submit());
   EXPECT_TRUE(server_.tensors.deleted.empty());
@@ -169,7 +169,7 @@ TEST_F(CommandsTest, ARefusedTensorIsNamedByItsFile) {
 }
 
 TEST_F(CommandsTest, AFailedJobIsExitCodeFour) {
-  v1::Job& job = WillEnd(v1::FAILED);
+  v1::Job& job = WillEnd(v1::JOB_STATE_FAILED);
   job.mutable_error()->set_code(13);
   job.mutable_error()->set_message("the engine broke");
   const absl::Status status = Submit();
@@ -180,13 +180,13 @@ TEST_F(CommandsTest, AFailedJobIsExitCodeFour) {
 }
 
 TEST_F(CommandsTest, ACancelledJobWithoutAMaskIsExitCodeFive) {
-  WillEnd(v1::CANCELLED);
+  WillEnd(v1::JOB_STATE_CANCELLED);
   EXPECT_EQ(ExitCodeOf(Submit()), ExitCode::kNoMask);
   EXPECT_FALSE(std::filesystem::exists(Path("mask")));
 }
 
 TEST_F(CommandsTest, AMaskThatContradictsItsCountIsNotWritten) {
-  v1::Job& job = WillEnd(v1::SUCCEEDED);
+  v1::Job& job = WillEnd(v1::JOB_STATE_SUCCEEDED);
   GiveMask(job);
   job.mutable_result()->set_kept_count(7);
   const absl::Status status = Submit();
@@ -220,7 +220,7 @@ TEST_F(CommandsTest, LocalMistakesNeedNoServer) {
 }
 
 TEST_F(CommandsTest, ATensorOfTheServerIsNamedAndNotUploaded) {
-  GiveMask(WillEnd(v1::SUCCEEDED));
+  GiveMask(WillEnd(v1::JOB_STATE_SUCCEEDED));
   options_.gram = "tensors/0123abcd";
   SPARSEFW_ASSERT_OK(Submit());
   const v1::JobSpec& sent = server_.jobs.created.back().spec();
@@ -238,7 +238,7 @@ TEST_F(CommandsTest, FetchLeavesTensorsThatWereThereBefore) {
   SPARSEFW_ASSERT_OK(Submit());
   options_.spec = server_.jobs.created.back().spec();
   EXPECT_EQ(options_.spec.weight(), "tensors/77");
-  GiveMask(WillEnd(v1::SUCCEEDED));
+  GiveMask(WillEnd(v1::JOB_STATE_SUCCEEDED));
   FetchOptions fetch;
   fetch.common = options_.common;
   fetch.job = "jobs/1";
@@ -253,11 +253,11 @@ TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {
   options_.spec.set_return_pruned_weight(true);
   SPARSEFW_ASSERT_OK(Submit());
   options_.spec = server_.jobs.created.back().spec();
-  v1::Job& job = WillEnd(v1::SUCCEEDED);
+  v1::Job& job = WillEnd(v1::JOB_STATE_SUCCEEDED);
   GiveMask(job);
   const std::string pruned(kRows * kCols * 4, '\x03');
   v1::TensorSpec spec = client::WeightSpec(DType::kF32, kRows, kCols);
-  spec.set_kind(v1::PRUNED_WEIGHT);
+  spec.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
   job.mutable_result()->set_pruned_weight(server_.tensors.Put(spec, pruned));
   FetchOptions fetch;
   fetch.common = options_.common;

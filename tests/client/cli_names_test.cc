@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "client/cpp/cli/flags/field_text.h"
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/inputs.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::cli {
 namespace {
+
+using ::sparsefw::testing::StatusIs;
 
 TEST(NamesTest, PatternsRoundTrip) {
   for (const std::string text : {"2:4", "4:8", "1:1", "16:32"}) {
@@ -23,10 +26,13 @@ TEST(NamesTest, PatternsRoundTrip) {
   EXPECT_EQ(PatternName(*ParsePattern("unstructured", 1.0)), "unstructured");
 }
 
-TEST(NamesTest, Precisions) {
-  EXPECT_EQ(*ParsePrecision("--x", "fp32"), v1::PRODUCT_FP32);
-  EXPECT_EQ(*ParsePrecision("--x", "tf32"), v1::PRODUCT_TF32);
-  EXPECT_EQ(*ParsePrecision("--x", "bf16"), v1::PRODUCT_BF16);
+TEST(NamesTest, EnumWords) {
+  EXPECT_EQ(EnumWords(*v1::ProductPrecision_descriptor()), "fp32|tf32|bf16");
+  EXPECT_EQ(EnumWords(*v1::StepRule_descriptor()), "open-loop|line-search|auto");
+  EXPECT_EQ(*ParseEnum(*v1::ProductPrecision_descriptor(), "--x", "tf32"),
+            v1::PRODUCT_PRECISION_TF32);
+  EXPECT_THAT(ParseEnum(*v1::ProductPrecision_descriptor(), "--x", "unspecified"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", "--x must be one of fp32, tf32"));
 }
 
 TEST(NamesTest, TimeSpans) {

@@ -21,8 +21,8 @@ using ::testing::Not;
 v1::Job SucceededJob() {
   v1::Job job;
   job.set_name("jobs/7");
-  job.set_state(v1::SUCCEEDED);
-  job.mutable_spec()->set_method(v1::SPARSEFW);
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_spec()->set_method(v1::METHOD_SPARSEFW);
   job.mutable_spec()->mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
   job.add_shape(10);
   job.add_shape(20);
@@ -33,11 +33,11 @@ v1::Job SucceededJob() {
   result.mutable_losses()->set_warm_start(200);
   result.mutable_losses()->set_relaxed(150);
   result.mutable_losses()->set_rounded(155);
-  result.mutable_losses()->set_final(150.5);
+  result.mutable_losses()->set_mask(150.5);
   result.mutable_losses()->set_lower_bound(140);
   result.set_relative_reduction(0.2475);
   result.set_iterations(2000);
-  result.set_stop_reason(v1::STOPPED_BY_DEADLINE);
+  result.set_stop_reason(v1::STOP_REASON_DEADLINE);
   result.set_candidate(v1::CANDIDATE_ROUNDED);
   result.set_device("cpu");
   result.mutable_timings()->mutable_queue()->set_nanos(250'000'000);
@@ -99,7 +99,7 @@ TEST(ResultTest, JsonOfAFetchHasTheServersTotalAndNoUpload) {
 TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   v1::Job job;
   job.set_name("jobs/8");
-  job.set_state(v1::FAILED);
+  job.set_state(v1::JOB_STATE_FAILED);
   const auto json = ResultJson(job, {});
   EXPECT_EQ(Keys(json).size(), 20u);
   for (const char* key : {"kept", "losses", "relative_reduction", "iterations", "stop_reason",
@@ -139,7 +139,7 @@ TEST(ResultTest, TextBeginsWithTheLossInPerCent) {
 TEST(ResultTest, TextSaysWhatTheMethodHas) {
   // A one-shot method has no iterations and no warm start to beat.
   v1::Job wanda = SucceededJob();
-  wanda.mutable_spec()->set_method(v1::WANDA);
+  wanda.mutable_spec()->set_method(v1::METHOD_WANDA);
   EXPECT_THAT(ResultText(wanda, {}, {}), Not(HasSubstr("iterations")));
   EXPECT_THAT(ResultText(wanda, {}, {}), Not(HasSubstr("warm start")));
   EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("sparsefw-cli fetch jobs/7 --out FILE\n"));
@@ -151,8 +151,8 @@ TEST(ResultTest, TextSaysWhatTheMethodHas) {
               HasSubstr("below the warm start (wanda, 20.000 %); best mask: refined by swaps\n"));
   EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("swaps      12\n"));
   v1::Job sparsegpt = SucceededJob();
-  sparsegpt.mutable_spec()->set_method(v1::SPARSEGPT);
-  sparsegpt.mutable_spec()->mutable_warm_start()->set_method(v1::RIA);
+  sparsegpt.mutable_spec()->set_method(v1::METHOD_SPARSEGPT);
+  sparsegpt.mutable_spec()->mutable_warm_start()->set_method(v1::METHOD_RIA);
   sparsegpt.mutable_result()->mutable_losses()->set_reconstructed(90);
   EXPECT_THAT(ResultText(sparsegpt, {}, {}),
               HasSubstr("loss          9.000 %  |WX - W'X|^2 / |WX|^2 with the updated weights W'; "
@@ -163,7 +163,7 @@ TEST(ResultTest, TextSaysWhatTheMethodHas) {
 
 TEST(ResultTest, TheJointSearchIsComparedWithItsStart) {
   v1::Job job = SucceededJob();
-  job.mutable_spec()->set_method(v1::WANDA);
+  job.mutable_spec()->set_method(v1::METHOD_WANDA);
   EXPECT_TRUE(ResultJson(job, {})["joint"].is_null());
   v1::JointOutcome& joint = *job.mutable_result()->mutable_joint();
   joint.set_start_loss(60);
@@ -197,16 +197,16 @@ TEST(ResultTest, ASweepIsATable) {
   v1::Job job = SucceededJob();
   for (const double alpha : {0.0, 0.75}) {
     v1::SweepOutcome& outcome = *job.mutable_result()->add_sweep();
-    outcome.mutable_point()->set_method(v1::SPARSEFW);
+    outcome.mutable_point()->set_method(v1::METHOD_SPARSEFW);
     outcome.mutable_point()->set_alpha(alpha);
     outcome.mutable_point()->mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
     outcome.mutable_result()->mutable_losses()->set_full(1000);
-    outcome.mutable_result()->mutable_losses()->set_final(alpha > 0 ? 150.5 : 90);
+    outcome.mutable_result()->mutable_losses()->set_mask(alpha > 0 ? 150.5 : 90);
     outcome.mutable_result()->set_relative_reduction(0.25);
     if (alpha > 0) outcome.set_loss_with_new_weights(40);
   }
   v1::SweepOutcome& failed = *job.mutable_result()->add_sweep();
-  failed.mutable_point()->set_method(v1::SPARSEGPT);
+  failed.mutable_point()->set_method(v1::METHOD_SPARSEGPT);
   failed.mutable_point()->mutable_pattern()->mutable_nm()->set_keep(2);
   failed.mutable_point()->mutable_pattern()->mutable_nm()->set_group(4);
   failed.mutable_error()->set_message("G is not positive definite");
@@ -234,11 +234,11 @@ TEST(ResultTest, MetadataIsStrings) {
 TEST(ResultTest, OutcomesAreExitCodes) {
   v1::Job job = SucceededJob();
   SPARSEFW_EXPECT_OK(JobOutcome(job));
-  job.set_state(v1::CANCELLED);  // with the best mask so far
+  job.set_state(v1::JOB_STATE_CANCELLED);  // with the best mask so far
   SPARSEFW_EXPECT_OK(JobOutcome(job));
   job.clear_result();
   EXPECT_EQ(ExitCodeOf(JobOutcome(job)), ExitCode::kNoMask);
-  job.set_state(v1::FAILED);
+  job.set_state(v1::JOB_STATE_FAILED);
   job.mutable_error()->set_code(13);
   job.mutable_error()->set_message("the device is lost");
   EXPECT_EQ(ExitCodeOf(JobOutcome(job)), ExitCode::kJobFailed);
@@ -284,7 +284,7 @@ TEST(AttemptsTest, AreShownOfJobsThatARestartHasInterrupted) {
   EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("attempts   3; the server ended"));
   EXPECT_THAT(FormatState(job), HasSubstr("succeeded, attempt 3"));
   EXPECT_EQ(ResultMetadata(job), of_one) << "the file of the mask is the same";
-  job.set_state(v1::RUNNING);
+  job.set_state(v1::JOB_STATE_RUNNING);
   job.clear_result();
   EXPECT_THAT(StatusText(job), HasSubstr("attempts  3; the server ended"));
 }

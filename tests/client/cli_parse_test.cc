@@ -53,7 +53,7 @@ TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
   EXPECT_EQ(submit.common.server, "127.0.0.1:50051");
   EXPECT_EQ(submit.weights, "w.safetensors");
   EXPECT_EQ(submit.output.out, "mask");
-  EXPECT_EQ(submit.spec.method(), v1::SPARSEFW);
+  EXPECT_EQ(submit.spec.method(), v1::METHOD_SPARSEFW);
   EXPECT_DOUBLE_EQ(submit.spec.pattern().per_row().sparsity(), 0.6);
   EXPECT_FALSE(submit.spec.sparsefw().has_alpha());
   EXPECT_FALSE(submit.spec.sparsefw().has_iterations());
@@ -111,12 +111,12 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
                                                   "0.75",
                                                   "--keep-tensors"}));
   const v1::JobSpec& spec = submit.spec;
-  EXPECT_EQ(spec.method(), v1::RIA);
-  EXPECT_EQ(spec.warm_start().method(), v1::MAGNITUDE);
+  EXPECT_EQ(spec.method(), v1::METHOD_RIA);
+  EXPECT_EQ(spec.warm_start().method(), v1::METHOD_MAGNITUDE);
   EXPECT_DOUBLE_EQ(spec.warm_start().ria_exponent(), 0.75);
   EXPECT_DOUBLE_EQ(spec.sparsefw().alpha(), 0.25);
   EXPECT_EQ(spec.sparsefw().iterations(), 300);
-  EXPECT_EQ(spec.sparsefw().step_rule(), v1::LINE_SEARCH);
+  EXPECT_EQ(spec.sparsefw().step_rule(), v1::STEP_RULE_LINE_SEARCH);
   EXPECT_DOUBLE_EQ(spec.sparsefw().rel_gap(), 1e-3);
   EXPECT_EQ(spec.sparsefw().report_every(), 7);
   EXPECT_TRUE(spec.refine().swaps());
@@ -128,7 +128,7 @@ TEST_F(CliParseTest, EveryFlagOfSubmitReachesTheSpec) {
   EXPECT_FALSE(spec.has_sweep());
   EXPECT_EQ(spec.deadline().seconds(), 90);
   EXPECT_EQ(spec.device(), "cpu");
-  EXPECT_EQ(spec.product_precision(), v1::PRODUCT_TF32);
+  EXPECT_EQ(spec.product_precision(), v1::PRODUCT_PRECISION_TF32);
   EXPECT_EQ(spec.priority(), -3);
   EXPECT_EQ(spec.labels().at("a"), "b=c");
   EXPECT_EQ(spec.labels().at("d"), "");
@@ -172,7 +172,7 @@ TEST_F(CliParseTest, SweepsAreEveryCombinationTheLastKeyFastest) {
       Submit({"--sweep", "sparsity=0.5,0.7", "--sweep", "alpha=0,0.25,1", "--keep-all"}));
   const v1::Sweep& sweep = submit.spec.sweep();
   ASSERT_EQ(sweep.points_size(), 6);
-  EXPECT_EQ(sweep.keep(), v1::Sweep::ALL);
+  EXPECT_EQ(sweep.keep(), v1::Sweep::KEEP_ALL);
   const std::vector<double> alphas = {0, 0.25, 1};
   for (int i = 0; i < 6; ++i) {
     EXPECT_DOUBLE_EQ(sweep.points(i).pattern().per_row().sparsity(), i < 3 ? 0.5 : 0.7);
@@ -233,7 +233,7 @@ TEST_F(CliParseTest, ListAndGram) {
       {"list", "--state", "RUNNING", "--state", "queued", "--label", "k=v", "--limit", "3"});
   SPARSEFW_ASSERT_OK(list);
   const auto& options = std::get<ListOptions>(*list);
-  EXPECT_THAT(options.states, ::testing::ElementsAre(v1::RUNNING, v1::QUEUED));
+  EXPECT_THAT(options.states, ::testing::ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_QUEUED));
   EXPECT_EQ(options.labels.at("k"), "v");
   EXPECT_EQ(options.limit, 3);
   const auto gram = ParseArgs({"gram", "--activations", "x", "--out", "g", "--dtype", "F64"});
@@ -310,9 +310,8 @@ std::vector<BadUsage> BadUsages() {
       {"TwoStarts", Submit({"--warm-start", "ria", "--saliency", "s"}), "--saliency"},
       {"BadPreset", Submit({"--preset", "slow"}),
        "--preset must be one of paper, fast, balanced, "},
-      {"BadWarmStartAlps", Submit({"--warm-start", "alps"}), "--warm-start"},
       {"BadMethod", Submit({"--method", "obs"}), "--method must be one of"},
-      {"BadWarmStart", Submit({"--warm-start", "sparsefw"}), "--warm-start"},
+      {"BadWarmStart", Submit({"--warm-start", "own"}), "--warm-start"},
       {"BadPrecision", Submit({"--precision", "fp64"}),
        "--precision must be one of fp32, tf32, bf16; got \"fp64\""},
       {"BadStepRule", Submit({"--step-rule", "exact"}), "--step-rule"},
@@ -326,7 +325,14 @@ std::vector<BadUsage> BadUsages() {
       {"SparsityNan", with_pattern({"--pattern", "per-row", "--sparsity", "nan"}), "--sparsity"},
       {"SparsityWord", with_pattern({"--pattern", "per-row", "--sparsity", "most"}), "--sparsity"},
       {"SparsityOfGroups", with_pattern({"--pattern", "2:4", "--sparsity", "0.6"}), "0.5"},
-      {"IterationsWord", Submit({"--iterations", "many"}), "--iterations"},
+      {"IterationsWord", Submit({"--iterations", "many"}),
+       "--iterations must be a whole number; got \"many\""},
+      {"IterationsHalf", Submit({"--iterations", "0.5"}), "--iterations must be a whole number"},
+      {"AlphaWord", Submit({"--alpha", "most"}), "--alpha must be a number; got \"most\""},
+      {"SweepKey", Submit({"--sweep", "damping=1"}),
+       "--sweep must be over one of sparsity, method"},
+      {"SweepSwitch", Submit({"--sweep", "joint=1"}), "--sweep joint must be on or off"},
+      {"SweepNumber", Submit({"--sweep", "alpha=a"}), "--sweep alpha must be a number"},
       {"DeadlineUnit", Submit({"--deadline", "60"}), "--deadline"},
       {"DeadlineZero", Submit({"--deadline", "0s"}), "--deadline"},
       {"DeadlineForever", Submit({"--deadline", "inf"}), "--deadline"},
@@ -346,7 +352,7 @@ INSTANTIATE_TEST_SUITE_P(Flags, CliUsageTest, ::testing::ValuesIn(BadUsages()),
 TEST(ParseTest, JointAndPresets) {
   const SubmitOptions joint = MustSubmit(Submit(
       {"--joint", "--joint-damping", "0.01", "--joint-excluded", "0.25", "--method", "alps"}));
-  EXPECT_EQ(joint.spec.method(), v1::ALPS);
+  EXPECT_EQ(joint.spec.method(), v1::METHOD_ALPS);
   EXPECT_TRUE(joint.spec.refine().joint());
   EXPECT_DOUBLE_EQ(joint.spec.refine().joint_damping(), 0.01);
   EXPECT_DOUBLE_EQ(joint.spec.refine().joint_excluded(), 0.25);
@@ -355,51 +361,15 @@ TEST(ParseTest, JointAndPresets) {
   EXPECT_DOUBLE_EQ(MustSubmit(Submit({"--shrinkage", "0.125"})).spec.shrinkage(), 0.125);
   // Only what is said: the rest is the preset's.
   const SubmitOptions preset = MustSubmit(Submit({"--preset", "balanced", "--alpha", "0.25"}));
-  EXPECT_EQ(preset.spec.preset(), v1::BALANCED);
+  EXPECT_EQ(preset.spec.preset(), v1::PRESET_BALANCED);
   EXPECT_EQ(preset.spec.method(), v1::METHOD_UNSPECIFIED);
   EXPECT_FALSE(preset.spec.refine().has_swaps());
   EXPECT_DOUBLE_EQ(preset.spec.sparsefw().alpha(), 0.25);
-  EXPECT_EQ(MustSubmit(Submit({"--preset", "best", "--method", "ria"})).spec.method(), v1::RIA);
+  EXPECT_EQ(MustSubmit(Submit({"--preset", "best", "--method", "ria"})).spec.method(),
+            v1::METHOD_RIA);
   const SubmitOptions sweep = MustSubmit(Submit({"--sweep", "joint=off,on"}));
   EXPECT_FALSE(sweep.spec.sweep().points(0).joint());
   EXPECT_TRUE(sweep.spec.sweep().points(1).joint());
-}
-
-std::vector<std::string> PruneModel(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> args = {"prune-model", "model",   "--grams",   "grams",
-                                   "--out",       "pruned/", "--pattern", "2:4"};
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
-TEST_F(CliParseTest, PruneModelTakesTheFlagsOfAJob) {
-  const auto command =
-      ParseArgs(PruneModel({"--method", "alps", "--joint", "--in-flight", "9", "--priority", "3"}));
-  ASSERT_TRUE(command.ok()) << command.status();
-  const auto& model = std::get<PruneModelOptions>(*command);
-  EXPECT_EQ(model.model, "model");
-  EXPECT_EQ(model.grams, "grams");
-  EXPECT_EQ(model.out, "pruned");
-  EXPECT_EQ(model.state, "pruned.state") << "beside it, not in it";
-  EXPECT_EQ(model.in_flight, 9);
-  EXPECT_EQ(model.spec.method(), v1::ALPS);
-  EXPECT_TRUE(model.spec.refine().joint());
-  EXPECT_EQ(model.spec.pattern().nm().group(), 4);
-  EXPECT_EQ(model.spec.priority(), 3);
-}
-
-TEST_F(CliParseTest, PruneModelRefuses) {
-  for (const auto& [more, words] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--in-flight", "0"}, "--in-flight"},
-           {{"--detach"}, "--detach"},
-           {{"--sweep", "alpha=0,1"}, "--sweep"}}) {
-    EXPECT_THAT(ParseArgs(PruneModel(more)),
-                StatusIs(absl::StatusCode::kInvalidArgument, "", words));
-  }
-  EXPECT_THAT(ParseArgs({"prune-model", "model", "--out", "o", "--pattern", "2:4"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "", "--grams"));
-  EXPECT_THAT(ParseArgs({"prune-model", "model", "--grams", "g", "--out", "o"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "", "--pattern"));
 }
 
 }  // namespace

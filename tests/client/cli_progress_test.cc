@@ -17,7 +17,7 @@ using ::testing::Not;
 v1::JobEvent Report(int64_t iteration) {
   v1::JobEvent event;
   event.mutable_job()->set_name("jobs/7");
-  event.mutable_job()->set_state(v1::RUNNING);
+  event.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
   v1::Progress& progress = *event.mutable_job()->mutable_progress();
   progress.set_iteration(iteration);
   progress.set_iterations_total(2000);
@@ -33,7 +33,7 @@ v1::JobEvent Report(int64_t iteration) {
 v1::JobEvent Queued(int ahead) {
   v1::JobEvent event;
   event.mutable_job()->set_name("jobs/7");
-  event.mutable_job()->set_state(v1::QUEUED);
+  event.mutable_job()->set_state(v1::JOB_STATE_QUEUED);
   event.mutable_job()->set_queue_position(ahead);
   return event;
 }

@@ -49,7 +49,7 @@ grpc::Status FakePruneService::CreateJob(grpc::ServerContext* context,
     name = "jobs/" + std::to_string(jobs.size() + 1);
     jobs[name].set_name(name);
     *jobs[name].mutable_spec() = request->spec();
-    jobs[name].set_state(v1::QUEUED);
+    jobs[name].set_state(v1::JOB_STATE_QUEUED);
   }
   if (lost_creates > 0) {
     --lost_creates;

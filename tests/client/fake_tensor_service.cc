@@ -125,7 +125,7 @@ v1::Tensor FakeTensorService::FinishUpload(const std::string& upload) {
   uploads_.erase(upload);
   v1::TensorSpec spec = done.request.tensor();
   if (done.request.has_gram()) {
-    spec.set_kind(v1::GRAM);
+    spec.set_kind(v1::TENSOR_KIND_GRAM);
     spec.set_dtype(done.request.gram().gram_dtype());
   }
   const v1::Tensor tensor = Store(spec, done.bytes);
@@ -183,7 +183,7 @@ grpc::Status FakeTensorService::AccumulateGram(
       first_offsets.push_back(request.token_offset());
     }
     const v1::GramSpec& gram = uploads_[upload].request.gram();
-    const int64_t unit = gram.d_in() * (gram.activation_dtype() == v1::F32 ? 4 : 2);
+    const int64_t unit = gram.d_in() * (gram.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
     const grpc::Status status = Commit(upload, request.token_offset(), unit, "committed_tokens",
                                        request.crc32c(), request.data(), fault);
     if (!status.ok()) return status;
@@ -203,7 +203,7 @@ grpc::Status FakeTensorService::GetUpload(grpc::ServerContext*, const v1::GetUpl
   upload->set_name(request->name());
   if (create.has_gram()) {
     const int64_t unit =
-        create.gram().d_in() * (create.gram().activation_dtype() == v1::F32 ? 4 : 2);
+        create.gram().d_in() * (create.gram().activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
     upload->set_committed_tokens(std::ssize(bytes) / unit);
   } else {
     upload->set_committed_size(std::ssize(bytes));

@@ -107,34 +107,34 @@ TEST_F(JobsTest, ListFollowsThePages) {
 
 TEST_F(JobsTest, WaitBeginsAtARevisionThatWasSeen) {
   server_.jobs.watches = {
-      {{Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 9)}, grpc::Status::OK}};
+      {{Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_SUCCEEDED, 9)}, grpc::Status::OK}};
   SPARSEFW_ASSERT_OK(client_->WaitJob("jobs/7", {}, {}, 5));
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(5));
 }
 
 TEST_F(JobsTest, WaitFollowsAJobToItsEnd) {
-  server_.jobs.watches = {{{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 1),
-                            Event(v1::JobEvent::STATE_CHANGE, v1::RUNNING, 2),
-                            Event(v1::JobEvent::PROGRESS, v1::RUNNING, 3),
-                            Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 4)},
+  server_.jobs.watches = {{{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_QUEUED, 1),
+                            Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_RUNNING, 2),
+                            Event(v1::JobEvent::KIND_PROGRESS, v1::JOB_STATE_RUNNING, 3),
+                            Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_SUCCEEDED, 4)},
                            grpc::Status::OK}};
   std::vector<int64_t> revisions;
   const auto job = client_->WaitJob(
       "jobs/7", [&](const v1::JobEvent& event) { revisions.push_back(event.job().revision()); });
   SPARSEFW_ASSERT_OK(job);
-  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(revisions, ElementsAre(1, 2, 3, 4));
 }
 
 // Progress comes without what does not change; callers have it all the same.
 TEST_F(JobsTest, EveryEventHasTheSpecOfTheJob) {
-  v1::JobEvent first = Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 2);
+  v1::JobEvent first = Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 2);
   first.mutable_job()->mutable_spec()->mutable_sweep()->add_points();
   first.mutable_job()->add_shape(5);
   first.mutable_job()->set_owner("somebody");
-  v1::JobEvent progress = Event(v1::JobEvent::PROGRESS, v1::RUNNING, 3);
+  v1::JobEvent progress = Event(v1::JobEvent::KIND_PROGRESS, v1::JOB_STATE_RUNNING, 3);
   progress.mutable_job()->mutable_progress()->set_iteration(7);
-  v1::JobEvent last = Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 4);
+  v1::JobEvent last = Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_SUCCEEDED, 4);
   last.mutable_job()->mutable_spec();
   server_.jobs.watches = {{{first, progress, last}, grpc::Status::OK}};
   std::vector<v1::JobEvent> seen;
@@ -150,19 +150,19 @@ TEST_F(JobsTest, EveryEventHasTheSpecOfTheJob) {
 
 TEST_F(JobsTest, WaitReattachesWithTheLastRevision) {
   server_.jobs.watches = {
-      {{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 1)}, kBroken},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_QUEUED, 1)}, kBroken},
       {{}, kBroken},
       // The server may end a watch with OK at any time.
-      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 5)}, grpc::Status::OK},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 5)}, grpc::Status::OK},
       {{}, grpc::Status::OK},
       {{}, Error(grpc::UNAVAILABLE, "draining", "DRAINING", {}, 1)},
-      {{Event(v1::JobEvent::HEARTBEAT, v1::RUNNING, 5),
-        Event(v1::JobEvent::STATE_CHANGE, v1::FAILED, 6)},
+      {{Event(v1::JobEvent::KIND_HEARTBEAT, v1::JOB_STATE_RUNNING, 5),
+        Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_FAILED, 6)},
        kBroken},
   };
   const auto job = client_->WaitJob("jobs/7");
   SPARSEFW_ASSERT_OK(job);
-  EXPECT_EQ(job->state(), v1::FAILED);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 1, 1, 5, 5, 5));
 }
 
@@ -170,15 +170,15 @@ TEST_F(JobsTest, WaitReattachesWithTheLastRevision) {
 TEST_F(JobsTest, WaitStartsOverWhereTheRevisionIsUnknown) {
   const grpc::Status unknown = Error(grpc::OUT_OF_RANGE, "revision 9", "REVISION_UNKNOWN");
   server_.jobs.watches = {
-      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 9)}, kBroken},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 9)}, kBroken},
       {{}, unknown},
-      {{Event(v1::JobEvent::SNAPSHOT, v1::QUEUED, 5),
-        Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 6)},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_QUEUED, 5),
+        Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_SUCCEEDED, 6)},
        grpc::Status::OK},
   };
   const auto job = client_->WaitJob("jobs/7");
   SPARSEFW_ASSERT_OK(job);
-  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 9, 0));
   server_.jobs.watches = {{{}, unknown}};
   EXPECT_THAT(client_->WaitJob("jobs/7"),
@@ -188,8 +188,8 @@ TEST_F(JobsTest, WaitStartsOverWhereTheRevisionIsUnknown) {
 
 TEST_F(JobsTest, WaitSurvivesARestartedServer) {
   server_.jobs.watches = {
-      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 3)}, kBroken},
-      {{Event(v1::JobEvent::SNAPSHOT, v1::SUCCEEDED, 9)}, grpc::Status::OK},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 3)}, kBroken},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_SUCCEEDED, 9)}, grpc::Status::OK},
   };
   bool restarted = false;
   const auto job = client_->WaitJob("jobs/7", [&](const v1::JobEvent&) {
@@ -198,7 +198,7 @@ TEST_F(JobsTest, WaitSurvivesARestartedServer) {
     server_.Start();
   });
   SPARSEFW_ASSERT_OK(job);
-  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(JobsTest, WaitNoticesAServerThatHasGoneSilent) {
@@ -208,12 +208,14 @@ TEST_F(JobsTest, WaitNoticesAServerThatHasGoneSilent) {
   options.on_retry = [&](const absl::Status& status, absl::Duration) { retried.push_back(status); };
   Connect(options);
   server_.jobs.watches = {
-      {{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 3)}, grpc::Status::OK, /*silent=*/true},
-      {{Event(v1::JobEvent::STATE_CHANGE, v1::SUCCEEDED, 9)}, grpc::Status::OK},
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 3)},
+       grpc::Status::OK,
+       /*silent=*/true},
+      {{Event(v1::JobEvent::KIND_STATE_CHANGE, v1::JOB_STATE_SUCCEEDED, 9)}, grpc::Status::OK},
   };
   const auto job = client_->WaitJob("jobs/7");
   SPARSEFW_ASSERT_OK(job);
-  EXPECT_EQ(job->state(), v1::SUCCEEDED);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(server_.jobs.watched_after, ElementsAre(0, 3));
   const int64_t third = absl::ToInt64Milliseconds(options.watch_silence / 3);
   EXPECT_THAT(server_.jobs.heartbeats_ms, ElementsAre(third, third))
@@ -246,7 +248,8 @@ TEST_F(JobsTest, WaitGivesUpOnASilentServer) {
 TEST_F(JobsTest, AServerThatForgetsWhatItHasJustSaidIsNotAskedForEver) {
   const grpc::Status unknown = Error(grpc::OUT_OF_RANGE, "revision 9", "REVISION_UNKNOWN");
   for (int i = 0; i < 100; ++i) {
-    server_.jobs.watches.push_back({{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 9)}, unknown});
+    server_.jobs.watches.push_back(
+        {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 9)}, unknown});
   }
   EXPECT_THAT(client_->WaitJob("jobs/7"),
               StatusIs(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN"));
@@ -291,7 +294,8 @@ TEST_F(JobsTest, AListWithoutAnEndIsRefused) {
 }
 
 TEST_F(JobsTest, StopEndsAWaitAndCancelsNothing) {
-  server_.jobs.watches = {{{Event(v1::JobEvent::SNAPSHOT, v1::RUNNING, 1)}, grpc::Status::OK}};
+  server_.jobs.watches = {
+      {{Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_RUNNING, 1)}, grpc::Status::OK}};
   std::stop_source stop;
   EXPECT_THAT(client_->WaitJob(
                   "jobs/7", [&](const v1::JobEvent&) { stop.request_stop(); },
@@ -304,7 +308,7 @@ class PruneTest : public testing::ClientTest {
  protected:
   PruneInput Input() const {
     PruneInput input;
-    input.spec.set_method(v1::WANDA);
+    input.spec.set_method(v1::METHOD_WANDA);
     input.weight = WeightSpec(DType::kF32, 20, 30);
     input.weight_bytes = View(weight_);
     input.activations = ActivationSpec(DType::kF16, 30);
@@ -325,7 +329,7 @@ class PruneTest : public testing::ClientTest {
   }
   static v1::PruneResponse Final() {
     v1::PruneResponse response;
-    response.mutable_final()->set_state(v1::SUCCEEDED);
+    response.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
     return response;
   }
 
@@ -335,7 +339,7 @@ class PruneTest : public testing::ClientTest {
 
 TEST_F(PruneTest, OneCallCarriesEverything) {
   v1::PruneResponse event;
-  *event.mutable_event() = Event(v1::JobEvent::PROGRESS, v1::RUNNING, 2);
+  *event.mutable_event() = Event(v1::JobEvent::KIND_PROGRESS, v1::JOB_STATE_RUNNING, 2);
   const std::string mask = RandomBytes(80, 3);
   server_.jobs.prune_responses = {Accepted(), event, MaskChunk(mask.substr(0, 50), 0),
                                   MaskChunk(mask.substr(50), 50), Final()};
@@ -343,7 +347,7 @@ TEST_F(PruneTest, OneCallCarriesEverything) {
   const auto output = client_->Prune(Input(), [&](const v1::JobEvent&) { ++events; });
   SPARSEFW_ASSERT_OK(output);
   EXPECT_EQ(events, 1);
-  EXPECT_EQ(output->job.state(), v1::SUCCEEDED);
+  EXPECT_EQ(output->job.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(output->mask, std::vector<std::byte>(View(mask).begin(), View(mask).end()));
 
   ASSERT_EQ(server_.jobs.pruned.size(), 1u + 3u + 3u);
@@ -394,7 +398,7 @@ TEST_F(PruneTest, ADetachedJobIsFollowedWhenTheStreamBreaks) {
   server_.jobs.prune_responses = {Accepted()};
   server_.jobs.prune_status = kBroken;
   const std::string mask = RandomBytes(80, 3);
-  v1::JobEvent end = Event(v1::JobEvent::SNAPSHOT, v1::SUCCEEDED, 4);
+  v1::JobEvent end = Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_SUCCEEDED, 4);
   end.mutable_job()->mutable_result()->set_mask(server_.tensors.Put(MaskSpec(20, 30), mask));
   server_.jobs.watches = {{{end}, grpc::Status::OK}};
   EXPECT_THAT(client_->Prune(Input()), StatusIs(absl::StatusCode::kUnavailable));
@@ -410,7 +414,7 @@ TEST_F(PruneTest, AJobIsFollowedOverTheRestartOfItsServer) {
   server_.jobs.prune_responses = {Accepted()};
   server_.jobs.prune_status = Error(grpc::UNAVAILABLE, "draining", "DRAINING", {}, 1);
   const std::string mask = RandomBytes(80, 3);
-  v1::JobEvent end = Event(v1::JobEvent::SNAPSHOT, v1::SUCCEEDED, 4);
+  v1::JobEvent end = Event(v1::JobEvent::KIND_SNAPSHOT, v1::JOB_STATE_SUCCEEDED, 4);
   end.mutable_job()->mutable_result()->set_mask(server_.tensors.Put(MaskSpec(20, 30), mask));
   server_.jobs.watches = {{{end}, grpc::Status::OK}};
   const auto output = client_->Prune(Input());

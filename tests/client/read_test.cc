@@ -116,11 +116,11 @@ TEST_F(ReadTest, AnotherTensorThanTheCallerExpectsIsRefused) {
   const v1::TensorSpec right = WeightSpec(DType::kF16, 100, 51);
   SPARSEFW_EXPECT_OK(client_->ReadTensor(name_, {}, {}, right));
   v1::TensorSpec some;
-  some.set_kind(v1::WEIGHT);
+  some.set_kind(v1::TENSOR_KIND_WEIGHT);
   SPARSEFW_EXPECT_OK(client_->ReadTensor(name_, {}, {}, some));
   server_.tensors.read_offsets.clear();
   v1::TensorSpec kind = right;
-  kind.set_kind(v1::PRUNED_WEIGHT);
+  kind.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
   for (const v1::TensorSpec& wrong :
        {WeightSpec(DType::kF16, 51, 100), kind, WeightSpec(DType::kBF16, 100, 51)}) {
     EXPECT_THAT(client_->ReadTensor(name_, {}, {}, wrong),

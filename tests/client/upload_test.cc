@@ -251,7 +251,7 @@ TEST_F(GramUploadTest, SendsWholeTokens) {
   const auto gram = client_->UploadGramFromActivations(spec_, View(bytes_));
   SPARSEFW_ASSERT_OK(gram);
   EXPECT_EQ(server_.tensors.Bytes(gram->name()), bytes_);
-  EXPECT_EQ(gram->spec().dtype(), v1::F64);
+  EXPECT_EQ(gram->spec().dtype(), v1::DATA_TYPE_F64);
   EXPECT_EQ(server_.tensors.chunk_sizes.front(), 960);
   EXPECT_EQ(server_.tensors.chunk_sizes.size(), 14u);
 }

@@ -8,7 +8,10 @@ travel; times are seconds.
 
     connect        server, token, tls_ca, tls_cert, tls_key, connect_timeout, call_timeout, watch_silence,
                    give_up_after, chunk_bytes
-    close, info, list_tensors
+    close, info
+    list_tensors   kind (or all)                                        -> names
+    list_uploads                                                        -> the same
+    delete_upload  name
     upload         kind ("weight", "gram"), shape, file, request_id     -> name, byte_size, tokens
     gram           d_in, file, request_id (activations)                 -> the same
     read           name, file                                           -> the same

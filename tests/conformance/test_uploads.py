@@ -3,6 +3,7 @@ import hashlib
 import re
 import urllib.request
 
+import grpc
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from conftest import Tensor
 from driver import Driver, timed
 from faulty_proxy import FaultyProxy
 from support.identity import TOKENS, write_tokens
+from sparsefw.v1 import tensor_pb2, tensor_service_pb2, tensor_service_pb2_grpc
 from support.processes import HANG, wait_until
 
 SMALL_CHUNKS = {"chunk_bytes": 64 << 10}
@@ -230,3 +232,21 @@ def test_everything_through_a_bad_network(driver, shared_server, make_proxy, big
     digests = {hashlib.sha256(client.read(mask, path)).digest() for mask in masks}
     assert len(digests) == 1, "a bad network changes no mask"
     through.close()
+
+
+def test_lists_by_kind_and_open_uploads(driver, start_server, big, folder):
+    server = start_server()
+    client = driver.connect(server.address)
+    weight, gram = (send(client, what, big)[0].result()["name"] for what in ("weight", "activations"))
+    assert client.call("list_tensors", kind="weight")["names"] == [weight]
+    assert client.call("list_tensors", kind="gram")["names"] == [gram]
+    assert client.call("list_uploads")["names"] == []
+    with grpc.insecure_channel(server.address) as channel:
+        created = tensor_service_pb2_grpc.TensorServiceStub(channel).CreateUpload(
+            tensor_service_pb2.CreateUploadRequest(gram=tensor_pb2.GramSpec(
+                d_in=4, activation_dtype=tensor_pb2.DATA_TYPE_F32)), timeout=HANG)
+    assert client.call("list_uploads")["names"] == [created.upload.name]
+    client.call("delete_upload", name=created.upload.name)
+    assert client.call("list_uploads")["names"] == []
+    assert client.refuses("delete_upload", name=created.upload.name).kind == ("NOT_FOUND", "UPLOAD_NOT_FOUND")
+    client.close()

@@ -25,9 +25,9 @@ from support.rpc import (DTYPES, KINDS, Client, chunks, job_pb2, prune_service_p
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
 TENANTS = "[alice]\nmax-queued-jobs = 2\npriority-max = 10\n[bob]\nweight = 2\nmax-uploads = 4\n"
-METHODS = (("cpu", job_pb2.SPARSEFW), ("cuda:0", job_pb2.SPARSEFW), ("cpu", job_pb2.WANDA),
-           ("cuda:1", job_pb2.SPARSEFW), ("cpu", job_pb2.SPARSEGPT))
-TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+METHODS = (("cpu", job_pb2.METHOD_SPARSEFW), ("cuda:0", job_pb2.METHOD_SPARSEFW), ("cpu", job_pb2.METHOD_WANDA),
+           ("cuda:1", job_pb2.METHOD_SPARSEFW), ("cpu", job_pb2.METHOD_SPARSEGPT))
+TERMINAL = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 
 
 def free_port():
@@ -77,7 +77,7 @@ class Tenant(threading.Thread):
         device, method = METHODS[number % len(METHODS)]
         spec = job_pb2.JobSpec(weight=inputs[0], gram=inputs[1], method=method, device=device, **fields)
         spec.pattern.per_row.sparsity = 0.5
-        if method == job_pb2.SPARSEFW:
+        if method == job_pb2.METHOD_SPARSEFW:
             # An emulated device is slow.
             spec.sparsefw.iterations = 600 if device == "cpu" else 5
             spec.sparsefw.alpha = (0.5, 0.9)[number // 2 % 2]

@@ -27,8 +27,8 @@ struct Messages {
   static void SetSpec(fuzz::Input& input, v1::AccumulateGramRequest* request) {
     v1::GramSpec& spec = *request->mutable_spec();
     spec.set_d_in(input.Byte() % 16);
-    spec.set_activation_dtype(static_cast<v1::DType>(input.Byte() % 8));
-    spec.set_gram_dtype(static_cast<v1::DType>(input.Byte() % 8));
+    spec.set_activation_dtype(static_cast<v1::DataType>(input.Byte() % 8));
+    spec.set_gram_dtype(static_cast<v1::DataType>(input.Byte() % 8));
   }
 
   static void SetChunk(fuzz::Input& input, int64_t next, v1::AccumulateGramRequest* request) {

@@ -45,7 +45,7 @@ put("config", "sizes", "--device-memory 101% --staging-memory 1 --drain-grace -3
 
 request = prune_service_pb2.CreateJobRequest(request_id="r", owner="o")
 request.spec.weight, request.spec.gram = "tensors/a", "tensors/b"
-request.spec.method = job_pb2.SPARSEFW
+request.spec.method = job_pb2.METHOD_SPARSEFW
 request.spec.pattern.nm.keep, request.spec.pattern.nm.group = 2, 4
 request.spec.labels["k"] = "v"
 put("job_spec", "plain", request.SerializeToString())
@@ -53,7 +53,7 @@ request.spec.sparsefw.alpha, request.spec.deadline.seconds = float("nan"), -1
 put("job_spec", "nan", request.SerializeToString())
 request.spec.sparsefw.ClearField("alpha")
 request.spec.deadline.seconds = 5
-for method in (job_pb2.WANDA, job_pb2.SPARSEGPT):
+for method in (job_pb2.METHOD_WANDA, job_pb2.METHOD_SPARSEGPT):
     point = request.spec.sweep.points.add(method=method)
     point.pattern.per_row.sparsity = 1.0000001
 put("job_spec", "sweep", request.SerializeToString())

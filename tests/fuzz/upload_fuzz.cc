@@ -24,7 +24,7 @@ struct Messages {
   static void SetSpec(fuzz::Input& input, v1::WriteTensorRequest* request) {
     v1::TensorSpec& spec = *request->mutable_spec();
     spec.set_kind(static_cast<v1::TensorKind>(input.Byte() % 8));
-    spec.set_dtype(static_cast<v1::DType>(input.Byte() % 8));
+    spec.set_dtype(static_cast<v1::DataType>(input.Byte() % 8));
     spec.add_dims(input.Byte() % 16);
     spec.add_dims(input.Byte() % 16);
   }

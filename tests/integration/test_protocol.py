@@ -27,7 +27,7 @@ def spec_of(client, layer, **sparsefw):
     pattern = job_pb2.Pattern(per_row=job_pb2.Pattern.PerRow(sparsity=0.6))
     return job_pb2.JobSpec(
         weight=client.upload(layer.weight, "weight"), gram=client.upload(layer.gram, "gram"),
-        method=job_pb2.SPARSEFW, pattern=pattern,
+        method=job_pb2.METHOD_SPARSEFW, pattern=pattern,
         sparsefw=job_pb2.SparseFwOptions(**{"iterations": 50, "report_every": 10, **sparsefw}))
 
 
@@ -73,7 +73,7 @@ def test_reading_a_part(client, layer):
         part.chunk.data for part in client.tensors.ReadTensor(
             tensor_service_pb2.ReadTensorRequest(name=name, offset=offset, limit=limit), timeout=HANG))
     raw = layer.weight.tobytes()
-    assert read(100, 50) == raw[100:150] and read(len(raw) - 3, 0) == raw[-3:]
+    assert read(100, 50) == raw[100:150] and read(len(raw) - 3, 100) == raw[-3:]
     refused(CODE.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE", client.tensors.ReadTensor,
             tensor_service_pb2.ReadTensorRequest(name=name, offset=len(raw) + 1))
 
@@ -82,7 +82,7 @@ def test_uploads_are_idempotent_by_request_id(client, layer):
     one = client.create_upload(layer.weight, "weight", request_id="upload-7")
     again = client.create_upload(layer.weight, "weight", request_id="upload-7")
     assert one.name == again.name
-    other = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=[3, 3])
+    other = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=[3, 3])
     request = tensor_service_pb2.CreateUploadRequest(tensor=other, request_id="upload-7")
     refused(CODE.INVALID_ARGUMENT, "REQUEST_ID_REUSED", client.tensors.CreateUpload, request)
     tensor = client.write(one.name, layer.weight.tobytes()).tensor
@@ -93,14 +93,14 @@ def test_uploads_are_idempotent_by_request_id(client, layer):
 
 @pytest.mark.parametrize("dims", [[], [3], [0, 3], [-1, 3], [1 << 62, 1 << 62], [1, 2, 3]])
 def test_impossible_sizes_are_refused_before_a_byte_is_sent(client, dims):
-    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=dims)
+    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=dims)
     refused(CODE.INVALID_ARGUMENT, "SPEC_INVALID", client.tensors.CreateUpload,
             tensor_service_pb2.CreateUploadRequest(tensor=spec))
 
 
 def test_five_gibibytes_are_too_much_or_accepted_but_never_wrapped(client):
     dims = [36000, 36000]  # 5.2e9 bytes: more than 32 bits can say
-    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=dims)
+    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=dims)
     request = tensor_service_pb2.CreateUploadRequest(tensor=spec)
     upload = client.tensors.CreateUpload(request, timeout=HANG).upload
     far = tensor_pb2.Chunk(offset=5_000_000_000, data=b"abcd", crc32c=crc32c(b"abcd"))
@@ -117,10 +117,10 @@ def test_job_runs_and_is_watched(client, layer):
     job = create(client, spec_of(client, layer))
     assert job.name.startswith("jobs/") and list(job.shape) == [24, 32]
     events = list(client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(name=job.name), timeout=HANG))
-    assert events[0].kind == job_pb2.JobEvent.SNAPSHOT
+    assert events[0].kind == job_pb2.JobEvent.KIND_SNAPSHOT
     revisions = [event.job.revision for event in events]
     assert revisions == sorted(revisions)
-    assert events[-1].job.state == job_pb2.SUCCEEDED
+    assert events[-1].job.state == job_pb2.JOB_STATE_SUCCEEDED
     result = get(client, job.name).result
     assert result == events[-1].job.result
     mask = np.unpackbits(np.frombuffer(client.read(result.mask), np.uint8), bitorder="little")
@@ -128,7 +128,7 @@ def test_job_runs_and_is_watched(client, layer):
     # A watcher that comes back later still gets a snapshot, and the end.
     late = list(client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
         name=job.name, after_revision=revisions[-1]), timeout=HANG))
-    assert late[0].kind == job_pb2.JobEvent.SNAPSHOT and late[-1].job.state == job_pb2.SUCCEEDED
+    assert late[0].kind == job_pb2.JobEvent.KIND_SNAPSHOT and late[-1].job.state == job_pb2.JOB_STATE_SUCCEEDED
 
 
 def goes_on(client, job):
@@ -136,8 +136,8 @@ def goes_on(client, job):
     for _ in range(3):
         before = get(client, job).progress.iteration
         wait_until(lambda: get(client, job).progress.iteration > before
-                   or get(client, job).state != job_pb2.RUNNING, "progress or an end")
-        assert get(client, job).state == job_pb2.RUNNING
+                   or get(client, job).state != job_pb2.JOB_STATE_RUNNING, "progress or an end")
+        assert get(client, job).state == job_pb2.JOB_STATE_RUNNING
 
 
 def test_watch_reports_progress_and_heartbeats_and_closing_it_cancels_nothing(client, big_layer):
@@ -146,7 +146,7 @@ def test_watch_reports_progress_and_heartbeats_and_closing_it_cancels_nothing(cl
         name=job.name, heartbeat_interval=duration_pb2.Duration(nanos=100_000_000)), timeout=HANG)
     seen = []
     for event in watch:
-        if event.kind == job_pb2.JobEvent.PROGRESS:
+        if event.kind == job_pb2.JobEvent.KIND_PROGRESS:
             seen.append(event.job.progress)
         if len(seen) == 3:
             break
@@ -157,28 +157,28 @@ def test_watch_reports_progress_and_heartbeats_and_closing_it_cancels_nothing(cl
         assert progress.iterations_total == 10**12
     goes_on(client, job.name)
     cancel(client, job.name)
-    wait_until(lambda: get(client, job.name).state == job_pb2.CANCELLED, "cancelled")
+    wait_until(lambda: get(client, job.name).state == job_pb2.JOB_STATE_CANCELLED, "cancelled")
     result = get(client, job.name).result
-    assert result.stop_reason == job_pb2.STOPPED_BY_CANCEL and result.mask
-    assert cancel(client, job.name).state == job_pb2.CANCELLED
+    assert result.stop_reason == job_pb2.STOP_REASON_CANCELLED and result.mask
+    assert cancel(client, job.name).state == job_pb2.JOB_STATE_CANCELLED
 
 
 def test_cancel_while_queued_and_after_the_end(client, big_layer):
     spec = spec_of(client, big_layer, iterations=10**12, report_every=20)
     busy = [create(client, spec) for _ in range(2)]  # the server has two workers
-    wait_until(lambda: all(get(client, job.name).state == job_pb2.RUNNING for job in busy), "both run")
+    wait_until(lambda: all(get(client, job.name).state == job_pb2.JOB_STATE_RUNNING for job in busy), "both run")
     queued = create(client, spec)
-    assert get(client, queued.name).state == job_pb2.QUEUED
+    assert get(client, queued.name).state == job_pb2.JOB_STATE_QUEUED
     refused(CODE.FAILED_PRECONDITION, "JOB_NOT_FINISHED", client.jobs.DeleteJob,
             prune_service_pb2.DeleteJobRequest(name=queued.name))
-    assert cancel(client, queued.name).state == job_pb2.CANCELLED
+    assert cancel(client, queued.name).state == job_pb2.JOB_STATE_CANCELLED
     assert not get(client, queued.name).result.mask
     for job in busy:
         cancel(client, job.name)
-        wait_until(lambda: get(client, job.name).state == job_pb2.CANCELLED, "cancelled")
+        wait_until(lambda: get(client, job.name).state == job_pb2.JOB_STATE_CANCELLED, "cancelled")
     done = create(client, spec_of(client, big_layer, iterations=1))
-    wait_until(lambda: get(client, done.name).state == job_pb2.SUCCEEDED, "succeeds")
-    assert cancel(client, done.name).state == job_pb2.SUCCEEDED
+    wait_until(lambda: get(client, done.name).state == job_pb2.JOB_STATE_SUCCEEDED, "succeeds")
+    assert cancel(client, done.name).state == job_pb2.JOB_STATE_SUCCEEDED
 
 
 def test_jobs_are_idempotent_by_request_id_and_can_be_tried_out(client, layer):
@@ -209,7 +209,7 @@ def test_unknown_names_and_tensors_in_use(client, big_layer):
     refused(CODE.FAILED_PRECONDITION, "TENSOR_IN_USE", client.tensors.DeleteTensor,
             tensor_service_pb2.DeleteTensorRequest(name=spec.gram))
     cancel(client, job.name)
-    wait_until(lambda: get(client, job.name).state == job_pb2.CANCELLED, "cancelled")
+    wait_until(lambda: get(client, job.name).state == job_pb2.JOB_STATE_CANCELLED, "cancelled")
     client.tensors.DeleteTensor(tensor_service_pb2.DeleteTensorRequest(name=spec.gram))
     refused(CODE.FAILED_PRECONDITION, "TENSOR_NOT_FOUND", client.jobs.CreateJob,
             prune_service_pb2.CreateJobRequest(spec=spec))
@@ -217,13 +217,13 @@ def test_unknown_names_and_tensors_in_use(client, big_layer):
 
 def prune_requests(layer, detach=False, iterations=50, hold=None):
     pattern = job_pb2.Pattern(nm=job_pb2.Pattern.KeepOfGroup(keep=2, group=4))
-    spec = job_pb2.JobSpec(method=job_pb2.SPARSEFW, pattern=pattern,
+    spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW, pattern=pattern,
                            sparsefw=job_pb2.SparseFwOptions(iterations=iterations, report_every=10))
-    tensor = lambda kind, array: tensor_pb2.TensorSpec(kind=kind, dtype=tensor_pb2.F32,
+    tensor = lambda kind, array: tensor_pb2.TensorSpec(kind=kind, dtype=tensor_pb2.DATA_TYPE_F32,
                                                        dims=array.shape)
     yield prune_service_pb2.PruneRequest(header=prune_service_pb2.PruneHeader(
-        spec=spec, weight=tensor(tensor_pb2.WEIGHT, layer.weight),
-        gram=tensor(tensor_pb2.GRAM, layer.gram), detach=detach))
+        spec=spec, weight=tensor(tensor_pb2.TENSOR_KIND_WEIGHT, layer.weight),
+        gram=tensor(tensor_pb2.TENSOR_KIND_GRAM, layer.gram), detach=detach))
     for field, array in (("weight", layer.weight), ("gram", layer.gram)):
         raw = array.tobytes()
         for offset in range(0, len(raw), 100_000):
@@ -237,8 +237,8 @@ def prune_requests(layer, detach=False, iterations=50, hold=None):
 def test_prune_in_one_call(client, layer):
     responses = list(client.jobs.Prune(prune_requests(layer), timeout=HANG))
     assert responses[0].accepted.job.startswith("jobs/")
-    final = responses[-1].final
-    assert final.state == job_pb2.SUCCEEDED and final.name == responses[0].accepted.job
+    final = responses[-1].job
+    assert final.state == job_pb2.JOB_STATE_SUCCEEDED and final.name == responses[0].accepted.job
     mask = b"".join(r.mask.data for r in responses if r.WhichOneof("message") == "mask")
     bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little").reshape(24, 8, 4)
     assert (bits.sum(axis=2) == 2).all()
@@ -250,13 +250,13 @@ def test_closing_prune_early_cancels_unless_detached(client, big_layer, detach):
     hold = threading.Event()
     call = client.jobs.Prune(prune_requests(big_layer, detach, 10**12, hold), timeout=HANG)
     name = next(iter(call)).accepted.job
-    wait_until(lambda: get(client, name).state == job_pb2.RUNNING, "runs")
+    wait_until(lambda: get(client, name).state == job_pb2.JOB_STATE_RUNNING, "runs")
     call.cancel()
     hold.set()
     if detach:
         goes_on(client, name)
         cancel(client, name)
-    wait_until(lambda: get(client, name).state == job_pb2.CANCELLED, "cancelled")
+    wait_until(lambda: get(client, name).state == job_pb2.JOB_STATE_CANCELLED, "cancelled")
 
 
 def test_listing_is_paged_and_filtered(client, layer):
@@ -283,7 +283,7 @@ def test_a_filter_is_bounded_as_a_job_is(client, layer):
     labels = {f"key{i}": "x" for i in range(64)}
     spec.labels.update(labels)
     name = create(client, spec).name
-    states = [job_pb2.QUEUED, job_pb2.RUNNING, job_pb2.SUCCEEDED] * 100_000
+    states = [job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED] * 100_000
     page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(states=states, labels=labels),
                                 timeout=HANG)
     assert [job.name for job in page.jobs] == [name]
@@ -296,7 +296,7 @@ def test_a_filter_is_bounded_as_a_job_is(client, layer):
 def test_server_info(client):
     info = client.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG)
     assert info.version and info.default_device == "cpu" and info.workers == 2
-    assert job_pb2.SPARSEFW in info.methods and job_pb2.SPARSEGPT in info.methods
+    assert job_pb2.METHOD_SPARSEFW in info.methods and job_pb2.METHOD_SPARSEGPT in info.methods
     assert info.max_message_bytes >= 2 << 20 and not info.draining
 
 

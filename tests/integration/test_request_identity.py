@@ -19,7 +19,7 @@ def gram(scale, size=D_IN):
 
 
 def upload_gram(client, array, tokens=10):
-    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.GRAM, dtype=tensor_pb2.F32, dims=array.shape,
+    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_GRAM, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape,
                                  token_count=tokens)
     request = tensor_service_pb2.CreateUploadRequest(tensor=spec)
     upload = client.tensors.CreateUpload(request, timeout=HANG).upload
@@ -67,7 +67,7 @@ def test_callers_of_one_sum_all_get_it(client):
 
 def test_a_refused_sum_leaves_an_upload_alone(client):
     parts = [upload_gram(client, gram(scale)) for scale in (1, 2)]
-    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.GRAM, dtype=tensor_pb2.F32, dims=[D_IN, D_IN],
+    spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_GRAM, dtype=tensor_pb2.DATA_TYPE_F32, dims=[D_IN, D_IN],
                                  token_count=20)
     request = tensor_service_pb2.CreateUploadRequest(tensor=spec, request_id="y")
     upload = client.tensors.CreateUpload(request).upload

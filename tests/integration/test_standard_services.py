@@ -89,7 +89,7 @@ def test_reflection_is_enough_to_make_calls(client):
                                               descriptor.output_type).FromString)
         return json.loads(json_format.MessageToJson(stub(request, timeout=HANG)))
 
-    assert "WANDA" in call("GetServerInfo", "{}")["methods"]
+    assert "METHOD_WANDA" in call("GetServerInfo", "{}")["methods"]
     with pytest.raises(grpc.RpcError) as raised:
         call("GetJob", '{"name": "jobs/none"}')
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND

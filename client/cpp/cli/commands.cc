@@ -20,6 +20,7 @@
 #include "client/cpp/cli/session.h"
 #include "client/cpp/cli/trace.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/enum_names.h"
 #include "sparsefw/client/health.h"
 #include "sparsefw/client/job_state.h"
 #include "sparsefw/client/printable.h"
@@ -62,7 +63,8 @@ std::string MethodNames(const v1::ServerInfo& info) {
 
 std::string DTypeNames(const google::protobuf::RepeatedField<int>& dtypes) {
   std::vector<std::string> names;
-  for (const int dtype : dtypes) names.push_back(v1::DType_Name(dtype));
+  for (const int dtype : dtypes)
+    names.push_back(client::ShortName(static_cast<v1::DataType>(dtype)));
   return absl::StrJoin(names, ", ");
 }
 
@@ -95,7 +97,7 @@ std::string PoolText(const v1::Device& device) {
 }
 
 std::string SourceName(const v1::Setting& setting) {
-  return absl::AsciiStrToLower(v1::Setting::Source_Name(setting.source()));
+  return absl::AsciiStrToLower(client::ShortName(setting.source()));
 }
 
 // {"host-memory": {"value": "8GiB", "source": "default"}, ...}
@@ -167,12 +169,13 @@ void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostr
 
 std::string ListLine(const v1::Job& job) {
   std::string progress = "-";
-  if (job.state() == v1::QUEUED) progress = absl::StrFormat("%d ahead", job.queue_position());
-  if (job.state() == v1::RUNNING && job.has_progress()) {
+  if (job.state() == v1::JOB_STATE_QUEUED)
+    progress = absl::StrFormat("%d ahead", job.queue_position());
+  if (job.state() == v1::JOB_STATE_RUNNING && job.has_progress()) {
     progress =
         absl::StrFormat("%d/%d", job.progress().iteration(), job.progress().iterations_total());
   }
-  if (job.has_result()) progress = "final " + FormatLoss(job.result().losses().final());
+  if (job.has_result()) progress = "final " + FormatLoss(job.result().losses().mask());
   progress += FormatAttempt(job);
   const std::string shape = job.shape_size() == 2
                                 ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))

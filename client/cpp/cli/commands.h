@@ -17,7 +17,6 @@ absl::Status Run(const CancelOptions& options, const Console& console);
 absl::Status Run(const DeleteOptions& options, const Console& console);
 absl::Status Run(const ListOptions& options, const Console& console);
 absl::Status Run(const GramOptions& options, const Console& console);
-absl::Status Run(const PruneModelOptions& options, const Console& console);
 absl::Status Run(const InfoOptions& options, const Console& console);
 absl::Status Run(const HealthOptions& options, const Console& console);
 absl::Status Run(const PrintText& text, const Console& console);

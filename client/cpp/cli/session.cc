@@ -93,7 +93,7 @@ absl::Status WriteMasks(client::Client& client, const v1::Job& job, const std::s
   SPARSEFW_RETURN_IF_ERROR(add("mask", job.result()));
   for (int index = 0; index < job.result().sweep_size(); ++index) {
     const v1::JobResult& point = job.result().sweep(index).result();
-    if (point.mask().empty() || job.spec().sweep().keep() != v1::Sweep::ALL) continue;
+    if (point.mask().empty() || job.spec().sweep().keep() != v1::Sweep::KEEP_ALL) continue;
     SPARSEFW_RETURN_IF_ERROR(add(absl::StrFormat("mask.%d", index), point));
   }
   std::vector<SafetensorsTensor> tensors;
@@ -190,7 +190,7 @@ absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const Outp
   }
   if (output.out_weights.empty()) return absl::OkStatus();
   v1::TensorSpec expected;
-  expected.set_kind(v1::PRUNED_WEIGHT);
+  expected.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
   *expected.mutable_dims() = job.shape();
   SPARSEFW_ASSIGN_OR_RETURN(
       const client::TensorData pruned,

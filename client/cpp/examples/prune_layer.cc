@@ -43,7 +43,7 @@ absl::StatusOr<v1::Job> PruneLayer(const char* address) {
   v1::JobSpec spec;
   spec.set_weight(weight->name());
   spec.set_gram(gram->name());
-  spec.set_method(v1::SPARSEFW);
+  spec.set_method(v1::METHOD_SPARSEFW);
   spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
   spec.mutable_sparsefw()->set_iterations(200);
   auto job = (*client)->CreateJob(spec);
@@ -53,7 +53,7 @@ absl::StatusOr<v1::Job> PruneLayer(const char* address) {
                  static_cast<long long>(event.job().progress().iteration()));
   });
   if (!job.ok()) return job.status();
-  if (job->state() != v1::SUCCEEDED) {
+  if (job->state() != v1::JOB_STATE_SUCCEEDED) {
     return absl::AbortedError(sparsefw::client::Printable(job->error().message()));
   }
 
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::printf("%s kept %lld weights, loss %.6g (warm start %.6g)\n", job->name().c_str(),
-              static_cast<long long>(job->result().kept_count()), job->result().losses().final(),
+              static_cast<long long>(job->result().kept_count()), job->result().losses().mask(),
               job->result().losses().warm_start());
   return std::fflush(stdout) == 0 ? 0 : 1;
 }

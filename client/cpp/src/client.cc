@@ -1,6 +1,7 @@
 #include "sparsefw/client/client.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -31,6 +32,27 @@ absl::Status CheckOptions(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
+// The entries of all pages, at most `limit` of them; 0: all. `fetch` answers `request`.
+template <typename Page, typename Request, typename Entry, typename Fetch>
+absl::StatusOr<std::vector<Entry>> AllPages(
+    std::string_view method, int64_t limit, Request& request,
+    google::protobuf::RepeatedPtrField<Entry>* (Page::*entries)(), const Fetch& fetch) {
+  std::vector<Entry> all;
+  internal::PageWalk walk(method);
+  do {
+    const int64_t wanted = limit > 0 ? limit - std::ssize(all) : kPage;
+    request.set_page_size(static_cast<int32_t>(std::min(wanted, kPage)));
+    Page page;
+    SPARSEFW_RETURN_IF_ERROR(fetch(&page));
+    const auto bytes = static_cast<int64_t>(page.ByteSizeLong());
+    auto& found = *(page.*entries)();
+    SPARSEFW_RETURN_IF_ERROR(walk.Take(found.size(), bytes, page.next_page_token()));
+    std::ranges::move(found, std::back_inserter(all));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty() && (limit == 0 || std::ssize(all) < limit));
+  return all;
+}
+
 }  // namespace
 
 Client::Client(std::unique_ptr<internal::Rpc> rpc) : rpc_(std::move(rpc)) {}
@@ -58,28 +80,43 @@ absl::StatusOr<v1::Tensor> Client::GetTensor(const std::string& name, const Call
   return tensor;
 }
 
-absl::StatusOr<std::vector<v1::Tensor>> Client::ListTensors(int64_t limit,
+absl::StatusOr<std::vector<v1::Tensor>> Client::ListTensors(const ListTensorsOptions& options,
                                                             const CallOptions& call) {
-  std::vector<v1::Tensor> tensors;
   v1::ListTensorsRequest request;
-  internal::PageWalk walk("ListTensors");
-  do {
-    const int64_t left = limit == 0 ? kPage : limit - std::ssize(tensors);
-    request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPage)));
-    v1::ListTensorsResponse page;
-    SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListTensors", call, [&](grpc::ClientContext* context) {
-      return rpc_->tensors().ListTensors(context, request, &page);
-    }));
-    SPARSEFW_RETURN_IF_ERROR(walk.Take(
-        page.tensors_size(), static_cast<int64_t>(page.ByteSizeLong()), page.next_page_token()));
-    for (v1::Tensor& tensor : *page.mutable_tensors()) tensors.push_back(std::move(tensor));
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty() && (limit == 0 || std::ssize(tensors) < limit));
-  return tensors;
+  for (const v1::TensorKind kind : options.kinds) request.add_kinds(kind);
+  request.set_owner(options.owner);
+  return AllPages<v1::ListTensorsResponse>(
+      "ListTensors", options.limit, request, &v1::ListTensorsResponse::mutable_tensors,
+      [&](v1::ListTensorsResponse* page) {
+        return rpc_->Call("ListTensors", call, [&](grpc::ClientContext* context) {
+          return rpc_->tensors().ListTensors(context, request, page);
+        });
+      });
+}
+
+absl::StatusOr<std::vector<v1::Upload>> Client::ListUploads(int64_t limit,
+                                                            const CallOptions& call) {
+  v1::ListUploadsRequest request;
+  return AllPages<v1::ListUploadsResponse>(
+      "ListUploads", limit, request, &v1::ListUploadsResponse::mutable_uploads,
+      [&](v1::ListUploadsResponse* page) {
+        return rpc_->Call("ListUploads", call, [&](grpc::ClientContext* context) {
+          return rpc_->tensors().ListUploads(context, request, page);
+        });
+      });
+}
+
+absl::Status Client::DeleteUpload(const std::string& name, const CallOptions& call) {
+  v1::DeleteUploadRequest request;
+  request.set_name(name);
+  google::protobuf::Empty empty;
+  return rpc_->Call("DeleteUpload", call, [&](grpc::ClientContext* context) {
+    return rpc_->tensors().DeleteUpload(context, request, &empty);
+  });
 }
 
 absl::StatusOr<v1::Tensor> Client::SumGrams(std::span<const std::string> grams,
-                                            v1::DType gram_dtype, const std::string& request_id,
+                                            v1::DataType gram_dtype, const std::string& request_id,
                                             const CallOptions& call) {
   v1::SumGramsRequest request;
   request.mutable_grams()->Assign(grams.begin(), grams.end());
@@ -149,23 +186,13 @@ absl::StatusOr<std::vector<v1::Job>> Client::ListJobs(const ListJobsOptions& opt
   v1::ListJobsRequest request;
   for (const v1::JobState state : options.states) request.add_states(state);
   request.mutable_labels()->insert(options.labels.begin(), options.labels.end());
-  std::vector<v1::Job> jobs;
-  internal::PageWalk walk("ListJobs");
-  do {
-    const int64_t wanted = options.limit - static_cast<int64_t>(jobs.size());
-    request.set_page_size(
-        static_cast<int32_t>(options.limit > 0 ? std::min(wanted, kPage) : kPage));
-    v1::ListJobsResponse page;
-    SPARSEFW_RETURN_IF_ERROR(rpc_->Call("ListJobs", call, [&](grpc::ClientContext* context) {
-      return rpc_->jobs().ListJobs(context, request, &page);
-    }));
-    SPARSEFW_RETURN_IF_ERROR(walk.Take(page.jobs_size(), static_cast<int64_t>(page.ByteSizeLong()),
-                                       page.next_page_token()));
-    for (v1::Job& job : *page.mutable_jobs()) jobs.push_back(std::move(job));
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty() &&
-           (options.limit == 0 || static_cast<int64_t>(jobs.size()) < options.limit));
-  return jobs;
+  return AllPages<v1::ListJobsResponse>(
+      "ListJobs", options.limit, request, &v1::ListJobsResponse::mutable_jobs,
+      [&](v1::ListJobsResponse* page) {
+        return rpc_->Call("ListJobs", call, [&](grpc::ClientContext* context) {
+          return rpc_->jobs().ListJobs(context, request, page);
+        });
+      });
 }
 
 absl::StatusOr<v1::Job> Client::CancelJob(const std::string& name, const CallOptions& call) {

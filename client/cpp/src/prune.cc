@@ -31,13 +31,13 @@ v1::TensorSpec MaskOf(const v1::TensorSpec& weight) {
 }
 
 v1::TensorSpec PrunedOf(v1::TensorSpec weight) {
-  weight.set_kind(v1::PRUNED_WEIGHT);
+  weight.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
   return weight;
 }
 
 // Bytes of one token; 0 where the spec is one that the server will refuse.
 int64_t TokenBytes(const v1::GramSpec& spec) {
-  return spec.d_in() * (spec.activation_dtype() == v1::F32 ? 4 : 2);
+  return spec.d_in() * (spec.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
 }
 
 int64_t Tokens(const PruneInput& input) {
@@ -117,8 +117,8 @@ class OneCall {
       case v1::PruneResponse::kPrunedWeight:
         return Append(response.pruned_weight(), "pruned weight", input_.weight_bytes.size(),
                       output_.pruned_weight);
-      case v1::PruneResponse::kFinal:
-        output_.job = response.final();
+      case v1::PruneResponse::kJob:
+        output_.job = response.job();
         done_ = true;
         return CheckWhole();
       case v1::PruneResponse::MESSAGE_NOT_SET:

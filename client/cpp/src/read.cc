@@ -11,6 +11,7 @@
 #include "client/cpp/src/rpc.h"
 #include "client/cpp/src/silence_guard.h"
 #include "sparsefw/client/client.h"
+#include "sparsefw/client/enum_names.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -25,15 +26,15 @@ constexpr int64_t kFirstRoom = int64_t{64} << 20;
 // "MASK [4, 8] of U1"; fields that are not set are left out.
 std::string Describe(const v1::TensorSpec& spec) {
   std::string text;
-  if (spec.kind() != v1::TENSOR_KIND_UNSPECIFIED) text = v1::TensorKind_Name(spec.kind()) + " ";
+  if (spec.kind() != v1::TENSOR_KIND_UNSPECIFIED) text = ShortName(spec.kind()) + " ";
   text += absl::StrFormat("[%s]", absl::StrJoin(spec.dims(), ", "));
-  if (spec.dtype() != v1::DTYPE_UNSPECIFIED) text += " of " + v1::DType_Name(spec.dtype());
+  if (spec.dtype() != v1::DATA_TYPE_UNSPECIFIED) text += " of " + ShortName(spec.dtype());
   return text;
 }
 
 bool IsAsExpected(const v1::TensorSpec& spec, const v1::TensorSpec& expected) {
   return (expected.kind() == v1::TENSOR_KIND_UNSPECIFIED || spec.kind() == expected.kind()) &&
-         (expected.dtype() == v1::DTYPE_UNSPECIFIED || spec.dtype() == expected.dtype()) &&
+         (expected.dtype() == v1::DATA_TYPE_UNSPECIFIED || spec.dtype() == expected.dtype()) &&
          (expected.dims().empty() || std::ranges::equal(spec.dims(), expected.dims()));
 }
 

@@ -44,6 +44,8 @@ type TensorServiceClient interface {
 	SumGrams(ctx context.Context, in *SumGramsRequest, opts ...grpc.CallOption) (*Tensor, error)
 	// NOT_FOUND once the upload is finished, deleted or expired.
 	GetUpload(ctx context.Context, in *GetUploadRequest, opts ...grpc.CallOption) (*Upload, error)
+	// Uploads that have not ended, newest first.
+	ListUploads(ctx context.Context, in *ListUploadsRequest, opts ...grpc.CallOption) (*ListUploadsResponse, error)
 	DeleteUpload(ctx context.Context, in *DeleteUploadRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	GetTensor(ctx context.Context, in *GetTensorRequest, opts ...grpc.CallOption) (*Tensor, error)
 	// Newest first.
@@ -51,7 +53,7 @@ type TensorServiceClient interface {
 	// FAILED_PRECONDITION (TENSOR_IN_USE) while a queued or running job reads it. A
 	// ReadTensor that has begun goes on to its end.
 	DeleteTensor(ctx context.Context, in *DeleteTensorRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
-	// Streams the bytes [offset, offset + limit); limit 0 means to the end.
+	// Streams the bytes [offset, offset + limit); without a limit to the end.
 	// offset beyond the end is OUT_OF_RANGE.
 	ReadTensor(ctx context.Context, in *ReadTensorRequest, opts ...grpc.CallOption) (TensorService_ReadTensorClient, error)
 }
@@ -159,6 +161,15 @@ func (c *tensorServiceClient) GetUpload(ctx context.Context, in *GetUploadReques
 	return out, nil
 }
 
+func (c *tensorServiceClient) ListUploads(ctx context.Context, in *ListUploadsRequest, opts ...grpc.CallOption) (*ListUploadsResponse, error) {
+	out := new(ListUploadsResponse)
+	err := c.cc.Invoke(ctx, "/sparsefw.v1.TensorService/ListUploads", in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *tensorServiceClient) DeleteUpload(ctx context.Context, in *DeleteUploadRequest, opts ...grpc.CallOption) (*emptypb.Empty, error) {
 	out := new(emptypb.Empty)
 	err := c.cc.Invoke(ctx, "/sparsefw.v1.TensorService/DeleteUpload", in, out, opts...)
@@ -257,6 +268,8 @@ type TensorServiceServer interface {
 	SumGrams(context.Context, *SumGramsRequest) (*Tensor, error)
 	// NOT_FOUND once the upload is finished, deleted or expired.
 	GetUpload(context.Context, *GetUploadRequest) (*Upload, error)
+	// Uploads that have not ended, newest first.
+	ListUploads(context.Context, *ListUploadsRequest) (*ListUploadsResponse, error)
 	DeleteUpload(context.Context, *DeleteUploadRequest) (*emptypb.Empty, error)
 	GetTensor(context.Context, *GetTensorRequest) (*Tensor, error)
 	// Newest first.
@@ -264,7 +277,7 @@ type TensorServiceServer interface {
 	// FAILED_PRECONDITION (TENSOR_IN_USE) while a queued or running job reads it. A
 	// ReadTensor that has begun goes on to its end.
 	DeleteTensor(context.Context, *DeleteTensorRequest) (*emptypb.Empty, error)
-	// Streams the bytes [offset, offset + limit); limit 0 means to the end.
+	// Streams the bytes [offset, offset + limit); without a limit to the end.
 	// offset beyond the end is OUT_OF_RANGE.
 	ReadTensor(*ReadTensorRequest, TensorService_ReadTensorServer) error
 	mustEmbedUnimplementedTensorServiceServer()
@@ -288,6 +301,9 @@ func (UnimplementedTensorServiceServer) SumGrams(context.Context, *SumGramsReque
 }
 func (UnimplementedTensorServiceServer) GetUpload(context.Context, *GetUploadRequest) (*Upload, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetUpload not implemented")
+}
+func (UnimplementedTensorServiceServer) ListUploads(context.Context, *ListUploadsRequest) (*ListUploadsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListUploads not implemented")
 }
 func (UnimplementedTensorServiceServer) DeleteUpload(context.Context, *DeleteUploadRequest) (*emptypb.Empty, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteUpload not implemented")
@@ -423,6 +439,24 @@ func _TensorService_GetUpload_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TensorService_ListUploads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUploadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TensorServiceServer).ListUploads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: "/sparsefw.v1.TensorService/ListUploads",
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TensorServiceServer).ListUploads(ctx, req.(*ListUploadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TensorService_DeleteUpload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteUploadRequest)
 	if err := dec(in); err != nil {
@@ -531,6 +565,10 @@ var _TensorService_serviceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetUpload",
 			Handler:    _TensorService_GetUpload_Handler,
+		},
+		{
+			MethodName: "ListUploads",
+			Handler:    _TensorService_ListUploads_Handler,
 		},
 		{
 			MethodName: "DeleteUpload",

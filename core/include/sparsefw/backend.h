@@ -142,12 +142,6 @@ struct ReconstructRequest {
 // or, where the tableau is in float32, ten times the first term.
 inline constexpr double kJointTolerance = 1e-7;
 
-// Where no exchange lowers the loss of a row by more than that, detours are tried: so many
-// columns go in, one by one, each the one that gains most by then, and as many out of the groups
-// that have too many, each the one that costs least; or out first. The first that lowers
-// the loss by more than that is taken, and exchanges are looked for again.
-inline constexpr int kJointDetours[] = {2, 4, 8, 16};
-
 struct JointRequest {
   JointOptions options = {};
   // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.
@@ -170,7 +164,7 @@ struct JointResult {
   // weights.
   double loss = 0;
   int64_t exchanges = 0;
-  bool converged = false;  // neither exchange nor detour lowers the loss; false where cut short
+  bool converged = false;  // no exchange lowers the loss; false where cut short
 };
 
 // One problem on one device. Not thread-safe; used by one thread at a time.

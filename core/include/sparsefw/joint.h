@@ -10,10 +10,9 @@
 //   adding p gains         r_p^2 / A_pp,             r = the residual b - w'H
 //   exchanging q for p     gains (r_p + A_qp f)^2 / (A_pp + A_qp^2 h) - w'_q^2 h,   f = w'_q h
 //
-// and, where the whole matrix is one group, one row gives and another takes. Exchanges
-// are taken while they lower L*, then detours of several columns at once (kJointDetours in
-// backend.h). The search begins at the result of a few iterations of ALPS where that loses less
-// than the start. docs/numerics.md has the derivation and what it is measured against.
+// Exchanges are taken while they lower L*; a row keeps as many weights as the start keeps in it.
+// The search begins at the result of a few iterations of ALPS where that loses less than the start.
+// docs/numerics.md has the derivation and what it is measured against.
 #ifndef SPARSEFW_JOINT_H_
 #define SPARSEFW_JOINT_H_
 
@@ -29,7 +28,7 @@ double JointAlpha(const Pattern& pattern);
 // The same for JointOptions::excluded: as many columns of a row take part as may leave it, all
 // but a quarter with n:m patterns.
 double JointExcluded(const Pattern& pattern, double alpha);
-// Those of the preset `best`, whatever the pattern.
+// Those of n:m patterns.
 inline constexpr double kWideJointAlpha = 0.4;
 inline constexpr double kWideJointExcluded = 0.25;
 

@@ -3,6 +3,7 @@
 #ifndef SPARSEFW_PRESET_H_
 #define SPARSEFW_PRESET_H_
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -19,6 +20,15 @@ enum class Preset {
   kBest,      // mask and weights together, from those of ALPS, of a shrunk G
 };
 
+// The shrinkage of the presets `balanced` and `best` for a Gram matrix of so many tokens; 0: not
+// known. What a sample covariance of n inputs and t tokens gets wrong grows with n / t, and so does
+// the best shrinkage (Ledoit and Wolf 2004): docs/adr/0053 has what it was chosen by.
+//
+//   min(kMostShrinkage, kShrinkagePerInput * inputs / tokens)
+inline constexpr double kShrinkagePerInput = 0.1;
+inline constexpr double kMostShrinkage = 0.1;
+double ShrinkageFor(int64_t inputs, int64_t tokens);
+
 // Options that somebody asks for.
 struct OptionRequest {
   std::optional<Preset> preset = {};  // none: the defaults of SolveOptions
@@ -26,6 +36,9 @@ struct OptionRequest {
   // OptionInfo::name of each; other texts are ignored. The other options are as the preset has
   // them.
   std::set<std::string_view> given = {};
+  // Of the Gram matrix; 0: not known. Only the shrinkage of presets depends on them.
+  int64_t inputs = 0;
+  int64_t tokens = 0;
 };
 
 // The options of a solve with this pattern: what is given, and the preset's values for the rest.
@@ -34,10 +47,13 @@ struct OptionRequest {
 //   swaps  off with a method that has weights of its own
 //   joint  off with reconstruct
 // With the joint search the defaults depend on the pattern:
-//   alpha           JointAlpha(pattern), without a preset
-//   joint_excluded  JointExcluded(pattern, alpha), but for the preset `best`
+//   alpha           JointAlpha(pattern), but for the presets `fast` and `balanced`
+//   joint_excluded  JointExcluded(pattern, alpha)
 // The deadline is the request's; `threads` counts where it is given. Nothing is validated.
 SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern);
+
+// Whether the shrinkage that it returns is ShrinkageFor: for who learns of the tokens later.
+bool ShrinksByTokens(const OptionRequest& request);
 
 }  // namespace sparsefw
 

@@ -15,11 +15,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A pivot below this part of its diagonal is rounding: the column cannot be swept in.
 constexpr double kPivotFloor = 1e-11;
 
-struct Single {
-  double change = kInfinity;
-  int64_t col = -1;
-};
-
 struct Exchange {
   double gain = 0;
   int64_t q = -1;
@@ -44,15 +39,8 @@ class RowTableau {
     }
   }
 
-  RowTableau(const RowTableau& other)
-      : size_(other.size_), a_(size_ + 1, size_ + 1), floor_(other.floor_), inside_(other.inside_) {
-    std::copy_n(other.a_.data(), other.a_.size(), a_.data());
-  }
-  RowTableau& operator=(RowTableau&&) = default;
-
   double loss() const { return a_(size_, size_); }
   bool inside(int64_t i) const { return inside_[static_cast<size_t>(i)] != 0; }
-  bool CanEnter(int64_t i) const { return !inside(i) && a_(i, i) > Floor(i); }
   double Weight(int64_t i) const { return Swept(i) ? a_(i, size_) : 0; }
   double Cost(int64_t q) const { return Swept(q) ? a_(q, size_) * a_(q, size_) / -a_(q, q) : 0; }
   double Gain(int64_t p) const {
@@ -115,17 +103,12 @@ class Search {
     result_.mask = start;
     result_.weights = Matrix<float>(start.rows(), start.cols());
     std::copy_n(request.weights->data(), request.weights->size(), result_.weights.data());
-    costs_.resize(static_cast<size_t>(start.rows()));
-    gains_.resize(static_cast<size_t>(start.rows()));
   }
 
   JointResult Run() {
     result_.converged = true;
     for (int64_t row = 0; row < result_.mask.rows() && result_.converged; ++row) {
       result_.converged = SearchRow(row);
-    }
-    while (groups_.whole_matrix && result_.converged && !ended_) {
-      if (!ExchangeBetweenRows()) break;
     }
     result_.converged = result_.converged && !ended_;
     return std::move(result_);
@@ -152,34 +135,23 @@ class Search {
   bool SearchRow(int64_t row) {
     if (Ended()) return false;
     RowTableau tableau(damped_, weights_.row(row), KeptOf(row).data());
-    if (tolerance_.size() == static_cast<size_t>(row)) {
-      tolerance_.push_back(Tolerance(row, tableau.loss()));
-    }
+    const double tolerance = Tolerance(row, tableau.loss());
     while (!Ended()) {
       const Exchange best = BestWithin(tableau, row);
-      if (best.gain > tolerance_[static_cast<size_t>(row)]) {
-        tableau.Remove(best.q);
-        tableau.Put(best.p);
-        ++result_.exchanges;
-      } else if (!TakeDetour(tableau, row)) {
-        break;
-      }
+      if (!(best.gain > tolerance)) break;
+      tableau.Remove(best.q);
+      tableau.Put(best.p);
+      ++result_.exchanges;
     }
     TakeRow(tableau, row);
     return !ended_;
   }
 
   void TakeRow(const RowTableau& tableau, int64_t row) {
-    Single& cost = costs_[static_cast<size_t>(row)] = {};
-    Single& gain = gains_[static_cast<size_t>(row)] = {};
     for (int64_t j = 0; j < result_.mask.cols(); ++j) {
       const bool inside = tableau.inside(j);
       result_.mask.Set(row, j, inside);
       result_.weights(row, j) = inside ? RoundedTo(dtype_, tableau.Weight(j)) : 0;
-      if (inside && !request_.fixed->Get(row, j) && tableau.Cost(j) < cost.change) {
-        cost = {tableau.Cost(j), j};
-      }
-      if (!inside && -tableau.Gain(j) < gain.change) gain = {-tableau.Gain(j), j};
     }
   }
 
@@ -197,92 +169,12 @@ class Search {
     return best;
   }
 
-  bool TakeDetour(RowTableau& tableau, int64_t row) {
-    for (const int depth : kJointDetours) {
-      for (const bool in_first : {true, false}) {
-        if (Ended()) return false;
-        RowTableau trial = tableau;
-        if (!Detour(trial, row, depth, in_first)) continue;
-        if (!(tableau.loss() - trial.loss() > tolerance_[static_cast<size_t>(row)])) continue;
-        for (int64_t j = 0; j < result_.mask.cols(); ++j) {
-          result_.exchanges += trial.inside(j) && !tableau.inside(j) ? 1 : 0;
-        }
-        tableau = std::move(trial);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // False where there are not columns enough.
-  bool Detour(RowTableau& tableau, int64_t row, int depth, bool in_first) const {
-    std::vector<int> open(static_cast<size_t>(groups_.groups_per_row));
-    for (const bool back : {false, true}) {
-      for (int n = 0; n < depth; ++n) {
-        Single best;
-        for (int64_t j = 0; j < result_.mask.cols(); ++j) {
-          if (back && open[static_cast<size_t>(j / groups_.group_cols)] == 0) continue;
-          const bool entering = in_first != back;
-          if (tableau.inside(j) == entering || request_.fixed->Get(row, j)) continue;
-          if (entering && !tableau.CanEnter(j)) continue;
-          const double change = entering ? -tableau.Gain(j) : tableau.Cost(j);
-          if (change < best.change) best = {change, j};
-        }
-        if (best.col < 0) return false;
-        open[static_cast<size_t>(best.col / groups_.group_cols)] += back ? -1 : 1;
-        if (tableau.inside(best.col)) {
-          tableau.Remove(best.col);
-        } else {
-          tableau.Put(best.col);
-        }
-      }
-    }
-    return true;
-  }
-
-  // The cheapest removal of one row and the best addition of another.
-  bool ExchangeBetweenRows() {
-    double best = 0;
-    int64_t giver = -1;
-    int64_t taker = -1;
-    for (int64_t i = 0; i < result_.mask.rows(); ++i) {
-      for (int64_t j = 0; j < result_.mask.rows(); ++j) {
-        const auto from = static_cast<size_t>(i);
-        const auto to = static_cast<size_t>(j);
-        if (i == j || costs_[from].col < 0 || gains_[to].col < 0) continue;
-        const double change =
-            costs_[from].change + gains_[to].change + tolerance_[from] + tolerance_[to];
-        if (change < best) {
-          best = change;
-          giver = i;
-          taker = j;
-        }
-      }
-    }
-    if (giver < 0 || Ended()) return false;
-    result_.mask.Set(giver, costs_[static_cast<size_t>(giver)].col, false);
-    result_.mask.Set(taker, gains_[static_cast<size_t>(taker)].col, true);
-    ++result_.exchanges;
-    // Both even where it is to end: their weights must fit the mask.
-    const bool first = SearchAnyway(giver);
-    return SearchAnyway(taker) && first;
-  }
-
-  bool SearchAnyway(int64_t row) {
-    if (SearchRow(row)) return true;
-    TakeRow(RowTableau(damped_, weights_.row(row), KeptOf(row).data()), row);
-    return false;
-  }
-
   const Matrix<double>& weights_;
   const Groups groups_;
   const JointRequest& request_;
   const DType dtype_;
   absl::FunctionRef<bool()> stop_;
   Matrix<double> damped_;
-  std::vector<double> tolerance_;  // tolerance of each row
-  std::vector<Single> costs_;      // of each row: the cheapest removal
-  std::vector<Single> gains_;      // and minus the best addition
   bool ended_ = false;
   JointResult result_;
 };

@@ -1,13 +1,15 @@
 #include "sparsefw/preset.h"
 
+#include <algorithm>
+
 #include "sparsefw/joint.h"
 #include "sparsefw/options.h"
 
 namespace sparsefw {
 namespace {
 
-// The one of a few values with the lowest perplexity of a language model: docs/adr/0035.
-constexpr double kShrinkage = 0.1;
+// Where tokens are not known: no more than fits many.
+constexpr double kShrinkageOfUnknown = 0.03;
 
 SolveOptions OptionsOf(Preset preset) {
   switch (preset) {
@@ -15,18 +17,13 @@ SolveOptions OptionsOf(Preset preset) {
       return {.method = Method::kWanda, .alpha = 0.5, .swaps = true};
     case Preset::kBalanced:
       // Line search has settled by then; swaps finish what is left.
-      return {.shrinkage = kShrinkage,
-              .alpha = 0.5,
+      return {.alpha = 0.5,
               .iterations = 200,
               .step_rule = StepRule::kLineSearch,
               .report_every = 50,
               .swaps = true};
     case Preset::kBest:
-      return {.method = Method::kAlps,
-              .shrinkage = kShrinkage,
-              .alpha = kWideJointAlpha,
-              .joint = true,
-              .joint_options = {.excluded = kWideJointExcluded}};
+      return {.method = Method::kAlps, .joint = true};
     case Preset::kPaper:
       break;
   }
@@ -35,18 +32,31 @@ SolveOptions OptionsOf(Preset preset) {
 
 }  // namespace
 
+bool ShrinksByTokens(const OptionRequest& request) {
+  const bool shrinks = request.preset == Preset::kBalanced || request.preset == Preset::kBest;
+  return shrinks && !request.given.contains("shrinkage");
+}
+
+double ShrinkageFor(int64_t inputs, int64_t tokens) {
+  if (tokens < 1) return kShrinkageOfUnknown;
+  return std::min(kMostShrinkage,
+                  kShrinkagePerInput * static_cast<double>(inputs) / static_cast<double>(tokens));
+}
+
 SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern) {
   const auto given = [&](std::string_view name) { return request.given.contains(name); };
   SolveOptions options = OptionsOf(request.preset.value_or(Preset::kPaper));
   options.deadline = request.options.deadline;
+  if (ShrinksByTokens(request)) options.shrinkage = ShrinkageFor(request.inputs, request.tokens);
   ForEachOption([&](const OptionInfo& info, auto get) {
     if (given(info.name)) get(options) = get(request.options);
   });
   if (!given("swaps") && HasOwnWeights(options.method)) options.swaps = false;
   if (!given("joint") && options.reconstruct) options.joint = false;
   if (!options.joint) return options;
-  if (!given("alpha") && !request.preset) options.alpha = JointAlpha(pattern);
-  if (!given("joint_excluded") && request.preset != Preset::kBest) {
+  const bool own = request.preset == Preset::kFast || request.preset == Preset::kBalanced;
+  if (!given("alpha") && !own) options.alpha = JointAlpha(pattern);
+  if (!given("joint_excluded")) {
     options.joint_options.excluded = JointExcluded(pattern, options.keep_fixed ? options.alpha : 0);
   }
   return options;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/strip.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
@@ -42,11 +43,15 @@ absl::Status CheckSources(const JobSpec& spec, const Message& message, std::stri
                             absl::StrFormat("spec.gram, %1$sgram and %1$sactivations", prefix)));
 }
 
+std::string ShortName(v1::TensorKind kind) {
+  return std::string(absl::StripPrefix(v1::TensorKind_Name(kind), "TENSOR_KIND_"));
+}
+
 absl::StatusOr<MatrixSpec> OfKind(const v1::TensorSpec& proto, v1::TensorKind kind,
                                   std::string_view name) {
   if (proto.kind() != kind) {
-    return Invalid("SPEC_INVALID", "%s.kind must be %s; got %s", name, v1::TensorKind_Name(kind),
-                   v1::TensorKind_Name(proto.kind()));
+    return Invalid("SPEC_INVALID", "%s.kind must be %s; got %s", name, ShortName(kind),
+                   ShortName(proto.kind()));
   }
   SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, Checked(proto));
   return MatrixSpecOf(spec);
@@ -71,11 +76,12 @@ absl::StatusOr<InputSpecs> WeightAndGram(const Message& message, const std::stri
   InputSpecs inputs;
   if (message.has_weight()) {
     SPARSEFW_RETURN_IF_ERROR(
-        Into(&inputs.weight, "weight", OfKind(message.weight(), v1::WEIGHT, prefix + "weight")));
+        Into(&inputs.weight, "weight",
+             OfKind(message.weight(), v1::TENSOR_KIND_WEIGHT, prefix + "weight")));
   }
   if (message.has_gram()) {
     SPARSEFW_RETURN_IF_ERROR(
-        Into(&inputs.gram, "gram", OfKind(message.gram(), v1::GRAM, prefix + "gram")));
+        Into(&inputs.gram, "gram", OfKind(message.gram(), v1::TENSOR_KIND_GRAM, prefix + "gram")));
   }
   if (message.has_activations()) {
     SPARSEFW_RETURN_IF_ERROR(
@@ -99,11 +105,12 @@ absl::StatusOr<InputSpecs> AnnouncedInputs(const JobSpec& spec,
   const bool named = !spec.warm_mask.empty() || !spec.warm_saliency.empty();
   SPARSEFW_RETURN_IF_ERROR(
       CheckSources("warm start", named ? 2 : 1, false, "spec.warm_start and warm_start"));
-  const bool mask = request.warm_start().kind() == v1::MASK;
+  const bool mask = request.warm_start().kind() == v1::TENSOR_KIND_MASK;
   SPARSEFW_RETURN_IF_ERROR(
       Into(mask ? &inputs.warm_mask : &inputs.warm_saliency,
            mask ? "warm_start.mask" : "warm_start.saliency",
-           OfKind(request.warm_start(), mask ? v1::MASK : v1::SALIENCY, "warm_start")));
+           OfKind(request.warm_start(), mask ? v1::TENSOR_KIND_MASK : v1::TENSOR_KIND_SALIENCY,
+                  "warm_start")));
   return inputs;
 }
 

@@ -41,10 +41,10 @@ grpc::Slice SliceOf(std::shared_ptr<const TensorHandle> handle, std::span<const 
 
 absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_view tenant,
                                               std::string_view name, int64_t offset,
-                                              int64_t limit) {
-  if (offset < 0 || limit < 0) {
+                                              std::optional<int64_t> limit) {
+  if (offset < 0 || limit.value_or(0) < 0) {
     return Invalid("OFFSET_INVALID", "offset and limit must be at least 0; got offset=%d, limit=%d",
-                   offset, limit);
+                   offset, limit.value_or(0));
   }
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle,
                             WithTensor(store, tenant, name, [&store](std::string_view key) {
@@ -57,8 +57,7 @@ absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_vi
                       "OFFSET_OUT_OF_RANGE", {{"byte_size", std::to_string(size)}});
   }
   const int64_t rest = size - offset;
-  return ChunkReader(std::move(handle), offset,
-                     offset + (limit == 0 ? rest : std::min(limit, rest)));
+  return ChunkReader(std::move(handle), offset, offset + std::min(limit.value_or(rest), rest));
 }
 
 int64_t ChunkReader::NextMessage(int field, grpc::ByteBuffer* message) {

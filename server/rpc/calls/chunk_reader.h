@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,12 +18,13 @@ namespace sparsefw::server {
 // Holds the tensor open, which does not keep it from being deleted. Not thread-safe.
 class ChunkReader {
  public:
-  // The bytes [offset, offset + limit) of one of the tenant's; limit 0: to the end.
+  // The bytes [offset, offset + limit) of one of the tenant's; without a limit to the end.
   // Errors: OutOfRange       offset beyond the end (OFFSET_OUT_OF_RANGE)
   //         InvalidArgument  negative offset or limit (OFFSET_INVALID)
   //         NotFound         TENSOR_NOT_FOUND
   static absl::StatusOr<ChunkReader> Open(TensorStore& store, std::string_view tenant,
-                                          std::string_view name, int64_t offset, int64_t limit);
+                                          std::string_view name, int64_t offset,
+                                          std::optional<int64_t> limit);
 
   bool at_end() const { return offset_ == end_; }
   // The last byte of the tensor has been handed out.

@@ -137,7 +137,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
     if (ready) return true;
   }
   v1::PruneResponse response;
-  *response.mutable_final() = ToProto(job);
+  *response.mutable_job() = ToProto(job);
   SPARSEFW_RETURN_IF_ERROR(SetWire(response));
   stage_ = Stage::kDone;
   return true;
@@ -146,8 +146,8 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
 // False when the tensor has been sent, or there is none: then the stage is `next`.
 absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, int field) {
   if (!tensor.empty() && !reader_.has_value()) {
-    SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
-                              ChunkReader::Open(*context().tensors, tenant(), tensor, 0, 0));
+    SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader, ChunkReader::Open(*context().tensors, tenant(),
+                                                                    tensor, 0, std::nullopt));
     reader_.emplace(std::move(reader));
   }
   if (!reader_.has_value() || reader_->at_end()) {

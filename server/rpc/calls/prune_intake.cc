@@ -12,7 +12,7 @@ namespace sparsefw::server {
 namespace {
 
 int64_t TokenBytes(const v1::GramSpec& spec) {
-  return spec.d_in() * (spec.activation_dtype() == v1::F32 ? 4 : 2);
+  return spec.d_in() * (spec.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
 }
 
 }  // namespace

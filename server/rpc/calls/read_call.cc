@@ -1,5 +1,6 @@
 #include "server/rpc/calls/read_call.h"
 
+#include <optional>
 #include <utility>
 
 namespace sparsefw::server {
@@ -16,9 +17,11 @@ void ReadCall::Begin() {
 }
 
 absl::Status ReadCall::OpenTensor() {
-  SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
-                            ChunkReader::Open(*context().tensors, tenant(), request().name(),
-                                              request().offset(), request().limit()));
+  std::optional<int64_t> limit;
+  if (request().has_limit()) limit = request().limit();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      ChunkReader reader,
+      ChunkReader::Open(*context().tensors, tenant(), request().name(), request().offset(), limit));
   reader_.emplace(std::move(reader));
   return absl::OkStatus();
 }

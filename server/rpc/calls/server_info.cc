@@ -17,13 +17,13 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
 v1::Setting::Source SourceToProto(Setting::Source source) {
   switch (source) {
     case Setting::Source::kDefault:
-      return v1::Setting::DEFAULT;
+      return v1::Setting::SOURCE_DEFAULT;
     case Setting::Source::kFile:
-      return v1::Setting::FILE;
+      return v1::Setting::SOURCE_FILE;
     case Setting::Source::kEnvironment:
-      return v1::Setting::ENVIRONMENT;
+      return v1::Setting::SOURCE_ENVIRONMENT;
     case Setting::Source::kFlag:
-      return v1::Setting::FLAG;
+      return v1::Setting::SOURCE_FLAG;
   }
   return v1::Setting::SOURCE_UNSPECIFIED;
 }
@@ -47,13 +47,15 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   }
   info.set_default_device(facts.default_device);
   info.set_default_device_reason(facts.default_device_reason);
-  for (const v1::Method method :
-       {v1::MAGNITUDE, v1::WANDA, v1::RIA, v1::SPARSEGPT, v1::SPARSEFW, v1::ALPS}) {
+  for (const v1::Method method : {v1::METHOD_MAGNITUDE, v1::METHOD_WANDA, v1::METHOD_RIA,
+                                  v1::METHOD_SPARSEGPT, v1::METHOD_SPARSEFW, v1::METHOD_ALPS}) {
     info.add_methods(method);
   }
   for (const char* pattern : {"unstructured", "per-row", "n:m"}) info.add_patterns(pattern);
-  for (const v1::DType dtype : {v1::F32, v1::F16, v1::BF16}) info.add_weight_dtypes(dtype);
-  for (const v1::DType dtype : {v1::F32, v1::F64}) info.add_gram_dtypes(dtype);
+  for (const v1::DataType dtype : {v1::DATA_TYPE_F32, v1::DATA_TYPE_F16, v1::DATA_TYPE_BF16})
+    info.add_weight_dtypes(dtype);
+  for (const v1::DataType dtype : {v1::DATA_TYPE_F32, v1::DATA_TYPE_F64})
+    info.add_gram_dtypes(dtype);
 
   const TensorStoreUsage usage = context.tensors->usage();
   info.set_workers(facts.workers);

@@ -59,10 +59,10 @@ absl::StatusOr<std::vector<Part>> OpenParts(RpcContext& context, const Owner& ow
   return parts;
 }
 
-absl::StatusOr<TensorSpec> SpecOfSum(const std::vector<Part>& parts, v1::DType dtype) {
+absl::StatusOr<TensorSpec> SpecOfSum(const std::vector<Part>& parts, v1::DataType dtype) {
   v1::GramSpec proto;
   proto.set_d_in(parts.front()->info().spec.cols);
-  proto.set_activation_dtype(v1::F32);
+  proto.set_activation_dtype(v1::DATA_TYPE_F32);
   proto.set_gram_dtype(dtype);
   SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(proto));
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));

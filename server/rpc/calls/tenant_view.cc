@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "server/identity/visible.h"
+#include "sparsefw/preset.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
@@ -62,6 +63,15 @@ absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view ten
     hidden.emplace(field, std::exchange(*name, std::string(kNobodys)));
   }
   return hidden;
+}
+
+void SetShrinkage(TensorStore& store, JobSpec* spec) {
+  if (!spec->shrinks_by_tokens || spec->gram.empty()) return;
+  const absl::StatusOr<TensorInfo> gram = store.GetTensor(spec->gram);
+  if (!gram.ok()) return;  // what comes next says so
+  const double shrinkage = ShrinkageFor(gram->spec.cols, gram->spec.token_count);
+  spec->options.shrinkage = shrinkage;
+  for (SweepPoint& point : spec->sweep) point.options.shrinkage = shrinkage;
 }
 
 absl::Status Told(const HiddenInputs& hidden, const absl::Status& status) {

@@ -43,6 +43,9 @@ absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view ten
 // The error about a spec without them as it would be with them, did they not exist.
 absl::Status Told(const HiddenInputs& hidden, const absl::Status& status);
 
+// Sets the shrinkage of a spec that chooses it by the tokens of its Gram matrix.
+void SetShrinkage(TensorStore& store, JobSpec* spec);
+
 namespace internal {
 
 inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
@@ -89,6 +92,7 @@ template <typename Use>
 auto WithInputs(TensorStore& store, std::string_view tenant, JobSpec spec, Use use)
     -> decltype(use(spec)) {
   SPARSEFW_ASSIGN_OR_RETURN(const HiddenInputs hidden, HideInputs(store, tenant, &spec));
+  SetShrinkage(store, &spec);
   decltype(use(spec)) result = use(spec);
   if (hidden.empty() || internal::StatusOf(result).ok()) return result;
   return Told(hidden, internal::StatusOf(result));

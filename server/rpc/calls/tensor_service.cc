@@ -48,10 +48,27 @@ absl::StatusOr<v1::ListTensorsResponse> ListTensorsIn(RpcContext& context,
                                                       const std::string& tenant,
                                                       const v1::ListTensorsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
+  TensorFilter filter{tenant, {}, request.owner()};
+  for (const int kind : request.kinds()) {
+    SPARSEFW_ASSIGN_OR_RETURN(filter.kinds.emplace_back(),
+                              FromProto(static_cast<v1::TensorKind>(kind), "kinds"));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(const TensorStore::Page page,
-                            context.tensors->ListTensors(page_size, request.page_token(), tenant));
+                            context.tensors->ListTensors(page_size, request.page_token(), filter));
   v1::ListTensorsResponse response;
   for (const TensorInfo& info : page.tensors) *response.add_tensors() = ToProto(info);
+  response.set_next_page_token(page.next_page_token);
+  return response;
+}
+
+absl::StatusOr<v1::ListUploadsResponse> ListUploadsIn(RpcContext& context,
+                                                      const std::string& tenant,
+                                                      const v1::ListUploadsRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorStore::UploadPage page,
+                            context.tensors->ListUploads(page_size, request.page_token(), tenant));
+  v1::ListUploadsResponse response;
+  for (const UploadInfo& info : page.uploads) *response.add_uploads() = ToProto(info);
   response.set_next_page_token(page.next_page_token);
   return response;
 }
@@ -108,6 +125,11 @@ void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
             WithUpload(*context.tensors, caller.tenant, request.name(),
                        [&](std::string_view key) { return context.tensors->GetUpload(key); }));
         return ToProto(info);
+      });
+  AddUnary<v1::ListUploadsRequest, v1::ListUploadsResponse>(
+      context, "/sparsefw.v1.TensorService/ListUploads", context.data_executor,
+      [&context](const UnaryCaller& caller, const v1::ListUploadsRequest& request) {
+        return ListUploadsIn(context, caller.tenant, request);
       });
   AddUnary<v1::DeleteUploadRequest, Empty>(
       context, "/sparsefw.v1.TensorService/DeleteUpload", context.data_executor,

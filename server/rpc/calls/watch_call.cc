@@ -12,11 +12,13 @@ constexpr absl::Duration kDefaultInterval = absl::Seconds(10);
 constexpr absl::Duration kMinInterval = absl::Milliseconds(100);
 
 absl::StatusOr<std::chrono::nanoseconds> Interval(const v1::WatchJobRequest& request) {
-  SPARSEFW_ASSIGN_OR_RETURN(absl::Duration interval,
-                            FromProto(request.heartbeat_interval(), "heartbeat_interval"));
-  if (interval == absl::ZeroDuration()) interval = kDefaultInterval;
+  absl::Duration interval = kDefaultInterval;
+  if (request.has_heartbeat_interval()) {
+    SPARSEFW_ASSIGN_OR_RETURN(interval,
+                              FromProto(request.heartbeat_interval(), "heartbeat_interval"));
+  }
   if (interval < kMinInterval) {
-    return Invalid("OPTION_INVALID", "heartbeat_interval must be 0 or at least 100ms; got %s",
+    return Invalid("OPTION_INVALID", "heartbeat_interval must be at least 100ms; got %s",
                    absl::FormatDuration(interval));
   }
   // Bounded, since it must fit the clock's nanoseconds.
@@ -93,7 +95,7 @@ void WatchCall::WriteLocked() {
   held_ = *std::move(held);
   writing_ = true;
   // Before the client can know of the mask, and so before it can have read it.
-  told_mask_ = event_.kind() == v1::JobEvent::HEARTBEAT ? "" : event_.job().result().mask();
+  told_mask_ = event_.kind() == v1::JobEvent::KIND_HEARTBEAT ? "" : event_.job().result().mask();
   if (!told_mask_.empty()) context().fetches->Told(told_mask_);
   last_write_ = Clock::now();
   Failpoint("watch.send");

@@ -27,13 +27,14 @@ namespace sparsefw::server {
 
 // Tensors. kind and dtype have no default: SPEC_INVALID when not set. Nor may a
 // client send a PRUNED_WEIGHT.
+absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field);
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto);
 absl::StatusOr<GramSpec> FromProto(const v1::GramSpec& proto);
 v1::TensorSpec ToProto(const TensorSpec& spec);
 v1::GramSpec ToProto(const GramSpec& spec);
 v1::Tensor ToProto(const TensorInfo& info);
 v1::Upload ToProto(const UploadInfo& info);
-v1::DType ToProto(TensorDType dtype);
+v1::DataType ToProto(TensorDType dtype);
 // As a matrix that a job reads; the dtype of a mask has no meaning.
 MatrixSpec MatrixSpecOf(const TensorSpec& spec);
 

@@ -45,13 +45,13 @@ inline std::string DigestOf(std::string_view call, std::string_view bytes) {
   return DigestOf(std::string(call) + '\0' + std::string(bytes));
 }
 inline std::string DigestOf(v1::CreateUploadRequest request) {
-  if (request.has_gram() && request.gram().gram_dtype() == v1::DTYPE_UNSPECIFIED) {
-    request.mutable_gram()->set_gram_dtype(v1::F32);
+  if (request.has_gram() && request.gram().gram_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    request.mutable_gram()->set_gram_dtype(v1::DATA_TYPE_F32);
   }
   return DigestOf("CreateUpload", CanonicalBytes(std::move(request)));
 }
 inline std::string DigestOf(v1::SumGramsRequest request) {
-  if (request.gram_dtype() == v1::DTYPE_UNSPECIFIED) request.set_gram_dtype(v1::F32);
+  if (request.gram_dtype() == v1::DATA_TYPE_UNSPECIFIED) request.set_gram_dtype(v1::DATA_TYPE_F32);
   return DigestOf("SumGrams", CanonicalBytes(std::move(request)));
 }
 

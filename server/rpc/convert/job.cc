@@ -13,15 +13,15 @@ namespace {
 
 absl::StatusOr<JobState> StateFromProto(int state) {
   switch (state) {
-    case v1::QUEUED:
+    case v1::JOB_STATE_QUEUED:
       return JobState::kQueued;
-    case v1::RUNNING:
+    case v1::JOB_STATE_RUNNING:
       return JobState::kRunning;
-    case v1::SUCCEEDED:
+    case v1::JOB_STATE_SUCCEEDED:
       return JobState::kSucceeded;
-    case v1::FAILED:
+    case v1::JOB_STATE_FAILED:
       return JobState::kFailed;
-    case v1::CANCELLED:
+    case v1::JOB_STATE_CANCELLED:
       return JobState::kCancelled;
     default:
       return UnknownEnum("states", state);
@@ -31,15 +31,15 @@ absl::StatusOr<JobState> StateFromProto(int state) {
 v1::JobState StateToProto(JobState state) {
   switch (state) {
     case JobState::kQueued:
-      return v1::QUEUED;
+      return v1::JOB_STATE_QUEUED;
     case JobState::kRunning:
-      return v1::RUNNING;
+      return v1::JOB_STATE_RUNNING;
     case JobState::kSucceeded:
-      return v1::SUCCEEDED;
+      return v1::JOB_STATE_SUCCEEDED;
     case JobState::kFailed:
-      return v1::FAILED;
+      return v1::JOB_STATE_FAILED;
     case JobState::kCancelled:
-      return v1::CANCELLED;
+      return v1::JOB_STATE_CANCELLED;
   }
   return v1::JOB_STATE_UNSPECIFIED;
 }
@@ -47,13 +47,13 @@ v1::JobState StateToProto(JobState state) {
 v1::StopReason StopToProto(StopCause cause) {
   switch (cause) {
     case StopCause::kIterations:
-      return v1::ITERATIONS;
+      return v1::STOP_REASON_ITERATIONS;
     case StopCause::kGap:
-      return v1::GAP;
+      return v1::STOP_REASON_GAP;
     case StopCause::kDeadline:
-      return v1::STOPPED_BY_DEADLINE;
+      return v1::STOP_REASON_DEADLINE;
     case StopCause::kCancelled:
-      return v1::STOPPED_BY_CANCEL;
+      return v1::STOP_REASON_CANCELLED;
   }
   return v1::STOP_REASON_UNSPECIFIED;
 }
@@ -105,7 +105,7 @@ v1::JobResult NumbersToProto(const JobResult& result) {
   losses.set_warm_start(solve.warm_start_loss);
   losses.set_relaxed(solve.relaxed_loss);
   losses.set_rounded(solve.rounded_loss);
-  losses.set_final(solve.final_loss);
+  losses.set_mask(solve.final_loss);
   losses.set_lower_bound(solve.lower_bound);
   if (result.weights_updated) losses.set_reconstructed(solve.reconstructed_loss);
   if (solve.unshrunk.has_value()) {
@@ -165,11 +165,11 @@ bool IsFinite(absl::Time time) {
 v1::JobEvent::Kind KindToProto(JobEvent::Kind kind) {
   switch (kind) {
     case JobEvent::Kind::kSnapshot:
-      return v1::JobEvent::SNAPSHOT;
+      return v1::JobEvent::KIND_SNAPSHOT;
     case JobEvent::Kind::kStateChange:
-      return v1::JobEvent::STATE_CHANGE;
+      return v1::JobEvent::KIND_STATE_CHANGE;
     case JobEvent::Kind::kProgress:
-      return v1::JobEvent::PROGRESS;
+      return v1::JobEvent::KIND_PROGRESS;
   }
   return v1::JobEvent::KIND_UNSPECIFIED;
 }
@@ -235,7 +235,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
 
 v1::JobEvent HeartbeatAfter(const JobEvent& event) {
   v1::JobEvent proto;
-  proto.set_kind(v1::JobEvent::HEARTBEAT);
+  proto.set_kind(v1::JobEvent::KIND_HEARTBEAT);
   *proto.mutable_job() = ProgressOf(event);
   return proto;
 }

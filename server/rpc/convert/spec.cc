@@ -51,11 +51,18 @@ absl::Status PresetFromProto(const v1::JobSpec& proto, OptionRequest* request) {
   return absl::OkStatus();
 }
 
+absl::Status SparsityMissing(std::string_view kind) {
+  return Invalid("PATTERN_INVALID", "pattern.%s.sparsity must be set, in [0, 1]; got nothing",
+                 kind);
+}
+
 absl::StatusOr<Pattern> PatternFromProto(const v1::Pattern& pattern) {
   switch (pattern.kind_case()) {
     case v1::Pattern::kUnstructured:
+      if (!pattern.unstructured().has_sparsity()) return SparsityMissing("unstructured");
       return Pattern::Unstructured(pattern.unstructured().sparsity());
     case v1::Pattern::kPerRow:
+      if (!pattern.per_row().has_sparsity()) return SparsityMissing("per_row");
       return Pattern::PerRow(pattern.per_row().sparsity());
     case v1::Pattern::kNm:
       return Pattern::KeepOfGroup(pattern.nm().keep(), pattern.nm().group());
@@ -106,10 +113,10 @@ absl::Status SweepFromProto(const v1::Sweep& proto, const OptionRequest& request
   }
   switch (proto.keep()) {
     case v1::Sweep::KEEP_UNSPECIFIED:
-    case v1::Sweep::BEST:
+    case v1::Sweep::KEEP_BEST:
       spec->sweep_keep = SweepKeep::kBest;
       break;
-    case v1::Sweep::ALL:
+    case v1::Sweep::KEEP_ALL:
       spec->sweep_keep = SweepKeep::kAll;
       break;
     default:
@@ -131,8 +138,8 @@ void SweepToProto(const JobSpec& spec, v1::JobSpec* proto) {
     *proto->mutable_sweep()->add_points() = ToProto(point);
   }
   proto->mutable_sweep()->set_new_weights_losses(spec.sweep.front().options.measure_new_weights);
-  proto->mutable_sweep()->set_keep(spec.sweep_keep == SweepKeep::kAll ? v1::Sweep::ALL
-                                                                      : v1::Sweep::BEST);
+  proto->mutable_sweep()->set_keep(spec.sweep_keep == SweepKeep::kAll ? v1::Sweep::KEEP_ALL
+                                                                      : v1::Sweep::KEEP_BEST);
 }
 
 // A sweep whose points all bring a pattern needs none of the job.
@@ -189,6 +196,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }
   spec.options = ResolveOptions(request, spec.pattern);
+  spec.shrinks_by_tokens = ShrinksByTokens(request);
   SPARSEFW_RETURN_IF_ERROR(SweepFromProto(proto.sweep(), request, &spec));
   if (!proto.has_pattern()) spec.pattern = spec.sweep.front().pattern;
   spec.priority = proto.priority();

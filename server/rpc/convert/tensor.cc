@@ -10,58 +10,37 @@ namespace {
 
 constexpr int32_t kSuggestedChunkBytes = 1 << 20;
 
-absl::StatusOr<TensorKind> KindFromProto(v1::TensorKind kind) {
-  switch (kind) {
-    case v1::TENSOR_KIND_UNSPECIFIED:
-      return Invalid("SPEC_INVALID", "kind must be set; got TENSOR_KIND_UNSPECIFIED");
-    case v1::WEIGHT:
-      return TensorKind::kWeight;
-    case v1::GRAM:
-      return TensorKind::kGram;
-    case v1::SALIENCY:
-      return TensorKind::kSaliency;
-    case v1::MASK:
-      return TensorKind::kMask;
-    case v1::PRUNED_WEIGHT:
-      return Invalid("SPEC_INVALID",
-                     "kind must be WEIGHT, GRAM, SALIENCY or MASK; got PRUNED_WEIGHT, which only "
-                     "the server makes");
-    default:
-      return UnknownEnum("kind", kind);
-  }
-}
-
 v1::TensorKind KindToProto(TensorKind kind) {
   switch (kind) {
     case TensorKind::kWeight:
-      return v1::WEIGHT;
+      return v1::TENSOR_KIND_WEIGHT;
     case TensorKind::kGram:
-      return v1::GRAM;
+      return v1::TENSOR_KIND_GRAM;
     case TensorKind::kSaliency:
-      return v1::SALIENCY;
+      return v1::TENSOR_KIND_SALIENCY;
     case TensorKind::kMask:
-      return v1::MASK;
+      return v1::TENSOR_KIND_MASK;
     case TensorKind::kPrunedWeight:
-      return v1::PRUNED_WEIGHT;
+      return v1::TENSOR_KIND_PRUNED_WEIGHT;
   }
   return v1::TENSOR_KIND_UNSPECIFIED;
 }
 
-absl::StatusOr<TensorDType> DTypeFromProto(v1::DType dtype, std::string_view field,
+absl::StatusOr<TensorDType> DTypeFromProto(v1::DataType dtype, std::string_view field,
                                            std::optional<TensorDType> otherwise) {
   switch (dtype) {
-    case v1::DTYPE_UNSPECIFIED:
+    case v1::DATA_TYPE_UNSPECIFIED:
       if (otherwise.has_value()) return *otherwise;
-      return Invalid("SPEC_INVALID", "%s must be set; got DTYPE_UNSPECIFIED", field);
-    case v1::F32:
+      return Invalid("SPEC_INVALID", "%s must be set; got DATA_TYPE_UNSPECIFIED", field);
+    case v1::DATA_TYPE_F32:
       return TensorDType::kF32;
-    case v1::F16:
+    case v1::DATA_TYPE_F16:
       return TensorDType::kF16;
-    case v1::BF16:
+    case v1::DATA_TYPE_BF16:
       return TensorDType::kBF16;
-    case v1::F64:
+    case v1::DATA_TYPE_F64:
       return TensorDType::kF64;
-    case v1::U1:
+    case v1::DATA_TYPE_U1:
       return TensorDType::kU1;
     default:
       return UnknownEnum(field, dtype);
@@ -70,20 +49,39 @@ absl::StatusOr<TensorDType> DTypeFromProto(v1::DType dtype, std::string_view fie
 
 }  // namespace
 
-v1::DType ToProto(TensorDType dtype) {
+absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field) {
+  switch (kind) {
+    case v1::TENSOR_KIND_UNSPECIFIED:
+      return Invalid("SPEC_INVALID", "%s must be set; got TENSOR_KIND_UNSPECIFIED", field);
+    case v1::TENSOR_KIND_WEIGHT:
+      return TensorKind::kWeight;
+    case v1::TENSOR_KIND_GRAM:
+      return TensorKind::kGram;
+    case v1::TENSOR_KIND_SALIENCY:
+      return TensorKind::kSaliency;
+    case v1::TENSOR_KIND_MASK:
+      return TensorKind::kMask;
+    case v1::TENSOR_KIND_PRUNED_WEIGHT:
+      return TensorKind::kPrunedWeight;
+    default:
+      return UnknownEnum(field, kind);
+  }
+}
+
+v1::DataType ToProto(TensorDType dtype) {
   switch (dtype) {
     case TensorDType::kF32:
-      return v1::F32;
+      return v1::DATA_TYPE_F32;
     case TensorDType::kF16:
-      return v1::F16;
+      return v1::DATA_TYPE_F16;
     case TensorDType::kBF16:
-      return v1::BF16;
+      return v1::DATA_TYPE_BF16;
     case TensorDType::kF64:
-      return v1::F64;
+      return v1::DATA_TYPE_F64;
     case TensorDType::kU1:
-      return v1::U1;
+      return v1::DATA_TYPE_U1;
   }
-  return v1::DTYPE_UNSPECIFIED;
+  return v1::DATA_TYPE_UNSPECIFIED;
 }
 
 MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
@@ -92,7 +90,7 @@ MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
 
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
   TensorSpec spec;
-  SPARSEFW_ASSIGN_OR_RETURN(spec.kind, KindFromProto(proto.kind()));
+  SPARSEFW_ASSIGN_OR_RETURN(spec.kind, FromProto(proto.kind(), "kind"));
   SPARSEFW_ASSIGN_OR_RETURN(spec.dtype, DTypeFromProto(proto.dtype(), "dtype", std::nullopt));
   if (proto.dims_size() != 2) {
     return Invalid("SPEC_INVALID", "dims must be two numbers; got %d", proto.dims_size());

@@ -79,6 +79,7 @@ void SpooledTensorStore::RemoveFiles(const TensorRecord& record) {
 absl::Status SpooledTensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
+  SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomId());
   if (!catalog_.durable()) contents.records.clear();
   SPARSEFW_ASSIGN_OR_RETURN(const Leftovers left, FindLeftovers(contents));
   std::vector<std::string> lost;
@@ -146,9 +147,14 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
                    true,
                    options_.commit_interval_bytes};
   room.host.Join(accounts_.Adopt(record.owner.tenant, bytes.host));
+  const auto number = [this] {
+    MutexLock lock(mutex_);
+    return ++newest_upload_;
+  };
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
-  auto upload = std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)),
-                                         record.create_time, options_.upload_idle_ttl, true, self);
+  auto upload =
+      std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)), number(),
+                               record.create_time, options_.upload_idle_ttl, true, self);
   if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
     return Lose(record, recovered, lost);
   }

@@ -10,7 +10,6 @@
 #include "server/failpoint/failpoint.h"
 #include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
-#include "server/tensors/store/page_token.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -297,34 +296,6 @@ absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
   }
   Dispose({removed});
   return absl::OkStatus();
-}
-
-absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
-                                                                  std::string_view page_token,
-                                                                  std::string_view tenant) {
-  if (page_size < 1) {
-    return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 1; got %d", page_size);
-  }
-  uint64_t before = std::numeric_limits<uint64_t>::max();
-  if (!page_token.empty()) {
-    const auto position = DecodePageToken(page_token, token_salt_);
-    if (!position) {
-      return Invalid("PAGE_TOKEN_INVALID",
-                     "page_token must be empty or the next_page_token of a page of this "
-                     "server; got \"%s\"",
-                     Printable(page_token));
-    }
-    before = *position;
-  }
-  TensorTable::Page found;  // may hold the last reference to a tensor: gone after the lock
-  Page page;
-  {
-    MutexLock lock(mutex_);
-    found = tensors_.List(static_cast<size_t>(page_size), before, tenant);
-  }
-  for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
-  if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);
-  return page;
 }
 
 TensorStoreUsage SpooledTensorStore::usage() const {

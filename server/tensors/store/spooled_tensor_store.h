@@ -69,7 +69,9 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
       std::string_view name) override;
   absl::Status DeleteTensor(std::string_view name) override;
   absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
-                                   std::string_view tenant) override;
+                                   const TensorFilter& filter) override;
+  absl::StatusOr<UploadPage> ListUploads(int page_size, std::string_view page_token,
+                                         std::string_view tenant) override;
   void CollectGarbage() override;
   TensorStoreUsage usage() const override;
 
@@ -160,12 +162,14 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   const std::shared_ptr<Budget> disk_budget_;
   TenantAccounts accounts_;
   std::string token_salt_;                   // set by Recover
+  std::string upload_salt_;                  // likewise; numbers of uploads are those of this run
   std::vector<std::string> transient_left_;  // likewise
   std::atomic<int64_t> corrupt_{0};
   std::atomic<int64_t> unchecked_{0};
 
   mutable Mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);
+  uint64_t newest_upload_ ABSL_GUARDED_BY(mutex_) = 0;  // its number
   TensorTable tensors_ ABSL_GUARDED_BY(mutex_);
   RequestIndex requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again

@@ -51,6 +51,7 @@ class StoredTensor {
                absl::Time use_time, absl::Duration idle_ttl, absl::Time expire_time);
 
   const Origin& origin() const { return origin_; }
+  const TensorSpec& spec() const { return info_.spec; }
   int64_t number() const { return number_; }
   absl::Time use_time() const;  // steady
   absl::Time expire_time() const;

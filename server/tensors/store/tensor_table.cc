@@ -1,5 +1,6 @@
 #include "server/tensors/store/tensor_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sparsefw::server {
@@ -22,11 +23,24 @@ void TensorTable::Erase(std::string_view id) {
   positions_.erase(position);
 }
 
-TensorTable::Page TensorTable::List(size_t count, uint64_t before, std::string_view tenant) const {
+namespace {
+
+bool Chooses(const TensorFilter& filter, const StoredTensor& tensor) {
+  const Owner& owner = tensor.origin().owner;
+  const TensorKind kind = tensor.spec().kind;
+  return (filter.tenant.empty() || owner.tenant == filter.tenant) &&
+         (filter.owner.empty() || owner.name == filter.owner) &&
+         (filter.kinds.empty() || std::ranges::find(filter.kinds, kind) != filter.kinds.end());
+}
+
+}  // namespace
+
+TensorTable::Page TensorTable::List(size_t count, uint64_t before,
+                                    const TensorFilter& filter) const {
   Page page;
   // The map runs from new to old: upper_bound is the first one below `before`.
   for (auto at = by_age_.upper_bound(before); at != by_age_.end(); ++at) {
-    if (!tenant.empty() && at->second->origin().owner.tenant != tenant) continue;
+    if (!Chooses(filter, *at->second)) continue;
     if (page.tensors.size() == count) {
       page.next = static_cast<uint64_t>(page.tensors.back()->number());
       break;

@@ -14,6 +14,7 @@
 
 #include "absl/time/time.h"
 #include "server/tensors/store/stored_tensor.h"
+#include "server/tensors/tensor_store.h"
 
 namespace sparsefw::server {
 
@@ -26,14 +27,14 @@ class TensorTable {
   void Erase(std::string_view id);
   size_t size() const { return by_age_.size(); }
 
-  // Up to `count` tensors of `tenant`, or of all when it is empty, newest first, with
-  // numbers below `before`. Numbers are never used again, so that a walk over the pages sees every
-  // tensor once that was there all the time, whatever else comes and goes.
+  // Up to `count` tensors that the filter chooses, newest first, with numbers below `before`.
+  // Numbers are never used again, so that a walk over the pages sees every tensor once that was
+  // there all the time, whatever else comes and goes.
   struct Page {
     std::vector<std::shared_ptr<StoredTensor>> tensors;
     std::optional<uint64_t> next;  // `before` of the next page, if there is one
   };
-  Page List(size_t count, uint64_t before, std::string_view tenant) const;
+  Page List(size_t count, uint64_t before, const TensorFilter& filter) const;
 
   // Takes out the tensors that have expired and that nobody holds. Being held is
   // being used.

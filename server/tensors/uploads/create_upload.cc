@@ -95,7 +95,7 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload =
       std::make_shared<Upload>(std::move(origin), MakeContent(request.body.spec, std::move(room)),
-                               Now(), options_.upload_idle_ttl, recorded, self);
+                               ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, self);
   requests_.Insert(request.id, request.body, id);
   uploads_.emplace(std::move(id), upload);
   return upload;

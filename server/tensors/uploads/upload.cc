@@ -43,9 +43,10 @@ absl::Status UploadNotFound(std::string_view name) {
                 "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
 }
 
-Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Time create_time,
-               absl::Duration idle_ttl, bool recorded, Keeper* keeper)
+Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,
+               absl::Time create_time, absl::Duration idle_ttl, bool recorded, Keeper* keeper)
     : origin_(std::move(origin)),
+      number_(number),
       idle_ttl_(idle_ttl),
       recorded_(recorded),
       keeper_(keeper),

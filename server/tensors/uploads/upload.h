@@ -49,12 +49,14 @@ class Upload {
   };
 
   // `recorded`: it goes on after a restart. `keeper` outlives every call.
-  Upload(Origin origin, std::unique_ptr<UploadContent> content, absl::Time create_time,
-         absl::Duration idle_ttl, bool recorded, Keeper* keeper);
+  // `number`: newer ones have higher ones, in this process.
+  Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,
+         absl::Time create_time, absl::Duration idle_ttl, bool recorded, Keeper* keeper);
 
   const Origin& origin() const { return origin_; }
   bool recorded() const { return recorded_; }
   std::string name() const { return "uploads/" + origin_.id; }
+  uint64_t number() const { return number_; }
   // In steady time. A hint: it moves with every write.
   absl::Time expire_time() const;
 
@@ -90,6 +92,7 @@ class Upload {
   absl::Status WithProgress(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Origin origin_;
+  const uint64_t number_;
   const absl::Duration idle_ttl_;
   const bool recorded_;
   Keeper* const keeper_;

@@ -113,7 +113,7 @@ def test_events_and_cancel(shared_server, big):
             assert kinds[0] == "SNAPSHOT"
             assert job.state == "CANCELLED"
             result = await job.result()
-            assert result.stop_reason == "STOPPED_BY_CANCEL"
+            assert result.stop_reason == "CANCELLED"
             reference.check_counts(result.mask, "per-row", 0.6)
 
     asyncio.run(main())

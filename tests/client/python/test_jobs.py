@@ -164,7 +164,7 @@ def test_cancel_in_each_state(start_server, big):
 
         first.cancel()
         result = first.result()
-        assert (result.state, result.stop_reason) == ("CANCELLED", "STOPPED_BY_CANCEL")
+        assert (result.state, result.stop_reason) == ("CANCELLED", "CANCELLED")
         reference.check_counts(result.mask, "per-row", 0.6)
         assert result.losses.final < result.losses.warm_start
 
@@ -212,7 +212,7 @@ def test_a_deadline_gives_the_best_mask_so_far(client, big):
             return None
 
     result = in_time(attempt, 0.5)
-    assert (result.state, result.stop_reason) == ("SUCCEEDED", "STOPPED_BY_DEADLINE")
+    assert (result.state, result.stop_reason) == ("SUCCEEDED", "DEADLINE")
     reference.check_counts(result.mask, "per-row", 0.6)
 
 

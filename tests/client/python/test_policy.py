@@ -138,13 +138,13 @@ def test_a_spec_has_every_option():
         "result_ttl": 60, "labels": {"a": "b"},
     })
     expected = job_pb2.JobSpec(
-        method=job_pb2.RIA, shrinkage=0.125, reconstruct=True, return_pruned_weight=True, device="cpu",
+        method=job_pb2.METHOD_RIA, shrinkage=0.125, reconstruct=True, return_pruned_weight=True, device="cpu",
         priority=-3,
-        product_precision=job_pb2.PRODUCT_BF16, labels={"a": "b"},
+        product_precision=job_pb2.PRODUCT_PRECISION_BF16, labels={"a": "b"},
         pattern=job_pb2.Pattern(unstructured=job_pb2.Pattern.Unstructured(sparsity=0.5)),
-        sparsefw=job_pb2.SparseFwOptions(alpha=0.25, iterations=7, step_rule=job_pb2.LINE_SEARCH,
+        sparsefw=job_pb2.SparseFwOptions(alpha=0.25, iterations=7, step_rule=job_pb2.STEP_RULE_LINE_SEARCH,
                                          rel_gap=0.01, report_every=3),
-        warm_start=job_pb2.WarmStart(method=job_pb2.MAGNITUDE, ria_exponent=0.75),
+        warm_start=job_pb2.WarmStart(method=job_pb2.METHOD_MAGNITUDE, ria_exponent=0.75),
         refine=job_pb2.Refine(swaps=True, keep_fixed=False),
         sparsegpt=job_pb2.SparseGptOptions(damping=0.02, block_size=64),
     )
@@ -155,12 +155,12 @@ def test_a_spec_has_every_option():
 
 def test_a_preset_leaves_the_method_to_the_server():
     message = spec.make_spec({"preset": "best", "sparsity": 0.6, "joint_damping": 0.01})
-    expected = job_pb2.JobSpec(preset=job_pb2.BEST, return_pruned_weight=True,
+    expected = job_pb2.JobSpec(preset=job_pb2.PRESET_BEST, return_pruned_weight=True,
                                refine=job_pb2.Refine(joint_damping=0.01))
     expected.pattern.per_row.sparsity = 0.6
     assert message == expected
     chosen = spec.make_spec({"preset": "fast", "method": "alps", "sparsity": 0.6, "joint": True})
-    assert (chosen.method, chosen.refine.joint, chosen.return_pruned_weight) == (job_pb2.ALPS, True, True)
+    assert (chosen.method, chosen.refine.joint, chosen.return_pruned_weight) == (job_pb2.METHOD_ALPS, True, True)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_new_weights_of_any_point_of_a_sweep_are_asked_for():
 
 def test_what_is_not_given_is_left_to_the_server():
     message = spec.make_spec({"sparsity": 0.6})
-    expected = job_pb2.JobSpec(method=job_pb2.SPARSEFW)
+    expected = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
     expected.pattern.per_row.sparsity = 0.6
     assert message == expected
 

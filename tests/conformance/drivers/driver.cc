@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/client.h"
+#include "sparsefw/client/enum_names.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/tls.h"
 #include "sparsefw/mutex.h"
@@ -59,12 +60,24 @@ json Describe(const v1::Tensor& tensor) {
 }
 
 json Describe(const v1::Job& job) {
-  json result = {{"name", job.name()},          {"state", v1::JobState_Name(job.state())},
+  json result = {{"name", job.name()},          {"state", client::ShortName(job.state())},
                  {"revision", job.revision()},  {"attempts", job.attempts()},
                  {"mask", job.result().mask()}, {"kept", job.result().kept_count()}};
   const absl::Status error = StatusFromProto(job.error());
   if (!error.ok()) result["error"] = ErrorOf(error);
   return result;
+}
+
+v1::TensorKind KindOf(const json& kind) {
+  return kind == "weight" ? v1::TENSOR_KIND_WEIGHT : v1::TENSOR_KIND_GRAM;
+}
+
+template <typename Message>
+absl::StatusOr<json> NamesOf(const absl::StatusOr<std::vector<Message>>& listed) {
+  if (!listed.ok()) return listed.status();
+  json names = json::array();
+  for (const Message& one : *listed) names.push_back(one.name());
+  return json{{"names", names}};
 }
 
 template <typename Message>
@@ -82,7 +95,7 @@ v1::JobSpec SpecOf(const json& options) {
   v1::JobSpec spec;
   spec.set_weight(options.value("weight", ""));
   spec.set_gram(options.value("gram", ""));
-  spec.set_method(options.value("method", "") == "wanda" ? v1::WANDA : v1::SPARSEFW);
+  spec.set_method(options.value("method", "") == "wanda" ? v1::METHOD_WANDA : v1::METHOD_SPARSEFW);
   spec.mutable_pattern()->mutable_per_row()->set_sparsity(options.value("sparsity", 0.5));
   if (options.contains("iterations")) {
     spec.mutable_sparsefw()->set_iterations(options["iterations"].get<int64_t>());
@@ -181,11 +194,12 @@ class Driver {
     }
     if (op == "get_tensor") return Described(client.GetTensor(name));
     if (op == "list_tensors") {
-      SPARSEFW_ASSIGN_OR_RETURN(const auto tensors, client.ListTensors());
-      json names = json::array();
-      for (const v1::Tensor& tensor : tensors) names.push_back(tensor.name());
-      return json{{"names", names}};
+      ListTensorsOptions options;
+      if (request.contains("kind")) options.kinds = {KindOf(request["kind"])};
+      return NamesOf(client.ListTensors(options));
     }
+    if (op == "list_uploads") return NamesOf(client.ListUploads());
+    if (op == "delete_upload") return Done(client.DeleteUpload(name));
     if (op == "delete_tensor") return Done(client.DeleteTensor(name));
     return RunJob(client, op, name, request);
   }
@@ -200,11 +214,11 @@ class Driver {
     if (op == "delete_job") return Done(client.DeleteJob(name));
     if (op == "watch") {
       const auto observer = [&request](const v1::JobEvent& event) {
-        if (event.kind() == v1::JobEvent::HEARTBEAT) return;
+        if (event.kind() == v1::JobEvent::KIND_HEARTBEAT) return;
         Print({{"id", request["id"]},
                {"event",
-                {{"kind", v1::JobEvent::Kind_Name(event.kind())},
-                 {"state", v1::JobState_Name(event.job().state())},
+                {{"kind", client::ShortName(event.kind())},
+                 {"state", client::ShortName(event.job().state())},
                  {"revision", event.job().revision()}}}});
       };
       return Described(client.WaitJob(name, observer, {}, request.value("after", int64_t{0})));

@@ -120,7 +120,13 @@ async def run(request, aio):
     if op == "get_tensor":
         return describe_tensor(await settled(client.tensor(name)))
     if op == "list_tensors":
-        return {"names": [tensor.name for tensor in await settled(client.list())]}
+        kinds = [request["kind"]] if "kind" in request else []
+        return {"names": [tensor.name for tensor in await settled(client.list(kinds=kinds))]}
+    if op == "list_uploads":
+        return {"names": [upload.name for upload in await settled(client.uploads())]}
+    if op == "delete_upload":
+        await settled(client.delete_upload(name))
+        return {}
     if op in ("delete_tensor", "delete_job"):
         await settled(client.delete(name))
         return {}

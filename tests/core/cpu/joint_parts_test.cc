@@ -1,4 +1,4 @@
-// Parts of the joint search of the CPU engine: the tableau, its kernels, transfers.
+// Parts of the joint search of the CPU engine: the tableau and its kernels.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -8,7 +8,6 @@
 
 #include "core/src/cpu/joint/joint_kernels.h"
 #include "core/src/cpu/joint/tableau.h"
-#include "core/src/cpu/joint/transfers.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_layers.h"
 
@@ -136,23 +135,6 @@ TEST(TableauTest, SweepingOutUndoesSweepingIn) {
   const double change = once.Change(12);
   SweepAt(once, 12);
   EXPECT_NEAR(once.loss() - before, change, 1e-9 * before);
-}
-
-TEST(TableauTest, RestoreUndoesAll) {
-  const Row row(3);
-  RowTableau tableau(row.h, kCols);
-  RowTableau untouched(row.h, kCols);
-  for (RowTableau* one : {&tableau, &untouched}) {
-    one->Build(row.products.data(), row.energy, Range(0, 10), Range(10, 40), Range(40, 90));
-  }
-  tableau.Mark();
-  std::vector<double> column(static_cast<size_t>(tableau.stride()));
-  for (const int64_t position : {3, 50, 7, 3, 60}) {
-    tableau.Fetch(position, column.data());
-    tableau.Sweep(position, column.data());
-  }
-  tableau.Restore();
-  ExpectSame(tableau, untouched, 0);
 }
 
 // Columns that come later are as if they had been there from the start.
@@ -368,27 +350,6 @@ TEST(TableauTest, AColumnThatDependsOnOthersChangesNothing) {
   std::vector<double> weights(static_cast<size_t>(kCols));
   with.Weights(weights.data());
   EXPECT_NEAR(weights[12], 0, 1e-8);
-}
-
-TEST(TransfersTest, PairsTheCheapestWithTheMostUsefulOfAnotherRow) {
-  const std::vector<JointOffer> offers = {
-      {{{1, 1}, {2, 4}}, {{3, 10}, {4, 9}}, 0},  // takes: its own removal is dearer than row 1's
-      {{{1, 0.5}, {2, 2}, {3, 8}}, {{5, 1}}, 0},
-      {{{1, 7}}, {{6, 3}}, 0},
-  };
-  const Transfers transfers = ChooseTransfers(offers);
-  // Row 1 gives for 0.5 to row 0 (10), for 2 to row 0 (9); its next costs 8, row 2 gains 3.
-  EXPECT_EQ(transfers.given, (std::vector<int32_t>{0, 2, 0}));
-  EXPECT_EQ(transfers.taken, (std::vector<int32_t>{2, 0, 0}));
-  EXPECT_EQ(transfers.count, 2);
-}
-
-TEST(TransfersTest, NothingBelowTheTolerancesOrInOneRow) {
-  EXPECT_EQ(ChooseTransfers(std::vector<JointOffer>{{{{1, 1}}, {{2, 9}}, 0}}).count, 0);
-  EXPECT_EQ(
-      ChooseTransfers(std::vector<JointOffer>{{{{1, 1}}, {}, 0.6}, {{}, {{2, 2}}, 0.6}}).count, 0);
-  EXPECT_EQ(
-      ChooseTransfers(std::vector<JointOffer>{{{{1, 1}}, {}, 0.4}, {{}, {{2, 2}}, 0.4}}).count, 1);
 }
 
 }  // namespace

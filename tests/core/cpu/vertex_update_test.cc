@@ -137,22 +137,6 @@ TEST(VertexUpdateTest, TakesTheNearerOfTheLastTwo) {
   EXPECT_GE(fewer, 3);
 }
 
-TEST(VertexUpdateTest, RowsAlone) {
-  Zigzag zigzag;
-  RelaxedMask<double> relaxed(zigzag.it.previous, kRows, kCols);
-  const ParallelContext context(1, nullptr);
-  VertexUpdate<double> update(zigzag.it, relaxed, context);
-  zigzag.it.KnowOlder();
-  SparseRows<double> scratch;
-  double loss = zigzag.Loss();
-  for (const bool calm : kCalm) {
-    zigzag.Next(calm);
-    for (int64_t row = 0; row < kRows; ++row) loss += update.ApplyToRow(row, scratch);
-    zigzag.ExpectProduct();
-    EXPECT_NEAR(loss, zigzag.Loss(), 1e-9);
-  }
-}
-
 // A dense product in between leaves U_{t-1} and b_{t-1} to those that follow.
 TEST(VertexUpdateTest, GoesOnAfterADenseProduct) {
   Zigzag zigzag;

@@ -81,8 +81,9 @@ TEST(GradientRowTest, IsDoneWhereThereIsNothingToGain) {
 
 TEST(GradientRowTest, KnowsTheLossAndEndsWithTheWindow) {
   GradientRow row = BeginRow(2, 10);
+  const double floor = 10 * kReconstructFloor;
   EXPECT_EQ(FinishGradientStep(row, 0.5, 1, 0), 0.5);  // beta
-  EXPECT_EQ(row.loss, 9);
+  EXPECT_NEAR(row.loss, 9 - floor, 1e-12);
   EXPECT_EQ(row.rho, 1);
   EXPECT_EQ(row.done, 0);
   // Gains of 1e-5 from here on: the first one leaves the window with step 4.
@@ -92,7 +93,7 @@ TEST(GradientRowTest, KnowsTheLossAndEndsWithTheWindow) {
   }
   FinishGradientStep(row, 1e-5, 1, 4);
   EXPECT_EQ(row.done, 1);
-  EXPECT_NEAR(row.loss, 9 - 4e-5, 1e-12);
+  EXPECT_NEAR(row.loss, 9 - floor - 4e-5, 1e-12);
 }
 
 TEST(GradientRowTest, EndsWhereTheResidualOrTheLossIsGone) {
@@ -101,6 +102,9 @@ TEST(GradientRowTest, EndsWhereTheResidualOrTheLossIsGone) {
   EXPECT_EQ(row.done, 1);
   row = BeginRow(2, 10);
   FinishGradientStep(row, 5, 1, 0);  // all of the loss
+  EXPECT_EQ(row.done, 1);
+  row = BeginRow(2, 10);
+  FinishGradientStep(row, 5 * (1 - kReconstructFloor / 2), 1, 0);  // nearly all
   EXPECT_EQ(row.done, 1);
 }
 

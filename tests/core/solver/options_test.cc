@@ -147,6 +147,26 @@ TEST(ResolveTest, APresetGivesWay) {
   EXPECT_FALSE(Resolved(request).joint);
 }
 
+TEST(ResolveTest, TheShrinkageOfPresetsFollowsFromTheTokens) {
+  for (const Preset preset : {Preset::kBalanced, Preset::kBest}) {
+    OptionRequest request = {.preset = preset, .inputs = 1000, .tokens = 50'000};
+    EXPECT_TRUE(ShrinksByTokens(request));
+    EXPECT_DOUBLE_EQ(Resolved(request).shrinkage, kShrinkagePerInput * 0.02);
+    request.tokens = 100;
+    EXPECT_EQ(Resolved(request).shrinkage, kMostShrinkage);
+    request.tokens = 0;
+    EXPECT_EQ(Resolved(request).shrinkage, ShrinkageFor(1000, 0)) << "not known";
+    request.options.shrinkage = 0;
+    request.given = {"shrinkage"};
+    EXPECT_EQ(Resolved(request).shrinkage, 0);
+    EXPECT_FALSE(ShrinksByTokens(request));
+  }
+  EXPECT_FALSE(ShrinksByTokens({.preset = Preset::kFast}));
+  EXPECT_FALSE(ShrinksByTokens({}));
+  EXPECT_LT(ShrinkageFor(100, 10'000), ShrinkageFor(1000, 10'000));
+  EXPECT_GT(ShrinkageFor(1, int64_t{1} << 62), 0);
+}
+
 TEST(ResolveTest, TheWindowOfTheJointSearch) {
   OptionRequest request;
   request.options.joint = true;

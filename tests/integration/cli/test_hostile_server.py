@@ -101,8 +101,8 @@ def lie(job):
 
 def fail(job):
     lie(job)
-    if job.state == job_pb2.SUCCEEDED:
-        job.state = job_pb2.FAILED
+    if job.state == job_pb2.JOB_STATE_SUCCEEDED:
+        job.state = job_pb2.JOB_STATE_FAILED
         job.ClearField("result")
         job.error.code, job.error.message = 3, ESCAPES
 

@@ -32,7 +32,7 @@ def refused(cli, layer, code, words, *flags, **options):
     (["--step-rule", "guess"], ["--step-rule", "guess"]),
     (["--precision", "fp64"], ["--precision", "fp64", "tf32"]),
     (["--warm-start", "random"], ["--warm-start", "random"]),
-    (["--warm-start", "sparsefw"], ["--warm-start", "sparsefw"]),
+    (["--warm-start", "sparsefw"], ["warm_start.method", "sparsefw", "WANDA"]),
     (["--deadline", "soon"], ["--deadline", "soon"]),
     (["--deadline", "-3s"], ["--deadline", "-3s"]),
     (["--rel-gap", "-1"], ["rel_gap", "-1"]),

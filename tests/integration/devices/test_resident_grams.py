@@ -11,7 +11,7 @@ from support.rpc import Client, job_pb2, prune_service_pb2
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
 DEVICES = ("cuda:0", "cuda:1")
-ENDED = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+ENDED = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def values(server, name):
 def spec_of(weight, gram, sparsity=0.6, device="", iterations=20, **more):
     pattern = job_pb2.Pattern(per_row=job_pb2.Pattern.PerRow(sparsity=sparsity))
     return job_pb2.JobSpec(
-        weight=weight, gram=gram, method=job_pb2.SPARSEFW, pattern=pattern, device=device,
+        weight=weight, gram=gram, method=job_pb2.METHOD_SPARSEFW, pattern=pattern, device=device,
         sparsefw=job_pb2.SparseFwOptions(iterations=iterations, report_every=5), **more)
 
 
@@ -62,7 +62,7 @@ def result_of(rpc, name):
         return job if job.state in ENDED else None
 
     job = wait_until(ended, f"{name} has ended")
-    assert job.state == job_pb2.SUCCEEDED, job.error
+    assert job.state == job_pb2.JOB_STATE_SUCCEEDED, job.error
     result = job.result
     weight = rpc.read(result.pruned_weight) if result.pruned_weight else b""
     return result.device, (result.losses.SerializeToString(deterministic=True),
@@ -73,7 +73,7 @@ def block(rpc, layer, device):
     """A job that keeps the only stream of a device until it is cancelled."""
     name = create(rpc, spec_of(rpc.upload(layer.weight, "weight"), rpc.upload(layer.gram, "gram"),
                                device=device, iterations=10**12))
-    wait_until(lambda: job_of(rpc, name).state == job_pb2.RUNNING, f"{name} runs")
+    wait_until(lambda: job_of(rpc, name).state == job_pb2.JOB_STATE_RUNNING, f"{name} runs")
     return name
 
 

@@ -68,13 +68,13 @@ def killed_ten_times(server, job):
         before = server.checkpoint(job)
 
         def ended():
-            return server.get(job).state == job_pb2.SUCCEEDED
+            return server.get(job).state == job_pb2.JOB_STATE_SUCCEEDED
 
         wait_until(lambda: server.checkpoint(job) not in (None, before) or ended(), "a new checkpoint")
         server.kill()
         if ended():
             return None
-        assert server.get(job).state in (job_pb2.QUEUED, job_pb2.RUNNING), f"after kill {kill}"
+        assert server.get(job).state in (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING), f"after kill {kill}"
     return job
 
 
@@ -86,7 +86,7 @@ def test_a_job_that_gets_no_further_runs_alone_and_is_then_given_up(killable, bi
         client = Client(server.address)
         try:
             jobs = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(
-                states=[job_pb2.RUNNING]), timeout=HANG).jobs
+                states=[job_pb2.JOB_STATE_RUNNING]), timeout=HANG).jobs
             return {one.name for one in jobs}
         finally:
             client.close()
@@ -102,7 +102,7 @@ def test_a_job_that_gets_no_further_runs_alone_and_is_then_given_up(killable, bi
     assert running() == {suspect}
     server.kill()
     failed = server.get(suspect)
-    assert failed.state == job_pb2.FAILED and failed.attempts == 3
+    assert failed.state == job_pb2.JOB_STATE_FAILED and failed.attempts == 3
     for words in ("ATTEMPTS_EXHAUSTED", "3 times in a row", "no other job running", "--max-attempts"):
         assert words in str(failed.error)
     wait_until(lambda: running() == {innocent}, "the other goes on")

@@ -58,13 +58,13 @@ def endless(client, layer):
               "gram": client.upload(layer.gram, "gram")}
 
     def create(seconds):
-        spec = job_pb2.JobSpec(method=job_pb2.SPARSEFW, **inputs)
+        spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW, **inputs)
         spec.pattern.per_row.sparsity = 0.5
         spec.sparsefw.iterations = 1 << 60
         spec.deadline.seconds = seconds
         job = client.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG)
         found = wait_until(lambda: runs_or_failed(client, job.name), "the job runs")
-        if found.state != job_pb2.FAILED:
+        if found.state != job_pb2.JOB_STATE_FAILED:
             return job.name
         assert "DEADLINE_EXCEEDED" in str(found.error)
         return create(2 * seconds)
@@ -74,7 +74,7 @@ def endless(client, layer):
 
 def runs_or_failed(client, name):
     job = get(client, name)
-    return job if job.HasField("progress") or job.state in (job_pb2.SUCCEEDED, job_pb2.FAILED) else None
+    return job if job.HasField("progress") or job.state in (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED) else None
 
 
 def get(client, job):
@@ -96,21 +96,21 @@ def moved(client, layer, clock, offset, seconds):
 def test_a_deadline_comes_when_the_clock_is_set_back(client, layer, clock, endless):
     job = endless(4)
     moved(client, layer, clock, "-1d", -86400)
-    wait_until(lambda: get(client, job).state == job_pb2.SUCCEEDED, "the deadline")
-    assert get(client, job).result.stop_reason == job_pb2.STOPPED_BY_DEADLINE
+    wait_until(lambda: get(client, job).state == job_pb2.JOB_STATE_SUCCEEDED, "the deadline")
+    assert get(client, job).result.stop_reason == job_pb2.STOP_REASON_DEADLINE
     job = endless(2)
-    wait_until(lambda: get(client, job).state == job_pb2.SUCCEEDED, "a new deadline")
+    wait_until(lambda: get(client, job).state == job_pb2.JOB_STATE_SUCCEEDED, "a new deadline")
 
 
 def test_nothing_ends_early_when_the_clock_is_set_ahead(client, layer, clock, endless, server):
     ended = endless(1)
-    wait_until(lambda: get(client, ended).state == job_pb2.SUCCEEDED, "the deadline")
+    wait_until(lambda: get(client, ended).state == job_pb2.JOB_STATE_SUCCEEDED, "the deadline")
     job = endless(3600)
     upload = client.create_upload(numpy.zeros((8, 8), "<f4"), "weight").name
     moved(client, layer, clock, "+26h", 26 * 3600)
     # Several collections of garbage.
     threading.Event().wait(1)  # not a limit
-    assert get(client, job).state == job_pb2.RUNNING, "its hour is not over"
+    assert get(client, job).state == job_pb2.JOB_STATE_RUNNING, "its hour is not over"
     client.tensors.GetUpload(tensor_service_pb2.GetUploadRequest(name=upload), timeout=HANG)
     assert client.read(get(client, ended).result.mask), "kept for 24 h"
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=job), timeout=HANG)

@@ -32,11 +32,11 @@ class World:
         self.server.close()
 
     def ended(self, **fields):
-        spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1], method=job_pb2.WANDA, **fields)
+        spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1], method=job_pb2.METHOD_WANDA, **fields)
         spec.pattern.per_row.sparsity = 0.5
         spec.result_ttl.seconds = 3600
         name = self.client.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG).name
-        wait_until(lambda: self.get(name).state == job_pb2.SUCCEEDED, "the job ends")
+        wait_until(lambda: self.get(name).state == job_pb2.JOB_STATE_SUCCEEDED, "the job ends")
         return name
 
     def get(self, name):
@@ -117,7 +117,7 @@ def test_damaged_progress_is_only_lost(world):
     one = world()
     job = one.ended()
     one.sql("UPDATE jobs SET progress = x'ffff' WHERE name = ?", job)
-    assert one.get(job).state == job_pb2.SUCCEEDED
+    assert one.get(job).state == job_pb2.JOB_STATE_SUCCEEDED
     assert one.names() == [job]
     assert "kind=damaged_progress" in one.server.log()
 

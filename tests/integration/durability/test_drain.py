@@ -129,6 +129,6 @@ def test_half_written_uploads_and_idle_watches_do_not_hold_it(start_server, laye
     assert server.wait() == 0, server.log()
     gate.set()
     assert call.exception(HANG) is not None
-    assert upload.spec.kind == tensor_pb2.WEIGHT
+    assert upload.spec.kind == tensor_pb2.TENSOR_KIND_WEIGHT
     client.close()
     other.close()

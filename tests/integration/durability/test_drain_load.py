@@ -16,7 +16,7 @@ from support.rpc import Client, crc32c, job_pb2, prune_service_pb2, tensor_pb2, 
 # busy machine has not ended a call in time.
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 FLAGS = ("--workers", "4", "--drain-grace", "1s", "--checkpoint-period", "100ms")
-TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+TERMINAL = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 
 
 class Worker(threading.Thread):
@@ -66,7 +66,7 @@ class Uploader(Worker):
         super().__init__()
         self.client, self.data = client, array.tobytes()
         self.create = tensor_service_pb2.CreateUploadRequest(
-            tensor=tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32,
+            tensor=tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32,
                                          dims=array.shape), request_id=str(uuid.uuid4()))
         self.tensor, self.committed = None, 0
 
@@ -154,7 +154,7 @@ def test_everybody_comes_back_and_finishes(start_server, layer, folder):
         assert worker.error is None, repr(worker.error)
         assert worker.interrupted > 0, "the drain did not reach it"
         if isinstance(worker, Watcher):
-            assert worker.last.state == job_pb2.SUCCEEDED
+            assert worker.last.state == job_pb2.JOB_STATE_SUCCEEDED
         else:
             assert worker.tensor.crc32c == crc32c(worker.data)
     for submit in submits:

@@ -138,8 +138,8 @@ def test_accumulation_goes_on_after_kill_with_the_same_bits(restarts, seed):
     random = np.random.default_rng(seed)
     tokens, d_in = 2500, 40  # more than two blocks of 1024
     inputs = random.standard_normal((tokens, d_in)).astype("<f4")
-    spec = tensor_pb2.GramSpec(d_in=d_in, activation_dtype=tensor_pb2.F32,
-                               gram_dtype=tensor_pb2.F64)
+    spec = tensor_pb2.GramSpec(d_in=d_in, activation_dtype=tensor_pb2.DATA_TYPE_F32,
+                               gram_dtype=tensor_pb2.DATA_TYPE_F64)
 
     def create():
         return servers.client.tensors.CreateUpload(
@@ -298,13 +298,13 @@ def test_tensors_of_an_interrupted_prune_call_are_deleted(restarts, layer):
 
     def requests():
         pattern = job_pb2.Pattern(nm=job_pb2.Pattern.KeepOfGroup(keep=2, group=4))
-        spec = job_pb2.JobSpec(method=job_pb2.SPARSEFW, pattern=pattern,
+        spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW, pattern=pattern,
                                sparsefw=job_pb2.SparseFwOptions(iterations=10**12))
         tensor = lambda kind, array: tensor_pb2.TensorSpec(  # noqa: E731
-            kind=kind, dtype=tensor_pb2.F32, dims=array.shape)
+            kind=kind, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape)
         yield prune_service_pb2.PruneRequest(header=prune_service_pb2.PruneHeader(
-            spec=spec, weight=tensor(tensor_pb2.WEIGHT, layer.weight),
-            gram=tensor(tensor_pb2.GRAM, layer.gram)))
+            spec=spec, weight=tensor(tensor_pb2.TENSOR_KIND_WEIGHT, layer.weight),
+            gram=tensor(tensor_pb2.TENSOR_KIND_GRAM, layer.gram)))
         for kind, array in (("weight", layer.weight), ("gram", layer.gram)):
             data = array.tobytes()
             yield prune_service_pb2.PruneRequest(

@@ -61,7 +61,7 @@ def test_broken_accumulation_counts_no_token_twice(shared_server, cutting_proxy,
     raw, row = inputs.tobytes(), 48 * 4
     proxy = cutting_proxy(shared_server.address, [random.Random(seed).randrange(2000, len(raw))])
     through, direct = Client(proxy.address), Client(shared_server.address)
-    spec = tensor_pb2.GramSpec(d_in=48, activation_dtype=tensor_pb2.F32, gram_dtype=tensor_pb2.F64)
+    spec = tensor_pb2.GramSpec(d_in=48, activation_dtype=tensor_pb2.DATA_TYPE_F32, gram_dtype=tensor_pb2.DATA_TYPE_F64)
     upload = through.tensors.CreateUpload(
         tensor_service_pb2.CreateUploadRequest(gram=spec)).upload.name
 

@@ -38,7 +38,7 @@ def test_a_job_that_reports_every_iteration_writes_once_a_second(server, client)
     gram = client.upload((inputs.T @ inputs).astype("<f4"), "gram")
 
     def create(iterations, report_every):
-        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.SPARSEFW)
+        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.METHOD_SPARSEFW)
         spec.pattern.per_row.sparsity = 0.5
         spec.sparsefw.iterations, spec.sparsefw.report_every = iterations, report_every
         return client.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG).name
@@ -49,7 +49,7 @@ def test_a_job_that_reports_every_iteration_writes_once_a_second(server, client)
     # Accepted, started, ended: at least three times what storing a report writes.
     before = written(server)
     short = create(10, 10)
-    wait_until(lambda: get(short).state == job_pb2.SUCCEEDED, "the short job ends")
+    wait_until(lambda: get(short).state == job_pb2.JOB_STATE_SUCCEEDED, "the short job ends")
     of_a_job = written(server) - before
 
     job = create(1 << 60, 1)
@@ -64,4 +64,4 @@ def test_a_job_that_reports_every_iteration_writes_once_a_second(server, client)
     print(f"{bytes_of_reports} bytes of {reports} reports in {periods:.1f} s; a job {of_a_job}")
     assert bytes_of_reports < periods * of_a_job
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=job), timeout=HANG)
-    wait_until(lambda: get(job).state == job_pb2.CANCELLED, "the job is cancelled")
+    wait_until(lambda: get(job).state == job_pb2.JOB_STATE_CANCELLED, "the job is cancelled")

@@ -102,7 +102,7 @@ def test_ended_jobs_are_there_after_a_kill(restartable, layer):
     assert [job.name for job in rest.jobs] == names[1::-1], "page tokens stay valid"
     watch = client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
         name=names[0], after_revision=before[0].revision), timeout=HANG)
-    assert [event.job.state for event in watch] == [job_pb2.SUCCEEDED]
+    assert [event.job.state for event in watch] == [job_pb2.JOB_STATE_SUCCEEDED]
     with pytest.raises(grpc.RpcError) as raised:
         list(client.jobs.WatchJob(prune_service_pb2.WatchJobRequest(
             name=names[0], after_revision=before[0].revision + 1), timeout=HANG))
@@ -150,7 +150,7 @@ def test_attempts_are_limited(restartable, big_layer):
     done = finish(watcher)
     assert done.code != 0 and "--max-attempts" in done.err, done.err
     failed = server.get(job)
-    assert failed.state == job_pb2.FAILED and failed.attempts == 1
+    assert failed.state == job_pb2.JOB_STATE_FAILED and failed.attempts == 1
     assert "ATTEMPTS_EXHAUSTED" in str(failed.error)
     assert server.metric("sparsefw_jobs_recovered_total") == 1
     assert "jobs_recovered" in server.server.log()
@@ -171,7 +171,7 @@ def test_a_deadline_goes_on_while_the_server_is_down(restartable, big_layer):
         return state == (0,) and queued
 
     failed = server.get(in_time(killed_before_it, 1))
-    assert failed.state == job_pb2.FAILED and "DEADLINE_EXCEEDED" in str(failed.error)
+    assert failed.state == job_pb2.JOB_STATE_FAILED and "DEADLINE_EXCEEDED" in str(failed.error)
 
 
 def test_a_drain_leaves_jobs_for_the_next_start(restartable, big_layer):
@@ -202,7 +202,7 @@ def test_a_drain_leaves_jobs_for_the_next_start(restartable, big_layer):
         code, reason, metadata = errors[name]
         assert (code, reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert int(metadata["retry_delay_ms"]) > 0
-        assert seen[name][-1] == job_pb2.QUEUED
+        assert seen[name][-1] == job_pb2.JOB_STATE_QUEUED
     assert server.states() == {running: 0, queued[0]: 0, queued[1]: 0}
     client.close()
 
@@ -271,7 +271,7 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
     again = start_server("--workers", "1", "--state-dir", server.state_dir)
     client = Client(again.address)
     ended = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=job), timeout=HANG)
-    assert ended.state == job_pb2.CANCELLED and ended.attempts == 1
+    assert ended.state == job_pb2.JOB_STATE_CANCELLED and ended.attempts == 1
     assert not ended.HasField("error") and not ended.HasField("result")
     runs(Cli(again.address), queued)
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=queued), timeout=HANG)
@@ -280,15 +280,15 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
 
 def prune_stream(client, layer, detach):
     """The responses of a Prune call whose job does not end, and the name of the job."""
-    spec = job_pb2.JobSpec(method=job_pb2.SPARSEFW)
+    spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
     spec.pattern.per_row.sparsity = 0.5
     spec.sparsefw.iterations = 1 << 40
     header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
     requests = [prune_service_pb2.PruneRequest(header=header)]
-    for name, array, kind in (("weight", layer.weight, tensor_pb2.WEIGHT),
-                              ("gram", layer.gram, tensor_pb2.GRAM)):
+    for name, array, kind in (("weight", layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT),
+                              ("gram", layer.gram, tensor_pb2.TENSOR_KIND_GRAM)):
         getattr(header, name).CopyFrom(tensor_pb2.TensorSpec(
-            kind=kind, dtype=tensor_pb2.F32, dims=array.shape))
+            kind=kind, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape))
         data = array.tobytes()
         requests.append(prune_service_pb2.PruneRequest(**{name: tensor_pb2.Chunk(
             offset=0, data=data, crc32c=crc32c(data))}))
@@ -309,7 +309,7 @@ def test_the_job_of_a_stream_ends_with_a_kill_unless_it_is_detached(restartable,
     server.again()
     for job in (bound, waiting):
         ended = server.get(job)
-        assert ended.state == job_pb2.CANCELLED
+        assert ended.state == job_pb2.JOB_STATE_CANCELLED
         assert "STREAM_LOST" in str(ended.error) and "detach" in ended.error.message
     runs(server.cli, detached)
     status = server.cli.run("status", bound, "--json").expect(0).json()

@@ -127,15 +127,15 @@ class OpenStreams:
         self.calls.append(call(requests(), timeout=HANG))
 
     def write(self):
-        spec = tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=(8, 8))
+        spec = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=(8, 8))
         piece = b"x" * 16
         self._open(self.client.tensors.WriteTensor.future, tensor_service_pb2.WriteTensorRequest(
             spec=spec, chunk=tensor_pb2.Chunk(data=piece, crc32c=crc32c(piece))))
 
     def prune(self):
         header = prune_service_pb2.PruneHeader(
-            weight=tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=(8, 8)),
-            gram=tensor_pb2.TensorSpec(kind=tensor_pb2.GRAM, dtype=tensor_pb2.F32, dims=(8, 8),
+            weight=tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=(8, 8)),
+            gram=tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_GRAM, dtype=tensor_pb2.DATA_TYPE_F32, dims=(8, 8),
                                        token_count=1))
         header.spec.pattern.per_row.sparsity = 0.5
         self._open(self.client.jobs.Prune, prune_service_pb2.PruneRequest(header=header))

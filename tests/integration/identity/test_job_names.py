@@ -74,7 +74,7 @@ class World:
         self.inputs = (self.alice.upload(layer.weight, "weight"), self.alice.upload(layer.gram, "gram"))
 
     def create(self):
-        spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1], method=job_pb2.MAGNITUDE)
+        spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1], method=job_pb2.METHOD_MAGNITUDE)
         spec.pattern.per_row.sparsity = 0.5
         return self.alice.jobs.CreateJob(prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG).name
 
@@ -117,7 +117,7 @@ def test_a_name_is_not_foretold_from_those_before(world):
 def test_a_record_of_another_tenant_is_not_read(world):
     """A damaged record is found when it is read, and the log names it then."""
     job = world.create()
-    wait_until(lambda: get(world.alice, job).state == job_pb2.SUCCEEDED, "the job ends")
+    wait_until(lambda: get(world.alice, job).state == job_pb2.JOB_STATE_SUCCEEDED, "the job ends")
     database = sqlite3.connect(world.server.state_dir / "sparsefw.db", timeout=HANG)
     with database:
         database.execute("UPDATE jobs SET record = x'ff00ff' WHERE name = ?", (job,))

@@ -56,7 +56,7 @@ class Tenant:
         if self.inputs is None:
             self.inputs = (self.upload(layer.weight), self.upload(layer.gram, "gram"))
         spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1],
-                               method=job_pb2.SPARSEFW, **fields)
+                               method=job_pb2.METHOD_SPARSEFW, **fields)
         spec.pattern.per_row.sparsity = 0.5
         spec.sparsefw.iterations = iterations
         return self.call(self.client.jobs.CreateJob,
@@ -166,8 +166,8 @@ def test_a_sweep_that_was_accepted_ends_with_all_its_results(world, layer):
     name = server.alice.create_job(layer, 2, sweep=sweep)
     accepted = metric(server.server, "sparsefw_job_used_bytes")
     job_of = lambda: server.alice.job(name)
-    wait_until(lambda: job_of().state > job_pb2.RUNNING, "the sweep ends")
-    assert job_of().state == job_pb2.SUCCEEDED and len(job_of().result.sweep) == 256
+    wait_until(lambda: job_of().state > job_pb2.JOB_STATE_RUNNING, "the sweep ends")
+    assert job_of().state == job_pb2.JOB_STATE_SUCCEEDED and len(job_of().result.sweep) == 256
     assert 50_000 < metric(server.server, "sparsefw_job_used_bytes") < accepted
 
 
@@ -211,21 +211,21 @@ def test_queued_and_running_jobs(world, layer):
     server = world("--workers", "3", alice="max-queued-jobs = 2\nmax-running-jobs = 1")
     alice, bob = server.alice, server.bob
     running = alice.create_job(layer, ENDLESS)
-    wait_until(lambda: alice.state(running) == job_pb2.RUNNING, "it runs")
+    wait_until(lambda: alice.state(running) == job_pb2.JOB_STATE_RUNNING, "it runs")
     queued = [alice.create_job(layer, ENDLESS) for _ in range(2)]
     refused(lambda: alice.create_job(layer, ENDLESS), "max-queued-jobs", 2, 2)
     others = bob.create_job(layer, ENDLESS)
-    wait_until(lambda: bob.state(others) == job_pb2.RUNNING, "bob's runs beside it")
-    assert alice.count(job_pb2.RUNNING) == 1, "two workers are free"
+    wait_until(lambda: bob.state(others) == job_pb2.JOB_STATE_RUNNING, "bob's runs beside it")
+    assert alice.count(job_pb2.JOB_STATE_RUNNING) == 1, "two workers are free"
     assert [alice.job(name).queue_position for name in queued] == [0, 1]
     # The jobs of the killed server count, and still one at a time runs.
     server.kill_and_start()
     alice = server.alice
-    wait_until(lambda: alice.count(job_pb2.RUNNING) == 1, "one runs again")
+    wait_until(lambda: alice.count(job_pb2.JOB_STATE_RUNNING) == 1, "one runs again")
     refused(lambda: alice.create_job(layer, ENDLESS), "max-queued-jobs", 2, 2)
     # A change counts at once, without anything else happening.
     server.limit(alice="max-queued-jobs = 2\nmax-running-jobs = 2")
-    wait_until(lambda: alice.count(job_pb2.RUNNING) == 2, "two run")
+    wait_until(lambda: alice.count(job_pb2.JOB_STATE_RUNNING) == 2, "two run")
     for name in (running, *queued):
         alice.cancel(name)
 
@@ -239,9 +239,9 @@ def test_many_jobs_of_one_tenant_do_not_hold_back_another(world, layer):
     mine = bob.create_job(layer, 2000)
     assert bob.job(mine).queue_position == 0, "of one's own jobs"
     alice.cancel(blocker)
-    wait_until(lambda: bob.state(mine) == job_pb2.SUCCEEDED, "bob's job ends")
+    wait_until(lambda: bob.state(mine) == job_pb2.JOB_STATE_SUCCEEDED, "bob's job ends")
     end = bob.job(mine).end_time.ToNanoseconds()
-    before = [job for job in alice.jobs(job_pb2.SUCCEEDED) if job.end_time.ToNanoseconds() < end]
+    before = [job for job in alice.jobs(job_pb2.JOB_STATE_SUCCEEDED) if job.end_time.ToNanoseconds() < end]
     assert len(before) <= 10, "it waited for no more than its share"
 
 
@@ -261,9 +261,9 @@ def test_one_tenant_cannot_take_the_places_of_others(world, layer):
     server = world("--max-tensors", "40", "--workers", "2")
     alice, bob = server.alice, server.bob
     points = [job_pb2.SweepPoint(alpha=alpha) for alpha in (0.25, 0.5, 0.75)]
-    job = bob.create_job(layer, ENDLESS, sweep=job_pb2.Sweep(points=points, keep=job_pb2.Sweep.ALL),
+    job = bob.create_job(layer, ENDLESS, sweep=job_pb2.Sweep(points=points, keep=job_pb2.Sweep.KEEP_ALL),
                          return_pruned_weight=True)
-    wait_until(lambda: bob.state(job) == job_pb2.RUNNING, "it runs")
+    wait_until(lambda: bob.state(job) == job_pb2.JOB_STATE_RUNNING, "it runs")
     assert metric(server.server, "sparsefw_tensors_limit") == 40
     assert metric(server.server, "sparsefw_tensors_reserved") == 4
     why = []
@@ -281,9 +281,9 @@ def test_one_tenant_cannot_take_the_places_of_others(world, layer):
     assert {"max-tensors": "20"}.items() <= {s.name: s.value for s in info.settings}.items()
     fill(alice, why)
     assert why[-1][:2] == (EXHAUSTED, "TOO_MANY_TENSORS")
-    wait_until(lambda: bob.state(job) == job_pb2.RUNNING, "it runs again")
+    wait_until(lambda: bob.state(job) == job_pb2.JOB_STATE_RUNNING, "it runs again")
     bob.cancel(job)
-    wait_until(lambda: bob.state(job) == job_pb2.CANCELLED, "it ends")
+    wait_until(lambda: bob.state(job) == job_pb2.JOB_STATE_CANCELLED, "it ends")
     ended = bob.job(job)
     assert ended.result.mask, ended.error
     assert ended.result.pruned_weight, ended.error
@@ -306,7 +306,7 @@ def test_tensors_of_a_tenant(world, layer):
     tensor = alice.upload(small)
     refused(lambda: alice.upload(small), "max-tensors", 4, 4)
     alice.cancel(running)
-    wait_until(lambda: alice.state(running) == job_pb2.CANCELLED, "it ends")
+    wait_until(lambda: alice.state(running) == job_pb2.JOB_STATE_CANCELLED, "it ends")
     assert alice.job(running).result.mask, "it has its place"
     refused(lambda: alice.upload(small), "max-tensors", 4, 4)
     alice.delete_tensor(tensor)

@@ -46,18 +46,18 @@ class World:
         self.finished = client.create_upload(layer.weight, "weight").name
         client.write(self.finished, layer.weight.tobytes())
         self.accumulation = client.tensors.CreateUpload(tensor_service_pb2.CreateUploadRequest(
-            gram=tensor_pb2.GramSpec(d_in=32, activation_dtype=tensor_pb2.F32,
-                                     gram_dtype=tensor_pb2.F32))).upload.name
+            gram=tensor_pb2.GramSpec(d_in=32, activation_dtype=tensor_pb2.DATA_TYPE_F32,
+                                     gram_dtype=tensor_pb2.DATA_TYPE_F32))).upload.name
         self.ended = self.create(client, iterations=20)
-        wait_until(lambda: self.state(self.ended) == job_pb2.SUCCEEDED, "the job ends")
+        wait_until(lambda: self.state(self.ended) == job_pb2.JOB_STATE_SUCCEEDED, "the job ends")
         self.mask = client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=self.ended)).result.mask
         self.running = self.create(client, iterations=1 << 40)
-        wait_until(lambda: self.state(self.running) == job_pb2.RUNNING, "the job runs")
+        wait_until(lambda: self.state(self.running) == job_pb2.JOB_STATE_RUNNING, "the job runs")
         self.bobs_weight, self.bobs_gram = (self.bob.upload(layer.weight, "weight"),
                                             self.bob.upload(layer.gram, "gram"))
 
     def spec(self, weight, gram, iterations=20):
-        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.SPARSEFW)
+        spec = job_pb2.JobSpec(weight=weight, gram=gram, method=job_pb2.METHOD_SPARSEFW)
         spec.pattern.per_row.sparsity = 0.5
         spec.sparsefw.iterations = iterations
         return spec
@@ -161,7 +161,7 @@ def prune(field):
         spec = world.spec("", world.bobs_gram)
         put(spec, field, name)
         header = prune_service_pb2.PruneHeader(spec=spec, weight=tensor_pb2.TensorSpec(
-            kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.F32, dims=world.layer.weight.shape))
+            kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32, dims=world.layer.weight.shape))
         data = world.layer.weight.tobytes()
         requests = [prune_service_pb2.PruneRequest(header=header),
                     prune_service_pb2.PruneRequest(weight=tensor_pb2.Chunk(
@@ -229,7 +229,7 @@ def test_lists_hold_ones_own(world):
     assert {world.ended, world.running} <= listed(world.alice)
     assert listed(world.bob) == set()
     assert listed(world.bob, labels={"project": "secret"}) == set()
-    assert listed(world.bob, states=[job_pb2.RUNNING]) == set()
+    assert listed(world.bob, states=[job_pb2.JOB_STATE_RUNNING]) == set()
 
     def tensors(client, token="", size=1):
         response = client.tensors.ListTensors(tensor_service_pb2.ListTensorsRequest(
@@ -247,6 +247,12 @@ def test_lists_hold_ones_own(world):
     mine = {world.weight, world.gram, world.mask}
     assert mine <= set(walk(world.alice))
     assert set(walk(world.bob)) == {world.bobs_weight, world.bobs_gram}
+    def uploads(client):
+        response = client.tensors.ListUploads(tensor_service_pb2.ListUploadsRequest(), timeout=HANG)
+        return {upload.name for upload in response.uploads}
+
+    assert world.upload in uploads(world.alice)
+    assert not uploads(world.alice) & uploads(world.bob)
     # A page token of another's walk opens nothing.
     _, token = tensors(world.alice)
     assert token
@@ -262,7 +268,8 @@ def test_lists_hold_ones_own(world):
         assert not page.jobs
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    PROBED.update({"PruneService/ListJobs", "TensorService/ListTensors"})
+    PROBED.update({"PruneService/ListJobs", "TensorService/ListTensors",
+                   "TensorService/ListUploads"})
 
 
 def test_request_ids_are_ones_own(world):
@@ -288,8 +295,8 @@ def test_the_server_says_nothing_of_others(world):
 
 def test_nothing_of_alices_was_touched(world):
     """After all that bob has tried."""
-    assert world.state(world.running) == job_pb2.RUNNING
-    assert world.state(world.ended) == job_pb2.SUCCEEDED
+    assert world.state(world.running) == job_pb2.JOB_STATE_RUNNING
+    assert world.state(world.ended) == job_pb2.JOB_STATE_SUCCEEDED
     upload = world.alice.tensors.GetUpload(
         tensor_service_pb2.GetUploadRequest(name=world.upload), timeout=HANG)
     assert upload.committed_size == 1024

@@ -161,7 +161,7 @@ def start_job(client, layer, token):
                                           timeout=HANG, metadata=metadata).tensor.name
 
     spec = job_pb2.JobSpec(weight=upload(layer.weight, "weight"), gram=upload(layer.gram, "gram"),
-                           method=job_pb2.SPARSEFW)
+                           method=job_pb2.METHOD_SPARSEFW)
     spec.pattern.per_row.sparsity = 0.5
     spec.sparsefw.iterations = 1 << 40
     request = prune_service_pb2.CreateJobRequest(spec=spec)

@@ -27,7 +27,7 @@ def events(server, name, **fields):
 def wanda(layer_client, layer):
     return job_pb2.JobSpec(
         weight=layer_client.upload(layer.weight, "weight"),
-        gram=layer_client.upload(layer.gram, "gram"), method=job_pb2.WANDA,
+        gram=layer_client.upload(layer.gram, "gram"), method=job_pb2.METHOD_WANDA,
         pattern=job_pb2.Pattern(per_row=job_pb2.Pattern.PerRow(sparsity=0.5)))
 
 

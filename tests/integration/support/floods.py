@@ -76,7 +76,7 @@ class Tenant:
     def gram(self, d_in, tokens=1):
         """A Gram matrix of few bytes sent: the server sums it."""
         data = np.ones((tokens, d_in), "<f4").tobytes()
-        spec = tensor_pb2.GramSpec(d_in=d_in, activation_dtype=tensor_pb2.F32)
+        spec = tensor_pb2.GramSpec(d_in=d_in, activation_dtype=tensor_pb2.DATA_TYPE_F32)
         request = tensor_service_pb2.AccumulateGramRequest(spec=spec, data=data,
                                                            crc32c=crc32c(data), finish=True)
         return self.call(self.client.tensors.AccumulateGram, iter([request])).gram.name
@@ -91,7 +91,7 @@ class Tenant:
         self.call(self.client.tensors.ListTensors, tensor_service_pb2.ListTensorsRequest())
 
     def create_upload(self):
-        spec = tensor_pb2.TensorSpec(kind=KINDS["weight"], dtype=tensor_pb2.F32, dims=(4, 4))
+        spec = tensor_pb2.TensorSpec(kind=KINDS["weight"], dtype=tensor_pb2.DATA_TYPE_F32, dims=(4, 4))
         upload = self.call(self.client.tensors.CreateUpload,
                            tensor_service_pb2.CreateUploadRequest(tensor=spec)).upload.name
         self.call(self.client.tensors.DeleteUpload,
@@ -206,7 +206,7 @@ class Lists(Flood):
 
     def prepare(self):
         spec = self.sender.small_spec(
-            method=job_pb2.WANDA,
+            method=job_pb2.METHOD_WANDA,
             labels={f"k{index:02}": "v" * 256 for index in range(64)})
         for _ in range(100):
             self.sender.call(self.sender.client.jobs.CreateJob,
@@ -225,10 +225,10 @@ class Checks(Flood):
     def prepare(self):
         size = self.size
         weight = self.sender.zeros(
-            tensor_pb2.TensorSpec(kind=tensor_pb2.WEIGHT, dtype=tensor_pb2.BF16, dims=(size, size)),
+            tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_BF16, dims=(size, size)),
             2 * size * size)
         mask = self.sender.zeros(
-            tensor_pb2.TensorSpec(kind=tensor_pb2.MASK, dtype=tensor_pb2.U1, dims=(size, size)),
+            tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_MASK, dtype=tensor_pb2.DATA_TYPE_U1, dims=(size, size)),
             size * size // 8, b"\x55")
         self.spec = job_pb2.JobSpec(weight=weight, gram=self.sender.gram(size),
                                     warm_start=job_pb2.WarmStart(mask=mask))
@@ -253,7 +253,7 @@ class Wide(Flood):
         index = 0
         while not self.stopping:
             yield tensor_service_pb2.AccumulateGramRequest(
-                spec=tensor_pb2.GramSpec(d_in=self.width, activation_dtype=tensor_pb2.F16)
+                spec=tensor_pb2.GramSpec(d_in=self.width, activation_dtype=tensor_pb2.DATA_TYPE_F16)
                 if index == 0 else None,
                 token_offset=self.tokens * index, data=self.data, crc32c=self.checksum)
             index += 1

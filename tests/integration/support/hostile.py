@@ -55,10 +55,10 @@ class Hostile:
         rows, cols = self.shape
         return np.packbits(np.ones((rows, cols), bool), axis=1, bitorder="little").tobytes()
 
-    def job(self, state=job_pb2.SUCCEEDED):
+    def job(self, state=job_pb2.JOB_STATE_SUCCEEDED):
         job = job_pb2.Job(name="jobs/0123456789abcdef", state=state, shape=self.shape, revision=5)
         job.spec.pattern.per_row.sparsity = 0.5
-        if state == job_pb2.SUCCEEDED:
+        if state == job_pb2.JOB_STATE_SUCCEEDED:
             job.result.mask, job.result.device = "tensors/mask", "cpu"
             job.result.kept_count = self.shape[0] * self.shape[1]
             job.result.losses.full = 1
@@ -104,7 +104,7 @@ class _Tensors(tensor_service_pb2_grpc.TensorServiceServicer):
     def GetTensor(self, request, context):
         data = self.owner.bytes
         tensor = tensor_pb2.Tensor(name=request.name, byte_size=len(data), crc32c=crc32c(data))
-        tensor.spec.kind, tensor.spec.dtype = tensor_pb2.MASK, tensor_pb2.U1
+        tensor.spec.kind, tensor.spec.dtype = tensor_pb2.TENSOR_KIND_MASK, tensor_pb2.DATA_TYPE_U1
         tensor.spec.dims.extend(self.owner.shape)
         self.owner.describe(tensor)
         return tensor
@@ -143,7 +143,7 @@ class _Jobs(prune_service_pb2_grpc.PruneServiceServicer):
         return prune_service_pb2.CheckJobOptionsResponse()
 
     def CreateJob(self, request, context):
-        return self.owner.job(job_pb2.QUEUED)
+        return self.owner.job(job_pb2.JOB_STATE_QUEUED)
 
     def GetJob(self, request, context):
         return self.owner.job()
@@ -161,4 +161,4 @@ class _Jobs(prune_service_pb2_grpc.PruneServiceServicer):
                                                   next_page_token=token)
 
     def WatchJob(self, request, context):
-        yield job_pb2.JobEvent(kind=job_pb2.JobEvent.SNAPSHOT, job=self.owner.job())
+        yield job_pb2.JobEvent(kind=job_pb2.JobEvent.KIND_SNAPSHOT, job=self.owner.job())

@@ -12,8 +12,8 @@ from support.processes import HANG
 # notice that late that a server is back. Read when the first channel is made.
 os.environ.setdefault("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "50")
 
-KINDS = {"weight": tensor_pb2.WEIGHT, "gram": tensor_pb2.GRAM}
-DTYPES = {"<f2": tensor_pb2.F16, "<f4": tensor_pb2.F32, "<f8": tensor_pb2.F64}
+KINDS = {"weight": tensor_pb2.TENSOR_KIND_WEIGHT, "gram": tensor_pb2.TENSOR_KIND_GRAM}
+DTYPES = {"<f2": tensor_pb2.DATA_TYPE_F16, "<f4": tensor_pb2.DATA_TYPE_F32, "<f8": tensor_pb2.DATA_TYPE_F64}
 
 
 def _crc_table():

@@ -121,10 +121,10 @@ TEST(DeviceTest, AServerComputesOnThem) {
   EXPECT_EQ(server.server->device(), "cuda:0");
 
   v1::JobSpec spec = server.Layer(8, 16, 10);
-  spec.set_product_precision(v1::PRODUCT_BF16);
+  spec.set_product_precision(v1::PRODUCT_PRECISION_BF16);
   v1::Job job = server.WaitForEnd(server.MustCreate(spec).name());
   EXPECT_EQ(job.result().device(), "cuda:1") << "it has more memory";
-  EXPECT_EQ(job.spec().product_precision(), v1::PRODUCT_BF16);
+  EXPECT_EQ(job.spec().product_precision(), v1::PRODUCT_PRECISION_BF16);
   for (const auto& [asked, used] :
        {std::pair("cuda:0", "cuda:0"), std::pair("cuda", "cuda:1"), std::pair("cpu", "cpu")}) {
     spec.set_device(asked);

@@ -87,7 +87,7 @@ TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
       prunes;
   v1::WatchJobRequest watch;
   v1::WriteTensorRequest upload;
-  *upload.mutable_spec() = Spec(v1::WEIGHT, v1::F32, 64, 64);
+  *upload.mutable_spec() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 64, 64);
   for (int i = 0; i < kEach; ++i) {
     watch.set_name(i % 2 == 0 ? running.name() : queued.name());
     watches.push_back(server.jobs->WatchJob(context(), watch));
@@ -110,7 +110,7 @@ TEST(DrainTest, OpenWatchesUploadsAndPrunesAllEnd) {
     v1::JobEvent event;
     v1::JobEvent last;
     while (stream->Read(&event)) last = event;
-    EXPECT_EQ(last.job().state(), v1::CANCELLED);
+    EXPECT_EQ(last.job().state(), v1::JOB_STATE_CANCELLED);
     EXPECT_TRUE(stream->Finish().ok()) << "a watch ends with its job";
   }
 }
@@ -136,8 +136,8 @@ TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
     const bool runs = job.runs();
     Drain(server, absl::Hours(1));
     const v1::Job ended = job.End();
-    EXPECT_TRUE(!runs || ended.state() == v1::SUCCEEDED);
-    EXPECT_TRUE(!runs || ended.result().stop_reason() == v1::STOPPED_BY_DEADLINE);
+    EXPECT_TRUE(!runs || ended.state() == v1::JOB_STATE_SUCCEEDED);
+    EXPECT_TRUE(!runs || ended.result().stop_reason() == v1::STOP_REASON_DEADLINE);
     return runs;
   }));
 }
@@ -206,10 +206,10 @@ TEST(DrainTest, WhileItDrainsNewWorkIsRefusedAndReadsGoOn) {
   EXPECT_EQ(DetailsOf(status).reason, "DRAINING");
   EXPECT_TRUE(DetailsOf(status).has_retry);
   v1::Tensor tensor;
-  EXPECT_TRUE(
-      Failed(server.TryUpload(Spec(v1::WEIGHT, v1::F32, 2, 2), std::string(16, 'x'), &tensor),
-             grpc::UNAVAILABLE, "DRAINING", "draining"));
-  EXPECT_EQ(server.GetJob(job.name()).state(), v1::RUNNING);
+  EXPECT_TRUE(Failed(server.TryUpload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 2, 2),
+                                      std::string(16, 'x'), &tensor),
+                     grpc::UNAVAILABLE, "DRAINING", "draining"));
+  EXPECT_EQ(server.GetJob(job.name()).state(), v1::JOB_STATE_RUNNING);
   EXPECT_FALSE(server.Read(spec.gram()).empty());
   ASSERT_TRUE(server.Cancel(job.name()).ok());
   drain.join();
@@ -232,16 +232,16 @@ TEST(DrainTest, WatchersOfJobsThatStayAreSentAwayAtOnce) {
   while (server.server->calls().size() < 2) std::this_thread::yield();
   std::thread drain([&] { Drain(server, absl::Seconds(1)); });
   v1::JobEvent event;
-  while (watches[1]->Read(&event)) EXPECT_EQ(event.job().state(), v1::QUEUED);
+  while (watches[1]->Read(&event)) EXPECT_EQ(event.job().state(), v1::JOB_STATE_QUEUED);
   const grpc::Status waiting = watches[1]->Finish();
   EXPECT_TRUE(Failed(waiting, grpc::UNAVAILABLE, "DRAINING", "draining"));
   EXPECT_TRUE(DetailsOf(waiting).has_retry);
   std::vector<v1::JobState> states;
   while (watches[0]->Read(&event)) {
-    if (event.kind() != v1::JobEvent::PROGRESS) states.push_back(event.job().state());
+    if (event.kind() != v1::JobEvent::KIND_PROGRESS) states.push_back(event.job().state());
   }
   EXPECT_TRUE(Failed(watches[0]->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
-  EXPECT_EQ(states, (std::vector<v1::JobState>{v1::RUNNING, v1::QUEUED}));
+  EXPECT_EQ(states, (std::vector<v1::JobState>{v1::JOB_STATE_RUNNING, v1::JOB_STATE_QUEUED}));
   drain.join();
 }
 
@@ -258,7 +258,7 @@ TEST(DrainTest, AStreamOfPruneIsSentAwayAndItsJobStays) {
   ASSERT_TRUE(stream->Read(&response));
   const std::string job = response.accepted().job();
   std::thread drain([&] { Drain(server, absl::Seconds(1)); });
-  while (stream->Read(&response)) EXPECT_EQ(response.event().job().state(), v1::QUEUED);
+  while (stream->Read(&response)) EXPECT_EQ(response.event().job().state(), v1::JOB_STATE_QUEUED);
   EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
   drain.join();
   EXPECT_EQ(server.server->jobs().Get(job)->state, JobState::kQueued) << "not cancelled";

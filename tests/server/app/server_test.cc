@@ -127,9 +127,9 @@ TEST(ServerTest, ReflectionListsTheServices) {
 TEST(ServerTest, MetricsCountTheCalls) {
   TestServer server;
   const std::string bytes(16, '\0');
-  server.Upload(Spec(v1::WEIGHT, v1::F32, 2, 2), bytes);
+  server.Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 2, 2), bytes);
   EXPECT_EQ(server.WaitForEnd(server.MustCreate(server.Layer(8, 8, 5)).name()).state(),
-            v1::SUCCEEDED);
+            v1::JOB_STATE_SUCCEEDED);
   EXPECT_FALSE(server.Cancel("jobs/none").ok());
   const auto scrape = [&] { return HttpGet(server.server->metrics_address(), "/metrics"); };
   const auto wanted = {
@@ -151,7 +151,7 @@ TEST(ServerTest, MetricsCountTheCalls) {
 
 TEST(ServerTest, EveryCallThatBeganHasEnded) {
   TestServer server;
-  server.Upload(Spec(v1::WEIGHT, v1::F32, 2, 2), std::string(16, '\0'));
+  server.Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 2, 2), std::string(16, '\0'));
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
     const auto stream = server.jobs->Prune(&context);
@@ -179,7 +179,8 @@ TEST(ServerTest, ACallPastItsDeadlineEndsAndIsCountedAsSuch) {
   v1::JobEvent event;
   while (watch->Read(&event)) continue;
   EXPECT_EQ(watch->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_NE(server.GetJob(job.name()).state(), v1::CANCELLED) << "a job has its own deadline";
+  EXPECT_NE(server.GetJob(job.name()).state(), v1::JOB_STATE_CANCELLED)
+      << "a job has its own deadline";
   ASSERT_TRUE(server.Cancel(job.name()).ok());
 }
 
@@ -271,7 +272,7 @@ TEST(ServerTest, MemoryIsReservedWhenAnUploadIsMade) {
   config.host_memory_bytes = 1 << 20;
   TestServer server(config);
   v1::CreateUploadRequest request;
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, 512, 384);  // 768 KiB
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 512, 384);  // 768 KiB
   v1::CreateUploadResponse response;
   grpc::ClientContext first;
   ASSERT_TRUE(server.tensors->CreateUpload(&first, request, &response).ok());
@@ -279,7 +280,7 @@ TEST(ServerTest, MemoryIsReservedWhenAnUploadIsMade) {
   const grpc::Status full = server.tensors->CreateUpload(&second, request, &response);
   EXPECT_TRUE(Failed(full, grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", ""));
   EXPECT_TRUE(DetailsOf(full).has_retry);
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, 1024, 1024);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 1024, 1024);
   grpc::ClientContext third;
   EXPECT_TRUE(Failed(server.tensors->CreateUpload(&third, request, &response),
                      grpc::RESOURCE_EXHAUSTED, "TENSOR_TOO_LARGE", ""));
@@ -298,9 +299,9 @@ TEST(ServerTest, RoomForTheResultIsReservedWhenAJobIsAccepted) {
   spec.set_return_pruned_weight(false);
   const v1::Job accepted = server.MustCreate(spec);
   v1::Tensor tensor;
-  EXPECT_TRUE(Failed(
-      server.TryUpload(Spec(v1::WEIGHT, v1::F32, 64, 64), std::string(64 * 64 * 4, 0), &tensor),
-      grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", ""));
+  EXPECT_TRUE(Failed(server.TryUpload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 64, 64),
+                                      std::string(64 * 64 * 4, 0), &tensor),
+                     grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY", ""));
   server.WaitUntilRunning(accepted.name());
   ASSERT_TRUE(server.Cancel(accepted.name()).ok());
   server.WaitForEnd(accepted.name());
@@ -316,7 +317,7 @@ TEST(ServerTest, AJobBeyondTheSolveMemoryIsRefusedNamingBothNumbers) {
   EXPECT_NE(refused.error_message().find("1048576"), std::string::npos) << refused.error_message();
   EXPECT_FALSE(DetailsOf(refused).has_retry) << "waiting does not help";
   EXPECT_EQ(server.WaitForEnd(server.MustCreate(server.Layer(8, 8, 5)).name()).state(),
-            v1::SUCCEEDED);
+            v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST(ServerTest, ExpiredJobsAndTheirMasksGo) {

@@ -79,7 +79,7 @@ std::string BytesOf(const std::vector<float>& values) {
   return bytes;
 }
 
-v1::TensorSpec Spec(v1::TensorKind kind, v1::DType dtype, int64_t rows, int64_t cols) {
+v1::TensorSpec Spec(v1::TensorKind kind, v1::DataType dtype, int64_t rows, int64_t cols) {
   v1::TensorSpec spec;
   spec.set_kind(kind);
   spec.set_dtype(dtype);
@@ -166,19 +166,20 @@ std::string TestServer::Upload(const v1::TensorSpec& spec, const std::string& by
 }
 
 std::string TestServer::UploadWeight(int64_t rows, int64_t cols, uint32_t seed) {
-  return Upload(Spec(v1::WEIGHT, v1::F32, rows, cols),
+  return Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, rows, cols),
                 BytesOf(RandomValues(static_cast<size_t>(rows * cols), seed)));
 }
 
 std::string TestServer::UploadGram(int64_t d_in, uint32_t seed) {
-  return Upload(Spec(v1::GRAM, v1::F32, d_in, d_in), BytesOf(RandomGram(d_in, seed)));
+  return Upload(Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, d_in, d_in),
+                BytesOf(RandomGram(d_in, seed)));
 }
 
 v1::JobSpec TestServer::Layer(int64_t rows, int64_t cols, int64_t iterations) {
   v1::JobSpec spec;
   spec.set_weight(UploadWeight(rows, cols));
   spec.set_gram(UploadGram(cols));
-  spec.set_method(v1::SPARSEFW);
+  spec.set_method(v1::METHOD_SPARSEFW);
   spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
   spec.mutable_sparsefw()->set_iterations(iterations);
   spec.mutable_sparsefw()->set_report_every(10);
@@ -229,9 +230,9 @@ void TestServer::WaitUntilRunning(const std::string& name) {
   const auto reader = jobs->WatchJob(&context, request);
   v1::JobEvent event;
   while (reader->Read(&event)) {
-    if (event.job().state() != v1::QUEUED) break;
+    if (event.job().state() != v1::JOB_STATE_QUEUED) break;
   }
-  EXPECT_EQ(event.job().state(), v1::RUNNING);
+  EXPECT_EQ(event.job().state(), v1::JOB_STATE_RUNNING);
   context.TryCancel();
   reader->Finish();
 }

@@ -40,7 +40,7 @@ std::vector<float> RandomValues(size_t count, uint32_t seed);
 std::vector<float> RandomGram(int64_t d_in, uint32_t seed);
 std::string BytesOf(const std::vector<float>& values);
 
-v1::TensorSpec Spec(v1::TensorKind kind, v1::DType dtype, int64_t rows, int64_t cols);
+v1::TensorSpec Spec(v1::TensorKind kind, v1::DataType dtype, int64_t rows, int64_t cols);
 v1::Chunk MakeChunk(const std::string& bytes, int64_t offset, int64_t size);
 
 struct TestServer {

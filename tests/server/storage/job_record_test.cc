@@ -47,7 +47,7 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = v;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, not_kept, p] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 auto Fields(const ProgressReport& v) {

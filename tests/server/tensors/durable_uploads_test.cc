@@ -45,6 +45,20 @@ TEST_F(DurableUploadsTest, LongStreamsAreCommittedNowAndThen) {
   EXPECT_EQ(store_->GetUpload(upload.name)->committed_size, 200);
 }
 
+TEST_F(DurableUploadsTest, TheListKeepsItsOrderButNotItsTokens) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 3; ++i) names.insert(names.begin(), NewUpload(WeightOf(10)).name);
+  const std::string token = store_->ListUploads(1, "")->next_page_token;
+  Restart();
+  names.insert(names.begin(), NewUpload(WeightOf(10)).name);
+  std::vector<std::string> listed;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store_->ListUploads(10, ""));
+  for (const UploadInfo& upload : page.uploads) listed.push_back(upload.name);
+  EXPECT_EQ(listed, names);
+  EXPECT_THAT(store_->ListUploads(1, token),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID"));
+}
+
 TEST_F(DurableUploadsTest, WhatWasAcknowledgedSurvivesAKill) {
   const UploadInfo upload = NewUpload(WeightOf(10), "r1");
   ASSERT_THAT(Write(upload.name, 0, "abcd"), IsOk());

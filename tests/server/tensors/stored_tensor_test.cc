@@ -222,14 +222,37 @@ TEST_F(StoredTensorTest, ListsThoseOfATenant) {
   std::vector<std::string> seen;
   std::string token;
   do {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store_->ListTensors(2, token, "acme"));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page,
+                                  store_->ListTensors(2, token, {.tenant = "acme"}));
     for (const TensorInfo& info : page.tensors) seen.push_back(info.name);
     token = page.next_page_token;
   } while (!token.empty());
   EXPECT_EQ(seen, theirs);
-  EXPECT_EQ(store_->ListTensors(3, "", "acme")->next_page_token, "") << "none but others follow";
-  EXPECT_EQ(store_->ListTensors(10, "", "nobody")->tensors.size(), 0U);
+  EXPECT_EQ(store_->ListTensors(3, "", {.tenant = "acme"})->next_page_token, "")
+      << "none but others follow";
+  EXPECT_EQ(store_->ListTensors(10, "", {.tenant = "nobody"})->tensors.size(), 0U);
   EXPECT_EQ(store_->ListTensors(10, "")->tensors.size(), 6U);
+}
+
+TEST_F(StoredTensorTest, ListsByKindAndOwner) {
+  const std::string weight = Put("ab").name;
+  const TensorSpec mask = {TensorKind::kMask, TensorDType::kU1, 1, 8, 0};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const TensorInfo bobs,
+      store_->Put(mask, BytesOf("m"), {"default", "bob"}, absl::InfiniteFuture()));
+  const auto listed = [this](const TensorFilter& filter) {
+    std::vector<std::string> names;
+    const auto page = store_->ListTensors(10, "", filter);
+    for (const TensorInfo& info : page->tensors) names.push_back(info.name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(listed({}), (Names{bobs.name, weight}));
+  EXPECT_EQ(listed({.kinds = {TensorKind::kMask}}), Names{bobs.name});
+  EXPECT_EQ(listed({.kinds = {TensorKind::kWeight}}), Names{weight});
+  EXPECT_EQ(listed({.kinds = {TensorKind::kGram}}), Names{});
+  EXPECT_EQ(listed({.owner = "bob"}), Names{bobs.name});
+  EXPECT_EQ(listed({.kinds = {TensorKind::kWeight}, .owner = "bob"}), Names{});
 }
 
 TEST_F(StoredTensorTest, UnknownNamesAreNotFound) {

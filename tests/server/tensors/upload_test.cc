@@ -301,5 +301,31 @@ TEST_F(UploadTest, ResumesAtRandomBytes) {
   EXPECT_EQ(store_->usage().used_bytes, 0);
 }
 
+TEST_F(UploadTest, ListsThoseThatHaveNotEnded) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 5; ++i) names.insert(names.begin(), NewUpload(WeightOf(4)).name);
+  SPARSEFW_EXPECT_OK(Write(names[0], 0, "ab").status());
+  std::vector<std::string> seen;
+  std::string token;
+  do {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto page, store_->ListUploads(2, token));
+    for (const UploadInfo& upload : page.uploads) {
+      EXPECT_EQ(upload.committed_size, upload.name == names[0] ? 2 : 0) << "made at the same time";
+      seen.push_back(upload.name);
+    }
+    token = page.next_page_token;
+  } while (!token.empty());
+  EXPECT_EQ(seen, names);
+  EXPECT_EQ(store_->ListUploads(10, "", "nobody")->uploads.size(), 0U);
+  SPARSEFW_EXPECT_OK(store_->DeleteUpload(names[1]));
+  SPARSEFW_EXPECT_OK(Write(names[2], 0, "abcd").status());
+  SPARSEFW_EXPECT_OK(store_->Finish(names[2], std::nullopt).status());
+  EXPECT_EQ(store_->ListUploads(10, "")->uploads.size(), 3U);
+  EXPECT_THAT(store_->ListUploads(0, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got 0"));
+  EXPECT_THAT(store_->ListUploads(1, "1"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID"));
+}
+
 }  // namespace
 }  // namespace sparsefw::server

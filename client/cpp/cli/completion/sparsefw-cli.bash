@@ -1,51 +1,23 @@
-# Bash completion for sparsefw-cli: commands, flags, values and files.
-# tests/integration/cli/test_completion.py compares it with --help.
+# Bash completion for sparsefw-cli. Commands, flags and their values are those of its own --help;
+# tests/integration/cli/test_completion.py holds it against that.
 
+# Of every flag of a command a line: the flag, and the type of its value.
 _sparsefw_cli_flags() {
-  local common="--help --json --server --tls-ca --tls-cert --tls-key --token-file --timeout \
-    --retry-for"
-  local outputs="--out --out-weights --keep-tensors --quiet"
-  local spec="--method --pattern --sparsity --preset --ria-exponent --shrinkage --damping --block-size --iterations \
-    --step-rule --alpha --rel-gap --report-every --warm-start --swaps --no-keep-fixed --reconstruct \
-    --joint --joint-damping --joint-excluded --deadline --device --precision --priority --label"
-  case $1 in
-    submit)
-      echo "$common $outputs $spec --weights --gram --activations --warm-mask --saliency --sweep" \
-        "--keep-all --detach --mask-only" ;;
-    prune-model) echo "$common $spec --grams --out --state-dir --in-flight --quiet" ;;
-    watch) echo "$common --quiet" ;;
-    fetch) echo "$common $outputs" ;;
-    list) echo "$common --state --label --limit" ;;
-    gram) echo "$common --activations --out --dtype --keep-tensors --quiet" ;;
-    status | cancel | delete | info | health) echo "$common" ;;
-    *) echo "--help --version" ;;
-  esac
+  "${COMP_WORDS[0]}" ${1:+"$1"} --help 2>/dev/null |
+    sed -nE 's/^  (-[a-zA-Z], ?)?(--[a-z-]+)( ([^ ]+))?(  .*)?$/\2 \4/p'
 }
 
-# The values of a flag or of a sweep's KEY; nothing where there is no list.
+_sparsefw_cli_commands() {
+  "${COMP_WORDS[0]}" --help 2>/dev/null | sed -nE '/^Subcommands:/,$ s/^  ([a-z-]+) .*/\1/p'
+}
+
+# The values that a type names, "open-loop|line-search"; nothing where there is no list.
 _sparsefw_cli_values() {
-  case $1 in
-    --method | method) echo "sparsefw wanda ria magnitude sparsegpt alps" ;;
-    --preset) echo "paper fast balanced best" ;;
-    --pattern | pattern) echo "unstructured per-row 1:4 2:4 4:8" ;;
-    --warm-start) echo "wanda ria magnitude" ;;
-    --step-rule) echo "open-loop line-search auto" ;;
-    --precision) echo "fp32 tf32 bf16" ;;
-    --device) echo "auto cpu reference cuda cuda:0" ;;
-    --state) echo "queued running succeeded failed cancelled" ;;
-    --dtype) echo "F32 F64" ;;
-    swaps | reconstruct | joint) echo "on off" ;;
-  esac
-}
-
-# Which flags are followed by a value that cannot be completed.
-_sparsefw_cli_takes_text() {
-  case $1 in
-    --server | --timeout | --retry-for | --sparsity | --ria-exponent | --shrinkage | --damping | --block-size | \
-      --joint-damping | --joint-excluded | --iterations | --alpha | --rel-gap | --report-every | --deadline | --priority | --label | \
-      --limit | --in-flight) return 0 ;;
-  esac
-  return 1
+  local values=$1
+  [[ $values == *'|'* ]] || return
+  values=${values/A:B/1:4|2:4|4:8}
+  values=${values/cuda:N/cuda:0}
+  echo "${values//|/ }"
 }
 
 # Words that match the text at the cursor. Bash splits words at ':' where
@@ -66,7 +38,7 @@ _sparsefw_cli_files() {
 
 # KEY=VALUE[,VALUE...]: $1 is the key, empty while it is being typed.
 _sparsefw_cli_sweep() {
-  local key=$1 text=$2 done=
+  local key=$1 text=$2 flags=$3 done= values=
   if [[ -z $key && $text == *=* ]]; then
     key=${text%%=*}
     done="$key="
@@ -79,7 +51,11 @@ _sparsefw_cli_sweep() {
     return
   fi
   [[ $text != *,* ]] || done+="${text%,*},"
-  _sparsefw_cli_reply "${text##*,}" "$(_sparsefw_cli_values "$key")"
+  case $key in
+    swaps | reconstruct | joint) values="on off" ;;
+    *) values=$(_sparsefw_cli_values "$(sed -n "s/^--$key //p" <<<"$flags")") ;;
+  esac
+  _sparsefw_cli_reply "${text##*,}" "$values"
   COMPREPLY=("${COMPREPLY[@]/#/$done}")
 }
 
@@ -107,30 +83,21 @@ _sparsefw_cli() {
       flag=--sweep
     fi
   fi
-  case $flag in
-    --weights | --gram | --activations | --warm-mask | --saliency | --out | --out-weights | \
-      --tls-ca | --tls-cert | --tls-key | --token-file | --grams | --state-dir)
-      _sparsefw_cli_files "$text"
-      return ;;
-    --sweep)
-      _sparsefw_cli_sweep "$key" "$text"
-      return ;;
+  local flags type
+  flags=$(_sparsefw_cli_flags "$command")
+  type=$(sed -n "s/^$flag //p" <<<"$flags")
+  case $type in
+    FILE* | FOLDER | PATH) _sparsefw_cli_files "$text" ;;
+    KEY=VALUE\[*) _sparsefw_cli_sweep "$key" "$text" "$flags" ;;
+    ?*) _sparsefw_cli_reply "$text" "$(_sparsefw_cli_values "$type")" ;;
+    *)
+      if [[ $text == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(cut -d' ' -f1 <<<"$flags")" -- "$text")
+      elif [[ -z $command ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_commands)" -- "$text")
+      fi
+      ;;
   esac
-  local values
-  values=$(_sparsefw_cli_values "$flag")
-  if [[ $flag == --* && -n $values ]]; then
-    _sparsefw_cli_reply "$text" "$values"
-  elif _sparsefw_cli_takes_text "$flag"; then
-    return
-  elif [[ $text == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_flags "$command")" -- "$text")
-  elif [[ $command == prune-model ]] && ((i == 2)); then
-    _sparsefw_cli_files "$text"
-  elif [[ -z $command ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "submit status watch fetch cancel delete list gram \
-      prune-model info health" \
-      -- "$text")
-  fi
 }
 
 complete -F _sparsefw_cli sparsefw-cli

@@ -10,47 +10,15 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
 #include "google/protobuf/generated_enum_reflection.h"
+#include "sparsefw/client/enum_names.h"
 
 namespace sparsefw::cli {
 namespace {
 
-// The words of the CLI are the names of the protocol's enums without `prefix`, in
-// lower case and with hyphens; number 0 is never a choice.
-std::string WordOf(const google::protobuf::EnumValueDescriptor& value, size_t prefix) {
-  std::string word = absl::AsciiStrToLower(value.name().substr(prefix));
-  std::replace(word.begin(), word.end(), '_', '-');
-  return word;
-}
-
 template <typename Enum>
-std::vector<std::string> Words(std::string_view prefix = "") {
-  const auto& descriptor = *google::protobuf::GetEnumDescriptor<Enum>();
-  std::vector<std::string> words;
-  for (int i = 0; i < descriptor.value_count(); ++i) {
-    const auto& value = *descriptor.value(i);
-    if (value.number() != 0) words.push_back(WordOf(value, prefix.size()));
-  }
-  return words;
-}
-
-template <typename Enum>
-std::string Name(Enum value, std::string_view prefix = "") {
+std::string Name(Enum value) {
   const auto* found = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
-  return found == nullptr || value == 0 ? "unknown" : WordOf(*found, prefix.size());
-}
-
-template <typename Enum>
-absl::StatusOr<Enum> Parse(std::string_view flag, std::string_view text,
-                           std::string_view prefix = "") {
-  const auto& descriptor = *google::protobuf::GetEnumDescriptor<Enum>();
-  for (int i = 0; i < descriptor.value_count(); ++i) {
-    const auto& value = *descriptor.value(i);
-    if (value.number() != 0 && WordOf(value, prefix.size()) == text) {
-      return static_cast<Enum>(value.number());
-    }
-  }
-  return UsageError(absl::StrFormat("%s must be one of %s; got \"%s\"", flag,
-                                    absl::StrJoin(Words<Enum>(prefix), ", "), text));
+  return found == nullptr || value == 0 ? "unknown" : EnumWord(*found);
 }
 
 std::string Upper(std::string word) {
@@ -58,9 +26,6 @@ std::string Upper(std::string word) {
   absl::AsciiStrToUpper(&word);
   return word;
 }
-
-constexpr std::string_view kPrecisionPrefix = "PRODUCT_";
-constexpr std::string_view kCandidatePrefix = "CANDIDATE_";
 
 absl::Status PatternError(std::string_view text) {
   return UsageError(absl::StrFormat(
@@ -92,30 +57,13 @@ absl::StatusOr<v1::Pattern> ParseKeepOfGroup(std::string_view text,
 
 }  // namespace
 
-std::string MethodNames() { return absl::StrJoin(Words<v1::Method>(), "|"); }
-std::string PresetNames() { return absl::StrJoin(Words<v1::Preset>(), "|"); }
-std::string SaliencyNames() { return "wanda|ria|magnitude"; }
-std::string StepRuleNames() { return absl::StrJoin(Words<v1::StepRule>(), "|"); }
-std::string PrecisionNames() {
-  return absl::StrJoin(Words<v1::ProductPrecision>(kPrecisionPrefix), "|");
+std::string EnumWord(const google::protobuf::EnumValueDescriptor& value) {
+  std::string word = absl::AsciiStrToLower(client::ShortName(value));
+  std::replace(word.begin(), word.end(), '_', '-');
+  return word;
 }
-std::string JobStateNames() { return absl::StrJoin(Words<v1::JobState>(), "|"); }
 
-absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text) {
-  return Parse<v1::Method>(flag, text);
-}
-absl::StatusOr<v1::Preset> ParsePreset(std::string_view flag, std::string_view text) {
-  return Parse<v1::Preset>(flag, text);
-}
 std::string MethodName(v1::Method method) { return Name(method); }
-
-absl::StatusOr<v1::StepRule> ParseStepRule(std::string_view flag, std::string_view text) {
-  return Parse<v1::StepRule>(flag, text);
-}
-
-absl::StatusOr<v1::ProductPrecision> ParsePrecision(std::string_view flag, std::string_view text) {
-  return Parse<v1::ProductPrecision>(flag, text, kPrecisionPrefix);
-}
 
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity) {
   const bool unstructured = text == "unstructured";
@@ -163,32 +111,11 @@ double SparsityOf(const v1::Pattern& pattern) {
   return 0;
 }
 
-absl::StatusOr<v1::JobState> ParseJobState(std::string_view flag, std::string_view text) {
-  std::string lower(text);
-  absl::AsciiStrToLower(&lower);
-  return Parse<v1::JobState>(flag, lower);
-}
-
 std::string JobStateName(v1::JobState state) { return Upper(Name(state)); }
 
-std::string StopReasonName(v1::StopReason why) {
-  switch (why) {
-    case v1::ITERATIONS:
-      return "ITERATIONS";
-    case v1::GAP:
-      return "GAP";
-    case v1::STOPPED_BY_DEADLINE:
-      return "DEADLINE";
-    case v1::STOPPED_BY_CANCEL:
-      return "CANCELLED";
-    default:
-      return "UNKNOWN";
-  }
-}
+std::string StopReasonName(v1::StopReason why) { return Upper(Name(why)); }
 
-std::string CandidateName(v1::Candidate candidate) {
-  return Upper(Name(candidate, kCandidatePrefix));
-}
+std::string CandidateName(v1::Candidate candidate) { return Upper(Name(candidate)); }
 
 absl::StatusOr<absl::Duration> ParseTimeSpan(std::string_view flag, std::string_view text) {
   absl::Duration span;

@@ -14,24 +14,9 @@
 
 namespace sparsefw::cli {
 
-// The values that the functions below parse, for help texts: "open-loop|line-search".
-std::string MethodNames();
-std::string PresetNames();
-std::string SaliencyNames();  // the methods that --warm-start takes
-std::string StepRuleNames();
-std::string PrecisionNames();
-std::string JobStateNames();
-
-// "sparsefw", "wanda", "ria", "magnitude", "sparsegpt"
-absl::StatusOr<v1::Preset> ParsePreset(std::string_view flag, std::string_view text);
-absl::StatusOr<v1::Method> ParseMethod(std::string_view flag, std::string_view text);
-std::string MethodName(v1::Method method);
-
-// "open-loop", "line-search"
-absl::StatusOr<v1::StepRule> ParseStepRule(std::string_view flag, std::string_view text);
-
-// "fp32", "tf32", "bf16"
-absl::StatusOr<v1::ProductPrecision> ParsePrecision(std::string_view flag, std::string_view text);
+// The word of an enum's value: its short name in lower case, with hyphens.
+std::string EnumWord(const google::protobuf::EnumValueDescriptor& value);
+std::string MethodName(v1::Method method);  // "sparsefw"; of number 0 "unknown"
 
 // "unstructured", "per-row" (with a sparsity), "A:B" (A of every B are kept;
 // a sparsity, if given, must be 1 - A/B).
@@ -39,8 +24,6 @@ absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<do
 std::string PatternName(const v1::Pattern& pattern);
 double SparsityOf(const v1::Pattern& pattern);
 
-// "queued", "running", ... in any case.
-absl::StatusOr<v1::JobState> ParseJobState(std::string_view flag, std::string_view text);
 std::string JobStateName(v1::JobState state);        // "SUCCEEDED"
 std::string StopReasonName(v1::StopReason why);      // "ITERATIONS", "GAP", "DEADLINE", "CANCELLED"
 std::string CandidateName(v1::Candidate candidate);  // "WARM_START", "ROUNDED", "REFINED"

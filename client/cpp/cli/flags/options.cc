@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/flags/field_text.h"
 #include "client/cpp/cli/flags/help.h"
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/flags/submit_flags.h"
@@ -31,7 +33,6 @@ struct Flags {
   std::string job;
   OutputOptions output;
   GramOptions gram;
-  PruneModelOptions model;
   std::string gram_dtype = "F32";
   std::vector<std::string> states;
   std::vector<std::string> labels;
@@ -42,18 +43,6 @@ constexpr char kExitCodes[] = R"(
 Errors print one line. Exit codes: 0 success, 2 bad usage or file, 3 the
 server refused or is unreachable, 4 the job failed, 5 cancelled or past its
 deadline without a mask, 6 the server does not accept the credentials.)";
-
-constexpr char kModelExamples[] = R"(
-Example:
-  Prune what has a Gram matrix in grams/ to 2:4, and go on after an interruption
-  with the same command:
-    sparsefw-cli prune-model model --grams grams --pattern 2:4 \
-        --preset balanced --out pruned
-
-The Gram matrix of model.layers.0.mlp.up_proj.weight is the tensor of that name
-(".weight" may be left out) in a file of the folder, or the only tensor, "gram",
-of a file of that name. In a JSON file: {"grams": {"NAME": "FILE[:TENSOR]", "NAME":
-{"file": "FILE", "tensor": "TENSOR", "index": 3}}}.)";
 
 constexpr char kSubmitExamples[] = R"(
 Examples:
@@ -144,7 +133,7 @@ void AddJobCommands(CLI::App& app, Flags& flags) {
 void AddList(CLI::App& app, Flags& flags) {
   CLI::App& list = AddCommand(app, "list", "list jobs, newest first");
   list.add_option("--state", flags.states, "only jobs in this state; may be repeated")
-      ->type_name(JobStateNames())
+      ->type_name(EnumWords(*v1::JobState_descriptor()))
       ->allow_extra_args(false);
   list.add_option("--label", flags.labels, "only jobs with this label; may be repeated")
       ->type_name("KEY=VALUE")
@@ -169,32 +158,6 @@ void AddGram(CLI::App& app, Flags& flags) {
   AddCommonFlags(gram, flags);
 }
 
-void AddPruneModel(CLI::App& app, Flags& flags) {
-  CLI::App& model = AddCommand(app, "prune-model", "prune the matrices of a checkpoint");
-  model
-      .add_option("DIR", flags.model.model,
-                  "folder with model.safetensors, or several and an index")
-      ->required();
-  model.add_option("--grams", flags.model.grams, "Gram matrices: a folder or a JSON file")
-      ->type_name("PATH")
-      ->required();
-  model.add_option("--out", flags.model.out, "folder for the pruned model")
-      ->type_name("FOLDER")
-      ->required();
-  model
-      .add_option("--state-dir", flags.model.state,
-                  "what is done is kept here; the same command goes on with it (default: that of "
-                  "--out and .state)")
-      ->type_name("FOLDER");
-  model.add_option("--in-flight", flags.model.in_flight, "layers at a time (default 4)")
-      ->type_name("N");
-  AddQuietFlag(model, flags);
-  GroupFlags(model, "Model");
-  AddSpecFlags(model, flags.submit_text);
-  AddCommonFlags(model, flags);
-  model.footer(std::string(kModelExamples) + "\n" + kExitCodes);
-}
-
 void AddCommands(CLI::App& app, Flags& flags) {
   CLI::App& submit = AddCommand(app, "submit", "prune a layer");
   AddSubmitFlags(submit, flags.submit_text, flags.submit);
@@ -204,7 +167,6 @@ void AddCommands(CLI::App& app, Flags& flags) {
   AddJobCommands(app, flags);
   AddList(app, flags);
   AddGram(app, flags);
-  AddPruneModel(app, flags);
   AddCommonFlags(AddCommand(app, "info", "print the version, devices and limits of a server"),
                  flags);
   AddCommonFlags(AddCommand(app, "health", "ask a server over a new connection if it takes work"),
@@ -258,8 +220,9 @@ absl::StatusOr<Command> FinishList(Flags& flags) {
   ListOptions list;
   list.common = flags.common;
   for (const std::string& state : flags.states) {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::JobState parsed, ParseJobState("--state", state));
-    list.states.push_back(parsed);
+    SPARSEFW_ASSIGN_OR_RETURN(const int parsed, ParseEnum(*v1::JobState_descriptor(), "--state",
+                                                          absl::AsciiStrToLower(state)));
+    list.states.push_back(static_cast<v1::JobState>(parsed));
   }
   SPARSEFW_ASSIGN_OR_RETURN(list.labels, ParseLabels(flags.labels));
   if (flags.limit < 0) {
@@ -278,18 +241,6 @@ absl::StatusOr<Command> FinishGram(Flags& flags) {
   return std::move(flags.gram);
 }
 
-absl::StatusOr<Command> FinishModel(Flags& flags) {
-  PruneModelOptions& model = flags.model;
-  model.common = flags.common;
-  if (model.in_flight < 1 || model.in_flight > 256) {
-    return UsageError(absl::StrFormat("--in-flight must be in [1, 256]; got %d", model.in_flight));
-  }
-  SPARSEFW_RETURN_IF_ERROR(ApplySpecFlags(flags.submit_text, model.spec));
-  while (model.out.size() > 1 && model.out.back() == '/') model.out.pop_back();
-  if (model.state.empty()) model.state = model.out + ".state";
-  return std::move(model);
-}
-
 template <typename Options>
 Options OfJob(const Flags& flags) {
   Options options;
@@ -303,7 +254,6 @@ absl::StatusOr<Command> Finish(const std::string& command, Flags& flags) {
   if (command == "submit") return FinishSubmit(flags);
   if (command == "list") return FinishList(flags);
   if (command == "gram") return FinishGram(flags);
-  if (command == "prune-model") return FinishModel(flags);
   if (command == "info") return InfoOptions{flags.common};
   if (command == "health") return HealthOptions{flags.common};
   if (command == "status") return OfJob<StatusOptions>(flags);

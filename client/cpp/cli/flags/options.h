@@ -75,16 +75,6 @@ struct GramOptions {
   bool keep_tensors = false;
 };
 
-struct PruneModelOptions {
-  CommonOptions common;
-  std::string model;  // folder
-  std::string grams;  // folder or JSON file
-  std::string out;    // folder
-  std::string state;  // folder
-  int in_flight = 4;  // layers
-  v1::JobSpec spec;   // all but the tensors
-};
-
 struct InfoOptions {
   CommonOptions common;
 };
@@ -98,9 +88,9 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<SubmitOptions, StatusOptions, WatchOptions, FetchOptions,
-                             CancelOptions, DeleteOptions, ListOptions, GramOptions,
-                             PruneModelOptions, InfoOptions, HealthOptions, PrintText>;
+using Command =
+    std::variant<SubmitOptions, StatusOptions, WatchOptions, FetchOptions, CancelOptions,
+                 DeleteOptions, ListOptions, GramOptions, InfoOptions, HealthOptions, PrintText>;
 
 // Errors: exit code 2; the message names the flag.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

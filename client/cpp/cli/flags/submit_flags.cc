@@ -6,6 +6,7 @@
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/help.h"
 #include "client/cpp/cli/flags/names.h"
+#include "client/cpp/cli/flags/spec_flags.h"
 #include "client/cpp/cli/flags/sweep_flags.h"
 #include "sparsefw/status_macros.h"
 
@@ -17,8 +18,8 @@ absl::Status CheckInputs(const SubmitFlags& flags, const SubmitOptions& options)
     return UsageError(options.gram.empty() ? "either --gram or --activations is required"
                                            : "--gram and --activations exclude each other");
   }
-  const int starts = (flags.warm_start.empty() ? 0 : 1) + (options.warm_mask.empty() ? 0 : 1) +
-                     (options.saliency.empty() ? 0 : 1);
+  const int starts = (options.spec.warm_start().has_method() ? 1 : 0) +
+                     (options.warm_mask.empty() ? 0 : 1) + (options.saliency.empty() ? 0 : 1);
   if (starts > 1) return UsageError("--warm-start, --warm-mask and --saliency exclude each other");
   const OutputOptions& output = options.output;
   if (flags.mask_only && !options.detach) return UsageError("--mask-only belongs to --detach");
@@ -28,46 +29,6 @@ absl::Status CheckInputs(const SubmitFlags& flags, const SubmitOptions& options)
   }
   if (output.out.empty()) return UsageError("--out is required unless --detach is given");
   return absl::OkStatus();
-}
-
-absl::Status ApplyWarmStart(const SubmitFlags& flags, v1::JobSpec& spec) {
-  if (!flags.warm_start.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method,
-                              ParseMethod("--warm-start", flags.warm_start));
-    if (method != v1::WANDA && method != v1::RIA && method != v1::MAGNITUDE) {
-      return UsageError(absl::StrFormat("--warm-start must be wanda, ria or magnitude; got \"%s\"",
-                                        flags.warm_start));
-    }
-    spec.mutable_warm_start()->set_method(method);
-  }
-  if (flags.ria_exponent) spec.mutable_warm_start()->set_ria_exponent(*flags.ria_exponent);
-  return absl::OkStatus();
-}
-
-absl::Status ApplySolver(const SubmitFlags& flags, v1::SparseFwOptions& solver) {
-  if (flags.alpha) solver.set_alpha(*flags.alpha);
-  if (flags.iterations) solver.set_iterations(*flags.iterations);
-  if (!flags.step_rule.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::StepRule rule,
-                              ParseStepRule("--step-rule", flags.step_rule));
-    solver.set_step_rule(rule);
-  }
-  if (flags.rel_gap) solver.set_rel_gap(*flags.rel_gap);
-  if (flags.report_every) solver.set_report_every(*flags.report_every);
-  return absl::OkStatus();
-}
-
-// Refinement of the mask of any method, and SparseGPT's own options.
-void ApplyRefinement(const SubmitFlags& flags, v1::JobSpec& spec) {
-  if (flags.swaps) spec.mutable_refine()->set_swaps(true);
-  if (flags.no_keep_fixed) spec.mutable_refine()->set_keep_fixed(false);
-  if (flags.joint) spec.mutable_refine()->set_joint(true);
-  if (flags.joint_damping) spec.mutable_refine()->set_joint_damping(*flags.joint_damping);
-  if (flags.joint_excluded) spec.mutable_refine()->set_joint_excluded(*flags.joint_excluded);
-  if (flags.reconstruct) spec.set_reconstruct(true);
-  if (flags.shrinkage) spec.set_shrinkage(*flags.shrinkage);
-  if (flags.damping) spec.mutable_sparsegpt()->set_damping(*flags.damping);
-  if (flags.block_size) spec.mutable_sparsegpt()->set_block_size(*flags.block_size);
 }
 
 // A sweep over patterns needs no --pattern; what else is given holds for every
@@ -92,45 +53,21 @@ CLI::Option* AddOption(CLI::App& app, const char* name, auto& value, const std::
 void AddInputFlags(CLI::App& app, SubmitOptions& options) {
   const std::string file = "FILE[:TENSOR]";
   AddOption(app, "--weights", options.weights, file,
-            "the weight [d_out, d_in], or tensors/<id> on the server")
+            "the weight [d_out, d_in], or tensors/ID on the server")
       ->required();
   AddOption(app, "--gram", options.gram, file,
-            "the Gram matrix X X^T [d_in, d_in], or tensors/<id> on the server");
+            "the Gram matrix X X^T [d_in, d_in], or tensors/ID on the server");
   AddOption(app, "--activations", options.activations, file,
             "activations [tokens, d_in] in place of --gram; the server sums the Gram matrix");
   GroupFlags(app, "Inputs (safetensors; :TENSOR where a file holds several)");
 }
 
-void AddMethodFlags(CLI::App& app, SubmitFlags& flags) {
-  AddOption(app, "--preset", flags.preset, PresetNames(),
-            "named settings; flags beside it win over them");
-  AddOption(app, "--method", flags.method, MethodNames(), "default sparsefw");
+void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
   AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
             "A:B keeps A of every B consecutive inputs of a row");
   AddOption(app, "--sparsity", flags.sparsity, "SHARE", "share of the weights to remove, [0, 1]");
-  AddOption(app, "--ria-exponent", flags.ria_exponent, "A",
-            "RIA's exponent of the activation norm (default 0.5)");
-  AddOption(app, "--shrinkage", flags.shrinkage, "S",
-            "share of the inputs' correlations that is taken away, [0, 1): better with few tokens; "
-            "losses are then of what is left (default 0)");
-  AddOption(app, "--damping", flags.damping, "D",
-            "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)");
-  AddOption(app, "--block-size", flags.block_size, "N",
-            "SparseGPT: columns whose mask is chosen together (default 128)");
+  AddSpecFlags(app, SpecFlagGroup::kMethod, spec);
   GroupFlags(app, "Method");
-}
-
-void AddSolverFlags(CLI::App& app, SubmitFlags& flags) {
-  AddOption(app, "--iterations", flags.iterations, "N", "iterations (default 2000)");
-  AddOption(app, "--step-rule", flags.step_rule, StepRuleNames(), "default open-loop");
-  AddOption(app, "--alpha", flags.alpha, "SHARE",
-            "share of the kept weights that is fixed from the start, [0, 1] (default 0.9)");
-  AddOption(app, "--rel-gap", flags.rel_gap, "R",
-            "stop once gap <= R * relaxed loss (default 0: never)");
-  AddOption(app, "--report-every", flags.report_every, "N",
-            "iterations between reports (default 100)");
-  AddOption(app, "--warm-start", flags.warm_start, SaliencyNames(),
-            "method of the mask to start from (default wanda)");
 }
 
 void AddStartFlags(CLI::App& app, SubmitOptions& options) {
@@ -138,25 +75,6 @@ void AddStartFlags(CLI::App& app, SubmitOptions& options) {
             "start from this mask (BOOL) instead");
   AddOption(app, "--saliency", options.saliency, "FILE[:TENSOR]",
             "start from the highest of these scores (F32) instead");
-}
-
-void AddRefinementFlags(CLI::App& app, SubmitFlags& flags) {
-  app.add_flag("--swaps", flags.swaps,
-               "exchange kept and removed weights while that lowers the loss; not with sparsegpt "
-               "and alps");
-  app.add_flag("--no-keep-fixed", flags.no_keep_fixed,
-               "let swaps remove the weights that --alpha has fixed");
-  app.add_flag("--reconstruct", flags.reconstruct,
-               "least-squares update of the kept weights, for --out-weights");
-  app.add_flag("--joint", flags.joint,
-               "find mask and weights together: exchanges with the weights solved anew, for "
-               "--out-weights");
-  AddOption(app, "--joint-damping", flags.joint_damping, "D",
-            "--joint: share of the mean diagonal added to it, [0, 1] (default 0.001)");
-  AddOption(app, "--joint-excluded", flags.joint_excluded, "SHARE",
-            "--joint: share of a row's columns, those that promise least, that enter only where "
-            "they surely gain, [0, 1) (default 0.25)");
-  GroupFlags(app, "Refinement");
 }
 
 void AddSweepFlags(CLI::App& app, SubmitFlags& flags) {
@@ -169,14 +87,10 @@ void AddSweepFlags(CLI::App& app, SubmitFlags& flags) {
   GroupFlags(app, "Sweep");
 }
 
-void AddJobFlags(CLI::App& app, SubmitFlags& flags) {
+void AddJobFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
   AddOption(app, "--deadline", flags.deadline, "SPAN",
             "time from acceptance, such as 60s; then the best mask so far is the result");
-  AddOption(app, "--device", flags.device, "DEVICE",
-            "auto (default), cpu, reference, cuda or cuda:N");
-  AddOption(app, "--precision", flags.precision, PrecisionNames(),
-            "of dense products on a CUDA device (default fp32)");
-  AddOption(app, "--priority", flags.priority, "N", "[-100, 100], higher runs first (default 0)");
+  AddSpecFlags(app, SpecFlagGroup::kJob, spec);
   AddOption(app, "--label", flags.labels, "KEY=VALUE", "kept with the job; may be repeated")
       ->allow_extra_args(false);
 }
@@ -187,31 +101,20 @@ void AddDetachFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
                "with --detach: make no pruned weight for a later fetch");
 }
 
-constexpr char kSolverGroup[] = "Frank-Wolfe (--method sparsefw)";
-constexpr char kJobGroup[] = "Job";
-
 }  // namespace
 
 void AddSubmitFlags(CLI::App& app, SubmitFlags& flags, SubmitOptions& options) {
   AddInputFlags(app, options);
-  AddMethodFlags(app, flags);
-  AddSolverFlags(app, flags);
+  AddMethodFlags(app, flags, options.spec);
+  AddSpecFlags(app, SpecFlagGroup::kSolver, options.spec);
   AddStartFlags(app, options);
-  GroupFlags(app, kSolverGroup);
-  AddRefinementFlags(app, flags);
+  GroupFlags(app, "Frank-Wolfe (--method sparsefw)");
+  AddSpecFlags(app, SpecFlagGroup::kRefinement, options.spec);
+  GroupFlags(app, "Refinement");
   AddSweepFlags(app, flags);
-  AddJobFlags(app, flags);
+  AddJobFlags(app, flags, options.spec);
   AddDetachFlags(app, flags, options);
-  GroupFlags(app, kJobGroup);
-}
-
-void AddSpecFlags(CLI::App& app, SubmitFlags& flags) {
-  AddMethodFlags(app, flags);
-  AddSolverFlags(app, flags);
-  GroupFlags(app, kSolverGroup);
-  AddRefinementFlags(app, flags);
-  AddJobFlags(app, flags);
-  GroupFlags(app, kJobGroup);
+  GroupFlags(app, "Job");
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
@@ -227,27 +130,11 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
   return result;
 }
 
-absl::Status ApplySpecFlags(const SubmitFlags& flags, v1::JobSpec& spec) {
-  if (!flags.preset.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::Preset preset, ParsePreset("--preset", flags.preset));
-    spec.set_preset(preset);
-  }
-  if (!flags.method.empty() || flags.preset.empty()) {
-    const std::string name = flags.method.empty() ? "sparsefw" : flags.method;
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--method", name));
-    spec.set_method(method);
-  }
+absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
+  SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
+  v1::JobSpec& spec = options.spec;
+  if (spec.method() == 0 && spec.preset() == 0) spec.set_method(v1::METHOD_SPARSEFW);
   SPARSEFW_RETURN_IF_ERROR(ApplyPattern(flags, spec));
-  SPARSEFW_RETURN_IF_ERROR(ApplyWarmStart(flags, spec));
-  SPARSEFW_RETURN_IF_ERROR(ApplySolver(flags, *spec.mutable_sparsefw()));
-  ApplyRefinement(flags, spec);
-  spec.set_priority(flags.priority);
-  spec.set_device(flags.device);
-  if (!flags.precision.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::ProductPrecision precision,
-                              ParsePrecision("--precision", flags.precision));
-    spec.set_product_precision(precision);
-  }
   if (!flags.deadline.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const absl::Duration deadline,
                               ParseTimeSpan("--deadline", flags.deadline));
@@ -255,15 +142,9 @@ absl::Status ApplySpecFlags(const SubmitFlags& flags, v1::JobSpec& spec) {
   }
   SPARSEFW_ASSIGN_OR_RETURN(const auto labels, ParseLabels(flags.labels));
   spec.mutable_labels()->insert(labels.begin(), labels.end());
-  return absl::OkStatus();
-}
-
-absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
-  SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
-  SPARSEFW_RETURN_IF_ERROR(ApplySpecFlags(flags, options.spec));
   // A detached job is fetched later, perhaps with --out-weights.
-  options.spec.set_return_pruned_weight((options.detach && !flags.mask_only) ||
-                                        !options.output.out_weights.empty());
+  spec.set_return_pruned_weight((options.detach && !flags.mask_only) ||
+                                !options.output.out_weights.empty());
   return absl::OkStatus();
 }
 

@@ -6,8 +6,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/flags/field_text.h"
 #include "client/cpp/cli/flags/names.h"
 #include "sparsefw/status_macros.h"
 
@@ -28,45 +30,33 @@ struct Axis {
   std::vector<std::string> values;
 };
 
-absl::StatusOr<double> ParseShare(const std::string& key, const std::string& text) {
-  double value = 0;
-  if (absl::SimpleAtod(text, &value) && value >= 0 && value <= 1) return value;
-  return UsageError(absl::StrFormat("--sweep %s must be numbers in [0, 1]; got \"%s\"", key, text));
-}
-
-absl::StatusOr<bool> ParseSwitch(const std::string& key, const std::string& text) {
-  if (text == "on") return true;
-  if (text == "off") return false;
-  return UsageError(absl::StrFormat("--sweep %s must be on or off; got \"%s\"", key, text));
+// Every field of a point is a key, and so is the part of the pattern that is a number.
+std::string SweepKeys() {
+  std::vector<std::string> keys = {"sparsity"};
+  const auto& point = *v1::SweepPoint::descriptor();
+  for (int i = 0; i < point.field_count(); ++i) keys.push_back(point.field(i)->name());
+  return absl::StrJoin(keys, ", ");
 }
 
 absl::Status Set(const std::string& key, const std::string& text, Draft& draft) {
-  if (key == "alpha") {
-    SPARSEFW_ASSIGN_OR_RETURN(const double alpha, ParseShare(key, text));
-    draft.point.set_alpha(alpha);
-  } else if (key == "sparsity") {
-    SPARSEFW_ASSIGN_OR_RETURN(draft.sparsity, ParseShare(key, text));
-  } else if (key == "pattern") {
+  const std::string flag = "--sweep " + key;
+  if (key == "pattern") {
     draft.pattern = text;
-  } else if (key == "method") {
-    SPARSEFW_ASSIGN_OR_RETURN(const v1::Method method, ParseMethod("--sweep method", text));
-    draft.point.set_method(method);
-  } else if (key == "swaps") {
-    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
-    draft.point.set_swaps(on);
-  } else if (key == "reconstruct") {
-    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
-    draft.point.set_reconstruct(on);
-  } else if (key == "joint") {
-    SPARSEFW_ASSIGN_OR_RETURN(const bool on, ParseSwitch(key, text));
-    draft.point.set_joint(on);
-  } else {
-    return UsageError(
-        absl::StrFormat("--sweep must be over alpha, sparsity, method, pattern, swaps, "
-                        "reconstruct or joint; got \"%s\"",
-                        key));
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  if (key == "sparsity") {
+    double sparsity = 0;
+    if (!absl::SimpleAtod(text, &sparsity)) {
+      return UsageError(absl::StrFormat("%s must be a number; got \"%s\"", flag, text));
+    }
+    draft.sparsity = sparsity;
+    return absl::OkStatus();
+  }
+  if (FindField(*v1::SweepPoint::descriptor(), key) == nullptr) {
+    return UsageError(
+        absl::StrFormat("--sweep must be over one of %s; got \"%s\"", SweepKeys(), key));
+  }
+  return SetField(draft.point, key, flag, text);
 }
 
 absl::StatusOr<Axis> ParseAxis(const std::string& text) {
@@ -124,7 +114,7 @@ absl::StatusOr<v1::Sweep> ParseSweep(const SubmitFlags& flags) {
     }
     *sweep.add_points() = std::move(draft.point);
   }
-  sweep.set_keep(flags.keep_all ? v1::Sweep::ALL : v1::Sweep::BEST);
+  sweep.set_keep(flags.keep_all ? v1::Sweep::KEEP_ALL : v1::Sweep::KEEP_BEST);
   return sweep;
 }
 

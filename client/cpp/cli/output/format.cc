@@ -74,7 +74,7 @@ std::string FormatState(const v1::Job& job) {
   std::string state = JobStateName(job.state());
   absl::AsciiStrToLower(&state);
   std::string text = absl::StrFormat("%s %s", client::Printable(job.name()), state);
-  if (job.state() == v1::QUEUED && job.queue_position() > 0) {
+  if (job.state() == v1::JOB_STATE_QUEUED && job.queue_position() > 0) {
     text += absl::StrFormat(", %d ahead", job.queue_position());
   }
   return text + FormatAttempt(job);

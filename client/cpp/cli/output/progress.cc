@@ -150,7 +150,7 @@ void ProgressDisplay::OnState(const v1::Job& job) {
   if (state == state_) return;
   state_ = std::move(state);
   // A queue that moves on does not scroll.
-  if (job.state() == v1::QUEUED && console_.err_is_terminal) {
+  if (job.state() == v1::JOB_STATE_QUEUED && console_.err_is_terminal) {
     Live({state_, std::nullopt, {}}, true);
   } else {
     PrintLine(state_);
@@ -162,7 +162,7 @@ void ProgressDisplay::OnJob(const v1::JobEvent& event) {
   if (quiet_) return;
   const v1::Job& job = event.job();
   OnState(job);
-  if (job.state() != v1::RUNNING || !job.has_progress()) return;
+  if (job.state() != v1::JOB_STATE_RUNNING || !job.has_progress()) return;
   const v1::Progress& progress = job.progress();
   std::string report =
       absl::StrFormat("%d/%d/%d", progress.sweep_point(), progress.iteration(), progress.swaps());

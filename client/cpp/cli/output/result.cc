@@ -34,7 +34,7 @@ Json LossesJson(const v1::Losses& losses) {
       {"warm_start", Number(losses.warm_start())},
       {"relaxed", Number(losses.relaxed())},
       {"rounded", Number(losses.rounded())},
-      {"final", Number(losses.final())},
+      {"final", Number(losses.mask())},
       {"lower_bound", Number(losses.lower_bound())},
       {"reconstructed", losses.has_reconstructed() ? Number(losses.reconstructed()) : nullptr},
       {"unshrunk", UnshrunkJson(losses)}};
@@ -120,7 +120,8 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
 
 Json StatusJson(const v1::Job& job) {
   Json json = ResultJson(job, {});
-  json["queue_position"] = job.state() == v1::QUEUED ? Json(job.queue_position()) : Json(nullptr);
+  json["queue_position"] =
+      job.state() == v1::JOB_STATE_QUEUED ? Json(job.queue_position()) : Json(nullptr);
   json["progress"] = nullptr;
   if (job.has_progress()) {
     const v1::Progress& progress = job.progress();
@@ -154,8 +155,8 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
 }
 
 absl::Status JobOutcome(const v1::Job& job) {
-  if (job.state() != v1::FAILED && !job.result().mask().empty()) return absl::OkStatus();
-  if (job.state() == v1::CANCELLED) {
+  if (job.state() != v1::JOB_STATE_FAILED && !job.result().mask().empty()) return absl::OkStatus();
+  if (job.state() == v1::JOB_STATE_CANCELLED) {
     const std::string why = job.has_error() ? ": " + job.error().message() : "";
     return WithExitCode(absl::CancelledError(absl::StrFormat(
                             "%s was cancelled before it had a mask%s", job.name(), why)),

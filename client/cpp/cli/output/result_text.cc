@@ -54,11 +54,11 @@ std::string WarmStartName(const v1::WarmStart& start) {
     case v1::WarmStart::SOURCE_NOT_SET:
       break;
   }
-  return MethodName(v1::WANDA);
+  return MethodName(v1::METHOD_WANDA);
 }
 
 bool HasOwnWeights(const v1::SweepPoint& point) {
-  return point.method() == v1::SPARSEGPT || point.method() == v1::ALPS;
+  return point.method() == v1::METHOD_SPARSEGPT || point.method() == v1::METHOD_ALPS;
 }
 
 std::string_view BestMask(v1::Candidate candidate) {
@@ -79,7 +79,7 @@ std::string_view BestMask(v1::Candidate candidate) {
 void AddReduction(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
   const v1::JobResult& result = job.result();
   const v1::Losses& losses = result.losses();
-  const bool iterative = point.method() == v1::SPARSEFW;
+  const bool iterative = point.method() == v1::METHOD_SPARSEFW;
   const bool own_weights = HasOwnWeights(point);
   const bool new_weights = own_weights || result.has_joint();
   if (!iterative && !new_weights && !point.swaps()) return;
@@ -94,12 +94,12 @@ void AddReduction(const v1::Job& job, const v1::SweepPoint& point, Table& table)
 }
 
 void AddGap(const v1::Losses& losses, Table& table) {
-  if (!(losses.lower_bound() > 0) || !(losses.final() > 0)) {
+  if (!(losses.lower_bound() > 0) || !(losses.mask() > 0)) {
     table.Add("gap", "no certificate: the lower bound is 0");
     return;
   }
   table.AddShare(
-      "gap", 1 - losses.lower_bound() / losses.final(),
+      "gap", 1 - losses.lower_bound() / losses.mask(),
       absl::StrFormat("at most; a mask with the same fixed weights loses %.3f %% or more",
                       100 * losses.lower_bound() / losses.full()));
 }
@@ -118,18 +118,18 @@ void AddUnshrunkLoss(const v1::Losses& losses, Table& table) {
 void AddLoss(const v1::Losses& losses, Table& table) {
   const double full = losses.full();
   if (!(full > 0)) {
-    table.Add("loss", FormatLoss(losses.final()) + "; |WX|^2 is 0");
+    table.Add("loss", FormatLoss(losses.mask()) + "; |WX|^2 is 0");
   } else if (losses.has_unshrunk()) {
     AddUnshrunkLoss(losses, table);
   } else if (losses.has_reconstructed()) {
     table.AddShare("loss", losses.reconstructed() / full,
                    absl::StrFormat("|WX - W'X|^2 / |WX|^2 with the updated weights W'; "
                                    "mask alone %.3f %%",
-                                   100 * losses.final() / full));
+                                   100 * losses.mask() / full));
   } else {
-    table.AddShare("loss", losses.final() / full,
+    table.AddShare("loss", losses.mask() / full,
                    absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
-                                   100 * (1 - losses.final() / full)));
+                                   100 * (1 - losses.mask() / full)));
   }
 }
 
@@ -142,7 +142,7 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
                                            job.spec().shrinkage()));
   }
   AddReduction(job, point, table);
-  if (point.method() == v1::SPARSEFW) AddGap(losses, table);
+  if (point.method() == v1::METHOD_SPARSEFW) AddGap(losses, table);
   int64_t weights = 0, removed = 0;
   if (job.shape_size() != 2 || __builtin_mul_overflow(job.shape(0), job.shape(1), &weights) ||
       __builtin_sub_overflow(weights, result.kept_count(), &removed)) {
@@ -155,11 +155,11 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
 
 std::string_view WhyStopped(v1::StopReason reason) {
   switch (reason) {
-    case v1::GAP:
+    case v1::STOP_REASON_GAP:
       return "the gap was reached";
-    case v1::STOPPED_BY_DEADLINE:
+    case v1::STOP_REASON_DEADLINE:
       return "stopped by the deadline";
-    case v1::STOPPED_BY_CANCEL:
+    case v1::STOP_REASON_CANCELLED:
       return "stopped by cancel";
     default:
       return "all were run";
@@ -177,7 +177,7 @@ std::string JointText(const v1::JobResult& result) {
 
 std::string MethodText(const v1::JobResult& result, const v1::SweepPoint& point) {
   std::string text = MethodName(point.method());
-  if (point.method() == v1::SPARSEFW) {
+  if (point.method() == v1::METHOD_SPARSEFW) {
     text += absl::StrFormat(", alpha %g, %d iterations (%s), drift %.1e", point.alpha(),
                             result.iterations(), WhyStopped(result.stop_reason()), result.drift());
     if (result.has_screening()) {
@@ -208,17 +208,17 @@ void AddWhat(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
 void AddLosses(const v1::Losses& losses, const v1::SweepPoint& point, Table& table) {
   std::vector<std::string> first = {"full " + FormatLoss(losses.full())};
   std::vector<std::string> second;
-  if (point.method() == v1::SPARSEFW) {
+  if (point.method() == v1::METHOD_SPARSEFW) {
     first.push_back("warm start " + FormatLoss(losses.warm_start()));
     first.push_back("relaxed " + FormatLoss(losses.relaxed()));
     second.push_back("rounded " + FormatLoss(losses.rounded()));
-    second.push_back("final " + FormatLoss(losses.final()));
+    second.push_back("final " + FormatLoss(losses.mask()));
     second.push_back("lower bound " + FormatLoss(losses.lower_bound()));
   } else {
     if (HasOwnWeights(point) || point.swaps()) {
       first.push_back("warm start " + FormatLoss(losses.warm_start()));
     }
-    first.push_back("final " + FormatLoss(losses.final()));
+    first.push_back("final " + FormatLoss(losses.mask()));
   }
   if (losses.has_reconstructed()) {
     second.push_back("updated weights " + FormatLoss(losses.reconstructed()));
@@ -276,7 +276,7 @@ std::string StatusText(const v1::Job& job) {
   const v1::SweepPoint point = ResultPoint(job);
   AddWhat(job, point, table);
   table.Add("method", MethodName(point.method()));
-  if (job.state() == v1::QUEUED) table.Add("ahead", std::to_string(job.queue_position()));
+  if (job.state() == v1::JOB_STATE_QUEUED) table.Add("ahead", std::to_string(job.queue_position()));
   if (job.has_progress()) {
     const v1::Progress& progress = job.progress();
     table.Add("progress",

@@ -32,7 +32,7 @@ std::string Share(double part, double whole) {
 
 Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
   const v1::SweepPoint& point = outcome.point();
-  const bool uses_alpha = point.method() == v1::SPARSEFW || point.swaps() || point.joint();
+  const bool uses_alpha = point.method() == v1::METHOD_SPARSEFW || point.swaps() || point.joint();
   Line line = {absl::StrFormat("%s%d", best ? "*" : " ", index),
                MethodName(point.method()),
                PatternName(point.pattern()),
@@ -45,7 +45,7 @@ Line PointLine(const v1::SweepOutcome& outcome, int index, bool best) {
                "-"};
   if (outcome.has_error()) return line;
   const v1::Losses& losses = outcome.result().losses();
-  line[6] = Share(losses.final(), losses.full());
+  line[6] = Share(losses.mask(), losses.full());
   if (losses.has_reconstructed()) {
     line[7] = Share(losses.reconstructed(), losses.full());
   } else if (outcome.has_loss_with_new_weights()) {
@@ -100,7 +100,7 @@ Json SweepJson(const v1::Job& job) {
     if (outcome.has_error()) {
       json["error"] = outcome.error().message();
     } else {
-      json["loss"] = outcome.result().losses().final();
+      json["loss"] = outcome.result().losses().mask();
       json["loss_with_new_weights"] = outcome.has_loss_with_new_weights()
                                           ? Json(outcome.loss_with_new_weights())
                                           : Json(nullptr);

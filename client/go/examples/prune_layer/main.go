@@ -37,7 +37,7 @@ func run(ctx context.Context, server, in, out string) error {
 	}
 	result, err := client.Prune(ctx, sparsefw.Layer{Weight: weight, Activations: activations},
 		&v1.JobSpec{
-			Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(0.6), ReturnPrunedWeight: true,
+			Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(0.6), ReturnPrunedWeight: true,
 		}, nil)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func run(ctx context.Context, server, in, out string) error {
 		return err
 	}
 	return safetensors.Write(out, []safetensors.Tensor{{
-		Name: "weight", DType: result.Weight.DType.String(),
+		Name: "weight", DType: sparsefw.ShortName(result.Weight.DType),
 		Shape: []int64{int64(weight.Rows), int64(weight.Cols)}, Data: result.Weight.Data,
 	}}, nil)
 }
@@ -66,7 +66,7 @@ func load(path, name string) (sparsefw.Matrix, error) {
 		return sparsefw.Matrix{}, fmt.Errorf("%s: %s must be a matrix; got shape %v", path, name, tensor.Shape)
 	}
 	return sparsefw.Matrix{
-		DType: v1.DType(v1.DType_value[tensor.DType]),
+		DType: v1.DataType(v1.DataType_value["DATA_TYPE_"+tensor.DType]),
 		Rows:  int(tensor.Shape[0]), Cols: int(tensor.Shape[1]), Data: tensor.Data,
 	}, nil
 }

@@ -97,12 +97,27 @@ func describeTensor(tensor *v1.Tensor, err error) (object, error) {
 	}, err
 }
 
+func kindOf(kind string) v1.TensorKind {
+	if kind == "gram" {
+		return v1.TensorKind_TENSOR_KIND_GRAM
+	}
+	return v1.TensorKind_TENSOR_KIND_WEIGHT
+}
+
+func namesOf[T interface{ GetName() string }](listed []T, err error) (object, error) {
+	names := []string{}
+	for _, one := range listed {
+		names = append(names, one.GetName())
+	}
+	return object{"names": names}, err
+}
+
 func describeJob(c *sparsefw.Client, job *v1.Job, err error) (object, error) {
 	if err != nil {
 		return nil, err
 	}
 	line := object{
-		"name": job.GetName(), "state": job.GetState().String(), "revision": job.GetRevision(),
+		"name": job.GetName(), "state": sparsefw.ShortName(job.GetState()), "revision": job.GetRevision(),
 		"attempts": job.GetAttempts(), "mask": job.GetResult().GetMask(),
 		"kept": job.GetResult().GetKeptCount(),
 	}
@@ -119,10 +134,10 @@ func (r *request) spec() *v1.JobSpec {
 		sparsity = *r.Sparsity
 	}
 	spec := &v1.JobSpec{
-		Weight: r.Weight, Gram: r.Gram, Method: v1.Method_SPARSEFW, Pattern: sparsefw.PerRow(sparsity),
+		Weight: r.Weight, Gram: r.Gram, Method: v1.Method_METHOD_SPARSEFW, Pattern: sparsefw.PerRow(sparsity),
 	}
 	if r.Method == "wanda" {
-		spec.Method = v1.Method_WANDA
+		spec.Method = v1.Method_METHOD_WANDA
 	}
 	if r.Iterations != 0 || r.ReportEvery != 0 {
 		spec.Sparsefw = &v1.SparseFwOptions{}
@@ -211,12 +226,15 @@ func (r *request) run() (object, error) {
 	case "get_tensor":
 		return describeTensor(c.GetTensor(ctx, r.Name))
 	case "list_tensors":
-		tensors, err := c.ListTensors(ctx, 0)
-		names := []string{}
-		for _, tensor := range tensors {
-			names = append(names, tensor.GetName())
+		filter := sparsefw.TensorFilter{}
+		if r.Kind != "" {
+			filter.Kinds = []v1.TensorKind{kindOf(r.Kind)}
 		}
-		return object{"names": names}, err
+		return namesOf(c.ListTensors(ctx, filter))
+	case "list_uploads":
+		return namesOf(c.ListUploads(ctx, 0))
+	case "delete_upload":
+		return object{}, c.DeleteUpload(ctx, r.Name)
 	case "delete_tensor":
 		return object{}, c.DeleteTensor(ctx, r.Name)
 	}
@@ -230,14 +248,11 @@ func (r *request) upload(c *sparsefw.Client) (object, error) {
 	}
 	if r.Op == "gram" {
 		tokens := len(data) / 4 / r.DIn
-		matrix := sparsefw.Matrix{Rows: tokens, Cols: r.DIn, DType: v1.DType_F32, Data: data}
+		matrix := sparsefw.Matrix{Rows: tokens, Cols: r.DIn, DType: v1.DataType_DATA_TYPE_F32, Data: data}
 		return describeTensor(c.Gram(ctx, matrix, r.named()...))
 	}
-	kind := v1.TensorKind_WEIGHT
-	if r.Kind == "gram" {
-		kind = v1.TensorKind_GRAM
-	}
-	matrix := sparsefw.Matrix{Rows: r.Shape[0], Cols: r.Shape[1], DType: v1.DType_F32, Data: data}
+	kind := kindOf(r.Kind)
+	matrix := sparsefw.Matrix{Rows: r.Shape[0], Cols: r.Shape[1], DType: v1.DataType_DATA_TYPE_F32, Data: data}
 	return describeTensor(c.Upload(ctx, kind, matrix, r.named()...))
 }
 
@@ -260,7 +275,7 @@ func (r *request) runJob(c *sparsefw.Client) (object, error) {
 		for watch.Next() {
 			event := watch.Event()
 			show(object{"id": r.ID, "event": object{
-				"kind": event.GetKind().String(), "state": event.GetJob().GetState().String(),
+				"kind": sparsefw.ShortName(event.GetKind()), "state": sparsefw.ShortName(event.GetJob().GetState()),
 				"revision": event.GetJob().GetRevision(),
 			}})
 		}
@@ -282,8 +297,8 @@ func (r *request) prune(c *sparsefw.Client) (object, error) {
 	}
 	rows, cols := r.Shape[0], r.Shape[1]
 	result, err := c.Prune(ctx, sparsefw.Layer{
-		Weight:      sparsefw.Matrix{Rows: rows, Cols: cols, DType: v1.DType_F32, Data: weight},
-		Activations: sparsefw.Matrix{Rows: len(activations) / 4 / cols, Cols: cols, DType: v1.DType_F32, Data: activations},
+		Weight:      sparsefw.Matrix{Rows: rows, Cols: cols, DType: v1.DataType_DATA_TYPE_F32, Data: weight},
+		Activations: sparsefw.Matrix{Rows: len(activations) / 4 / cols, Cols: cols, DType: v1.DataType_DATA_TYPE_F32, Data: activations},
 	}, r.spec(), nil)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ class Core:
         if dtype not in _DTYPES["gram"]:
             raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
         names = [part if isinstance(part, str) else part.name for part in parts]
-        wire_dtype = tensor_pb2.F64 if dtype == "float64" else tensor_pb2.F32
+        wire_dtype = tensor_pb2.DATA_TYPE_F64 if dtype == "float64" else tensor_pb2.DATA_TYPE_F32
         return await self.session.sum_grams(names, wire_dtype, request_id)
 
     async def submit(
@@ -136,7 +136,7 @@ class Core:
         message = spec.make_spec(options)
         if settings is not None:
             message.sweep.CopyFrom(spec.make_points(options, settings))
-            message.sweep.keep = job_pb2.Sweep.ALL if keep_all else job_pb2.Sweep.BEST
+            message.sweep.keep = job_pb2.Sweep.KEEP_ALL if keep_all else job_pb2.Sweep.KEEP_BEST
             if options.get("return_weight") is None:
                 message.return_pruned_weight = spec.updates_weights(message)
         uploads = _uploads(inputs)
@@ -304,10 +304,12 @@ class Core:
         if len(job.shape) != 2:
             raise errors.protocol(f"{job.name}: must have two dims; the server says {list(job.shape)}")
         if result.mask:
-            expected = tensor_pb2.TensorSpec(kind=tensor_pb2.MASK, dtype=tensor_pb2.U1, dims=job.shape)
+            expected = tensor_pb2.TensorSpec(
+                kind=tensor_pb2.TENSOR_KIND_MASK, dtype=tensor_pb2.DATA_TYPE_U1, dims=job.shape
+            )
             mask = (await read_tensor(self.session, result.mask, expected=expected))[1]
         if result.pruned_weight:
-            expected = tensor_pb2.TensorSpec(kind=tensor_pb2.PRUNED_WEIGHT, dims=job.shape)
+            expected = tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_PRUNED_WEIGHT, dims=job.shape)
             tensor, data = await read_tensor(self.session, result.pruned_weight, expected=expected)
             weight = (data, arrays.dtype_name(tensor.spec.dtype))
         return Result.of(job, result, mask, weight)
@@ -330,9 +332,9 @@ def _check_shape(job: job_pb2.Job, shape: tuple[int, ...]) -> None:
 
 def check_ended_well(job: job_pb2.Job) -> None:
     """Raises the error of a job that failed, or that was cancelled before it had a mask."""
-    if job.state == job_pb2.FAILED:
+    if job.state == job_pb2.JOB_STATE_FAILED:
         raise errors.from_status(job.error, job.name)
-    if job.state == job_pb2.CANCELLED and not job.HasField("result"):
+    if job.state == job_pb2.JOB_STATE_CANCELLED and not job.HasField("result"):
         if job.HasField("error") and job.error.code:
             raise errors.from_status(job.error, job.name)
         raise errors.Cancelled(

@@ -66,7 +66,7 @@ class Losses:
             warm_start=message.warm_start,
             relaxed=message.relaxed,
             rounded=message.rounded,
-            final=message.final,
+            final=message.mask,
             lower_bound=message.lower_bound,
             reconstructed=message.reconstructed if has_new else None,
             unshrunk=Unshrunk.of(message.unshrunk) if message.HasField("unshrunk") else None,

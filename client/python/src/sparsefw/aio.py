@@ -21,13 +21,14 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs, kind_name
+from sparsefw._enums import short_name
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import TERMINAL, Session
 from sparsefw._rpc.upload import TransferProgress
 from sparsefw._text import printable
-from sparsefw.client import check_embedded, choose_credentials, resolve_address, state_numbers
+from sparsefw.client import check_embedded, choose_credentials, kind_numbers, resolve_address, state_numbers
 from sparsefw.embedded import EmbeddedServer, start_in_thread
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
@@ -135,7 +136,7 @@ class Job:
     @property
     def state(self) -> str:
         """As last seen."""
-        return job_pb2.JobState.Name(self.message.state)
+        return short_name(job_pb2.JobState, self.message.state)
 
     @property
     def ended(self) -> bool:
@@ -363,9 +364,18 @@ class Client:
         """The tensor of this name."""
         return Tensor(self, await self.core.session.get_tensor(name))
 
-    async def list(self, limit: int = 0) -> list[Tensor]:
-        """Tensors on the server, newest first; limit 0: all."""
-        return [Tensor(self, message) for message in await self.core.session.list_tensors(limit)]
+    async def uploads(self, limit: int = 0) -> list[tensor_pb2.Upload]:
+        """See sparsefw.Client.uploads."""
+        return await self.core.session.list_uploads(limit)
+
+    async def delete_upload(self, name: str) -> None:
+        """See sparsefw.Client.delete_upload."""
+        await self.core.session.delete_upload(name)
+
+    async def list(self, limit: int = 0, *, kinds: Sequence[str] = (), owner: str = "") -> list[Tensor]:
+        """See sparsefw.Client.list."""
+        found = await self.core.session.list_tensors(kind_numbers(kinds), owner, limit)
+        return [Tensor(self, message) for message in found]
 
     async def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
         """The values of a tensor; see sparsefw.Tensor.read."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparsefw._enums import short_name
 from sparsefw.errors import invalid
 from sparsefw.v1 import tensor_pb2
 
@@ -24,11 +25,11 @@ ArrayLike = Any  # whatever as_buffer takes: there is no common type of NumPy an
 BoolArray = npt.NDArray[np.bool_]
 
 _WIRE: Final[dict[str, int]] = {
-    "float32": tensor_pb2.F32,
-    "float16": tensor_pb2.F16,
-    "bfloat16": tensor_pb2.BF16,
-    "float64": tensor_pb2.F64,
-    "bool": tensor_pb2.U1,
+    "float32": tensor_pb2.DATA_TYPE_F32,
+    "float16": tensor_pb2.DATA_TYPE_F16,
+    "bfloat16": tensor_pb2.DATA_TYPE_BF16,
+    "float64": tensor_pb2.DATA_TYPE_F64,
+    "bool": tensor_pb2.DATA_TYPE_U1,
 }
 _NAMES: Final[dict[int, str]] = {number: name for name, number in _WIRE.items()}
 # What the bytes of a dtype look like to NumPy, which has no bfloat16.
@@ -57,29 +58,29 @@ class Buffer:
 
     @property
     def wire_dtype(self) -> int:
-        """The dtype's number in sparsefw.v1.DType."""
+        """The dtype's number in sparsefw.v1.DataType."""
         return _WIRE[self.dtype]
 
 
 def wire_dtype(name: str) -> int:
-    """The number in sparsefw.v1.DType."""
+    """The number in sparsefw.v1.DataType."""
     return _WIRE[name]
 
 
 def dtype_name(wire: int) -> str:
-    """The name of a sparsefw.v1.DType."""
+    """The name of a sparsefw.v1.DataType."""
     return _NAMES.get(wire, f"dtype {wire}")
 
 
 def is_dtype(wire: int) -> bool:
-    """This package knows the sparsefw.v1.DType."""
+    """This package knows the sparsefw.v1.DataType."""
     return wire in _NAMES
 
 
 def kind_name(wire: int) -> str:
     """The name of a sparsefw.v1.TensorKind."""
     known = wire in tensor_pb2.TensorKind.values()
-    return tensor_pb2.TensorKind.Name(wire).lower() if known else f"kind {wire}"
+    return short_name(tensor_pb2.TensorKind, wire).lower() if known else f"kind {wire}"
 
 
 def is_torch(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs
+from sparsefw._enums import known_values, number_of
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
 from sparsefw._rpc.session import Session
@@ -23,7 +24,7 @@ from sparsefw.options import Options
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
 from sparsefw.sweep_results import SweepResult
-from sparsefw.v1 import job_pb2, prune_service_pb2
+from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
 
 DEFAULT_SERVER = "127.0.0.1:50051"
 
@@ -354,9 +355,24 @@ class Client:
         """The tensor of this name. Raises NotFound (TENSOR_NOT_FOUND)."""
         return Tensor(self, run(self.core.session.get_tensor(name)))
 
-    def list(self, limit: int = 0) -> list[Tensor]:
-        """Tensors on the server, newest first; limit 0: all."""
-        return [Tensor(self, message) for message in run(self.core.session.list_tensors(limit))]
+    def uploads(self, limit: int = 0) -> list[tensor_pb2.Upload]:
+        """Uploads that have not ended, newest first, as the wire has them; limit 0: all."""
+        return run(self.core.session.list_uploads(limit))
+
+    def delete_upload(self, name: str) -> None:
+        """Ends an upload and frees its room. Raises NotFound (UPLOAD_NOT_FOUND)."""
+        run(self.core.session.delete_upload(name))
+
+    def list(self, limit: int = 0, *, kinds: Sequence[str] = (), owner: str = "") -> list[Tensor]:
+        """Tensors on the server, newest first.
+
+        Args:
+            limit: 0: all.
+            kinds: of these only: "weight", "gram", "saliency", "mask", "pruned-weight"; none: all.
+            owner: only what was uploaded with this `Options.owner`; "": all.
+        """
+        found = run(self.core.session.list_tensors(kind_numbers(kinds), owner, limit))
+        return [Tensor(self, message) for message in found]
 
     def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
         """The values of a tensor; see Tensor.read."""
@@ -393,9 +409,14 @@ def stoppable(client: Client) -> Client:
     return Client(Session(session.address, StoppableTransport(session.transport), session.options))
 
 
+def kind_numbers(kinds: Sequence[str]) -> list[int]:
+    """The numbers of kinds, by their names."""
+    return [number_of(tensor_pb2.TensorKind, kind, "a kind") for kind in kinds]
+
+
 def state_numbers(states: Sequence[str]) -> list[int]:
     """The numbers of states, by their names."""
-    known = {name: number for name, number in job_pb2.JobState.items() if number}
+    known = dict(known_values(job_pb2.JobState))
     wrong = [state for state in states if state.upper() not in known]
     if wrong:
         raise invalid(f"a state must be one of {', '.join(known)}; got {wrong[0]}")

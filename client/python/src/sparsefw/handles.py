@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparsefw import arrays
 from sparsefw._core import kind_name
+from sparsefw._enums import short_name
 from sparsefw._progress import job_observer
 from sparsefw._rpc.session import TERMINAL
 from sparsefw._rpc.sync import iterate, run
@@ -90,7 +91,7 @@ class Job:
     @property
     def state(self) -> str:
         """As last seen: "QUEUED", "RUNNING", "SUCCEEDED", "FAILED" or "CANCELLED"."""
-        return job_pb2.JobState.Name(self.message.state)
+        return short_name(job_pb2.JobState, self.message.state)
 
     @property
     def ended(self) -> bool:

@@ -10,6 +10,7 @@ import grpc
 import numpy.typing as npt
 
 from sparsefw import arrays, errors
+from sparsefw._enums import short_name
 from sparsefw._losses import Losses
 from sparsefw.arrays import BoolArray
 from sparsefw.errors import Error
@@ -149,8 +150,8 @@ class Event:
         """From the wire."""
         job = message.job
         return cls(
-            kind=job_pb2.JobEvent.Kind.Name(message.kind),
-            state=job_pb2.JobState.Name(job.state),
+            kind=short_name(job_pb2.JobEvent.Kind, message.kind),
+            state=short_name(job_pb2.JobState, job.state),
             revision=job.revision,
             progress=Progress.of(job.progress) if job.HasField("progress") else None,
             queue_position=job.queue_position,
@@ -176,7 +177,7 @@ class Result:
         relative_reduction: 1 - final / warm_start; of SparseGPT, ALPS and the joint search
                      1 - reconstructed / warm_start.
         iterations:  steps run.
-        stop_reason: "ITERATIONS", "GAP", "STOPPED_BY_DEADLINE" or "STOPPED_BY_CANCEL".
+        stop_reason: "ITERATIONS", "GAP", "DEADLINE" or "CANCELLED".
         candidate:   which mask won: "WARM_START", "ROUNDED", "REFINED" or "JOINT".
         swaps:       exchanges taken by `swaps=True`.
         drift:       largest relative difference between incremental and newly computed products.
@@ -301,14 +302,14 @@ class Result:
         """From the wire."""
         return cls(
             job=job.name,
-            state=job_pb2.JobState.Name(job.state),
+            state=short_name(job_pb2.JobState, job.state),
             shape=(job.shape[0], job.shape[1]),
             kept=message.kept_count,
             losses=Losses.of(message.losses),
             relative_reduction=message.relative_reduction,
             iterations=message.iterations,
-            stop_reason=job_pb2.StopReason.Name(message.stop_reason),
-            candidate=job_pb2.Candidate.Name(message.candidate).removeprefix("CANDIDATE_"),
+            stop_reason=short_name(job_pb2.StopReason, message.stop_reason),
+            candidate=short_name(job_pb2.Candidate, message.candidate),
             swaps=message.swaps,
             drift=message.drift,
             damping=message.damping if message.HasField("damping") else None,

@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 
 from google.protobuf import duration_pb2
 
+from sparsefw._enums import number_of, short_name
 from sparsefw.errors import invalid
 from sparsefw.v1 import job_pb2
 
@@ -80,19 +81,6 @@ SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconst
 _MOST_POINTS: Final = 256
 
 
-def _enum(wrapper: Any, name: str, what: str, prefix: str = "") -> Any:
-    wanted = prefix + str(name).upper().replace("-", "_")
-    values: Mapping[str, int] = dict(wrapper.items())
-    if wanted in values and values[wanted] != 0:
-        return values[wanted]
-    known = ", ".join(
-        f'"{key.removeprefix(prefix).lower().replace("_", "-")}"'
-        for key, number in values.items()
-        if number != 0
-    )
-    raise invalid(f'{what} must be one of {known}; got "{name}"')
-
-
 def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern:
     """The pattern that "per-row", "unstructured" or "K:N" names."""
     message = job_pb2.Pattern()
@@ -124,11 +112,11 @@ def _duration(name: str, value: float) -> duration_pb2.Duration:
 
 def updates_weights(spec: job_pb2.JobSpec) -> bool:
     """The job, or a point of its sweep, makes weights that are not W's."""
-    best = spec.preset == job_pb2.BEST  # ALPS with refine.joint, where nothing else is said
-    method = spec.method or (job_pb2.ALPS if best else job_pb2.SPARSEFW)
+    best = spec.preset == job_pb2.PRESET_BEST  # ALPS with refine.joint, where nothing else is said
+    method = spec.method or (job_pb2.METHOD_ALPS if best else job_pb2.METHOD_SPARSEFW)
     joint = spec.refine.joint if spec.refine.HasField("joint") else best
     return any(
-        (point.method or method) in (job_pb2.SPARSEGPT, job_pb2.ALPS)
+        (point.method or method) in (job_pb2.METHOD_SPARSEGPT, job_pb2.METHOD_ALPS)
         or (point.joint if point.HasField("joint") else joint)
         or (point.reconstruct if point.HasField("reconstruct") else spec.reconstruct)
         for point in spec.sweep.points or [job_pb2.SweepPoint()]
@@ -154,41 +142,38 @@ def make_spec(options: JobOptions) -> job_pb2.JobSpec:
         raise invalid(f"an option has a value that cannot be sent: {error}") from None
 
 
+# Options that are no single field of a message.
+_COMPOSED: Final = ("pattern", "sparsity", "warm_start", "labels", "deadline", "result_ttl", "return_weight")
+_RENAMED: Final = {"precision": "product_precision"}
+
+
+def _set_option(spec: job_pb2.JobSpec, name: str, value: Any) -> None:
+    """Sets the field of this name, in the spec or in one of its parts."""
+    wire = _RENAMED.get(name, name)
+    for message in (spec, spec.sparsefw, spec.refine, spec.sparsegpt, spec.warm_start):
+        field = message.DESCRIPTOR.fields_by_name.get(wire)
+        if field is None:
+            continue
+        if field.enum_type is not None:
+            value = number_of(getattr(job_pb2, field.enum_type.name), value, name)
+        elif field.type == field.TYPE_BOOL:
+            value = bool(value)
+        setattr(message, wire, value)
+        return
+    raise AssertionError(f"no message has a field for {name}")
+
+
 def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
     spec = job_pb2.JobSpec(
-        pattern=make_pattern(given.get("pattern"), given.get("sparsity")),
-        device=given.get("device", ""),
-        priority=given.get("priority", 0),
-        labels=given.get("labels", {}),
+        pattern=make_pattern(given.get("pattern"), given.get("sparsity")), labels=given.get("labels", {})
     )
-    if "preset" in given:
-        spec.preset = _enum(job_pb2.Preset, given["preset"], "preset")
-    if "method" in given or "preset" not in given:
-        spec.method = _enum(job_pb2.Method, given.get("method", "sparsefw"), "method")
-    if "reconstruct" in given:
-        spec.reconstruct = bool(given["reconstruct"])
-    if "shrinkage" in given:
-        spec.shrinkage = given["shrinkage"]
-    for name in ("alpha", "iterations", "rel_gap", "report_every"):
-        if name in given:
-            setattr(spec.sparsefw, name, given[name])
-    if "step_rule" in given:
-        spec.sparsefw.step_rule = _enum(job_pb2.StepRule, given["step_rule"], "step_rule")
-    for name in ("swaps", "keep_fixed", "joint"):
-        if name in given:
-            setattr(spec.refine, name, bool(given[name]))
-    for name in ("joint_damping", "joint_excluded"):
-        if name in given:
-            setattr(spec.refine, name, given[name])
-    for name in ("damping", "block_size"):
-        if name in given:
-            setattr(spec.sparsegpt, name, given[name])
+    if "preset" not in given:
+        given.setdefault("method", "sparsefw")
+    for name, value in given.items():
+        if name not in _COMPOSED:
+            _set_option(spec, name, value)
     if isinstance(given.get("warm_start"), str):
-        spec.warm_start.method = _enum(job_pb2.Method, given["warm_start"], "warm_start")
-    if "ria_exponent" in given:
-        spec.warm_start.ria_exponent = given["ria_exponent"]
-    if "precision" in given:
-        spec.product_precision = _enum(job_pb2.ProductPrecision, given["precision"], "precision", "PRODUCT_")
+        spec.warm_start.method = number_of(job_pb2.Method, given["warm_start"], "warm_start")
     for name in ("deadline", "result_ttl"):
         if name in given:
             getattr(spec, name).CopyFrom(_duration(name, given[name]))
@@ -251,7 +236,7 @@ def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]
             raise invalid(f"a sweep can vary {', '.join(SWEEP_KEYS)}; got {wrong[0]}")
         point = sweep.points.add()
         if setting.get("method") is not None:
-            point.method = _enum(job_pb2.Method, setting["method"], "method")
+            point.method = number_of(job_pb2.Method, setting["method"], "method")
         if setting.get("pattern") is not None or setting.get("sparsity") is not None:
             merged = _with_pattern(options, setting)
             point.pattern.CopyFrom(make_pattern(merged.get("pattern"), merged.get("sparsity")))
@@ -265,7 +250,7 @@ def describe_point(point: job_pb2.SweepPoint) -> dict[str, Any]:
     """The setting of a point of a result."""
     pattern = point.pattern
     kind = pattern.WhichOneof("kind")
-    setting: dict[str, Any] = {"method": job_pb2.Method.Name(point.method).lower()}
+    setting: dict[str, Any] = {"method": short_name(job_pb2.Method, point.method).lower()}
     if kind == "nm":
         setting.update(pattern=f"{pattern.nm.keep}:{pattern.nm.group}", sparsity=None)
         if pattern.nm.group:

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/src/cpu/iteration/free_columns.h"
-#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/screen/screened_rows.h"
@@ -21,15 +19,6 @@ namespace {
 // row of G for each: it runs at nearly four times their rate, for each row of G
 // it loads serves several rows (sparsefw-bench-products).
 constexpr double kDenseShare = 1.0 / 4;
-
-// Row by row up to this share of toggled coordinates, and as long as the rows of G that one row
-// asks for in an epoch stay in the cache: some kColumnsPerToggle different ones for each coordinate
-// that it toggles in an iteration (counted at 2048x2048: 70 to 180 for 34 to 96, with some to
-// spare).
-constexpr double kRowWiseShare = 1.0 / 16;
-constexpr double kColumnsPerToggle = 2.5;
-constexpr int64_t kEpoch = 50;
-static_assert(kRefreshPeriod % kEpoch == 0);
 
 BitRows Without(BitRows bits, const BitRows& removed, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -163,9 +152,8 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
       left -= at_.iteration - before;
       continue;
     }
-    SPARSEFW_ASSIGN_OR_RETURN(const int64_t row_wise, RowWiseStepsFrom(request, left));
-    SPARSEFW_RETURN_IF_ERROR(row_wise > 0 ? AdvanceRowWise(row_wise) : Advance(request.rule));
-    left -= std::max<int64_t>(1, row_wise);
+    SPARSEFW_RETURN_IF_ERROR(Advance(request.rule));
+    --left;
   }
   reached_gap_ = ReachedGap(at_, request.rel_gap);
   return screen_ != nullptr && screen_->running() ? screen_->StoreMasks() : absl::OkStatus();
@@ -185,47 +173,6 @@ bool FrankWolfe<Real>::Stationary(StepRule rule) const {
 template <typename Real>
 double FrankWolfe<Real>::StepSize(StepRule rule) const {
   return ChooseStep<Real>(at_, rule == StepRule::kLineSearch);
-}
-
-// How many of the next steps can be taken row by row; 0: the next one cannot.
-// Epochs begin at fixed iterations, whatever the batches.
-template <typename Real>
-absl::StatusOr<int64_t> FrankWolfe<Real>::RowWiseStepsFrom(const StepRequest& request,
-                                                           int64_t left) {
-  if (row_selector_ == nullptr) return 0;
-  const int64_t in_epoch = at_.iteration % kEpoch;
-  if (in_epoch == 0) {
-    SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
-    // Not terms: a vertex that zigzags has few, but other ones in every iteration.
-    row_wise_ =
-        distance.toggled <= ShareOfWeights(kRowWiseShare) && RowsOfGramFit(distance.toggled);
-  }
-  if (!row_wise_ || ComputesVertexProductAnew()) return 0;
-  if (request.rule != StepRule::kOpenLoop || request.rel_gap > 0) return 0;
-  // Not beyond where an epoch of screened iterations may begin.
-  const int64_t next = screen_ == nullptr ? 0 : screen_->next_try() - at_.iteration;
-  const int64_t limit = next > 0 ? std::min(left, next) : left;
-  return std::min({limit, kEpoch - in_epoch, StepsBeforeRefresh(at_.iteration)});
-}
-
-// Whether a row's rows of G fit, on average, in an epoch with that many toggles an iteration.
-template <typename Real>
-bool FrankWolfe<Real>::RowsOfGramFit(int64_t toggles) const {
-  const PanelLayer<Real>& layer = *iterate_.layer;
-  const double rows_of_gram =
-      kColumnsPerToggle * static_cast<double>(toggles) / static_cast<double>(layer.rows);
-  const auto bytes = static_cast<double>(layer.cols * static_cast<int64_t>(sizeof(Real)));
-  return rows_of_gram * bytes <= static_cast<double>(FreeColumns<Real>::kCopyBytes);
-}
-
-template <typename Real>
-absl::Status FrankWolfe<Real>::AdvanceRowWise(int64_t count) {
-  RowWiseSteps<Real> steps{iterate_, relaxed_, update_, *row_selector_, context_};
-  fresh_ = false;
-  rounded_ += count;
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<StepSums> sums, steps.Take(at_.iteration, count));
-  TakeOpenLoopSteps(sums);
-  return absl::OkStatus();
 }
 
 template <typename Real>
@@ -330,15 +277,14 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   // Candidates of the selection: an eighth of the weights at most, each with
   // its score, row and column, in vectors that may have doubled, and one copy.
   const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
-  const int64_t row_wise = threads * FreeColumns<Real>::Bytes(cols);
   const int64_t older = weights + 8 * rows * (words + 1);
   // W is counted though the caller's may do: that depends on its values.
   // None of these are held at the same time.
   const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
   const int64_t row_by_row = kBytesPerWeight<Real> * rows * cols + threads * gathered;
   const int64_t epoch = std::max(row_by_row, kHeldBytesPerWeight<Real> * rows * cols);
-  const int64_t whole = std::max({GramProductBytes<Real>(rows, cols, threads), row_wise,
-                                  candidates + VertexUpdate<Real>::ScratchBytes(rows, cols)});
+  const int64_t whole = std::max(GramProductBytes<Real>(rows, cols, threads),
+                                 candidates + VertexUpdate<Real>::ScratchBytes(rows, cols));
   return 3 * weights + gram + relaxed + bits + std::max(epoch, older + whole);
 }
 

@@ -7,9 +7,8 @@
 //                                                or t-2, the nearer one
 // Losses and gaps follow from three float64 sums: core/src/frank_wolfe/recurrence.h,
 // which also says when E, U, L and b are computed anew by dense products. Which of
-// the two ways U is updated, and whether rows are iterated one by one, depends on
-// the iterates alone: the same input gives the same bits however Step is cut into
-// batches.
+// the two ways U is updated depends on the iterates alone: the same input gives the
+// same bits however Step is cut into batches.
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 
@@ -21,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
-#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/iteration/vertex_update.h"
 #include "core/src/cpu/screen/screened_ahead.h"
 #include "core/src/cpu/screen/screened_epoch.h"
@@ -82,9 +80,6 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status LeaveEpoch();
   void ReleaseWholeIterations();
   void ForgetGathered();
-  absl::StatusOr<int64_t> RowWiseStepsFrom(const StepRequest& request, int64_t left);
-  bool RowsOfGramFit(int64_t toggles) const;
-  absl::Status AdvanceRowWise(int64_t count);
   void TakeOpenLoopSteps(const std::vector<StepSums>& sums);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
@@ -124,7 +119,6 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   std::unique_ptr<ScreenedEpoch<Real>> screen_;  // null: no iteration is screened
   std::unique_ptr<ScreenedMatrix<Real>> screened_matrix_;
   std::unique_ptr<ScreenedAhead<Real>> screened_ahead_;  // null: rows have budgets of their own
-  bool row_wise_ = false;                                // this epoch
   bool unfinished_ = false;
   bool fresh_ = false;  // E and L were computed anew at this M
   // Steps on all columns since U was last computed anew. Only these round E and U: an epoch of

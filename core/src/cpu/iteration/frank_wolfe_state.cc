@@ -19,13 +19,12 @@ struct Scalars {
   Recurrence recurrence;
   int64_t toggled = 0;
   double drift = 0;
-  int64_t row_wise = 0;
   int64_t products = 0;  // 1: E and U follow
   int64_t older = 0;     // 1: the vertex before the last one, too
   int64_t rounded = 0;
   int64_t compared_at = 0;
 };
-static_assert(sizeof(Scalars) == sizeof(Recurrence) + 7 * sizeof(int64_t));
+static_assert(sizeof(Scalars) == sizeof(Recurrence) + 6 * sizeof(int64_t));
 static_assert(sizeof(Recurrence) == 7 * sizeof(int64_t), "its bytes are written as they are");
 
 // A bit beyond the columns would stand for a weight that does not exist.
@@ -83,7 +82,6 @@ absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
   const Scalars scalars = {.recurrence = at_,
                            .toggled = toggled_,
                            .drift = drift_,
-                           .row_wise = row_wise_ ? 1 : 0,
                            .products = products ? 1 : 0,
                            .older = older ? 1 : 0,
                            .rounded = rounded_,
@@ -132,7 +130,6 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
   at_ = scalars.recurrence;
   toggled_ = scalars.toggled;
   drift_ = scalars.drift;
-  row_wise_ = scalars.row_wise != 0;
   rounded_ = scalars.rounded;
   compared_at_ = scalars.compared_at;
   return screen_ == nullptr ? absl::OkStatus() : screen_->Restore(reader);

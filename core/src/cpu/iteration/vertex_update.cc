@@ -56,18 +56,6 @@ absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
   return total;
 }
 
-template <typename Real>
-int64_t VertexUpdate<Real>::Toggling(int64_t row) const {
-  const Real* const weights = iterate_.layer->weights.row(row);
-  const uint64_t* const from = iterate_.previous.row(row);
-  const uint64_t* const to = iterate_.vertex.row(row);
-  int64_t count = 0;
-  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-    ForEachBit(from[word] ^ to[word], word, [&](int64_t col) { count += weights[col] != 0; });
-  }
-  return count;
-}
-
 // M alone.
 template <typename Real>
 void VertexUpdate<Real>::ToggleRow(int64_t row) {
@@ -246,37 +234,6 @@ absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
       .out = iterate_.vertex_product};
   return AddTiledProducts<Real>(*iterate_.layer, iterate_.blocks, first, std::span(&product, 1),
                                 context_);
-}
-
-template <typename Real>
-double VertexUpdate<Real>::ApplyToRow(int64_t row, SparseRows<Real>& scratch) {
-  const PanelView<Real> gram = iterate_.layer->gram.view();
-  const int64_t words = iterate_.layer->words;
-  scratch.Reset(gram.depth, gram.depth);
-  const uint64_t* const vertex = iterate_.vertex.row(row);
-  const int64_t toggled = Differing(iterate_.previous.row(row), vertex, words);
-  if (toggled == 0) return 0;
-  const bool back = Differing(iterate_.older.bits.row(row), vertex, words) < toggled;
-  RowChanges changes;
-  ListChanges(row, back, changes);
-  ToggleRow(row, changes.toggled.get());
-  CollectTerms(row, changes, scratch);
-  Real* const product = iterate_.vertex_product.row(row);
-  Real* const older = iterate_.older.product.row(row);
-  if (back) {
-    std::swap_ranges(product, product + iterate_.layer->stride(), older);
-  } else {
-    std::copy_n(product, iterate_.layer->stride(), older);
-  }
-  double change = Inner(row, scratch.row(0));
-  AddSparseProduct({.a = scratch,
-                    .tile = 0,
-                    .gram = gram,
-                    .panels = {0, gram.count},
-                    .out = product,
-                    .out_stride = iterate_.layer->stride()});
-  change += Inner(row, scratch.row(0));
-  return MoveOn(row, back, change);
 }
 
 template <typename Real>

@@ -30,8 +30,8 @@ struct VertexDistance {
 };
 
 // Each way to do it returns b_t - b_{t-1}, b = <D(V), U>, from b_t - b_s: with G symmetric
-// <delta, U_s + U_t>, summed in float64 row by row and the rows block by block. Apply takes the
-// same s for all rows, ApplyToRow the nearer one of its row.
+// <delta, U_s + U_t>, summed in float64 row by row and the rows block by block. s is
+// the same for all rows.
 template <typename Real>
 class VertexUpdate {
  public:
@@ -50,11 +50,6 @@ class VertexUpdate {
   // is complete and some of it still in the cache; concurrently. `last`: U is formed anew
   // after it, so that an older vertex is of no use unless one is known already.
   absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then, bool last = false);
-
-  // One row, on the calling thread, iterate.older known; distinct rows concurrently.
-  double ApplyToRow(int64_t row, SparseRows<Real>& scratch);
-  // Coordinates that toggle in a row, zero weights left out.
-  int64_t Toggling(int64_t row) const;
 
   // Gives back what Apply keeps from one iteration to the next.
   void Release() { std::vector<SparseRows<Real>>().swap(delta_); }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/src/cpu/joint/row_search.h"
-#include "core/src/cpu/joint/transfers.h"
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
@@ -24,10 +23,6 @@ namespace {
 template <typename Real>
 constexpr double kTolerance = sizeof(Real) == sizeof(float) ? 10 * kJointTolerance
                                                             : kJointTolerance;
-// Moves of either kind that a row offers to the others at once.
-constexpr int64_t kMovesOffered = 32;
-// Rounds of giving and taking. Two or three change most; then it ends by itself.
-constexpr int kMostRounds = 64;
 
 size_t Index(int64_t index) { return static_cast<size_t>(index); }
 
@@ -86,12 +81,11 @@ class JointSearch {
       return std::move(result_);
     }
     SPARSEFW_RETURN_IF_ERROR(status);
-    if (SearchRows() && groups_.whole_matrix) SearchBetweenRows();
+    SearchRows();
     workspaces_.Clear();
     SPARSEFW_RETURN_IF_ERROR(SolveWeights());
     SPARSEFW_RETURN_IF_ERROR(Judge());
     for (const RowState& state : states_) result_.exchanges += state.exchanges;
-    result_.exchanges += transfers_;
     result_.converged = converged_ && !budget_.Spent();
     return std::move(result_);
   }
@@ -104,7 +98,6 @@ class JointSearch {
     double tolerance = 0;
     int64_t exchanges = 0;
     bool searched = false;
-    JointOffer offer;
   };
 
   static Matrix<float> CopyOf(const Matrix<float>& from) {
@@ -218,8 +211,7 @@ class JointSearch {
     if (search == nullptr) {
       search = std::make_unique<RowSearch<Real>>(layer_.gram, cols(), groups_, budget_);
     }
-    JointRowResult found = search->Run(RowOf(row, kept.data(), fixed.data()),
-                                       groups_.whole_matrix ? kMovesOffered : 0);
+    JointRowResult found = search->Run(RowOf(row, kept.data(), fixed.data()));
     workspaces_.Return(std::move(search));
     return found;
   }
@@ -244,11 +236,10 @@ class JointSearch {
     state.loss = found.loss;
     state.exchanges += found.exchanges;
     state.searched = true;
-    state.offer = {std::move(found.out), std::move(found.in), state.tolerance};
   }
 
-  // Each row by itself. Returns whether all of them have converged.
-  bool SearchRows() {
+  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
+  void SearchRows() {
     std::vector<uint8_t> converged(Index(rows()));
     const absl::Status status = context_.ForEach(rows(), [&](int64_t row) {
       std::optional<JointRowResult> found = SearchRow(row, KeptOf(row));
@@ -258,55 +249,6 @@ class JointSearch {
     });
     converged_ =
         status.ok() && std::all_of(converged.begin(), converged.end(), [](auto c) { return c; });
-    return converged_;
-  }
-
-  void SearchBetweenRows() {
-    for (int round = 0; round < kMostRounds; ++round) {
-      std::vector<JointOffer> offers;
-      for (const RowState& state : states_) offers.push_back(state.offer);
-      const Transfers transfers = ChooseTransfers(offers);
-      if (transfers.count == 0) return;
-      if (!TakeRound(offers, transfers)) return;
-    }
-    converged_ = false;
-  }
-
-  // Searches the rows that give or take, and takes them all, or none where one was not
-  // searched. Returns whether there may be more to do.
-  bool TakeRound(const std::vector<JointOffer>& offers, const Transfers& transfers) {
-    std::vector<int64_t> changed;
-    for (int64_t row = 0; row < rows(); ++row) {
-      if (transfers.given[Index(row)] + transfers.taken[Index(row)] > 0) changed.push_back(row);
-    }
-    std::vector<std::optional<JointRowResult>> found(changed.size());
-    const absl::Status status = context_.ForEach(std::ssize(changed), [&](int64_t i) {
-      const int64_t row = changed[Index(i)];
-      std::vector<uint8_t> kept = KeptOf(row);
-      for (int32_t n = 0; n < transfers.given[Index(row)]; ++n) {
-        kept[Index(offers[Index(row)].out[Index(n)].column)] = 0;
-      }
-      for (int32_t n = 0; n < transfers.taken[Index(row)]; ++n) {
-        kept[Index(offers[Index(row)].in[Index(n)].column)] = 1;
-      }
-      found[Index(i)] = SearchRow(row, kept);
-    });
-    double before = 0;
-    double after = 0;
-    for (size_t i = 0; i < changed.size(); ++i) {
-      if (!status.ok() || !found[i].has_value()) {
-        converged_ = false;
-        return false;
-      }
-      converged_ = converged_ && found[i]->converged;
-      before += states_[Index(changed[i])].loss;
-      after += found[i]->loss;
-    }
-    // Only rounding can be left to gain.
-    if (!(after < before)) return false;
-    for (size_t i = 0; i < changed.size(); ++i) Take(changed[i], *std::move(found[i]));
-    transfers_ += transfers.count;
-    return converged_;
   }
 
   // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
@@ -332,20 +274,13 @@ class JointSearch {
                                         states_[Index(row)].loss = loss;
                                       });
     if (!status.ok() && !absl::IsCancelled(status)) return status;
-    double start = 0;
     double found = 0;
     for (int64_t row = 0; row < rows(); ++row) {
       RowState& state = states_[Index(row)];
-      start += state.start_loss;
       // Written so that NaN, where a weight left the range of its dtype, is refused.
       const bool better = state.searched && state.loss < (1 - kRowGuard) * state.start_loss;
-      if (!better && result_.mask.CountKeptInRow(row) == start_.CountKeptInRow(row)) Revert(row);
+      if (!better) Revert(row);
       found += state.loss;
-    }
-    if (!(found <= start)) {
-      for (int64_t row = 0; row < rows(); ++row) Revert(row);
-      transfers_ = 0;
-      found = start;
     }
     result_.loss = scale_.Unscaled(found);
     return absl::OkStatus();
@@ -372,7 +307,6 @@ class JointSearch {
   Matrix<float> bounds_;        // [rows, cols]: gains of columns outside, at least
   std::vector<RowState> states_;
   Workspaces<Real> workspaces_;
-  int64_t transfers_ = 0;
   bool converged_ = false;
   JointResult result_;
 };
@@ -391,9 +325,7 @@ int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t stride = (cols + 63) / 64 * 64;
   constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
   const int64_t layer = kSize * (rows + cols) * stride;
-  // An unstructured round has every row's mask, weights and offers once more.
-  const int64_t staged = rows * (5 * cols + 64 * kMovesOffered);
-  const int64_t searching = threads * TableauBytes<Real>(cols) + staged;
+  const int64_t searching = threads * TableauBytes<Real>(cols) + rows * 5 * cols;
   return layer + 8 * rows * stride + 2 * 4 * rows * cols + 256 * rows +
          std::max({searching, Float64ProductBytes(rows, cols), ReconstructBytes<Real>(rows, cols)});
 }

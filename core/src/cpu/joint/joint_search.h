@@ -1,5 +1,5 @@
 // The joint search on the CPU: sparsefw/joint.h says what it computes, tableau.h on
-// what, row_search.h how a row is searched, transfers.h how rows give and take.
+// what, row_search.h how a row is searched.
 #ifndef SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_SEARCH_H_
 #define SPARSEFW_CORE_SRC_CPU_JOINT_JOINT_SEARCH_H_
 
@@ -11,15 +11,14 @@
 namespace sparsefw::cpu {
 
 // A row is taken only if its rounded weights lose less than those it started with, by
-// kRowGuard, in float64; where rows exchange among each other, all of them are or none.
+// kRowGuard, in float64.
 //
 // Numeric: tableaus as Real, b and the losses that decide in float64
 // Threads: rows in parallel; the same bits for any number of threads unless cut short
 // Memory:  JointSearchBytes
 // Cost:    about n^2 |S| + |S|^3 / 3 flops a row, n columns in doubt, and n^2 a few
 //          times for every 16 exchanges
-// Stop:    rows not begun keep the start; of rows that give and take, the last round
-//          that was completed
+// Stop:    rows not begun keep the start
 template <typename Real>
 absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Scale& scale,
                                           const Mask& start, const JointRequest& request,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
+#include <utility>
 
 #include "core/src/cpu/joint/joint_kernels.h"
 
@@ -29,7 +31,6 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       groups_(groups),
       budget_(budget),
       tableau_(gram, cols),
-      detours_(tableau_, groups_, budget),
       position_of_(Index(cols)),
       weights_(Index(cols)),
       residual_(Index(gram.cols())) {}
@@ -73,7 +74,7 @@ void RowSearch<Real>::Divide(const JointRow& row) {
 }
 
 template <typename Real>
-JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
+JointRowResult RowSearch<Real>::Run(const JointRow& row) {
   Divide(row);
   tableau_.Build(row.products, row.energy, fixed_, kept_, outside_);
   column_.resize(Index(tableau_.stride() + kKernelSlack));
@@ -85,7 +86,6 @@ JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
   int admissions = 0;
   for (int64_t pass = 0; pass < kMostPasses && !budget_.Spent(); ++pass) {
     if (Pass(row, result.exchanges)) continue;
-    if (detours_.Take(row.tolerance, result.exchanges)) continue;
     result.converged = admissions == kMostAdmissions || Admit(row) == 0;
     if (result.converged) break;
     ++admissions;
@@ -98,11 +98,6 @@ JointRowResult RowSearch<Real>::Run(const JointRow& row, int64_t moves) {
   result.kept.assign(row.fixed, row.fixed + cols_);
   for (int64_t i = 0; i < tableau_.size(); ++i) {
     if (tableau_.inside(i)) result.kept[Index(tableau_.column(i))] = 1;
-  }
-  if (moves > 0 && result.converged) {
-    const int64_t count = std::min(moves, Tableau<Real>::kPending);
-    result.out = MovesOut(count);
-    result.in = MovesIn(count);
   }
   return result;
 }
@@ -208,19 +203,20 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
     double& least = cheapest[Index(tableau_.column(q) / groups_.group_cols)];
     least = std::min(least, tableau_.Change(q));
   }
-  std::vector<JointMove> paying;
+  std::vector<std::pair<double, int32_t>> paying;  // gain, column
   for (const int32_t p : excluded_columns_) {
     const auto r = static_cast<double>(residual_[Index(p)]);
     const auto diagonal = static_cast<double>(gram_(p, p));
     if (!(diagonal > 0)) continue;
     const double gain = r * r / diagonal;
-    if (gain > cheapest[Index(p / groups_.group_cols)] + row.tolerance) paying.push_back({p, gain});
+    if (gain > cheapest[Index(p / groups_.group_cols)] + row.tolerance)
+      paying.emplace_back(gain, p);
   }
-  std::sort(paying.begin(), paying.end(), [](const JointMove& a, const JointMove& b) {
-    return a.change != b.change ? a.change > b.change : a.column < b.column;
+  std::sort(paying.begin(), paying.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
   std::vector<int32_t> entering;
-  for (const JointMove& move : paying) entering.push_back(move.column);
+  for (const auto& [gain, column] : paying) entering.push_back(column);
   const int64_t before = tableau_.size();
   const int64_t count = tableau_.Border(row.products, entering);
   for (int64_t n = 0; n < count; ++n) {
@@ -229,40 +225,6 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
     excluded_columns_.erase(std::find(excluded_columns_.begin(), excluded_columns_.end(), column));
   }
   return count;
-}
-
-// The sweeps that a row would take next, each the best of the usable columns; undone.
-template <typename Real>
-template <typename Usable>
-std::vector<JointMove> RowSearch<Real>::Follow(int64_t count, double sign, const Usable& usable) {
-  std::vector<JointMove> moves;
-  tableau_.Mark();
-  while (std::ssize(moves) < count) {
-    int64_t best = -1;
-    double least = 0;
-    for (int64_t i = 0; i < tableau_.size(); ++i) {
-      if (!usable(i)) continue;
-      const double change = sign * tableau_.Change(i);
-      if (best < 0 || change < least) std::tie(best, least) = std::tuple(i, change);
-    }
-    if (best < 0) break;
-    moves.push_back({tableau_.column(best), std::fabs(least)});
-    tableau_.Fetch(best, column_.data());
-    tableau_.Sweep(best, column_.data());
-  }
-  tableau_.Restore();
-  return moves;
-}
-
-template <typename Real>
-std::vector<JointMove> RowSearch<Real>::MovesOut(int64_t count) {
-  return Follow(count, 1, [&](int64_t i) { return tableau_.inside(i); });
-}
-
-template <typename Real>
-std::vector<JointMove> RowSearch<Real>::MovesIn(int64_t count) {
-  return Follow(count, -1,
-                [&](int64_t i) { return tableau_.diagonals()[i] > tableau_.floors()[i]; });
 }
 
 template class RowSearch<float>;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/src/cpu/joint/detours.h"
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/swaps/swap_state.h"
 #include "sparsefw/matrix.h"
@@ -24,30 +23,19 @@ struct JointRow {
   double excluded = 0;               // share of all columns, of those outside
 };
 
-// A column that would go out of (into) the row next, and what that costs (gains) after
-// those before it in the list.
-struct JointMove {
-  int32_t column = 0;
-  double change = 0;
-};
-
 struct JointRowResult {
   std::vector<uint8_t> kept;
   std::vector<float> weights;  // of the scaled layer, not rounded
   double loss = 0;             // L*
   int64_t exchanges = 0;
   bool converged = false;
-  // For exchanges between rows; empty unless asked for.
-  std::vector<JointMove> out;
-  std::vector<JointMove> in;
 };
 
 // Passes over the columns that may leave: for each the best of all that may enter, on one
 // tableau; then the promising ones again, most first, each with its column as it is by
 // then, so that every exchange taken lowers L* by what it says. A pass that finds nothing
-// proves that no exchange within the tableau pays. Then detours (detours.h) are tried, and
-// passes again where one pays. Columns that promised little at the start,
-// which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
+// proves that no exchange within the tableau pays. Columns that promised little
+// at the start, which are not in it, are then tried by r_p^2 / H_pp, a lower bound of their gain.
 //
 // Ties: of equal gains the lower position.
 // Memory: TableauBytes and a few rows. Not thread-safe.
@@ -56,9 +44,8 @@ class RowSearch {
  public:
   RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups& groups, SwapBudget& budget);
 
-  // Ends early, not converged, only where the budget is spent. `moves`: of either list
-  // that many.
-  JointRowResult Run(const JointRow& row, int64_t moves);
+  // Ends early, not converged, only where the budget is spent.
+  JointRowResult Run(const JointRow& row);
 
  private:
   struct Candidate {
@@ -71,17 +58,12 @@ class RowSearch {
   bool TryExchange(int64_t position, double tolerance);
   double BestOf(const Real* column, int64_t position, int64_t& partner, bool find) const;
   int64_t Admit(const JointRow& row);
-  std::vector<JointMove> MovesOut(int64_t count);
-  std::vector<JointMove> MovesIn(int64_t count);
-  template <typename Usable>
-  std::vector<JointMove> Follow(int64_t count, double sign, const Usable& usable);
 
   const Matrix<Real>& gram_;
   const int64_t cols_;
   const Groups groups_;
   SwapBudget& budget_;
   Tableau<Real> tableau_;
-  Detours<Real> detours_;
   std::vector<int32_t> fixed_;
   std::vector<int32_t> kept_;
   std::vector<int32_t> outside_;

@@ -62,10 +62,6 @@ void Tableau<Real>::Sweep(int64_t position, const Real* column) {
   }
   target_[Index(position)] = sign * step;
   diagonal_[Index(position)] = -inverse;
-  if (marked_) {
-    replaced_.emplace_back(position,
-                           std::vector<Real>(flushed_row(position), flushed_row(position) + size_));
-  }
   for (int64_t k = 0; k <= pending_count_; ++k) pending_.data()[k * stride_ + position] = 0;
   Real* row = matrix_.data() + position * stride_;
   const Real factor = sign * inverse;
@@ -104,35 +100,6 @@ void Tableau<Real>::Flush() {
                                        .sum = matrix_.data(),
                                        .sum_stride = stride_});
   pending_count_ = 0;
-}
-
-template <typename Real>
-void Tableau<Real>::Mark() {
-  saved_ = {loss_, target_, diagonal_, floor_, inside_};
-  marked_ = true;
-}
-
-template <typename Real>
-void Tableau<Real>::Keep() {
-  replaced_.clear();
-  marked_ = false;
-}
-
-template <typename Real>
-void Tableau<Real>::Restore() {
-  for (auto replaced = replaced_.rbegin(); replaced != replaced_.rend(); ++replaced) {
-    const auto& [position, row] = *replaced;
-    std::copy(row.begin(), row.end(), matrix_.data() + position * stride_);
-    CopyToColumn(position);
-  }
-  replaced_.clear();
-  marked_ = false;
-  pending_count_ = 0;
-  loss_ = saved_.loss;
-  target_ = saved_.target;
-  diagonal_ = saved_.diagonal;
-  floor_ = saved_.floor;
-  inside_ = saved_.inside;
 }
 
 // With s the entering columns of H_CC - Y^T Y and s_K their part inside:

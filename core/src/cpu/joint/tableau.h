@@ -103,12 +103,6 @@ class Tableau {
   void Sweep(int64_t position, const Real* column);
   void Flush();
 
-  // Undoes all sweeps since Mark; no Flush in between, and nothing pending before.
-  void Mark();
-  void Restore();
-  // They stand.
-  void Keep();
-
   // Takes up to kRoom more columns, that are outside; nothing is pending.
   // Returns how many fitted.
   int64_t Border(const double* products, std::span<const int32_t> entering);
@@ -126,14 +120,6 @@ class Tableau {
   void SetFloor(int64_t position);
   void CopyToColumn(int64_t position);
   serial::Upper<Real> Factor() const { return {std::ssize(fixed_), panel_.data(), panel_stride_}; }
-
-  struct Saved {
-    double loss = 0;
-    std::vector<Real> target;
-    std::vector<Real> diagonal;
-    std::vector<Real> floor;
-    std::vector<uint8_t> inside;
-  };
 
   const Matrix<Real>& gram_;
   const int64_t cols_;
@@ -159,9 +145,6 @@ class Tableau {
   std::vector<Real> diagonal_;
   std::vector<Real> floor_;
   double loss_ = 0;
-  Saved saved_;
-  bool marked_ = false;
-  std::vector<std::pair<int64_t, std::vector<Real>>> replaced_;  // rows of A since Mark
 };
 
 // Bytes of one of them, at most.

@@ -71,7 +71,11 @@ absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
   }));
   SPARSEFW_RETURN_IF_ERROR(Turn(context));
   losses_known_ = !losses.empty();
-  if (!losses_known_ || !solved_before) return absl::OkStatus();
+  if (!losses_known_) return absl::OkStatus();
+  if (!solved_before) {
+    for (Row& row : active_) row.loss *= 1 - kReconstructFloor;
+    return absl::OkStatus();
+  }
   for (Row& row : active_) row.done = row.rho <= kSolved * row.loss;
   LeaveOutDone();
   nothing_to_do_ = active_.empty();

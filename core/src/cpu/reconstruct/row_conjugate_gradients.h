@@ -51,9 +51,9 @@ class RowConjugateGradients {
 
  private:
   struct Row {
-    int64_t index = 0;  // in the panel
-    double rho = 0;     // <r, z>
-    double loss = 0;
+    int64_t index = 0;                               // in the panel
+    double rho = 0;                                  // <r, z>
+    double loss = 0;                                 // above the floor
     std::array<double, kReconstructWindow> gains{};  // of the last steps
     bool done = false;
   };

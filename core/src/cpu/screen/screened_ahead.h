@@ -16,11 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/found_score.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/cpu/screen/screened_epoch.h"
+#include "core/src/cpu/screen/step_sums.h"
 #include "core/src/cpu/screen/threshold_forecast.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/parallel/scratch_pool.h"

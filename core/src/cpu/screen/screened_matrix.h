@@ -11,11 +11,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/found_score.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/cpu/screen/screened_epoch.h"
+#include "core/src/cpu/screen/step_sums.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
 

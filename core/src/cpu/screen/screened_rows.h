@@ -1,5 +1,9 @@
-// Many screened iterations of one row before the next row is begun: as
-// ../iteration/row_wise.h, on the active columns alone.
+// Many screened iterations of one row before the next row is begun.
+//
+// Where rows do not share a budget and the step sizes are known beforehand (open loop), nothing
+// ties a row to the others. Its active columns then stay in the first cache, and the rows of G that
+// they ask for in the second, while passes over the whole matrix would read all of it from
+// memory in every iteration.
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_ROWS_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_ROWS_H_
 
@@ -7,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/src/cpu/iteration/row_wise.h"
 #include "core/src/cpu/screen/row_select.h"
 #include "core/src/cpu/screen/screened_epoch.h"
+#include "core/src/cpu/screen/step_sums.h"
 #include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/parallel/scratch_pool.h"

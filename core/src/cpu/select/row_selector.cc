@@ -25,7 +25,6 @@ class WholeRowSelector final : public RowSelector<Real> {
     }
   }
 
-  bool MayLeaveOutFixed() const override { return true; }
   std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(guesses_)); }
 
   double Select(int64_t row, const RowOperands<Real>& operands, Real step,
@@ -94,7 +93,6 @@ class GroupSelector final : public RowSelector<Real> {
   explicit GroupSelector(const Iterate<Real>& iterate)
       : groups_(iterate.groups), cols_(iterate.layer->cols) {}
 
-  bool MayLeaveOutFixed() const override { return false; }
   std::span<std::byte> guesses() override { return {}; }
 
   double Select(int64_t /*row*/, const RowOperands<Real>& operands, Real step,

@@ -37,9 +37,6 @@ class RowSelector {
   virtual double Select(int64_t row, const RowOperands<Real>& operands, Real step,
                         RowScratch<Real>& scratch, uint64_t* vertex) = 0;
 
-  // Whether fixed columns may be left out: not where groups are counted by them.
-  virtual bool MayLeaveOutFixed() const = 0;
-
   // As VertexSelector::guesses.
   virtual std::span<std::byte> guesses() = 0;
 };

@@ -11,7 +11,7 @@ namespace sparsefw::cuda {
 
 struct GradientRow {
   double rho;   // <r, z>
-  double loss;  // known without being computed: every step lowers it by alpha * rho
+  double loss;  // above the floor; known without being computed: a step lowers it by alpha * rho
   double gains[kReconstructWindow];  // of the last steps
   int64_t done;
 };
@@ -19,7 +19,7 @@ struct GradientRow {
 SPARSEFW_HOST_DEVICE inline GradientRow BeginRow(double rho, double loss) {
   GradientRow row = {};
   row.rho = rho;
-  row.loss = loss;
+  row.loss = (1 - kReconstructFloor) * loss;
   row.done = rho > 0 ? 0 : 1;
   return row;
 }

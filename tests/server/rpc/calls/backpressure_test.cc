@@ -33,8 +33,10 @@ TEST(BackpressureTest, StreamsShareASmallBudgetAndAllComplete) {
   std::vector<std::thread> clients;
   std::vector<std::string> names(kStreams);
   for (size_t i = 0; i < kStreams; ++i) {
-    clients.emplace_back(
-        [&, i] { names[i] = server.Upload(Spec(v1::WEIGHT, v1::F32, kSide, kSide), bytes); });
+    clients.emplace_back([&, i] {
+      names[i] =
+          server.Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kSide, kSide), bytes);
+    });
   }
   for (std::thread& client : clients) client.join();
   stop = true;
@@ -56,7 +58,7 @@ TEST(BackpressureTest, SilentStreamsHoldNothingOfTheBudget) {
     responses.push_back(std::make_unique<v1::WriteTensorResponse>());
     silent.push_back(server.tensors->WriteTensor(contexts.back().get(), responses.back().get()));
     v1::WriteTensorRequest request;
-    *request.mutable_spec() = Spec(v1::WEIGHT, v1::F32, 8, 8);
+    *request.mutable_spec() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 8, 8);
     ASSERT_TRUE(silent.back()->Write(request));
   }
   const std::string name = server.UploadWeight(kSide, 64);
@@ -78,7 +80,7 @@ TEST(BackpressureTest, AClientThatGoesAwayGivesItsRoomBack) {
         v1::WriteTensorResponse response;
         const auto writer = server.tensors->WriteTensor(&context, &response);
         v1::WriteTensorRequest request;
-        *request.mutable_spec() = Spec(v1::WEIGHT, v1::F32, 4096, 2048);
+        *request.mutable_spec() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 4096, 2048);
         for (int64_t offset = 0; offset < 4; ++offset) {
           *request.mutable_chunk() = MakeChunk(bytes, 0, 2 << 20);
           request.mutable_chunk()->set_offset(offset << 21);

@@ -11,8 +11,8 @@ class CheckJobOptionsTest : public testing::Test {
  protected:
   CheckJobOptionsTest() {
     spec_.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
-    *request_.mutable_weight() = Spec(v1::WEIGHT, v1::F32, 8, 16);
-    *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 16, 16);
+    *request_.mutable_weight() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 8, 16);
+    *request_.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 16, 16);
   }
   grpc::Status Check() {
     *request_.mutable_spec() = spec_;
@@ -55,7 +55,7 @@ TEST_F(CheckJobOptionsTest, NeedsNoTensorsAndLeavesNothing) {
   EXPECT_TRUE(Check().ok());
   request_.clear_gram();
   request_.mutable_activations()->set_d_in(16);
-  request_.mutable_activations()->set_activation_dtype(v1::BF16);
+  request_.mutable_activations()->set_activation_dtype(v1::DATA_TYPE_BF16);
   EXPECT_TRUE(Check().ok());
   request_.clear_gram_source();
   request_.clear_weight();
@@ -96,7 +96,7 @@ TEST_F(CheckJobOptionsTest, RefusesALayerThatNeverFits) {
   ServerConfig config;
   config.solve_memory_bytes = 1 << 20;
   TestServer small(config);
-  *request_.mutable_weight() = Spec(v1::WEIGHT, v1::F32, 4096, 4096);
+  *request_.mutable_weight() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 4096, 4096);
   request_.clear_gram();
   *request_.mutable_spec() = spec_;
   grpc::ClientContext context;
@@ -107,23 +107,23 @@ TEST_F(CheckJobOptionsTest, RefusesALayerThatNeverFits) {
 }
 
 TEST_F(CheckJobOptionsTest, NamesTheInputInTheMetadata) {
-  *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 8, 8);
+  *request_.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 8, 8);
   grpc::Status status = Check();
   EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "gram must be [16, 16]"));
   EXPECT_EQ(DetailsOf(status).metadata.at("field"), "gram");
-  *request_.mutable_gram() = Spec(v1::GRAM, v1::F16, 16, 16);
+  *request_.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F16, 16, 16);
   status = Check();
   EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SPEC_INVALID", "dtype of a GRAM"));
   EXPECT_EQ(DetailsOf(status).metadata.at("field"), "gram");
-  *request_.mutable_gram() = Spec(v1::GRAM, v1::F32, 16, 16);
-  *request_.mutable_warm_start() = Spec(v1::MASK, v1::U1, 8, 15);
+  *request_.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 16, 16);
+  *request_.mutable_warm_start() = Spec(v1::TENSOR_KIND_MASK, v1::DATA_TYPE_U1, 8, 15);
   status = Check();
   EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "[8, 15]"));
   EXPECT_EQ(DetailsOf(status).metadata.at("field"), "warm_start.mask");
-  *request_.mutable_warm_start() = Spec(v1::SALIENCY, v1::F32, 9, 16);
+  *request_.mutable_warm_start() = Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 9, 16);
   EXPECT_EQ(DetailsOf(Check()).metadata.at("field"), "warm_start.saliency");
   request_.clear_warm_start();
-  *request_.mutable_weight() = Spec(v1::SALIENCY, v1::F32, 8, 16);
+  *request_.mutable_weight() = Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 8, 16);
   EXPECT_TRUE(
       Failed(Check(), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "weight.kind must be WEIGHT"));
 }

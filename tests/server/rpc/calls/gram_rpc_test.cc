@@ -24,8 +24,8 @@ class GramRpcTest : public testing::Test {
   static v1::GramSpec Gram() {
     v1::GramSpec spec;
     spec.set_d_in(kDim);
-    spec.set_activation_dtype(v1::F32);
-    spec.set_gram_dtype(v1::F64);
+    spec.set_activation_dtype(v1::DATA_TYPE_F32);
+    spec.set_gram_dtype(v1::DATA_TYPE_F64);
     return spec;
   }
   // Tokens [first, last).

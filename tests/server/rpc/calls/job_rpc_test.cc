@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/mask.h"
+#include "sparsefw/preset.h"
 #include "tests/server/app/test_server.h"
 
 namespace sparsefw::server {
@@ -53,15 +54,15 @@ TEST_F(JobRpcTest, SolvesALayer) {
   const v1::Job accepted = server_.MustCreate(spec);
   EXPECT_EQ(accepted.name().rfind("jobs/", 0), 0U);
   const v1::Job job = server_.WaitForEnd(accepted.name());
-  ASSERT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+  ASSERT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED) << job.error().message();
   EXPECT_GT(job.revision(), accepted.revision());
   const v1::JobResult& result = job.result();
   EXPECT_EQ(result.iterations(), 200);
-  EXPECT_EQ(result.stop_reason(), v1::ITERATIONS);
+  EXPECT_EQ(result.stop_reason(), v1::STOP_REASON_ITERATIONS);
   EXPECT_EQ(result.device(), "cpu");
-  EXPECT_LE(result.losses().final(), result.losses().warm_start());
-  EXPECT_LE(result.losses().lower_bound(), result.losses().final() * (1 + 1e-9));
-  EXPECT_LT(result.losses().final(), result.losses().full());
+  EXPECT_LE(result.losses().mask(), result.losses().warm_start());
+  EXPECT_LE(result.losses().lower_bound(), result.losses().mask() * (1 + 1e-9));
+  EXPECT_LT(result.losses().mask(), result.losses().full());
   EXPECT_GT(job.end_time().seconds(), 0);
   EXPECT_GT(job.expire_time().seconds(), job.end_time().seconds() + 86000);
 
@@ -82,7 +83,8 @@ TEST_F(JobRpcTest, SolvesALayer) {
 
 TEST_F(JobRpcTest, EveryMethodAndPatternRuns) {
   v1::JobSpec spec = server_.Layer(16, 16, 20);
-  for (const v1::Method method : {v1::MAGNITUDE, v1::WANDA, v1::RIA, v1::SPARSEFW}) {
+  for (const v1::Method method :
+       {v1::METHOD_MAGNITUDE, v1::METHOD_WANDA, v1::METHOD_RIA, v1::METHOD_SPARSEFW}) {
     for (int pattern = 0; pattern < 3; ++pattern) {
       spec.set_method(method);
       spec.clear_pattern();
@@ -94,7 +96,7 @@ TEST_F(JobRpcTest, EveryMethodAndPatternRuns) {
       }
       SCOPED_TRACE(spec.ShortDebugString());
       const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
-      EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+      EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED) << job.error().message();
       EXPECT_EQ(ReadMask(job).CountKept(), job.result().kept_count());
     }
   }
@@ -105,16 +107,16 @@ TEST_F(JobRpcTest, AMaskOfOneJobStartsTheNext) {
   const v1::Job first = server_.WaitForEnd(server_.MustCreate(spec).name());
   spec.mutable_warm_start()->set_mask(first.result().mask());
   const v1::Job second = server_.WaitForEnd(server_.MustCreate(spec).name());
-  ASSERT_EQ(second.state(), v1::SUCCEEDED) << second.error().message();
-  EXPECT_NEAR(second.result().losses().warm_start(), first.result().losses().final(),
-              1e-9 * first.result().losses().final());
+  ASSERT_EQ(second.state(), v1::JOB_STATE_SUCCEEDED) << second.error().message();
+  EXPECT_NEAR(second.result().losses().warm_start(), first.result().losses().mask(),
+              1e-9 * first.result().losses().mask());
   spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.25);
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "WARM_MASK_COUNT", "warm_start.mask"));
 
   std::vector<float> saliency(16 * 16, 1.0F);
   spec.mutable_warm_start()->set_saliency(
-      server_.Upload(Spec(v1::SALIENCY, v1::F32, 16, 16), BytesOf(saliency)));
-  EXPECT_EQ(server_.WaitForEnd(server_.MustCreate(spec).name()).state(), v1::SUCCEEDED);
+      server_.Upload(Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 16, 16), BytesOf(saliency)));
+  EXPECT_EQ(server_.WaitForEnd(server_.MustCreate(spec).name()).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(JobRpcTest, RefusesWhatIsWrongWithTheInputs) {
@@ -134,8 +136,8 @@ TEST_F(JobRpcTest, RefusesWhatIsWrongWithTheInputs) {
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH",
                      "gram must be [16, 16] to fit the weight; got [8, 8]"));
   spec = good;
-  spec.mutable_warm_start()->set_saliency(
-      server_.Upload(Spec(v1::SALIENCY, v1::F32, 8, 8), std::string(8 * 8 * 4, '\0')));
+  spec.mutable_warm_start()->set_saliency(server_.Upload(
+      Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 8, 8), std::string(8 * 8 * 4, '\0')));
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "warm_start.saliency"));
 }
 
@@ -144,7 +146,8 @@ TEST_F(JobRpcTest, RefusesBadValuesNamingTheIndex) {
   std::vector<float> weight = RandomValues(8 * 16, 1);
   weight[3 * 16 + 7] = std::nanf("");
   v1::JobSpec spec = good;
-  spec.set_weight(server_.Upload(Spec(v1::WEIGHT, v1::F32, 8, 16), BytesOf(weight)));
+  spec.set_weight(
+      server_.Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 8, 16), BytesOf(weight)));
   const grpc::Status nan = Try(spec);
   EXPECT_TRUE(Failed(nan, grpc::INVALID_ARGUMENT, "NON_FINITE", "weight"));
   EXPECT_NE(nan.error_message().find('3'), std::string::npos) << nan.error_message();
@@ -153,15 +156,18 @@ TEST_F(JobRpcTest, RefusesBadValuesNamingTheIndex) {
   std::vector<float> gram = RandomGram(16, 2);
   gram[2 * 16 + 5] += 100;
   spec = good;
-  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  spec.set_gram(
+      server_.Upload(Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 16, 16), BytesOf(gram)));
   EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_ASYMMETRIC");
   gram = RandomGram(16, 2);
   gram[4 * 16 + 4] = -1;
-  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  spec.set_gram(
+      server_.Upload(Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 16, 16), BytesOf(gram)));
   EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NEGATIVE_DIAGONAL");
   gram = RandomGram(16, 2);
   gram[4 * 16 + 4] = 0;
-  spec.set_gram(server_.Upload(Spec(v1::GRAM, v1::F32, 16, 16), BytesOf(gram)));
+  spec.set_gram(
+      server_.Upload(Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 16, 16), BytesOf(gram)));
   EXPECT_EQ(DetailsOf(Try(spec)).reason, "GRAM_NOT_POSITIVE_DEFINITE");
   // The values are read once; every job that names the tensor gets the same answer.
   EXPECT_EQ(Try(spec).error_message(), Try(spec).error_message());
@@ -188,7 +194,7 @@ TEST_F(JobRpcTest, RefusesBadOptionsAndDevicesThatAreNotThere) {
   spec.mutable_deadline()->set_seconds(-1);
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "deadline"));
   spec = good;
-  spec.set_method(v1::SPARSEGPT);
+  spec.set_method(v1::METHOD_SPARSEGPT);
   spec.mutable_refine()->set_swaps(true);
   EXPECT_TRUE(Failed(Try(spec), grpc::INVALID_ARGUMENT, "OPTION_INVALID", "swaps must be off"));
   spec = good;
@@ -272,8 +278,8 @@ TEST_F(JobRpcTest, CancelsARunningJobAndKeepsItsMask) {
   while (!server_.GetJob(job.name()).has_progress()) std::this_thread::yield();
   ASSERT_TRUE(server_.Cancel(job.name()).ok());
   const v1::Job ended = server_.WaitForEnd(job.name());
-  EXPECT_EQ(ended.state(), v1::CANCELLED);
-  EXPECT_EQ(ended.result().stop_reason(), v1::STOPPED_BY_CANCEL);
+  EXPECT_EQ(ended.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(ended.result().stop_reason(), v1::STOP_REASON_CANCELLED);
   EXPECT_EQ(ReadMask(ended).CountKept(), 64 * 32);
   ASSERT_TRUE(server_.Cancel(job.name()).ok()) << "cancel is idempotent";
   EXPECT_EQ(server_.GetJob(job.name()).revision(), ended.revision());
@@ -283,15 +289,15 @@ TEST_F(JobRpcTest, CancelsAQueuedJobAtOnceAndLeavesAnEndedOneAlone) {
   const v1::Job running = server_.MustCreate(server_.Endless());
   server_.WaitUntilRunning(running.name());
   const v1::Job queued = server_.MustCreate(server_.Layer(8, 16, 10));
-  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::QUEUED);
+  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::JOB_STATE_QUEUED);
   ASSERT_TRUE(server_.Cancel(queued.name()).ok());
-  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::CANCELLED);
+  EXPECT_EQ(server_.GetJob(queued.name()).state(), v1::JOB_STATE_CANCELLED);
   ASSERT_TRUE(server_.Cancel(running.name()).ok());
-  EXPECT_EQ(server_.WaitForEnd(running.name()).state(), v1::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(running.name()).state(), v1::JOB_STATE_CANCELLED);
 
   const v1::Job done = server_.WaitForEnd(server_.MustCreate(server_.Layer(8, 16, 10)).name());
   ASSERT_TRUE(server_.Cancel(done.name()).ok());
-  EXPECT_EQ(server_.GetJob(done.name()).state(), v1::SUCCEEDED);
+  EXPECT_EQ(server_.GetJob(done.name()).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_TRUE(Failed(server_.Cancel("jobs/none"), grpc::NOT_FOUND, "JOB_NOT_FOUND", "jobs/none"));
   EXPECT_TRUE(Failed(server_.Cancel(""), grpc::INVALID_ARGUMENT, "NAME_REQUIRED", "name"));
 }
@@ -302,9 +308,9 @@ TEST_F(JobRpcTest, ADeadlineEndsTheJobWithTheBestMaskSoFar) {
   EXPECT_TRUE(InTime(absl::Milliseconds(400), [&](absl::Duration time) {
     *spec.mutable_deadline() = ToProto(time);
     job = server_.WaitForEnd(server_.MustCreate(spec).name());
-    return job.state() == v1::SUCCEEDED;
+    return job.state() == v1::JOB_STATE_SUCCEEDED;
   })) << job.error().message();
-  EXPECT_EQ(job.result().stop_reason(), v1::STOPPED_BY_DEADLINE);
+  EXPECT_EQ(job.result().stop_reason(), v1::STOP_REASON_DEADLINE);
   EXPECT_EQ(ReadMask(job).CountKept(), 64 * 32);
 }
 
@@ -334,7 +340,7 @@ TEST_F(JobRpcTest, ListsByStateAndLabelInPages) {
   }
   v1::ListJobsRequest request;
   request.set_page_size(2);
-  request.add_states(v1::SUCCEEDED);
+  request.add_states(v1::JOB_STATE_SUCCEEDED);
   (*request.mutable_labels())["parity"] = "even";
   std::vector<std::string> listed;
   do {
@@ -348,7 +354,7 @@ TEST_F(JobRpcTest, ListsByStateAndLabelInPages) {
   EXPECT_EQ(listed, std::vector<std::string>(even.rbegin(), even.rend()));
 
   request.Clear();
-  request.add_states(v1::FAILED);
+  request.add_states(v1::JOB_STATE_FAILED);
   grpc::ClientContext context;
   v1::ListJobsResponse response;
   ASSERT_TRUE(server_.jobs->ListJobs(&context, request, &response).ok());
@@ -390,7 +396,7 @@ TEST_F(JobRpcTest, TwoClientsAtOnce) {
       spec.mutable_pattern()->mutable_unstructured()->set_sparsity(0.6);
       spec.mutable_sparsefw()->set_iterations(30);
       const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
-      EXPECT_EQ(job.state(), v1::SUCCEEDED) << job.error().message();
+      EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED) << job.error().message();
       EXPECT_EQ(ReadMask(job).CountKept(), 16 * 32 - static_cast<int64_t>(16 * 32 * 0.6));
     }
   };
@@ -398,6 +404,24 @@ TEST_F(JobRpcTest, TwoClientsAtOnce) {
   std::thread second(client, 200);
   first.join();
   second.join();
+}
+
+// As the job's spec says afterwards.
+TEST_F(JobRpcTest, PresetsShrinkByTheTokensOfTheGram) {
+  constexpr int64_t kCols = 16;
+  const auto shrinkage_of = [this](int64_t tokens) {
+    v1::TensorSpec gram = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kCols, kCols);
+    gram.set_token_count(tokens);
+    v1::JobSpec spec;
+    spec.set_weight(server_.UploadWeight(8, kCols));
+    spec.set_gram(server_.Upload(gram, BytesOf(RandomGram(kCols, 2))));
+    spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+    spec.set_preset(v1::PRESET_BEST);
+    return server_.MustCreate(spec).spec().shrinkage();
+  };
+  EXPECT_DOUBLE_EQ(shrinkage_of(1000 * kCols), kShrinkagePerInput / 1000);
+  EXPECT_DOUBLE_EQ(shrinkage_of(1), kMostShrinkage);
+  EXPECT_DOUBLE_EQ(shrinkage_of(0), ShrinkageFor(kCols, 0)) << "not known";
 }
 
 }  // namespace

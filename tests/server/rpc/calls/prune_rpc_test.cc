@@ -25,8 +25,8 @@ class PruneRpcTest : public testing::Test {
     header.mutable_spec()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
     header.mutable_spec()->mutable_sparsefw()->set_iterations(iterations);
     header.mutable_spec()->mutable_sparsefw()->set_report_every(10);
-    *header.mutable_weight() = Spec(v1::WEIGHT, v1::F32, kRows, kCols);
-    *header.mutable_gram() = Spec(v1::GRAM, v1::F32, kCols, kCols);
+    *header.mutable_weight() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kRows, kCols);
+    *header.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kCols, kCols);
     return request;
   }
   static v1::PruneRequest WeightChunk(const std::string& bytes, int64_t offset, int64_t size) {
@@ -76,7 +76,7 @@ class PruneRpcTest : public testing::Test {
     EXPECT_TRUE(response.has_accepted()) << response.ShortDebugString();
     const std::string job = response.accepted().job();
     while (stream->Read(&response)) {
-      if (response.event().job().state() == v1::RUNNING) break;
+      if (response.event().job().state() == v1::JOB_STATE_RUNNING) break;
     }
     return job;
   }
@@ -101,7 +101,7 @@ TEST_F(PruneRpcTest, TensorsInMaskAndFinalJobOut) {
   EXPECT_EQ(accepted.weight().rfind("tensors/", 0), 0U);
   EXPECT_EQ(accepted.gram().rfind("tensors/", 0), 0U);
   ASSERT_TRUE(stream->Read(&response));
-  EXPECT_EQ(response.event().kind(), v1::JobEvent::SNAPSHOT);
+  EXPECT_EQ(response.event().kind(), v1::JobEvent::KIND_SNAPSHOT);
 
   std::string mask;
   std::string pruned;
@@ -113,12 +113,12 @@ TEST_F(PruneRpcTest, TensorsInMaskAndFinalJobOut) {
     }
     if (response.has_mask()) mask += response.mask().data();
     if (response.has_pruned_weight()) pruned += response.pruned_weight().data();
-    if (response.has_final()) final = response.final();
+    if (response.has_job()) final = response.job();
   }
   const grpc::Status status = stream->Finish();
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(final.name(), accepted.job());
-  ASSERT_EQ(final.state(), v1::SUCCEEDED) << final.error().message();
+  ASSERT_EQ(final.state(), v1::JOB_STATE_SUCCEEDED) << final.error().message();
   EXPECT_EQ(mask, server_.Read(final.result().mask()));
   EXPECT_EQ(pruned, server_.Read(final.result().pruned_weight()));
   EXPECT_EQ(Mask::FromBytes(kRows, kCols, std::as_bytes(std::span(mask)))->CountKept(),
@@ -150,7 +150,7 @@ TEST_F(PruneRpcTest, TakesActivationsAndNamedTensors) {
   header.mutable_header()->clear_gram();
   header.mutable_header()->mutable_spec()->set_weight(server_.UploadWeight(kRows, kCols));
   header.mutable_header()->mutable_activations()->set_d_in(kCols);
-  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::DATA_TYPE_F32);
   header.mutable_header()->set_activation_tokens(100);
   const std::string x = BytesOf(RandomValues(100 * kCols, 9));
   grpc::ClientContext context;
@@ -165,11 +165,11 @@ TEST_F(PruneRpcTest, TakesActivationsAndNamedTensors) {
   v1::PruneResponse response;
   v1::Job final;
   while (stream->Read(&response)) {
-    if (response.has_final()) final = response.final();
+    if (response.has_job()) final = response.job();
   }
   const grpc::Status status = stream->Finish();
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(final.state(), v1::SUCCEEDED);
+  EXPECT_EQ(final.state(), v1::JOB_STATE_SUCCEEDED);
   // A tensor that has a name of its own stays.
   EXPECT_TRUE(server_.server->tensors().GetTensor(final.spec().weight()).ok());
 }
@@ -181,7 +181,7 @@ TEST_F(PruneRpcTest, RefusesFewerOrMoreTokensThanAnnounced) {
   header.mutable_header()->clear_gram();
   header.mutable_header()->mutable_spec()->set_weight(server_.UploadWeight(kRows, kCols));
   header.mutable_header()->mutable_activations()->set_d_in(kCols);
-  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::DATA_TYPE_F32);
   const std::string x = BytesOf(RandomValues(100 * kCols, 9));
   for (const auto& [announced, words] :
        std::vector<std::pair<int64_t, std::string>>{{0, "activation_tokens must be at least 1"},
@@ -213,7 +213,7 @@ TEST_F(PruneRpcTest, ClosingItEarlyCancelsTheJob) {
     context.TryCancel();
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
   }
-  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(PruneRpcTest, ADetachedJobGoesOn) {
@@ -229,9 +229,9 @@ TEST_F(PruneRpcTest, ADetachedJobGoesOn) {
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
   }
   EXPECT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
-  EXPECT_EQ(server_.GetJob(job).state(), v1::RUNNING);
+  EXPECT_EQ(server_.GetJob(job).state(), v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(server_.Cancel(job).ok());
-  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(PruneRpcTest, AStreamThatBreaksDuringTheUploadLeavesNothing) {
@@ -279,7 +279,7 @@ TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {
   header.mutable_header()->mutable_spec()->mutable_pattern()->mutable_nm()->set_group(5);
   EXPECT_EQ(DetailsOf(Error({header})).reason, "PATTERN_INVALID");
   header = Header();
-  header.mutable_header()->mutable_weight()->set_kind(v1::SALIENCY);
+  header.mutable_header()->mutable_weight()->set_kind(v1::TENSOR_KIND_SALIENCY);
   EXPECT_TRUE(Failed(Error({header}), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
                      "header.weight.kind must be WEIGHT; got SALIENCY"));
   ExpectNothingLeft();
@@ -288,7 +288,8 @@ TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {
 // Not after gigabytes of both tensors have been sent.
 TEST_F(PruneRpcTest, RefusesAGramOfAnotherShapeAtTheHeader) {
   v1::PruneRequest header = Header();
-  *header.mutable_header()->mutable_gram() = Spec(v1::GRAM, v1::F32, kCols - 1, kCols - 1);
+  *header.mutable_header()->mutable_gram() =
+      Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kCols - 1, kCols - 1);
   const grpc::Status status = Error({header});
   EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH",
                      "gram must be [32, 32] to fit the weight; got [31, 31]"));
@@ -296,7 +297,7 @@ TEST_F(PruneRpcTest, RefusesAGramOfAnotherShapeAtTheHeader) {
   header = Header();
   header.mutable_header()->clear_gram();
   header.mutable_header()->mutable_activations()->set_d_in(kCols + 1);
-  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::F32);
+  header.mutable_header()->mutable_activations()->set_activation_dtype(v1::DATA_TYPE_F32);
   header.mutable_header()->set_activation_tokens(10);
   EXPECT_EQ(DetailsOf(Error({header})).reason, "SHAPE_MISMATCH");
   ExpectNothingLeft();
@@ -336,7 +337,7 @@ TEST_F(PruneRpcTest, TheSameRequestIdFollowsTheSameJob) {
     SendAll(stream.get(), header);
     v1::PruneResponse response;
     while (stream->Read(&response)) {
-      if (response.has_final()) jobs.push_back(response.final().name());
+      if (response.has_job()) jobs.push_back(response.job().name());
     }
     ASSERT_TRUE(stream->Finish().ok());
   }
@@ -365,11 +366,11 @@ TEST_F(PruneRpcTest, OnlyTheLastStreamOfARequestIdCancelsItsJob) {
   // It would be cancelled by now: progress made after the close is seen.
   v1::PruneResponse response;
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(second->Read(&response));
-  EXPECT_EQ(server_.GetJob(job).state(), v1::RUNNING);
+  EXPECT_EQ(server_.GetJob(job).state(), v1::JOB_STATE_RUNNING);
 
   second_context.TryCancel();
   EXPECT_EQ(second->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(PruneRpcTest, ASlowReaderDoesNotKeepItsTensors) {
@@ -377,9 +378,10 @@ TEST_F(PruneRpcTest, ASlowReaderDoesNotKeepItsTensors) {
   const std::string weight = BytesOf(RandomValues(kManyRows * 64, 3));
   const std::string gram = BytesOf(RandomGram(64, 4));
   v1::PruneRequest header = Header();
-  header.mutable_header()->mutable_spec()->set_method(v1::WANDA);
-  *header.mutable_header()->mutable_weight() = Spec(v1::WEIGHT, v1::F32, kManyRows, 64);
-  *header.mutable_header()->mutable_gram() = Spec(v1::GRAM, v1::F32, 64, 64);
+  header.mutable_header()->mutable_spec()->set_method(v1::METHOD_WANDA);
+  *header.mutable_header()->mutable_weight() =
+      Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kManyRows, 64);
+  *header.mutable_header()->mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 64, 64);
   const v1::Job blocker = server_.MustCreate(server_.Endless());
   server_.WaitUntilRunning(blocker.name());
   grpc::ClientContext context;

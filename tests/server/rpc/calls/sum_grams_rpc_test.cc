@@ -14,11 +14,11 @@ constexpr int64_t kPartDim = 70;  // more than one block of rows
 class SumGramsTest : public testing::Test {
  protected:
   std::string Upload(const std::vector<float>& values, int64_t tokens) {
-    v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kPartDim, kPartDim);
+    v1::TensorSpec spec = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kPartDim, kPartDim);
     spec.set_token_count(tokens);
     return server_.Upload(spec, BytesOf(values));
   }
-  grpc::Status Sum(const std::vector<std::string>& parts, v1::DType dtype, v1::Tensor* sum,
+  grpc::Status Sum(const std::vector<std::string>& parts, v1::DataType dtype, v1::Tensor* sum,
                    const std::string& request_id = "", const std::string& owner = "") {
     grpc::ClientContext context;
     v1::SumGramsRequest request;
@@ -45,11 +45,11 @@ TEST_F(SumGramsTest, AddsInFloat64AndRoundsOnce) {
   const std::string a = Upload(a_, 30);
   const std::string b = Upload(b_, 12);
   v1::Tensor wide;
-  ASSERT_TRUE(Sum({a, b}, v1::F64, &wide).ok());
+  ASSERT_TRUE(Sum({a, b}, v1::DATA_TYPE_F64, &wide).ok());
   v1::Tensor narrow;
-  ASSERT_TRUE(Sum({a, b}, v1::DTYPE_UNSPECIFIED, &narrow).ok());
+  ASSERT_TRUE(Sum({a, b}, v1::DATA_TYPE_UNSPECIFIED, &narrow).ok());
   EXPECT_EQ(wide.spec().token_count(), 42);
-  EXPECT_EQ(narrow.spec().dtype(), v1::F32);
+  EXPECT_EQ(narrow.spec().dtype(), v1::DATA_TYPE_F32);
   const auto sum = Read<double>(wide.name());
   const auto rounded = Read<float>(narrow.name());
   ASSERT_EQ(sum.size(), a_.size());
@@ -60,24 +60,24 @@ TEST_F(SumGramsTest, AddsInFloat64AndRoundsOnce) {
   }
   // A sum is a part like any other.
   v1::Tensor more;
-  ASSERT_TRUE(Sum({wide.name(), a}, v1::F64, &more).ok());
+  ASSERT_TRUE(Sum({wide.name(), a}, v1::DATA_TYPE_F64, &more).ok());
   EXPECT_EQ(Read<double>(more.name())[5], sum[5] + double{a_[5]});
 }
 
 TEST_F(SumGramsTest, OneWithoutATokenCountLeavesTheSumWithoutOne) {
   v1::Tensor sum;
-  ASSERT_TRUE(Sum({Upload(a_, 30), Upload(b_, 0)}, v1::F32, &sum).ok());
+  ASSERT_TRUE(Sum({Upload(a_, 30), Upload(b_, 0)}, v1::DATA_TYPE_F32, &sum).ok());
   EXPECT_EQ(sum.spec().token_count(), 0);
 }
 
 TEST_F(SumGramsTest, TheSameRequestGivesTheSameTensor) {
   const std::vector<std::string> parts = {Upload(a_, 30), Upload(b_, 12)};
   v1::Tensor first;
-  ASSERT_TRUE(Sum(parts, v1::F32, &first, "sum 1").ok());
+  ASSERT_TRUE(Sum(parts, v1::DATA_TYPE_F32, &first, "sum 1").ok());
   v1::Tensor again;
-  ASSERT_TRUE(Sum(parts, v1::F32, &again, "sum 1").ok());
+  ASSERT_TRUE(Sum(parts, v1::DATA_TYPE_F32, &again, "sum 1").ok());
   EXPECT_EQ(again.name(), first.name());
-  EXPECT_TRUE(Failed(Sum(parts, v1::F64, &again, "sum 1"), grpc::INVALID_ARGUMENT,
+  EXPECT_TRUE(Failed(Sum(parts, v1::DATA_TYPE_F64, &again, "sum 1"), grpc::INVALID_ARGUMENT,
                      "REQUEST_ID_REUSED", "sum 1"));
 }
 
@@ -86,22 +86,22 @@ TEST_F(SumGramsTest, TheSameIdWithOtherPartsOrderOrOwnerIsRefused) {
   const std::string a = Upload(a_, 30);
   const std::string b = Upload(b_, 12);
   v1::Tensor sum;
-  ASSERT_TRUE(Sum({a, b}, v1::F32, &sum, "id").ok());
+  ASSERT_TRUE(Sum({a, b}, v1::DATA_TYPE_F32, &sum, "id").ok());
   const auto refused = [](const grpc::Status& status) {
     return Failed(status, grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED", "\"id\"");
   };
   v1::Tensor other;
-  EXPECT_TRUE(refused(Sum({a, Upload(b_, 12)}, v1::F32, &other, "id")));
-  EXPECT_TRUE(refused(Sum({b, a}, v1::F32, &other, "id")));
-  EXPECT_TRUE(refused(Sum({a, b}, v1::F32, &other, "id", "bob")));
-  ASSERT_TRUE(Sum({a, b}, v1::DTYPE_UNSPECIFIED, &other, "id").ok()) << "F32 is the default";
+  EXPECT_TRUE(refused(Sum({a, Upload(b_, 12)}, v1::DATA_TYPE_F32, &other, "id")));
+  EXPECT_TRUE(refused(Sum({b, a}, v1::DATA_TYPE_F32, &other, "id")));
+  EXPECT_TRUE(refused(Sum({a, b}, v1::DATA_TYPE_F32, &other, "id", "bob")));
+  ASSERT_TRUE(Sum({a, b}, v1::DATA_TYPE_UNSPECIFIED, &other, "id").ok()) << "F32 is the default";
   EXPECT_EQ(other.name(), sum.name());
 }
 
 TEST_F(SumGramsTest, AnUploadWithTheSameIdIsLeftAlone) {
   const std::vector<std::string> parts = {Upload(a_, 30), Upload(b_, 12)};
   v1::CreateUploadRequest request;
-  *request.mutable_tensor() = Spec(v1::GRAM, v1::F32, kPartDim, kPartDim);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kPartDim, kPartDim);
   request.mutable_tensor()->set_token_count(42);
   request.set_request_id("id");
   v1::CreateUploadResponse created;
@@ -117,8 +117,8 @@ TEST_F(SumGramsTest, AnUploadWithTheSameIdIsLeftAlone) {
   writer->WritesDone();
   ASSERT_TRUE(writer->Finish().ok());
   v1::Tensor sum;
-  EXPECT_TRUE(Failed(Sum(parts, v1::F32, &sum, "id"), grpc::INVALID_ARGUMENT, "REQUEST_ID_REUSED",
-                     "\"id\""));
+  EXPECT_TRUE(Failed(Sum(parts, v1::DATA_TYPE_F32, &sum, "id"), grpc::INVALID_ARGUMENT,
+                     "REQUEST_ID_REUSED", "\"id\""));
   v1::GetUploadRequest get;
   get.set_name(created.upload().name());
   v1::Upload upload;
@@ -127,7 +127,7 @@ TEST_F(SumGramsTest, AnUploadWithTheSameIdIsLeftAlone) {
   EXPECT_EQ(upload.committed_size(), 512);
 
   // Nor is a sum an upload.
-  ASSERT_TRUE(Sum(parts, v1::F32, &sum, "sum").ok());
+  ASSERT_TRUE(Sum(parts, v1::DATA_TYPE_F32, &sum, "sum").ok());
   request.set_request_id("sum");
   grpc::ClientContext again;
   EXPECT_TRUE(Failed(server_.tensors->CreateUpload(&again, request, &created),
@@ -137,7 +137,7 @@ TEST_F(SumGramsTest, AnUploadWithTheSameIdIsLeftAlone) {
 TEST_F(SumGramsTest, CallsOfTheSameRequestGetTheSameTensor) {
   constexpr int kWide = 500;
   constexpr size_t kCalls = 4;
-  const v1::TensorSpec spec = Spec(v1::GRAM, v1::F32, kWide, kWide);
+  const v1::TensorSpec spec = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, kWide, kWide);
   std::vector<std::string> parts;
   for (uint32_t seed = 1; seed <= 4; ++seed) {
     parts.push_back(server_.Upload(spec, BytesOf(RandomGram(kWide, seed))));
@@ -148,7 +148,8 @@ TEST_F(SumGramsTest, CallsOfTheSameRequestGetTheSameTensor) {
     std::vector<std::thread> callers;
     for (size_t call = 0; call < kCalls; ++call) {
       callers.emplace_back([&, call] {
-        statuses[call] = Sum(parts, v1::F64, &sums[call], "round " + std::to_string(round));
+        statuses[call] =
+            Sum(parts, v1::DATA_TYPE_F64, &sums[call], "round " + std::to_string(round));
       });
     }
     for (std::thread& caller : callers) caller.join();
@@ -169,7 +170,7 @@ TEST_F(SumGramsTest, CallsOfTheSameRequestFailAlike) {
   for (grpc::Status& status : statuses) {
     callers.emplace_back([&] {
       v1::Tensor sum;
-      status = Sum(parts, v1::F32, &sum, "id");
+      status = Sum(parts, v1::DATA_TYPE_F32, &sum, "id");
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -184,26 +185,27 @@ TEST_F(SumGramsTest, ASumBeyondItsDtypeIsRefusedAndLeavesNothing) {
   const std::string a = Upload(large, 1);
   const std::string b = Upload(large, 1);
   v1::Tensor sum;
-  EXPECT_TRUE(
-      Failed(Sum({a, b}, v1::F32, &sum, "id"), grpc::INVALID_ARGUMENT, "NON_FINITE", "at [65, 3]"));
+  EXPECT_TRUE(Failed(Sum({a, b}, v1::DATA_TYPE_F32, &sum, "id"), grpc::INVALID_ARGUMENT,
+                     "NON_FINITE", "at [65, 3]"));
   // The id is free again.
-  EXPECT_TRUE(Sum({a, b}, v1::F64, &sum, "id").ok());
+  EXPECT_TRUE(Sum({a, b}, v1::DATA_TYPE_F64, &sum, "id").ok());
 }
 
 TEST_F(SumGramsTest, RefusesWhatCannotBeAdded) {
   const std::string a = Upload(a_, 1);
   v1::Tensor sum;
-  EXPECT_TRUE(
-      Failed(Sum({}, v1::F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "1 to 256 tensors"));
-  EXPECT_TRUE(Failed(Sum({a, a}, v1::F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "twice"));
-  EXPECT_TRUE(
-      Failed(Sum({a}, v1::F16, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "gram_dtype"));
-  EXPECT_TRUE(Failed(Sum({a, server_.UploadGram(8)}, v1::F32, &sum), grpc::INVALID_ARGUMENT,
-                     "SHAPE_MISMATCH", "[70, 70]"));
-  EXPECT_TRUE(Failed(Sum({server_.UploadWeight(8, 8)}, v1::F32, &sum), grpc::INVALID_ARGUMENT,
-                     "WRONG_TENSOR_KIND", "WEIGHT"));
-  EXPECT_TRUE(Failed(Sum({a, "tensors/none"}, v1::F32, &sum), grpc::NOT_FOUND, "TENSOR_NOT_FOUND",
-                     "tensors/none"));
+  EXPECT_TRUE(Failed(Sum({}, v1::DATA_TYPE_F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
+                     "1 to 256 tensors"));
+  EXPECT_TRUE(Failed(Sum({a, a}, v1::DATA_TYPE_F32, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
+                     "twice"));
+  EXPECT_TRUE(Failed(Sum({a}, v1::DATA_TYPE_F16, &sum), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
+                     "gram_dtype"));
+  EXPECT_TRUE(Failed(Sum({a, server_.UploadGram(8)}, v1::DATA_TYPE_F32, &sum),
+                     grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH", "[70, 70]"));
+  EXPECT_TRUE(Failed(Sum({server_.UploadWeight(8, 8)}, v1::DATA_TYPE_F32, &sum),
+                     grpc::INVALID_ARGUMENT, "WRONG_TENSOR_KIND", "WEIGHT"));
+  EXPECT_TRUE(Failed(Sum({a, "tensors/none"}, v1::DATA_TYPE_F32, &sum), grpc::NOT_FOUND,
+                     "TENSOR_NOT_FOUND", "tensors/none"));
 }
 
 }  // namespace

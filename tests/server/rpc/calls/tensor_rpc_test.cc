@@ -25,7 +25,7 @@ class TensorRpcTest : public testing::Test {
   }
   static v1::CreateUploadRequest WeightRequest(const std::string& id = "") {
     v1::CreateUploadRequest request;
-    *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, kRows, kCols);
+    *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kRows, kCols);
     request.set_request_id(id);
     return request;
   }
@@ -82,8 +82,8 @@ class TensorRpcTest : public testing::Test {
 TEST_F(TensorRpcTest, OneCallUploadComesBackByteForByte) {
   const std::string bytes = WeightBytes();
   v1::Tensor tensor;
-  const grpc::Status status =
-      server_.TryUpload(Spec(v1::WEIGHT, v1::F32, kRows, kCols), bytes, &tensor);
+  const grpc::Status status = server_.TryUpload(
+      Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kRows, kCols), bytes, &tensor);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(tensor.byte_size(), kRows * kCols * 4);
   EXPECT_EQ(tensor.crc32c(), Crc32c(std::as_bytes(std::span(bytes))));
@@ -268,7 +268,7 @@ TEST_F(TensorRpcTest, ThirdPartiesSeeErrorsOfTheStreamItself) {
     grpc::ClientContext context;
     const auto writer = server_.tensors->WriteTensor(&context, &response);
     v1::WriteTensorRequest request;
-    *request.mutable_spec() = Spec(v1::WEIGHT, v1::F32, 4, 4);
+    *request.mutable_spec() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 4, 4);
     *request.mutable_chunk() = MakeChunk(std::string(16, 'x'), 0, 16);
     writer->Write(request);
     writer->WritesDone();
@@ -288,7 +288,7 @@ TEST_F(TensorRpcTest, MessagesBeyondTheLimitAreRefusedByTheTransport) {
             grpc::RESOURCE_EXHAUSTED);
   // Exactly 2 MiB pass, framing and all.
   v1::CreateUploadRequest request;
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, 1024, 1024);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 1024, 1024);
   const std::string large = MustCreate(request).upload().name();
   const grpc::Status fits = Send(large, MakeChunk(bytes, 0, 2 << 20), false, &response);
   EXPECT_TRUE(fits.ok()) << fits.error_message();
@@ -299,14 +299,15 @@ TEST_F(TensorRpcTest, RefusesBadSpecsBeforeAByteIsSent) {
   v1::CreateUploadRequest request;
   EXPECT_TRUE(
       Failed(Create(request, &response), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "neither"));
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F64, 2, 2);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F64, 2, 2);
   EXPECT_EQ(DetailsOf(Create(request, &response)).reason, "SPEC_INVALID");
-  *request.mutable_tensor() = Spec(v1::GRAM, v1::F32, 2, 3);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 2, 3);
   EXPECT_EQ(DetailsOf(Create(request, &response)).reason, "SPEC_INVALID");
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, 0, 3);
+  *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 0, 3);
   EXPECT_EQ(Create(request, &response).error_code(), grpc::INVALID_ARGUMENT);
   // Over 4 GiB: the arithmetic holds, the budget of this server does not.
-  *request.mutable_tensor() = Spec(v1::WEIGHT, v1::F32, int64_t{1} << 20, 1 << 14);
+  *request.mutable_tensor() =
+      Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, int64_t{1} << 20, 1 << 14);
   const grpc::Status large = Create(request, &response);
   EXPECT_EQ(large.error_code(), grpc::RESOURCE_EXHAUSTED) << large.error_message();
   EXPECT_EQ(DetailsOf(large).reason, "TENSOR_TOO_LARGE");
@@ -326,13 +327,14 @@ TEST_F(TensorRpcTest, RefusesBadSpecsBeforeAByteIsSent) {
 
 TEST_F(TensorRpcTest, ReadsRanges) {
   const std::string bytes = WeightBytes();
-  const std::string name = server_.Upload(Spec(v1::WEIGHT, v1::F32, kRows, kCols), bytes);
-  const auto read = [this, &name](int64_t offset, int64_t limit, std::string* data) {
+  const std::string name =
+      server_.Upload(Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, kRows, kCols), bytes);
+  const auto read = [this, &name](int64_t offset, std::optional<int64_t> limit, std::string* data) {
     grpc::ClientContext context;
     v1::ReadTensorRequest request;
     request.set_name(name);
     request.set_offset(offset);
-    request.set_limit(limit);
+    if (limit) request.set_limit(*limit);
     const auto reader = server_.tensors->ReadTensor(&context, request);
     v1::ReadTensorResponse response;
     data->clear();
@@ -344,7 +346,11 @@ TEST_F(TensorRpcTest, ReadsRanges) {
   EXPECT_EQ(data, bytes.substr(5, 1'500'000));
   ASSERT_TRUE(read(kRows * kCols * 4 - 3, 100, &data).ok());
   EXPECT_EQ(data, bytes.substr(bytes.size() - 3));
-  ASSERT_TRUE(read(kRows * kCols * 4, 0, &data).ok());
+  ASSERT_TRUE(read(5, std::nullopt, &data).ok());
+  EXPECT_EQ(data, bytes.substr(5));
+  ASSERT_TRUE(read(5, 0, &data).ok());
+  EXPECT_TRUE(data.empty()) << "a limit of 0 is one";
+  ASSERT_TRUE(read(kRows * kCols * 4, std::nullopt, &data).ok());
   EXPECT_TRUE(data.empty());
   const grpc::Status beyond = read(kRows * kCols * 4 + 1, 0, &data);
   EXPECT_TRUE(Failed(beyond, grpc::OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE", "2097152 bytes"));
@@ -375,6 +381,39 @@ TEST_F(TensorRpcTest, ListsInPagesNewestFirst) {
   grpc::ClientContext context;
   v1::ListTensorsResponse response;
   EXPECT_EQ(DetailsOf(server_.tensors->ListTensors(&context, request, &response)).reason,
+            "PAGE_TOKEN_INVALID");
+}
+
+TEST_F(TensorRpcTest, ListsByKind) {
+  const std::string weight = server_.UploadWeight(2, 2, 1);
+  const auto listed = [this](int kind, v1::ListTensorsResponse* response) {
+    grpc::ClientContext context;
+    v1::ListTensorsRequest request;
+    request.add_kinds(static_cast<v1::TensorKind>(kind));
+    return server_.tensors->ListTensors(&context, request, response);
+  };
+  v1::ListTensorsResponse response;
+  ASSERT_TRUE(listed(v1::TENSOR_KIND_WEIGHT, &response).ok());
+  ASSERT_EQ(response.tensors_size(), 1);
+  EXPECT_EQ(response.tensors(0).name(), weight);
+  ASSERT_TRUE(listed(v1::TENSOR_KIND_PRUNED_WEIGHT, &response).ok());
+  EXPECT_EQ(response.tensors_size(), 0);
+  EXPECT_TRUE(Failed(listed(99, &response), grpc::INVALID_ARGUMENT, "ENUM_UNKNOWN", "kinds"));
+  EXPECT_TRUE(Failed(listed(0, &response), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "kinds"));
+}
+
+TEST_F(TensorRpcTest, ListsUploads) {
+  const std::string upload = MustCreate(WeightRequest()).upload().name();
+  grpc::ClientContext context;
+  v1::ListUploadsResponse response;
+  ASSERT_TRUE(server_.tensors->ListUploads(&context, {}, &response).ok());
+  ASSERT_EQ(response.uploads_size(), 1);
+  EXPECT_EQ(response.uploads(0).name(), upload);
+  EXPECT_EQ(response.uploads(0).spec().kind(), v1::TENSOR_KIND_WEIGHT);
+  grpc::ClientContext refused;
+  v1::ListUploadsRequest request;
+  request.set_page_token("no such token");
+  EXPECT_EQ(DetailsOf(server_.tensors->ListUploads(&refused, request, &response)).reason,
             "PAGE_TOKEN_INVALID");
 }
 

@@ -50,14 +50,14 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   v1::JobSpec proto = Minimal();
   proto.set_weight("tensors/w");
   proto.set_gram("tensors/g");
-  proto.set_method(v1::RIA);
-  proto.mutable_warm_start()->set_method(v1::MAGNITUDE);
+  proto.set_method(v1::METHOD_RIA);
+  proto.mutable_warm_start()->set_method(v1::METHOD_MAGNITUDE);
   proto.mutable_warm_start()->set_ria_exponent(0.25);
   proto.set_shrinkage(0.375);
   v1::SparseFwOptions& options = *proto.mutable_sparsefw();
   options.set_alpha(0);
   options.set_iterations(7);
-  options.set_step_rule(v1::LINE_SEARCH);
+  options.set_step_rule(v1::STEP_RULE_LINE_SEARCH);
   options.set_rel_gap(0.125);
   options.set_report_every(3);
   proto.set_reconstruct(true);
@@ -69,13 +69,13 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   proto.mutable_sparsegpt()->set_damping(0.5);
   proto.mutable_sparsegpt()->set_block_size(64);
   v1::SweepPoint& point = *proto.mutable_sweep()->add_points();
-  point.set_method(v1::WANDA);
+  point.set_method(v1::METHOD_WANDA);
   point.mutable_pattern()->mutable_per_row()->set_sparsity(0.25);
   point.set_alpha(0.5);
   point.set_swaps(false);
   point.set_reconstruct(true);
   point.set_joint(true);
-  proto.mutable_sweep()->set_keep(v1::Sweep::ALL);
+  proto.mutable_sweep()->set_keep(v1::Sweep::KEEP_ALL);
   proto.mutable_sweep()->set_new_weights_losses(false);
   proto.set_priority(-5);
   proto.mutable_deadline()->set_seconds(60);
@@ -84,16 +84,16 @@ TEST(ConvertJobTest, EverythingSurvivesTheWayThereAndBack) {
   (*proto.mutable_labels())["layer"] = "q";
   proto.set_device("cpu");
   proto.set_return_pruned_weight(true);
-  proto.set_product_precision(v1::PRODUCT_TF32);
+  proto.set_product_precision(v1::PRODUCT_PRECISION_TF32);
   const absl::StatusOr<JobSpec> spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(ToProto(*spec).DebugString(), proto.DebugString());
   EXPECT_EQ(spec->options.product_precision, ProductPrecision::kTf32);
   EXPECT_EQ(spec->sweep[0].options.product_precision, ProductPrecision::kTf32);
 
-  proto.set_product_precision(v1::PRODUCT_BF16);
+  proto.set_product_precision(v1::PRODUCT_PRECISION_BF16);
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
-  proto.set_product_precision(v1::PRODUCT_FP32);
+  proto.set_product_precision(v1::PRODUCT_PRECISION_FP32);
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), proto.DebugString());
 
   proto.mutable_warm_start()->set_mask("tensors/m");
@@ -151,13 +151,16 @@ TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
   EXPECT_EQ(window(proto), std::pair(0.4, 0.125));
   proto.mutable_refine()->clear_joint_excluded();
   EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
-  // The preset's own window, whatever the pattern.
+  // The preset `best` has no other.
+  proto.set_preset(v1::PRESET_BEST);
+  EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
   proto = Minimal();
   proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
-  proto.set_preset(v1::BEST);
-  EXPECT_EQ(window(proto), std::pair(0.4, 0.25));
+  proto.set_preset(v1::PRESET_BEST);
+  EXPECT_EQ(window(proto).first, 0.9);
+  EXPECT_NEAR(window(proto).second, 0.45, 1e-12);
   // Other presets bring an alpha, but no search.
-  proto.set_preset(v1::FAST);
+  proto.set_preset(v1::PRESET_FAST);
   proto.mutable_refine()->set_joint(true);
   EXPECT_EQ(window(proto).first, 0.5);
   EXPECT_NEAR(window(proto).second, 0.25, 1e-12);
@@ -182,19 +185,19 @@ TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
 
 TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
   v1::JobSpec proto = Minimal();
-  proto.set_preset(v1::PAPER);
+  proto.set_preset(v1::PRESET_PAPER);
   EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), ToProto(*FromProto(Minimal())).DebugString());
-  proto.set_preset(v1::FAST);
+  proto.set_preset(v1::PRESET_FAST);
   EXPECT_EQ(FromProto(proto)->options.method, Method::kWanda);
   EXPECT_TRUE(FromProto(proto)->options.swaps);
   EXPECT_EQ(FromProto(proto)->options.alpha, 0.5);
-  proto.set_preset(v1::BALANCED);
+  proto.set_preset(v1::PRESET_BALANCED);
   EXPECT_EQ(FromProto(proto)->options.method, Method::kSparseFw);
   EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kLineSearch);
   EXPECT_TRUE(FromProto(proto)->options.swaps);
-  proto.mutable_sparsefw()->set_step_rule(v1::AUTO);
+  proto.mutable_sparsefw()->set_step_rule(v1::STEP_RULE_AUTO);
   EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kAuto);
-  proto.mutable_sparsefw()->set_step_rule(v1::OPEN_LOOP);
+  proto.mutable_sparsefw()->set_step_rule(v1::STEP_RULE_OPEN_LOOP);
   proto.mutable_sparsefw()->set_alpha(0.25);
   proto.mutable_refine()->set_swaps(false);
   EXPECT_EQ(FromProto(proto)->options.step_rule, StepRule::kOpenLoop);
@@ -202,9 +205,9 @@ TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
   EXPECT_FALSE(FromProto(proto)->options.swaps);
   // What a preset brings and what is asked for may exclude each other.
   proto.mutable_refine()->clear_swaps();
-  proto.set_method(v1::SPARSEGPT);
+  proto.set_method(v1::METHOD_SPARSEGPT);
   EXPECT_FALSE(FromProto(proto)->options.swaps);
-  proto.set_preset(v1::BEST);
+  proto.set_preset(v1::PRESET_BEST);
   EXPECT_TRUE(FromProto(proto)->options.joint);
   EXPECT_EQ(FromProto(proto)->options.method, Method::kSparseGpt);
   proto.set_reconstruct(true);
@@ -215,13 +218,13 @@ TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
 
 TEST(ConvertJobTest, APointOfASweepTakesFromTheJobWhatItDoesNotSay) {
   v1::JobSpec proto = Minimal();
-  proto.set_method(v1::RIA);
+  proto.set_method(v1::METHOD_RIA);
   proto.mutable_refine()->set_swaps(true);
   proto.mutable_sparsefw()->set_alpha(0.25);
   proto.mutable_sparsefw()->set_iterations(7);
   v1::Sweep& sweep = *proto.mutable_sweep();
   sweep.add_points();
-  sweep.add_points()->set_method(v1::SPARSEFW);
+  sweep.add_points()->set_method(v1::METHOD_SPARSEFW);
   sweep.add_points()->set_alpha(0);
   sweep.add_points()->set_swaps(false);
   sweep.add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
@@ -278,7 +281,7 @@ TEST(ConvertJobTest, NamesWhatIsWrong) {
   spec = Minimal();
   spec.mutable_warm_start()->set_method(static_cast<v1::Method>(42));
   ExpectSpecRefused(FromProto(spec).status(), "ENUM_UNKNOWN", "warm_start.method");
-  spec.mutable_warm_start()->set_method(v1::SPARSEFW);
+  spec.mutable_warm_start()->set_method(v1::METHOD_SPARSEFW);
   ExpectSpecRefused(FromProto(spec).status(), "OPTION_INVALID",
                     "must be MAGNITUDE, WANDA or RIA; got SPARSEFW");
   spec = Minimal();

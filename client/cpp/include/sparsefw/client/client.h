@@ -9,7 +9,7 @@
 //   v1::JobSpec spec;
 //   spec.set_weight(weight->name());
 //   spec.set_gram(gram->name());
-//   spec.set_method(v1::SPARSEFW);
+//   spec.set_method(v1::METHOD_SPARSEFW);
 //   spec.mutable_pattern()->mutable_per_row()->set_sparsity(0.6);
 //   auto job = (*client)->CreateJob(spec);
 //   if (!job.ok()) return job.status();
@@ -74,6 +74,12 @@ struct ListJobsOptions {
   int64_t limit = 0;                          // 0: all
 };
 
+struct ListTensorsOptions {
+  std::vector<v1::TensorKind> kinds;  // empty: all
+  std::string owner;                  // as the uploader called itself; empty: all
+  int64_t limit = 0;                  // 0: all
+};
+
 using JobCallback = std::function<void(const v1::JobEvent&)>;
 
 // Holds two connections to an address, one for bulk data and one for control: on a shared
@@ -126,7 +132,7 @@ class Client {
   // The sum of Gram matrices that are on the server, each named once; the parts stay. With the
   // same `request_id` the same tensor again, while the parts are there; empty: a fresh one.
   absl::StatusOr<v1::Tensor> SumGrams(std::span<const std::string> grams,
-                                      v1::DType gram_dtype = v1::F32,
+                                      v1::DataType gram_dtype = v1::DATA_TYPE_F32,
                                       const std::string& request_id = {},
                                       const CallOptions& call = {});
 
@@ -139,9 +145,13 @@ class Client {
                                         const v1::TensorSpec& expected = {});
 
   absl::StatusOr<v1::Tensor> GetTensor(const std::string& name, const CallOptions& call = {});
-  // Newest first; at most `limit`, 0: all.
-  absl::StatusOr<std::vector<v1::Tensor>> ListTensors(int64_t limit = 0,
+  // Newest first.
+  absl::StatusOr<std::vector<v1::Tensor>> ListTensors(const ListTensorsOptions& options = {},
                                                       const CallOptions& call = {});
+  // Those that have not ended, newest first; at most `limit`, 0: all.
+  absl::StatusOr<std::vector<v1::Upload>> ListUploads(int64_t limit = 0,
+                                                      const CallOptions& call = {});
+  absl::Status DeleteUpload(const std::string& name, const CallOptions& call = {});
   absl::Status DeleteTensor(const std::string& name, const CallOptions& call = {});
 
   // `request_id` makes it idempotent across processes; empty: a fresh one, so

@@ -7,7 +7,8 @@ namespace sparsefw::client {
 
 // The job has ended and will not change any more.
 constexpr bool IsTerminal(v1::JobState state) {
-  return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
 }
 
 }  // namespace sparsefw::client

@@ -12,8 +12,8 @@
 namespace sparsefw::client {
 
 // kBool has no counterpart on the wire: masks travel as U1.
-v1::DType ToProto(DType dtype);
-std::optional<DType> FromProto(v1::DType dtype);
+v1::DataType ToProto(DType dtype);
+std::optional<DType> FromProto(v1::DataType dtype);
 
 v1::TensorSpec WeightSpec(DType dtype, int64_t d_out, int64_t d_in);
 // `token_count`: how many tokens were summed into it, 0 when unknown.

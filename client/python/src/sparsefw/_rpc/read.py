@@ -60,7 +60,7 @@ def _check_description(tensor: tensor_pb2.Tensor, name: str, expected: tensor_pb
         return
     same = (
         expected.kind in (tensor_pb2.TENSOR_KIND_UNSPECIFIED, spec.kind)
-        and expected.dtype in (tensor_pb2.DTYPE_UNSPECIFIED, spec.dtype)
+        and expected.dtype in (tensor_pb2.DATA_TYPE_UNSPECIFIED, spec.dtype)
         and (not expected.dims or tuple(expected.dims) == dims)
     )
     if not same:

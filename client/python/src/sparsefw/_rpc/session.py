@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -22,13 +22,14 @@ from sparsefw.options import Options
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 Response = TypeVar("Response")
+Entry = TypeVar("Entry")
 
 # Attempts of a call that the server does not answer in time.
 _ATTEMPTS_IN_SILENCE = 3
 # Seconds for a look at all addresses. The next attempt looks again.
 _RECONNECT = 1.0
 _PAGE = 1000
-TERMINAL = (job_pb2.SUCCEEDED, job_pb2.FAILED, job_pb2.CANCELLED)
+TERMINAL = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 
 
 def new_request_id() -> str:
@@ -107,7 +108,7 @@ class Session:
         return await self.call(wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
 
     async def sum_grams(
-        self, names: Sequence[str], dtype: tensor_pb2.DType, request_id: str | None
+        self, names: Sequence[str], dtype: tensor_pb2.DataType, request_id: str | None
     ) -> tensor_pb2.Tensor:
         request = tensor_service_pb2.SumGramsRequest(
             grams=names, gram_dtype=dtype, request_id=request_id or new_request_id(), owner=self.options.owner
@@ -117,21 +118,37 @@ class Session:
     async def delete_tensor(self, name: str) -> None:
         await self.call(wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
 
-    async def list_tensors(self, limit: int) -> list[tensor_pb2.Tensor]:
-        tensors: list[tensor_pb2.Tensor] = []
-        token, walk = "", PageWalk("ListTensors")
+    async def list_tensors(self, kinds: Sequence[int], owner: str, limit: int) -> list[tensor_pb2.Tensor]:
+        request = tensor_service_pb2.ListTensorsRequest(owner=owner)
+        request.kinds.extend(kinds)  # type: ignore[arg-type]
+        return await self._all_pages(wire.LIST_TENSORS, request, lambda page: page.tensors, limit)
+
+    async def list_uploads(self, limit: int) -> list[tensor_pb2.Upload]:
+        request = tensor_service_pb2.ListUploadsRequest()
+        return await self._all_pages(wire.LIST_UPLOADS, request, lambda page: page.uploads, limit)
+
+    async def delete_upload(self, name: str) -> None:
+        await self.call(wire.DELETE_UPLOAD, tensor_service_pb2.DeleteUploadRequest(name=name))
+
+    async def _all_pages(
+        self,
+        method: Method[Response],
+        request: Any,
+        entries: Callable[[Response], Iterable[Entry]],
+        limit: int,
+    ) -> list[Entry]:
+        """The entries of all pages, at most `limit` of them; 0: all."""
+        found: list[Entry] = []
+        walk = PageWalk(method.name)
         while True:
-            page = await self.call(
-                wire.LIST_TENSORS,
-                tensor_service_pb2.ListTensorsRequest(
-                    page_size=_page_size(limit, len(tensors)), page_token=token
-                ),
-            )
-            tensors.extend(page.tensors)
-            token = page.next_page_token
-            walk.take(len(page.tensors), page.ByteSize(), token)
-            if not token or (limit and len(tensors) >= limit):
-                return tensors
+            request.page_size = min(limit - len(found), _PAGE) if limit else _PAGE
+            page: Any = await self.call(method, request)
+            more = list(entries(page))
+            found.extend(more)
+            request.page_token = page.next_page_token
+            walk.take(len(more), page.ByteSize(), page.next_page_token)
+            if not request.page_token or (limit and len(found) >= limit):
+                return found
 
     async def create_job(self, spec: job_pb2.JobSpec, request_id: str | None) -> job_pb2.Job:
         request = prune_service_pb2.CreateJobRequest(
@@ -151,18 +168,9 @@ class Session:
     async def list_jobs(
         self, states: Sequence[int], labels: Mapping[str, str], limit: int
     ) -> list[job_pb2.Job]:
-        jobs: list[job_pb2.Job] = []
-        walk = PageWalk("ListJobs")
         request = prune_service_pb2.ListJobsRequest(labels=dict(labels))
         request.states.extend(states)  # type: ignore[arg-type]
-        while True:
-            request.page_size = _page_size(limit, len(jobs))
-            page = await self.call(wire.LIST_JOBS, request)
-            jobs.extend(page.jobs)
-            request.page_token = page.next_page_token
-            walk.take(len(page.jobs), page.ByteSize(), page.next_page_token)
-            if not request.page_token or (limit and len(jobs) >= limit):
-                return jobs
+        return await self._all_pages(wire.LIST_JOBS, request, lambda page: page.jobs, limit)
 
     async def cancel_job(self, name: str) -> job_pb2.Job:
         return await self.call(wire.CANCEL_JOB, prune_service_pb2.CancelJobRequest(name=name))
@@ -228,7 +236,3 @@ def _completed(job: job_pb2.Job, known: job_pb2.Job) -> job_pb2.Job:
         job.owner = known.owner
         job.shape[:] = known.shape
     return job
-
-
-def _page_size(limit: int, there: int) -> int:
-    return min(limit - there, _PAGE) if limit else _PAGE

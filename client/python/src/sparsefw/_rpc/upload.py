@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from sparsefw import errors
+from sparsefw._enums import number_of
 from sparsefw._rpc import wire
 from sparsefw._rpc.checksum import Prefix
 from sparsefw._rpc.session import Session, new_request_id
@@ -236,7 +237,7 @@ def unfinished(method: str) -> Error:
 def tensor_spec(kind: str, buffer: Buffer, tokens: int = 0) -> tensor_pb2.TensorSpec:
     """The description of a tensor to upload."""
     return tensor_pb2.TensorSpec(
-        kind=tensor_pb2.TensorKind.Value(kind.upper()),  # type: ignore[arg-type]
+        kind=number_of(tensor_pb2.TensorKind, kind, "kind"),
         dtype=buffer.wire_dtype,  # type: ignore[arg-type]
         dims=buffer.shape,
         token_count=tokens,

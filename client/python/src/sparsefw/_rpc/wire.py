@@ -44,6 +44,7 @@ ACCUMULATE_GRAM: Final = Method(_T, "AccumulateGram", _t.AccumulateGramResponse)
 SUM_GRAMS: Final = Method(_T, "SumGrams", tensor_pb2.Tensor)
 GET_UPLOAD: Final = Method(_T, "GetUpload", tensor_pb2.Upload)
 DELETE_UPLOAD: Final = Method(_T, "DeleteUpload", empty_pb2.Empty)
+LIST_UPLOADS: Final = Method(_T, "ListUploads", _t.ListUploadsResponse)
 GET_TENSOR: Final = Method(_T, "GetTensor", tensor_pb2.Tensor)
 LIST_TENSORS: Final = Method(_T, "ListTensors", _t.ListTensorsResponse)
 DELETE_TENSOR: Final = Method(_T, "DeleteTensor", empty_pb2.Empty)
@@ -72,14 +73,15 @@ def _tag(field: int) -> bytes:
     return _varint(field << 3 | 2)
 
 
-_DATA: Final = _tag(15)
+_CHUNK_DATA: Final = _tag(tensor_pb2.Chunk.DATA_FIELD_NUMBER)
+_GRAM_DATA: Final = _tag(tensor_service_pb2.AccumulateGramRequest.DATA_FIELD_NUMBER)
 _CHUNK: Final = _tag(tensor_service_pb2.WriteTensorRequest.CHUNK_FIELD_NUMBER)
 
 
 def write_chunk(data: memoryview, offset: int, fields: dict[str, Any]) -> bytes:
     """A WriteTensorRequest with `data`, and `fields` of it beside the chunk."""
     head = tensor_pb2.Chunk(offset=offset, crc32c=crc32c(data)).SerializeToString()
-    head += _DATA + _varint(len(data))
+    head += _CHUNK_DATA + _varint(len(data))
     rest = tensor_service_pb2.WriteTensorRequest(**fields).SerializeToString()
     return b"".join((rest, _CHUNK, _varint(len(head) + len(data)), head, data))
 
@@ -89,7 +91,7 @@ def gram_chunk(data: bytes | memoryview, token_offset: int) -> bytes:
     head = tensor_service_pb2.AccumulateGramRequest(
         token_offset=token_offset, crc32c=crc32c(data)
     ).SerializeToString()
-    return b"".join((head, _DATA, _varint(len(data)), data))
+    return b"".join((head, _GRAM_DATA, _varint(len(data)), data))
 
 
 def gram_fields(**fields: Any) -> bytes:

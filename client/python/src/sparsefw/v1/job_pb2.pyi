@@ -7,43 +7,43 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
-ALPS: Method
-AUTO: StepRule
-BALANCED: Preset
-BEST: Preset
-CANCELLED: JobState
 CANDIDATE_JOINT: Candidate
 CANDIDATE_REFINED: Candidate
 CANDIDATE_ROUNDED: Candidate
 CANDIDATE_UNSPECIFIED: Candidate
 CANDIDATE_WARM_START: Candidate
 DESCRIPTOR: _descriptor.FileDescriptor
-FAILED: JobState
-FAST: Preset
-GAP: StopReason
-ITERATIONS: StopReason
+JOB_STATE_CANCELLED: JobState
+JOB_STATE_FAILED: JobState
+JOB_STATE_QUEUED: JobState
+JOB_STATE_RUNNING: JobState
+JOB_STATE_SUCCEEDED: JobState
 JOB_STATE_UNSPECIFIED: JobState
-LINE_SEARCH: StepRule
-MAGNITUDE: Method
+METHOD_ALPS: Method
+METHOD_MAGNITUDE: Method
+METHOD_RIA: Method
+METHOD_SPARSEFW: Method
+METHOD_SPARSEGPT: Method
 METHOD_UNSPECIFIED: Method
-OPEN_LOOP: StepRule
-PAPER: Preset
+METHOD_WANDA: Method
+PRESET_BALANCED: Preset
+PRESET_BEST: Preset
+PRESET_FAST: Preset
+PRESET_PAPER: Preset
 PRESET_UNSPECIFIED: Preset
-PRODUCT_BF16: ProductPrecision
-PRODUCT_FP32: ProductPrecision
+PRODUCT_PRECISION_BF16: ProductPrecision
+PRODUCT_PRECISION_FP32: ProductPrecision
+PRODUCT_PRECISION_TF32: ProductPrecision
 PRODUCT_PRECISION_UNSPECIFIED: ProductPrecision
-PRODUCT_TF32: ProductPrecision
-QUEUED: JobState
-RIA: Method
-RUNNING: JobState
-SPARSEFW: Method
-SPARSEGPT: Method
+STEP_RULE_AUTO: StepRule
+STEP_RULE_LINE_SEARCH: StepRule
+STEP_RULE_OPEN_LOOP: StepRule
 STEP_RULE_UNSPECIFIED: StepRule
-STOPPED_BY_CANCEL: StopReason
-STOPPED_BY_DEADLINE: StopReason
+STOP_REASON_CANCELLED: StopReason
+STOP_REASON_DEADLINE: StopReason
+STOP_REASON_GAP: StopReason
+STOP_REASON_ITERATIONS: StopReason
 STOP_REASON_UNSPECIFIED: StopReason
-SUCCEEDED: JobState
-WANDA: Method
 
 class Job(_message.Message):
     __slots__ = ["attempts", "create_time", "end_time", "error", "expire_time", "name", "owner", "progress", "queue_position", "result", "revision", "shape", "spec", "start_time", "state"]
@@ -83,13 +83,13 @@ class JobEvent(_message.Message):
     __slots__ = ["job", "kind"]
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
-    HEARTBEAT: JobEvent.Kind
     JOB_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    KIND_HEARTBEAT: JobEvent.Kind
+    KIND_PROGRESS: JobEvent.Kind
+    KIND_SNAPSHOT: JobEvent.Kind
+    KIND_STATE_CHANGE: JobEvent.Kind
     KIND_UNSPECIFIED: JobEvent.Kind
-    PROGRESS: JobEvent.Kind
-    SNAPSHOT: JobEvent.Kind
-    STATE_CHANGE: JobEvent.Kind
     job: Job
     kind: JobEvent.Kind
     def __init__(self, kind: _Optional[_Union[JobEvent.Kind, str]] = ..., job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
@@ -194,7 +194,7 @@ class JointOutcome(_message.Message):
     def __init__(self, start_loss: _Optional[float] = ..., reduction: _Optional[float] = ..., exchanges: _Optional[int] = ..., converged: bool = ...) -> None: ...
 
 class Losses(_message.Message):
-    __slots__ = ["final", "full", "lower_bound", "reconstructed", "relaxed", "rounded", "unshrunk", "warm_start"]
+    __slots__ = ["full", "lower_bound", "mask", "reconstructed", "relaxed", "rounded", "unshrunk", "warm_start"]
     class Unshrunk(_message.Message):
         __slots__ = ["full", "result", "warm_start"]
         FULL_FIELD_NUMBER: _ClassVar[int]
@@ -204,23 +204,23 @@ class Losses(_message.Message):
         result: float
         warm_start: float
         def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., result: _Optional[float] = ...) -> None: ...
-    FINAL_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
     RECONSTRUCTED_FIELD_NUMBER: _ClassVar[int]
     RELAXED_FIELD_NUMBER: _ClassVar[int]
     ROUNDED_FIELD_NUMBER: _ClassVar[int]
     UNSHRUNK_FIELD_NUMBER: _ClassVar[int]
     WARM_START_FIELD_NUMBER: _ClassVar[int]
-    final: float
     full: float
     lower_bound: float
+    mask: float
     reconstructed: float
     relaxed: float
     rounded: float
     unshrunk: Losses.Unshrunk
     warm_start: float
-    def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., relaxed: _Optional[float] = ..., rounded: _Optional[float] = ..., final: _Optional[float] = ..., lower_bound: _Optional[float] = ..., reconstructed: _Optional[float] = ..., unshrunk: _Optional[_Union[Losses.Unshrunk, _Mapping]] = ...) -> None: ...
+    def __init__(self, full: _Optional[float] = ..., warm_start: _Optional[float] = ..., relaxed: _Optional[float] = ..., rounded: _Optional[float] = ..., mask: _Optional[float] = ..., lower_bound: _Optional[float] = ..., reconstructed: _Optional[float] = ..., unshrunk: _Optional[_Union[Losses.Unshrunk, _Mapping]] = ...) -> None: ...
 
 class Pattern(_message.Message):
     __slots__ = ["nm", "per_row", "unstructured"]
@@ -329,8 +329,8 @@ class Sweep(_message.Message):
     __slots__ = ["keep", "new_weights_losses", "points"]
     class Keep(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
-    ALL: Sweep.Keep
-    BEST: Sweep.Keep
+    KEEP_ALL: Sweep.Keep
+    KEEP_BEST: Sweep.Keep
     KEEP_FIELD_NUMBER: _ClassVar[int]
     KEEP_UNSPECIFIED: Sweep.Keep
     NEW_WEIGHTS_LOSSES_FIELD_NUMBER: _ClassVar[int]

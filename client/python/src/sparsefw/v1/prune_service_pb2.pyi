@@ -144,7 +144,7 @@ class PruneRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[PruneHeader, _Mapping]] = ..., weight: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., gram: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., activations: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ...) -> None: ...
 
 class PruneResponse(_message.Message):
-    __slots__ = ["accepted", "event", "final", "mask", "pruned_weight"]
+    __slots__ = ["accepted", "event", "job", "mask", "pruned_weight"]
     class Accepted(_message.Message):
         __slots__ = ["gram", "job", "weight"]
         GRAM_FIELD_NUMBER: _ClassVar[int]
@@ -156,15 +156,15 @@ class PruneResponse(_message.Message):
         def __init__(self, job: _Optional[str] = ..., weight: _Optional[str] = ..., gram: _Optional[str] = ...) -> None: ...
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
-    FINAL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
     PRUNED_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     accepted: PruneResponse.Accepted
     event: _job_pb2.JobEvent
-    final: _job_pb2.Job
+    job: _job_pb2.Job
     mask: _tensor_pb2.Chunk
     pruned_weight: _tensor_pb2.Chunk
-    def __init__(self, accepted: _Optional[_Union[PruneResponse.Accepted, _Mapping]] = ..., event: _Optional[_Union[_job_pb2.JobEvent, _Mapping]] = ..., mask: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., pruned_weight: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., final: _Optional[_Union[_job_pb2.Job, _Mapping]] = ...) -> None: ...
+    def __init__(self, accepted: _Optional[_Union[PruneResponse.Accepted, _Mapping]] = ..., event: _Optional[_Union[_job_pb2.JobEvent, _Mapping]] = ..., mask: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., pruned_weight: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.Job, _Mapping]] = ...) -> None: ...
 
 class ServerInfo(_message.Message):
     __slots__ = ["default_device", "default_device_reason", "devices", "draining", "gram_dtypes", "host_memory_bytes", "host_memory_used_bytes", "max_message_bytes", "max_queued_jobs", "max_tensor_bytes", "methods", "patterns", "queued_jobs", "running_jobs", "settings", "suggested_chunk_bytes", "uptime", "version", "weight_dtypes", "workers"]
@@ -192,7 +192,7 @@ class ServerInfo(_message.Message):
     default_device_reason: str
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     draining: bool
-    gram_dtypes: _containers.RepeatedScalarFieldContainer[_tensor_pb2.DType]
+    gram_dtypes: _containers.RepeatedScalarFieldContainer[_tensor_pb2.DataType]
     host_memory_bytes: int
     host_memory_used_bytes: int
     max_message_bytes: int
@@ -206,20 +206,20 @@ class ServerInfo(_message.Message):
     suggested_chunk_bytes: int
     uptime: _duration_pb2.Duration
     version: str
-    weight_dtypes: _containers.RepeatedScalarFieldContainer[_tensor_pb2.DType]
+    weight_dtypes: _containers.RepeatedScalarFieldContainer[_tensor_pb2.DataType]
     workers: int
-    def __init__(self, version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., default_device: _Optional[str] = ..., default_device_reason: _Optional[str] = ..., methods: _Optional[_Iterable[_Union[_job_pb2.Method, str]]] = ..., patterns: _Optional[_Iterable[str]] = ..., weight_dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DType, str]]] = ..., gram_dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DType, str]]] = ..., workers: _Optional[int] = ..., max_tensor_bytes: _Optional[int] = ..., host_memory_bytes: _Optional[int] = ..., host_memory_used_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., suggested_chunk_bytes: _Optional[int] = ..., max_queued_jobs: _Optional[int] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., draining: bool = ..., uptime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., default_device: _Optional[str] = ..., default_device_reason: _Optional[str] = ..., methods: _Optional[_Iterable[_Union[_job_pb2.Method, str]]] = ..., patterns: _Optional[_Iterable[str]] = ..., weight_dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DataType, str]]] = ..., gram_dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DataType, str]]] = ..., workers: _Optional[int] = ..., max_tensor_bytes: _Optional[int] = ..., host_memory_bytes: _Optional[int] = ..., host_memory_used_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., suggested_chunk_bytes: _Optional[int] = ..., max_queued_jobs: _Optional[int] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., draining: bool = ..., uptime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ...) -> None: ...
 
 class Setting(_message.Message):
     __slots__ = ["name", "source", "value"]
     class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
-    DEFAULT: Setting.Source
-    ENVIRONMENT: Setting.Source
-    FILE: Setting.Source
-    FLAG: Setting.Source
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_DEFAULT: Setting.Source
+    SOURCE_ENVIRONMENT: Setting.Source
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FILE: Setting.Source
+    SOURCE_FLAG: Setting.Source
     SOURCE_UNSPECIFIED: Setting.Source
     VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str

@@ -5,19 +5,19 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
-BF16: DType
+DATA_TYPE_BF16: DataType
+DATA_TYPE_F16: DataType
+DATA_TYPE_F32: DataType
+DATA_TYPE_F64: DataType
+DATA_TYPE_U1: DataType
+DATA_TYPE_UNSPECIFIED: DataType
 DESCRIPTOR: _descriptor.FileDescriptor
-DTYPE_UNSPECIFIED: DType
-F16: DType
-F32: DType
-F64: DType
-GRAM: TensorKind
-MASK: TensorKind
-PRUNED_WEIGHT: TensorKind
-SALIENCY: TensorKind
+TENSOR_KIND_GRAM: TensorKind
+TENSOR_KIND_MASK: TensorKind
+TENSOR_KIND_PRUNED_WEIGHT: TensorKind
+TENSOR_KIND_SALIENCY: TensorKind
 TENSOR_KIND_UNSPECIFIED: TensorKind
-U1: DType
-WEIGHT: TensorKind
+TENSOR_KIND_WEIGHT: TensorKind
 
 class Chunk(_message.Message):
     __slots__ = ["crc32c", "data", "offset"]
@@ -34,10 +34,10 @@ class GramSpec(_message.Message):
     ACTIVATION_DTYPE_FIELD_NUMBER: _ClassVar[int]
     D_IN_FIELD_NUMBER: _ClassVar[int]
     GRAM_DTYPE_FIELD_NUMBER: _ClassVar[int]
-    activation_dtype: DType
+    activation_dtype: DataType
     d_in: int
-    gram_dtype: DType
-    def __init__(self, d_in: _Optional[int] = ..., activation_dtype: _Optional[_Union[DType, str]] = ..., gram_dtype: _Optional[_Union[DType, str]] = ...) -> None: ...
+    gram_dtype: DataType
+    def __init__(self, d_in: _Optional[int] = ..., activation_dtype: _Optional[_Union[DataType, str]] = ..., gram_dtype: _Optional[_Union[DataType, str]] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ["byte_size", "crc32c", "create_time", "expire_time", "name", "owner", "reference_count", "spec"]
@@ -66,10 +66,10 @@ class TensorSpec(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     dims: _containers.RepeatedScalarFieldContainer[int]
-    dtype: DType
+    dtype: DataType
     kind: TensorKind
     token_count: int
-    def __init__(self, kind: _Optional[_Union[TensorKind, str]] = ..., dtype: _Optional[_Union[DType, str]] = ..., dims: _Optional[_Iterable[int]] = ..., token_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[TensorKind, str]] = ..., dtype: _Optional[_Union[DataType, str]] = ..., dims: _Optional[_Iterable[int]] = ..., token_count: _Optional[int] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ["committed_crc32c", "committed_size", "committed_tokens", "create_time", "expire_time", "gram", "name", "spec", "suggested_chunk_bytes"]
@@ -96,5 +96,5 @@ class Upload(_message.Message):
 class TensorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
-class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -15,13 +15,14 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from sparsefw.v1 import tensor_pb2 as sparsefw_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparsefw/v1/tensor_service.proto\x12\x0bsparsefw.v1\x1a\x1bgoogle/protobuf/empty.proto\x1a\x18sparsefw/v1/tensor.proto\"\x95\x01\n\x13\x43reateUploadRequest\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x17.sparsefw.v1.TensorSpecH\x00\x12%\n\x04gram\x18\x02 \x01(\x0b\x32\x15.sparsefw.v1.GramSpecH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\tB\t\n\x07\x63ontent\"n\n\x14\x43reateUploadResponse\x12%\n\x06upload\x18\x01 \x01(\x0b\x32\x13.sparsefw.v1.UploadH\x00\x12%\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.TensorH\x00\x42\x08\n\x06result\"\xb8\x01\n\x12WriteTensorRequest\x12\x10\n\x06upload\x18\x01 \x01(\tH\x00\x12\'\n\x04spec\x18\x02 \x01(\x0b\x32\x17.sparsefw.v1.TensorSpecH\x00\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.sparsefw.v1.Chunk\x12\x0e\n\x06\x66inish\x18\x04 \x01(\x08\x12\x19\n\x0ctotal_crc32c\x18\x05 \x01(\x07H\x01\x88\x01\x01\x42\x08\n\x06targetB\x0f\n\r_total_crc32c\"R\n\x13WriteTensorResponse\x12\x16\n\x0e\x63ommitted_size\x18\x01 \x01(\x03\x12#\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.Tensor\"\x9e\x01\n\x15\x41\x63\x63umulateGramRequest\x12\x10\n\x06upload\x18\x01 \x01(\tH\x00\x12%\n\x04spec\x18\x02 \x01(\x0b\x32\x15.sparsefw.v1.GramSpecH\x00\x12\x14\n\x0ctoken_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0e\n\x06\x66inish\x18\x05 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x08\n\x06target\"U\n\x16\x41\x63\x63umulateGramResponse\x12\x18\n\x10\x63ommitted_tokens\x18\x01 \x01(\x03\x12!\n\x04gram\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.Tensor\"k\n\x0fSumGramsRequest\x12\r\n\x05grams\x18\x01 \x03(\t\x12&\n\ngram_dtype\x18\x02 \x01(\x0e\x32\x12.sparsefw.v1.DType\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\" \n\x10GetUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"#\n\x13\x44\x65leteUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\" \n\x10GetTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x12ListTensorsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListTensorsResponse\x12$\n\x07tensors\x18\x01 \x03(\x0b\x32\x13.sparsefw.v1.Tensor\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x13\x44\x65leteTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"@\n\x11ReadTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\x03\"7\n\x12ReadTensorResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.sparsefw.v1.Chunk2\x8d\x06\n\rTensorService\x12S\n\x0c\x43reateUpload\x12 .sparsefw.v1.CreateUploadRequest\x1a!.sparsefw.v1.CreateUploadResponse\x12R\n\x0bWriteTensor\x12\x1f.sparsefw.v1.WriteTensorRequest\x1a .sparsefw.v1.WriteTensorResponse(\x01\x12[\n\x0e\x41\x63\x63umulateGram\x12\".sparsefw.v1.AccumulateGramRequest\x1a#.sparsefw.v1.AccumulateGramResponse(\x01\x12=\n\x08SumGrams\x12\x1c.sparsefw.v1.SumGramsRequest\x1a\x13.sparsefw.v1.Tensor\x12?\n\tGetUpload\x12\x1d.sparsefw.v1.GetUploadRequest\x1a\x13.sparsefw.v1.Upload\x12H\n\x0c\x44\x65leteUpload\x12 .sparsefw.v1.DeleteUploadRequest\x1a\x16.google.protobuf.Empty\x12?\n\tGetTensor\x12\x1d.sparsefw.v1.GetTensorRequest\x1a\x13.sparsefw.v1.Tensor\x12P\n\x0bListTensors\x12\x1f.sparsefw.v1.ListTensorsRequest\x1a .sparsefw.v1.ListTensorsResponse\x12H\n\x0c\x44\x65leteTensor\x12 .sparsefw.v1.DeleteTensorRequest\x1a\x16.google.protobuf.Empty\x12O\n\nReadTensor\x12\x1e.sparsefw.v1.ReadTensorRequest\x1a\x1f.sparsefw.v1.ReadTensorResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparsefw/v1/tensor_service.proto\x12\x0bsparsefw.v1\x1a\x1bgoogle/protobuf/empty.proto\x1a\x18sparsefw/v1/tensor.proto\"\x95\x01\n\x13\x43reateUploadRequest\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x17.sparsefw.v1.TensorSpecH\x00\x12%\n\x04gram\x18\x02 \x01(\x0b\x32\x15.sparsefw.v1.GramSpecH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\tB\t\n\x07\x63ontent\"n\n\x14\x43reateUploadResponse\x12%\n\x06upload\x18\x01 \x01(\x0b\x32\x13.sparsefw.v1.UploadH\x00\x12%\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.TensorH\x00\x42\x08\n\x06result\"\xb8\x01\n\x12WriteTensorRequest\x12\x10\n\x06upload\x18\x01 \x01(\tH\x00\x12\'\n\x04spec\x18\x02 \x01(\x0b\x32\x17.sparsefw.v1.TensorSpecH\x00\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.sparsefw.v1.Chunk\x12\x0e\n\x06\x66inish\x18\x04 \x01(\x08\x12\x19\n\x0ctotal_crc32c\x18\x05 \x01(\x07H\x01\x88\x01\x01\x42\x08\n\x06targetB\x0f\n\r_total_crc32c\"R\n\x13WriteTensorResponse\x12\x16\n\x0e\x63ommitted_size\x18\x01 \x01(\x03\x12#\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.Tensor\"\x9e\x01\n\x15\x41\x63\x63umulateGramRequest\x12\x10\n\x06upload\x18\x01 \x01(\tH\x00\x12%\n\x04spec\x18\x02 \x01(\x0b\x32\x15.sparsefw.v1.GramSpecH\x00\x12\x14\n\x0ctoken_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0e\n\x06\x66inish\x18\x05 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x42\x08\n\x06target\"U\n\x16\x41\x63\x63umulateGramResponse\x12\x18\n\x10\x63ommitted_tokens\x18\x01 \x01(\x03\x12!\n\x04gram\x18\x02 \x01(\x0b\x32\x13.sparsefw.v1.Tensor\"n\n\x0fSumGramsRequest\x12\r\n\x05grams\x18\x01 \x03(\t\x12)\n\ngram_dtype\x18\x02 \x01(\x0e\x32\x15.sparsefw.v1.DataType\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\" \n\x10GetUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x12ListUploadsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListUploadsResponse\x12$\n\x07uploads\x18\x01 \x03(\x0b\x32\x13.sparsefw.v1.Upload\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x13\x44\x65leteUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\" \n\x10GetTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"r\n\x12ListTensorsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x05kinds\x18\x03 \x03(\x0e\x32\x17.sparsefw.v1.TensorKind\x12\r\n\x05owner\x18\x04 \x01(\t\"T\n\x13ListTensorsResponse\x12$\n\x07tensors\x18\x01 \x03(\x0b\x32\x13.sparsefw.v1.Tensor\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x13\x44\x65leteTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"O\n\x11ReadTensorRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x12\n\x05limit\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_limit\"7\n\x12ReadTensorResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.sparsefw.v1.Chunk2\xdf\x06\n\rTensorService\x12S\n\x0c\x43reateUpload\x12 .sparsefw.v1.CreateUploadRequest\x1a!.sparsefw.v1.CreateUploadResponse\x12R\n\x0bWriteTensor\x12\x1f.sparsefw.v1.WriteTensorRequest\x1a .sparsefw.v1.WriteTensorResponse(\x01\x12[\n\x0e\x41\x63\x63umulateGram\x12\".sparsefw.v1.AccumulateGramRequest\x1a#.sparsefw.v1.AccumulateGramResponse(\x01\x12=\n\x08SumGrams\x12\x1c.sparsefw.v1.SumGramsRequest\x1a\x13.sparsefw.v1.Tensor\x12?\n\tGetUpload\x12\x1d.sparsefw.v1.GetUploadRequest\x1a\x13.sparsefw.v1.Upload\x12P\n\x0bListUploads\x12\x1f.sparsefw.v1.ListUploadsRequest\x1a .sparsefw.v1.ListUploadsResponse\x12H\n\x0c\x44\x65leteUpload\x12 .sparsefw.v1.DeleteUploadRequest\x1a\x16.google.protobuf.Empty\x12?\n\tGetTensor\x12\x1d.sparsefw.v1.GetTensorRequest\x1a\x13.sparsefw.v1.Tensor\x12P\n\x0bListTensors\x12\x1f.sparsefw.v1.ListTensorsRequest\x1a .sparsefw.v1.ListTensorsResponse\x12H\n\x0c\x44\x65leteTensor\x12 .sparsefw.v1.DeleteTensorRequest\x1a\x16.google.protobuf.Empty\x12O\n\nReadTensor\x12\x1e.sparsefw.v1.ReadTensorRequest\x1a\x1f.sparsefw.v1.ReadTensorResponse0\x01\x42H\n\x16\x63om.github.sparsefw.v1P\x01Z,github.com/sparsefw/sparsefw/client/go/v1;v1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sparsefw.v1.tensor_service_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
+  DESCRIPTOR._serialized_options = b'\n\026com.github.sparsefw.v1P\001Z,github.com/sparsefw/sparsefw/client/go/v1;v1'
   _CREATEUPLOADREQUEST._serialized_start=105
   _CREATEUPLOADREQUEST._serialized_end=254
   _CREATEUPLOADRESPONSE._serialized_start=256
@@ -35,23 +36,27 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _ACCUMULATEGRAMRESPONSE._serialized_start=800
   _ACCUMULATEGRAMRESPONSE._serialized_end=885
   _SUMGRAMSREQUEST._serialized_start=887
-  _SUMGRAMSREQUEST._serialized_end=994
-  _GETUPLOADREQUEST._serialized_start=996
-  _GETUPLOADREQUEST._serialized_end=1028
-  _DELETEUPLOADREQUEST._serialized_start=1030
-  _DELETEUPLOADREQUEST._serialized_end=1065
-  _GETTENSORREQUEST._serialized_start=1067
-  _GETTENSORREQUEST._serialized_end=1099
-  _LISTTENSORSREQUEST._serialized_start=1101
-  _LISTTENSORSREQUEST._serialized_end=1160
-  _LISTTENSORSRESPONSE._serialized_start=1162
-  _LISTTENSORSRESPONSE._serialized_end=1246
-  _DELETETENSORREQUEST._serialized_start=1248
-  _DELETETENSORREQUEST._serialized_end=1283
-  _READTENSORREQUEST._serialized_start=1285
-  _READTENSORREQUEST._serialized_end=1349
-  _READTENSORRESPONSE._serialized_start=1351
-  _READTENSORRESPONSE._serialized_end=1406
-  _TENSORSERVICE._serialized_start=1409
-  _TENSORSERVICE._serialized_end=2190
+  _SUMGRAMSREQUEST._serialized_end=997
+  _GETUPLOADREQUEST._serialized_start=999
+  _GETUPLOADREQUEST._serialized_end=1031
+  _LISTUPLOADSREQUEST._serialized_start=1033
+  _LISTUPLOADSREQUEST._serialized_end=1092
+  _LISTUPLOADSRESPONSE._serialized_start=1094
+  _LISTUPLOADSRESPONSE._serialized_end=1178
+  _DELETEUPLOADREQUEST._serialized_start=1180
+  _DELETEUPLOADREQUEST._serialized_end=1215
+  _GETTENSORREQUEST._serialized_start=1217
+  _GETTENSORREQUEST._serialized_end=1249
+  _LISTTENSORSREQUEST._serialized_start=1251
+  _LISTTENSORSREQUEST._serialized_end=1365
+  _LISTTENSORSRESPONSE._serialized_start=1367
+  _LISTTENSORSRESPONSE._serialized_end=1451
+  _DELETETENSORREQUEST._serialized_start=1453
+  _DELETETENSORREQUEST._serialized_end=1488
+  _READTENSORREQUEST._serialized_start=1490
+  _READTENSORREQUEST._serialized_end=1569
+  _READTENSORRESPONSE._serialized_start=1571
+  _READTENSORRESPONSE._serialized_end=1626
+  _TENSORSERVICE._serialized_start=1629
+  _TENSORSERVICE._serialized_end=2492
 # @@protoc_insertion_point(module_scope)

@@ -76,12 +76,16 @@ class GetUploadRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListTensorsRequest(_message.Message):
-    __slots__ = ["page_size", "page_token"]
+    __slots__ = ["kinds", "owner", "page_size", "page_token"]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    kinds: _containers.RepeatedScalarFieldContainer[_tensor_pb2.TensorKind]
+    owner: str
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., kinds: _Optional[_Iterable[_Union[_tensor_pb2.TensorKind, str]]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class ListTensorsResponse(_message.Message):
     __slots__ = ["next_page_token", "tensors"]
@@ -90,6 +94,22 @@ class ListTensorsResponse(_message.Message):
     next_page_token: str
     tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     def __init__(self, tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListUploadsRequest(_message.Message):
+    __slots__ = ["page_size", "page_token"]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListUploadsResponse(_message.Message):
+    __slots__ = ["next_page_token", "uploads"]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    next_page_token: str
+    uploads: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Upload]
+    def __init__(self, uploads: _Optional[_Iterable[_Union[_tensor_pb2.Upload, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ReadTensorRequest(_message.Message):
     __slots__ = ["limit", "name", "offset"]
@@ -113,11 +133,11 @@ class SumGramsRequest(_message.Message):
     GRAM_DTYPE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    gram_dtype: _tensor_pb2.DType
+    gram_dtype: _tensor_pb2.DataType
     grams: _containers.RepeatedScalarFieldContainer[str]
     owner: str
     request_id: str
-    def __init__(self, grams: _Optional[_Iterable[str]] = ..., gram_dtype: _Optional[_Union[_tensor_pb2.DType, str]] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+    def __init__(self, grams: _Optional[_Iterable[str]] = ..., gram_dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class WriteTensorRequest(_message.Message):
     __slots__ = ["chunk", "finish", "spec", "total_crc32c", "upload"]

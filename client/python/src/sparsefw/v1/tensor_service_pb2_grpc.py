@@ -41,6 +41,11 @@ class TensorServiceStub(object):
                 request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.GetUploadRequest.SerializeToString,
                 response_deserializer=sparsefw_dot_v1_dot_tensor__pb2.Upload.FromString,
                 )
+        self.ListUploads = channel.unary_unary(
+                '/sparsefw.v1.TensorService/ListUploads',
+                request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsRequest.SerializeToString,
+                response_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsResponse.FromString,
+                )
         self.DeleteUpload = channel.unary_unary(
                 '/sparsefw.v1.TensorService/DeleteUpload',
                 request_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.DeleteUploadRequest.SerializeToString,
@@ -122,6 +127,13 @@ class TensorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListUploads(self, request, context):
+        """Uploads that have not ended, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteUpload(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -150,7 +162,7 @@ class TensorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadTensor(self, request, context):
-        """Streams the bytes [offset, offset + limit); limit 0 means to the end.
+        """Streams the bytes [offset, offset + limit); without a limit to the end.
         offset beyond the end is OUT_OF_RANGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -184,6 +196,11 @@ def add_TensorServiceServicer_to_server(servicer, server):
                     servicer.GetUpload,
                     request_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.GetUploadRequest.FromString,
                     response_serializer=sparsefw_dot_v1_dot_tensor__pb2.Upload.SerializeToString,
+            ),
+            'ListUploads': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUploads,
+                    request_deserializer=sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsRequest.FromString,
+                    response_serializer=sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsResponse.SerializeToString,
             ),
             'DeleteUpload': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteUpload,
@@ -302,6 +319,23 @@ class TensorService(object):
         return grpc.experimental.unary_unary(request, target, '/sparsefw.v1.TensorService/GetUpload',
             sparsefw_dot_v1_dot_tensor__service__pb2.GetUploadRequest.SerializeToString,
             sparsefw_dot_v1_dot_tensor__pb2.Upload.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListUploads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sparsefw.v1.TensorService/ListUploads',
+            sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsRequest.SerializeToString,
+            sparsefw_dot_v1_dot_tensor__service__pb2.ListUploadsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

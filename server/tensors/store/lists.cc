@@ -1,0 +1,77 @@
+// The store's lists of tensors and uploads, page by page.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/tensors/store/page_token.h"
+#include "server/tensors/store/spooled_tensor_store.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::server {
+namespace {
+
+// Where a page begins: everything on it has a position below this.
+absl::StatusOr<uint64_t> StartOf(int page_size, std::string_view page_token,
+                                 std::string_view salt) {
+  if (page_size < 1) {
+    return Invalid("PAGE_SIZE_INVALID", "page_size must be at least 1; got %d", page_size);
+  }
+  if (page_token.empty()) return std::numeric_limits<uint64_t>::max();
+  const auto position = DecodePageToken(page_token, salt);
+  if (!position) {
+    return Invalid("PAGE_TOKEN_INVALID",
+                   "page_token must be empty or the next_page_token of a page of this "
+                   "server; got \"%s\"",
+                   Printable(page_token));
+  }
+  return *position;
+}
+
+}  // namespace
+
+absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
+                                                                  std::string_view page_token,
+                                                                  const TensorFilter& filter) {
+  SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, token_salt_));
+  TensorTable::Page found;  // may hold the last reference to a tensor: gone after the lock
+  Page page;
+  {
+    MutexLock lock(mutex_);
+    found = tensors_.List(static_cast<size_t>(page_size), before, filter);
+  }
+  for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
+  if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);
+  return page;
+}
+
+absl::StatusOr<TensorStore::UploadPage> SpooledTensorStore::ListUploads(int page_size,
+                                                                        std::string_view page_token,
+                                                                        std::string_view tenant) {
+  SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, upload_salt_));
+  std::vector<std::shared_ptr<Upload>> found;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, upload] : uploads_) {
+      const bool chosen = tenant.empty() || upload->origin().owner.tenant == tenant;
+      if (chosen && upload->number() < before) found.push_back(upload);
+    }
+  }
+  std::ranges::sort(found, std::ranges::greater(), &Upload::number);
+  UploadPage page;
+  if (found.size() > static_cast<size_t>(page_size)) {
+    found.resize(static_cast<size_t>(page_size));
+    page.next_page_token = EncodePageToken(found.back()->number(), upload_salt_);
+  }
+  for (const auto& upload : found) {
+    // Not found: it has ended in between.
+    absl::StatusOr<UploadInfo> info = upload->Info();
+    if (info.ok()) {
+      page.uploads.push_back(*std::move(info));
+    } else if (!absl::IsNotFound(info.status())) {
+      return info.status();
+    }
+  }
+  return page;
+}
+
+}  // namespace sparsefw::server

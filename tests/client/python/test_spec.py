@@ -1,0 +1,39 @@
+"""Options of a job as keyword arguments: one for every option that a message has, and each finds its field."""
+
+import pytest
+
+import sparsefw
+from sparsefw import spec
+from sparsefw.v1 import job_pb2
+
+PARTS = {"": job_pb2.JobSpec, "sparsefw": job_pb2.SparseFwOptions, "refine": job_pb2.Refine,
+         "sparsegpt": job_pb2.SparseGptOptions}
+# Fields of JobSpec that the client fills in, or that other keywords name.
+OTHERS = {"weight", "gram", "pattern", "warm_start", "sparsefw", "refine", "sparsegpt", "sweep",
+          "product_precision", "return_pruned_weight"}
+
+
+def test_every_option_of_the_messages_is_a_keyword():
+    fields = {field.name for message in PARTS.values() for field in message.DESCRIPTOR.fields} - OTHERS
+    assert "joint_excluded" in fields and "shrinkage" in fields
+    assert fields <= set(spec.JobOptions.__annotations__)
+
+
+@pytest.mark.parametrize("name", sorted(set(spec.JobOptions.__annotations__) - set(spec._COMPOSED)))
+def test_every_keyword_finds_its_field(name):
+    value = {"method": "alps", "preset": "best", "step_rule": "line-search", "precision": "tf32",
+             "device": "cpu"}.get(name, 1)
+    made = spec.make_spec({"pattern": "2:4", name: value})
+    plain = spec.make_spec({"pattern": "2:4"})
+    assert made != plain
+
+
+def test_names_of_values():
+    made = spec.make_spec({"pattern": "2:4", "step_rule": "line-search", "precision": "bf16",
+                           "warm_start": "ria", "swaps": 1})
+    assert made.sparsefw.step_rule == job_pb2.STEP_RULE_LINE_SEARCH
+    assert made.product_precision == job_pb2.PRODUCT_PRECISION_BF16
+    assert made.warm_start.method == job_pb2.METHOD_RIA
+    assert made.refine.swaps and not made.refine.HasField("joint")
+    with pytest.raises(sparsefw.Error, match='step_rule must be one of "open-loop", "line-search", "auto"'):
+        spec.make_spec({"pattern": "2:4", "step_rule": "unspecified"})
