@@ -21,12 +21,14 @@ enum class Preset {
 };
 
 // The shrinkage of the presets `balanced` and `best` for a Gram matrix of so many tokens; 0: not
-// known. What a sample covariance of n inputs and t tokens gets wrong grows with n / t, and so does
-// the best shrinkage (Ledoit and Wolf 2004): docs/adr/0053 has what it was chosen by.
+// known. docs/adr/0053 has what it was chosen by:
 //
-//   min(kMostShrinkage, kShrinkagePerInput * inputs / tokens)
-inline constexpr double kShrinkagePerInput = 0.1;
-inline constexpr double kMostShrinkage = 0.1;
+//   kShrinkageOfSingular               tokens < inputs: G is singular
+//   kUsualShrinkage                    tokens not known, or below 13 for every input
+//   kShrinkagePerInput inputs / tokens with more: what G gets wrong shrinks likewise
+inline constexpr double kShrinkageOfSingular = 0.1;
+inline constexpr double kUsualShrinkage = 0.03;
+inline constexpr double kShrinkagePerInput = 0.4;
 double ShrinkageFor(int64_t inputs, int64_t tokens);
 
 // Options that somebody asks for.

@@ -8,9 +8,6 @@
 namespace sparsefw {
 namespace {
 
-// Where tokens are not known: no more than fits many.
-constexpr double kShrinkageOfUnknown = 0.03;
-
 SolveOptions OptionsOf(Preset preset) {
   switch (preset) {
     case Preset::kFast:
@@ -38,9 +35,10 @@ bool ShrinksByTokens(const OptionRequest& request) {
 }
 
 double ShrinkageFor(int64_t inputs, int64_t tokens) {
-  if (tokens < 1) return kShrinkageOfUnknown;
-  return std::min(kMostShrinkage,
-                  kShrinkagePerInput * static_cast<double>(inputs) / static_cast<double>(tokens));
+  if (tokens < 1) return kUsualShrinkage;
+  if (tokens < inputs) return kShrinkageOfSingular;
+  const double per_token = static_cast<double>(inputs) / static_cast<double>(tokens);
+  return std::min(kUsualShrinkage, kShrinkagePerInput * per_token);
 }
 
 SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern) {

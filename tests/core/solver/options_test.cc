@@ -153,9 +153,11 @@ TEST(ResolveTest, TheShrinkageOfPresetsFollowsFromTheTokens) {
     EXPECT_TRUE(ShrinksByTokens(request));
     EXPECT_DOUBLE_EQ(Resolved(request).shrinkage, kShrinkagePerInput * 0.02);
     request.tokens = 100;
-    EXPECT_EQ(Resolved(request).shrinkage, kMostShrinkage);
+    EXPECT_EQ(Resolved(request).shrinkage, kShrinkageOfSingular);
+    request.tokens = 1000;
+    EXPECT_EQ(Resolved(request).shrinkage, kUsualShrinkage);
     request.tokens = 0;
-    EXPECT_EQ(Resolved(request).shrinkage, ShrinkageFor(1000, 0)) << "not known";
+    EXPECT_EQ(Resolved(request).shrinkage, kUsualShrinkage) << "not known";
     request.options.shrinkage = 0;
     request.given = {"shrinkage"};
     EXPECT_EQ(Resolved(request).shrinkage, 0);
@@ -163,7 +165,7 @@ TEST(ResolveTest, TheShrinkageOfPresetsFollowsFromTheTokens) {
   }
   EXPECT_FALSE(ShrinksByTokens({.preset = Preset::kFast}));
   EXPECT_FALSE(ShrinksByTokens({}));
-  EXPECT_LT(ShrinkageFor(100, 10'000), ShrinkageFor(1000, 10'000));
+  EXPECT_LT(ShrinkageFor(100, 10'000), ShrinkageFor(500, 10'000));
   EXPECT_GT(ShrinkageFor(1, int64_t{1} << 62), 0);
 }
 

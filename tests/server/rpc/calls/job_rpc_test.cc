@@ -420,7 +420,7 @@ TEST_F(JobRpcTest, PresetsShrinkByTheTokensOfTheGram) {
     return server_.MustCreate(spec).spec().shrinkage();
   };
   EXPECT_DOUBLE_EQ(shrinkage_of(1000 * kCols), kShrinkagePerInput / 1000);
-  EXPECT_DOUBLE_EQ(shrinkage_of(1), kMostShrinkage);
+  EXPECT_DOUBLE_EQ(shrinkage_of(1), kShrinkageOfSingular);
   EXPECT_DOUBLE_EQ(shrinkage_of(0), ShrinkageFor(kCols, 0)) << "not known";
 }
 
