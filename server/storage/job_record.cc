@@ -48,10 +48,9 @@ SolveOptions Decode(const records::SolveOptions& from) {
 }
 
 records::JobSpec Encode(const JobSpec& spec) {
-  [[maybe_unused]] const auto& [weight, gram, warm_mask, warm_saliency, pattern, options,
-                                priority, deadline, result_ttl, labels, device,
-                                return_pruned_weight, sweep, sweep_keep, ends_with_stream,
-                                not_kept, traceparent] = spec;
+  [[maybe_unused]] const auto& [weight, gram, warm_mask, warm_saliency, pattern, options, priority,
+                                deadline, result_ttl, labels, device, return_pruned_weight, sweep,
+                                sweep_keep, ends_with_stream, not_kept, traceparent] = spec;
   records::JobSpec to;
   to.set_weight(weight);
   to.set_gram(gram);

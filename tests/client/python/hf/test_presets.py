@@ -58,13 +58,19 @@ def test_what_the_call_says_wins(client):
 
 @pytest.mark.parametrize(("refine", "job"), [
     (None, {"method": "wanda"}),
-    (False, {"warm_start": "wanda", "iterations": 200, "step_rule": "line-search", "report_every": 50,
-             "shrinkage": 0.1})])
+    (False, {"warm_start": "wanda", "iterations": 200, "step_rule": "line-search", "report_every": 50})])
 def test_the_jobs_of_a_preset_with_and_without_refinement(refine, job, client):
     """Where nothing is refined, a layer's own preset of that name. Of the first block: its inputs are the same."""
     of_preset = prune(client, preset="balanced", refine_blocks=refine)
+    first = of_preset.layers[0]
+    inputs = first["shape"][1]
+    if refine is False:  # by the tokens: docs/cli.md
+        job = {**job, "shrinkage": min(0.03, 0.4 * inputs / first["tokens"])}
     of_options = prune(client, alpha=0.5, swaps=True, **job)
-    assert [row["loss"] for row in of_preset.rows()[:7]] == [row["loss"] for row in of_options.rows()[:7]]
+    alike = [index for index, layer in enumerate(of_preset.layers[:7]) if layer["shape"][1] == inputs]
+    assert len(alike) >= 5
+    for index in alike:
+        assert of_preset.rows()[index]["loss"] == of_options.rows()[index]["loss"]
 
 
 def test_an_unknown_preset_is_named(client):
