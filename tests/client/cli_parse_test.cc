@@ -331,6 +331,7 @@ std::vector<BadUsage> BadUsages() {
       {"AlphaWord", Submit({"--alpha", "most"}), "--alpha must be a number; got \"most\""},
       {"SweepKey", Submit({"--sweep", "damping=1"}),
        "--sweep must be over one of sparsity, method"},
+      {"SweepPath", Submit({"--sweep", "pattern.nm=1"}), "--sweep must be over one of sparsity"},
       {"SweepSwitch", Submit({"--sweep", "joint=1"}), "--sweep joint must be on or off"},
       {"SweepNumber", Submit({"--sweep", "alpha=a"}), "--sweep alpha must be a number"},
       {"DeadlineUnit", Submit({"--deadline", "60"}), "--deadline"},

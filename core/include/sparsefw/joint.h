@@ -28,7 +28,7 @@ double JointAlpha(const Pattern& pattern);
 // The same for JointOptions::excluded: as many columns of a row take part as may leave it, all
 // but a quarter with n:m patterns.
 double JointExcluded(const Pattern& pattern, double alpha);
-// Those of n:m patterns.
+// The window of n:m patterns: with a narrower one no exchange would be left in most groups.
 inline constexpr double kWideJointAlpha = 0.4;
 inline constexpr double kWideJointExcluded = 0.25;
 

@@ -38,7 +38,7 @@ struct OptionRequest {
   // OptionInfo::name of each; other texts are ignored. The other options are as the preset has
   // them.
   std::set<std::string_view> given = {};
-  // Of the Gram matrix; 0: not known. Only the shrinkage of presets depends on them.
+  // The Gram matrix has so many; 0: not known. Only the shrinkage of presets depends on them.
   int64_t inputs = 0;
   int64_t tokens = 0;
 };

@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/strip.h"
 #include "server/rpc/convert/convert.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/status_macros.h"
@@ -43,15 +42,12 @@ absl::Status CheckSources(const JobSpec& spec, const Message& message, std::stri
                             absl::StrFormat("spec.gram, %1$sgram and %1$sactivations", prefix)));
 }
 
-std::string ShortName(v1::TensorKind kind) {
-  return std::string(absl::StripPrefix(v1::TensorKind_Name(kind), "TENSOR_KIND_"));
-}
-
-absl::StatusOr<MatrixSpec> OfKind(const v1::TensorSpec& proto, v1::TensorKind kind,
+absl::StatusOr<MatrixSpec> OfKind(const v1::TensorSpec& proto, TensorKind kind,
                                   std::string_view name) {
-  if (proto.kind() != kind) {
-    return Invalid("SPEC_INVALID", "%s.kind must be %s; got %s", name, ShortName(kind),
-                   ShortName(proto.kind()));
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorKind given,
+                            FromProto(proto.kind(), absl::StrFormat("%s.kind", name)));
+  if (given != kind) {
+    return Invalid("SPEC_INVALID", "%s.kind must be %s; got %s", name, NameOf(kind), NameOf(given));
   }
   SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, Checked(proto));
   return MatrixSpecOf(spec);
@@ -77,11 +73,11 @@ absl::StatusOr<InputSpecs> WeightAndGram(const Message& message, const std::stri
   if (message.has_weight()) {
     SPARSEFW_RETURN_IF_ERROR(
         Into(&inputs.weight, "weight",
-             OfKind(message.weight(), v1::TENSOR_KIND_WEIGHT, prefix + "weight")));
+             OfKind(message.weight(), TensorKind::kWeight, prefix + "weight")));
   }
   if (message.has_gram()) {
     SPARSEFW_RETURN_IF_ERROR(
-        Into(&inputs.gram, "gram", OfKind(message.gram(), v1::TENSOR_KIND_GRAM, prefix + "gram")));
+        Into(&inputs.gram, "gram", OfKind(message.gram(), TensorKind::kGram, prefix + "gram")));
   }
   if (message.has_activations()) {
     SPARSEFW_RETURN_IF_ERROR(
@@ -109,7 +105,7 @@ absl::StatusOr<InputSpecs> AnnouncedInputs(const JobSpec& spec,
   SPARSEFW_RETURN_IF_ERROR(
       Into(mask ? &inputs.warm_mask : &inputs.warm_saliency,
            mask ? "warm_start.mask" : "warm_start.saliency",
-           OfKind(request.warm_start(), mask ? v1::TENSOR_KIND_MASK : v1::TENSOR_KIND_SALIENCY,
+           OfKind(request.warm_start(), mask ? TensorKind::kMask : TensorKind::kSaliency,
                   "warm_start")));
   return inputs;
 }

@@ -285,7 +285,7 @@ def test_jobs_are_listed_by_state_and_label(client, layer):
     assert [job.name for job in client.jobs(["SUCCEEDED"], {"list": "me"}, limit=2)] == names[:0:-1]
     assert client.jobs(["failed"], {"list": "me"}) == []
     assert client.job(names[1]).labels == {"list": "me", "n": "1"}
-    with pytest.raises(sparsefw.InvalidArgument, match="QUEUED"):
+    with pytest.raises(sparsefw.InvalidArgument, match='a state must be one of "queued"'):
         client.jobs(["done"])
 
 

@@ -124,10 +124,7 @@ async def run(request, aio):
         return {"names": [tensor.name for tensor in await settled(client.list(kinds=kinds))]}
     if op == "list_uploads":
         return {"names": [upload.name for upload in await settled(client.uploads())]}
-    if op == "delete_upload":
-        await settled(client.delete_upload(name))
-        return {}
-    if op in ("delete_tensor", "delete_job"):
+    if op in ("delete_tensor", "delete_job", "delete_upload"):
         await settled(client.delete(name))
         return {}
     return await run_job(client, op, request, request_id)

@@ -11,7 +11,7 @@ BEGIN, END = "<!-- submit-flags:begin -->\n", "<!-- submit-flags:end -->"
 
 
 def rows(text):
-    """Of every group of the help a row, then one for each of its flags."""
+    """A row for every group of the help, then one for each of its flags."""
     found = []
     for group, entries in re.findall(r"(?m)^(\S[^\n]*):\n((?:  .*\n)+)", text):
         if not re.search(r"(?m)^  (-\w, )?--", entries):

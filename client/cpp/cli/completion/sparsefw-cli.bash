@@ -1,7 +1,7 @@
 # Bash completion for sparsefw-cli. Commands, flags and their values are those of its own --help;
 # tests/integration/cli/test_completion.py holds it against that.
 
-# Of every flag of a command a line: the flag, and the type of its value.
+# A line for every flag of a command: the flag, and the type of its value.
 _sparsefw_cli_flags() {
   "${COMP_WORDS[0]}" ${1:+"$1"} --help 2>/dev/null |
     sed -nE 's/^  (-[a-zA-Z], ?)?(--[a-z-]+)( ([^ ]+))?(  .*)?$/\2 \4/p'

@@ -15,7 +15,7 @@ struct SpecFlag {
   const char* path;  // of the field in v1::JobSpec
   const char* type;  // of the value, for the help; of enums empty: their words
   const char* help;
-  // Of a flag that takes no value.
+  // What a flag without a value stands for.
   const char* value = "on";
 };
 

@@ -52,7 +52,7 @@ absl::Status Set(const std::string& key, const std::string& text, Draft& draft) 
     draft.sparsity = sparsity;
     return absl::OkStatus();
   }
-  if (FindField(*v1::SweepPoint::descriptor(), key) == nullptr) {
+  if (v1::SweepPoint::descriptor()->FindFieldByName(key) == nullptr) {
     return UsageError(
         absl::StrFormat("--sweep must be over one of %s; got \"%s\"", SweepKeys(), key));
   }

@@ -21,14 +21,14 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs, kind_name
-from sparsefw._enums import short_name
+from sparsefw._enums import numbers_of, short_name
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import TERMINAL, Session
 from sparsefw._rpc.upload import TransferProgress
 from sparsefw._text import printable
-from sparsefw.client import check_embedded, choose_credentials, kind_numbers, resolve_address, state_numbers
+from sparsefw.client import check_embedded, choose_credentials, resolve_address
 from sparsefw.embedded import EmbeddedServer, start_in_thread
 from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
@@ -347,7 +347,9 @@ class Client:
         limit: int = 0,
     ) -> list[Job]:
         """See sparsefw.Client.jobs."""
-        found = await self.core.session.list_jobs(state_numbers(states), labels or {}, limit)
+        found = await self.core.session.list_jobs(
+            numbers_of(job_pb2.JobState, states, "a state"), labels or {}, limit
+        )
         return [Job(self, message) for message in found]
 
     async def get(self, name: str) -> Job | Tensor:
@@ -368,13 +370,11 @@ class Client:
         """See sparsefw.Client.uploads."""
         return await self.core.session.list_uploads(limit)
 
-    async def delete_upload(self, name: str) -> None:
-        """See sparsefw.Client.delete_upload."""
-        await self.core.session.delete_upload(name)
-
     async def list(self, limit: int = 0, *, kinds: Sequence[str] = (), owner: str = "") -> list[Tensor]:
         """See sparsefw.Client.list."""
-        found = await self.core.session.list_tensors(kind_numbers(kinds), owner, limit)
+        found = await self.core.session.list_tensors(
+            numbers_of(tensor_pb2.TensorKind, kinds, "a kind"), owner, limit
+        )
         return [Tensor(self, message) for message in found]
 
     async def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
@@ -394,6 +394,8 @@ class Client:
             await what.delete()
         elif name.startswith("jobs/"):
             await self.core.session.delete_job(name)
+        elif name.startswith("uploads/"):
+            await self.core.session.delete_upload(name)
         else:
             await self.core.session.delete_tensor(name)
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs
-from sparsefw._enums import known_values, number_of
+from sparsefw._enums import numbers_of
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
 from sparsefw._rpc.session import Session
@@ -337,7 +337,7 @@ class Client:
             labels: every one must match.
             limit:  0: all.
         """
-        numbers = state_numbers(states)
+        numbers = numbers_of(job_pb2.JobState, states, "a state")
         found = run(self.core.session.list_jobs(numbers, labels or {}, limit))
         return [Job(self, message) for message in found]
 
@@ -359,10 +359,6 @@ class Client:
         """Uploads that have not ended, newest first, as the wire has them; limit 0: all."""
         return run(self.core.session.list_uploads(limit))
 
-    def delete_upload(self, name: str) -> None:
-        """Ends an upload and frees its room. Raises NotFound (UPLOAD_NOT_FOUND)."""
-        run(self.core.session.delete_upload(name))
-
     def list(self, limit: int = 0, *, kinds: Sequence[str] = (), owner: str = "") -> list[Tensor]:
         """Tensors on the server, newest first.
 
@@ -371,7 +367,9 @@ class Client:
             kinds: of these only: "weight", "gram", "saliency", "mask", "pruned-weight"; none: all.
             owner: only what was uploaded with this `Options.owner`; "": all.
         """
-        found = run(self.core.session.list_tensors(kind_numbers(kinds), owner, limit))
+        found = run(
+            self.core.session.list_tensors(numbers_of(tensor_pb2.TensorKind, kinds, "a kind"), owner, limit)
+        )
         return [Tensor(self, message) for message in found]
 
     def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
@@ -385,12 +383,14 @@ class Client:
         return arrays.from_bytes(data, dtype, shape)
 
     def delete(self, what: Tensor | Job | str) -> None:
-        """A tensor, or a job that has ended."""
+        """A tensor, an upload that has not ended, or a job that has."""
         name = what if isinstance(what, str) else what.name
         if isinstance(what, Job):
             what.delete()
         elif name.startswith("jobs/"):
             run(self.core.session.delete_job(name))
+        elif name.startswith("uploads/"):
+            run(self.core.session.delete_upload(name))
         else:
             run(self.core.session.delete_tensor(name))
 
@@ -407,20 +407,6 @@ def stoppable(client: Client) -> Client:
     session = client.core.session
     assert isinstance(session.transport, SyncTransport)
     return Client(Session(session.address, StoppableTransport(session.transport), session.options))
-
-
-def kind_numbers(kinds: Sequence[str]) -> list[int]:
-    """The numbers of kinds, by their names."""
-    return [number_of(tensor_pb2.TensorKind, kind, "a kind") for kind in kinds]
-
-
-def state_numbers(states: Sequence[str]) -> list[int]:
-    """The numbers of states, by their names."""
-    known = dict(known_values(job_pb2.JobState))
-    wrong = [state for state in states if state.upper() not in known]
-    if wrong:
-        raise invalid(f"a state must be one of {', '.join(known)}; got {wrong[0]}")
-    return [known[state.upper()] for state in states]
 
 
 @contextlib.contextmanager

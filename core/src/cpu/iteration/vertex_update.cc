@@ -112,13 +112,13 @@ void VertexUpdate<Real>::ToggleRow(int64_t row, std::span<const ColumnChange> to
 
 // And fetches what they concern.
 template <typename Real>
-void VertexUpdate<Real>::ListChanges(int64_t row, bool back, RowChanges& changes) {
+void VertexUpdate<Real>::ListChanges(int64_t row, RowChanges& changes) {
   const int64_t words = iterate_.layer->words;
   const uint64_t* const to = iterate_.vertex.row(row);
   const Real* const entries = relaxed_.row(row);
   changes.toggled.Fill(iterate_.previous.row(row), to, words,
                        [&](int64_t col) { __builtin_prefetch(entries + col, 1); });
-  const uint64_t* const from = back ? iterate_.older.bits.row(row) : iterate_.previous.row(row);
+  const uint64_t* const from = back_ ? iterate_.older.bits.row(row) : iterate_.previous.row(row);
   const Real* const weights = iterate_.layer->weights.row(row);
   const Real* const product = iterate_.vertex_product.row(row);
   changes.terms.Fill(from, to, words, [&](int64_t col) {
@@ -146,10 +146,10 @@ void VertexUpdate<Real>::CollectTerms(int64_t row, const RowChanges& changes,
 
 // b_t - b_{t-1} from b_t - b_s.
 template <typename Real>
-double VertexUpdate<Real>::MoveOn(int64_t row, bool back, double inner) {
+double VertexUpdate<Real>::MoveOn(int64_t row, double inner) {
   if (!iterate_.older.known()) return inner;
   double& last = iterate_.older.change[static_cast<size_t>(row)];
-  last = back ? inner - last : inner;
+  last = back_ ? inner - last : inner;
   return last;
 }
 
@@ -193,7 +193,7 @@ absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)
       double sum = 0;
       for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
         const double after = Inner(row, delta.row(row - blocks.begin(block)));
-        sum += MoveOn(row, back_, changes_[static_cast<size_t>(row)] + after);
+        sum += MoveOn(row, changes_[static_cast<size_t>(row)] + after);
       }
       block_changes_[static_cast<size_t>(block)] = sum;
       then(block);
@@ -211,10 +211,10 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     delta.Reset(iterate_.layer->cols, kTileDepth<Real>);
     RowChanges changes;
     RowChanges next;
-    ListChanges(iterate_.blocks.begin(block), back_, next);
+    ListChanges(iterate_.blocks.begin(block), next);
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       std::swap(changes, next);
-      if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, back_, next);
+      if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, next);
       ToggleRow(row, changes.toggled.get());
       CollectTerms(row, changes, delta);
       if (!back_ && iterate_.older.known()) {

@@ -65,9 +65,9 @@ class VertexUpdate {
   };
   void ToggleRow(int64_t row);
   void ToggleRow(int64_t row, std::span<const ColumnChange> toggled);
-  void ListChanges(int64_t row, bool back, RowChanges& changes);
+  void ListChanges(int64_t row, RowChanges& changes);
   void CollectTerms(int64_t row, const RowChanges& changes, SparseRows<Real>& terms);
-  double MoveOn(int64_t row, bool back, double inner);
+  double MoveOn(int64_t row, double inner);
   double LastLoss(int64_t row) const;
   double Inner(int64_t row, std::span<const Term<Real>> terms) const;
   absl::Status CollectBlocks(int64_t first, int64_t end);

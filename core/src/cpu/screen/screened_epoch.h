@@ -67,7 +67,6 @@ class ScreenedEpoch {
   int64_t end() const { return end_; }  // the iteration at which it ends, at the latest
 
   // None begins before this iteration.
-  int64_t next_try() const { return next_try_; }
   // Whether an epoch may begin at the iteration; E_t, U_{t-1}, V_t are known.
   bool MayBegin(int64_t iteration) const;
   // Chooses columns; running() says whether that pays. `together`: all rows take a step

@@ -1,4 +1,4 @@
-// CreateJob, GetJob, ListJobs, CancelJob, DeleteJob: with the real solver.
+// CreateJob, GetJob, CancelJob, DeleteJob: with the real solver.
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -328,62 +328,6 @@ TEST_F(JobRpcTest, TensorsOfALiveJobCannotBeDeleted) {
   EXPECT_TRUE(DeleteJob(job.name()).ok());
   EXPECT_EQ(server_.server->tensors().usage().tensors, 0) << "the mask goes with its job";
   EXPECT_TRUE(Failed(DeleteJob(job.name()), grpc::NOT_FOUND, "JOB_NOT_FOUND", job.name()));
-}
-
-TEST_F(JobRpcTest, ListsByStateAndLabelInPages) {
-  v1::JobSpec spec = server_.Layer(8, 16, 5);
-  std::vector<std::string> even;
-  for (int i = 0; i < 6; ++i) {
-    (*spec.mutable_labels())["parity"] = i % 2 == 0 ? "even" : "odd";
-    const v1::Job job = server_.WaitForEnd(server_.MustCreate(spec).name());
-    if (i % 2 == 0) even.push_back(job.name());
-  }
-  v1::ListJobsRequest request;
-  request.set_page_size(2);
-  request.add_states(v1::JOB_STATE_SUCCEEDED);
-  (*request.mutable_labels())["parity"] = "even";
-  std::vector<std::string> listed;
-  do {
-    grpc::ClientContext context;
-    v1::ListJobsResponse response;
-    ASSERT_TRUE(server_.jobs->ListJobs(&context, request, &response).ok());
-    EXPECT_LE(response.jobs_size(), 2);
-    for (const v1::Job& job : response.jobs()) listed.push_back(job.name());
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
-  EXPECT_EQ(listed, std::vector<std::string>(even.rbegin(), even.rend()));
-
-  request.Clear();
-  request.add_states(v1::JOB_STATE_FAILED);
-  grpc::ClientContext context;
-  v1::ListJobsResponse response;
-  ASSERT_TRUE(server_.jobs->ListJobs(&context, request, &response).ok());
-  EXPECT_EQ(response.jobs_size(), 0);
-}
-
-TEST_F(JobRpcTest, APageOfLargeJobsStaysWithinAMessage) {
-  v1::JobSpec spec = server_.Layer(4, 4, 1);
-  for (int i = 0; i < 64; ++i) {
-    (*spec.mutable_labels())[std::to_string(i) + std::string(60, 'k')] = std::string(256, 'v');
-  }
-  constexpr int kJobs = 150;  // of about 20 KiB
-  for (int i = 0; i < kJobs; ++i) server_.MustCreate(spec);
-  int listed = 0;
-  int pages = 0;
-  v1::ListJobsRequest request;
-  request.set_page_size(1000);
-  do {
-    grpc::ClientContext context;
-    v1::ListJobsResponse response;
-    const grpc::Status status = server_.jobs->ListJobs(&context, request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-    EXPECT_LE(response.ByteSizeLong(), 2U << 20);
-    listed += response.jobs_size();
-    ++pages;
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
-  EXPECT_EQ(listed, kJobs);
-  EXPECT_GT(pages, 1);
 }
 
 TEST_F(JobRpcTest, TwoClientsAtOnce) {

@@ -359,64 +359,6 @@ TEST_F(TensorRpcTest, ReadsRanges) {
   EXPECT_EQ(DetailsOf(read(0, 0, &data)).reason, "TENSOR_NOT_FOUND");
 }
 
-TEST_F(TensorRpcTest, ListsInPagesNewestFirst) {
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < 5; ++i) names.push_back(server_.UploadWeight(2, 2, i));
-  std::vector<std::string> listed;
-  v1::ListTensorsRequest request;
-  request.set_page_size(2);
-  int pages = 0;
-  do {
-    grpc::ClientContext context;
-    v1::ListTensorsResponse response;
-    ASSERT_TRUE(server_.tensors->ListTensors(&context, request, &response).ok());
-    EXPECT_LE(response.tensors_size(), 2);
-    for (const v1::Tensor& tensor : response.tensors()) listed.push_back(tensor.name());
-    request.set_page_token(response.next_page_token());
-    ++pages;
-  } while (!request.page_token().empty());
-  EXPECT_EQ(pages, 3);
-  EXPECT_EQ(listed, std::vector<std::string>(names.rbegin(), names.rend()));
-  request.set_page_token("no such token");
-  grpc::ClientContext context;
-  v1::ListTensorsResponse response;
-  EXPECT_EQ(DetailsOf(server_.tensors->ListTensors(&context, request, &response)).reason,
-            "PAGE_TOKEN_INVALID");
-}
-
-TEST_F(TensorRpcTest, ListsByKind) {
-  const std::string weight = server_.UploadWeight(2, 2, 1);
-  const auto listed = [this](int kind, v1::ListTensorsResponse* response) {
-    grpc::ClientContext context;
-    v1::ListTensorsRequest request;
-    request.add_kinds(static_cast<v1::TensorKind>(kind));
-    return server_.tensors->ListTensors(&context, request, response);
-  };
-  v1::ListTensorsResponse response;
-  ASSERT_TRUE(listed(v1::TENSOR_KIND_WEIGHT, &response).ok());
-  ASSERT_EQ(response.tensors_size(), 1);
-  EXPECT_EQ(response.tensors(0).name(), weight);
-  ASSERT_TRUE(listed(v1::TENSOR_KIND_PRUNED_WEIGHT, &response).ok());
-  EXPECT_EQ(response.tensors_size(), 0);
-  EXPECT_TRUE(Failed(listed(99, &response), grpc::INVALID_ARGUMENT, "ENUM_UNKNOWN", "kinds"));
-  EXPECT_TRUE(Failed(listed(0, &response), grpc::INVALID_ARGUMENT, "SPEC_INVALID", "kinds"));
-}
-
-TEST_F(TensorRpcTest, ListsUploads) {
-  const std::string upload = MustCreate(WeightRequest()).upload().name();
-  grpc::ClientContext context;
-  v1::ListUploadsResponse response;
-  ASSERT_TRUE(server_.tensors->ListUploads(&context, {}, &response).ok());
-  ASSERT_EQ(response.uploads_size(), 1);
-  EXPECT_EQ(response.uploads(0).name(), upload);
-  EXPECT_EQ(response.uploads(0).spec().kind(), v1::TENSOR_KIND_WEIGHT);
-  grpc::ClientContext refused;
-  v1::ListUploadsRequest request;
-  request.set_page_token("no such token");
-  EXPECT_EQ(DetailsOf(server_.tensors->ListUploads(&refused, request, &response)).reason,
-            "PAGE_TOKEN_INVALID");
-}
-
 TEST_F(TensorRpcTest, DeletedUploadsAndTensorsAreGone) {
   const std::string upload = MustCreate(WeightRequest()).upload().name();
   v1::DeleteUploadRequest request;
