@@ -35,6 +35,12 @@ function(_sparsefw_pch_target kind)
   set(source ${PROJECT_BINARY_DIR}/pch/${kind}.cc)
   file(CONFIGURE OUTPUT ${source} CONTENT "" @ONLY)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${source})
+  if(CMAKE_CXX_COMPILER_LAUNCHER AND SPARSEFW_CCACHE)
+    # Without CCACHE_BASEDIR: a precompiled header of another checkout makes g++ take minutes and
+    # gigabytes for a source.
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${SPARSEFW_CCACHE}")
+  endif()
   target_link_libraries(${target} PRIVATE sparsefw::options)
   set(headers ${_sparsefw_pch_std})
   if(kind MATCHES "grpc")
