@@ -22,7 +22,7 @@ from sparsefw.hf.capture import Call
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block
-from sparsefw.hf.steps import Schedule, Training, as_float
+from sparsefw.hf.training.steps import Schedule, Training, as_float
 
 # A token's weight is at most so many times the median: one that the block hardly changes counts no more.
 _LARGEST_WEIGHT: Final = 4.0
@@ -37,7 +37,7 @@ class BlockRefinement(Schedule):
     and the states after every epoch the one with the least error on the held-back sequences is kept.
 
     Attributes:
-        epochs, learning_rate, held_back: as sparsefw.hf.steps.Schedule.
+        epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
     """
 
     epochs: int = 8

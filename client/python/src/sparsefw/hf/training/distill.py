@@ -22,7 +22,7 @@ from sparsefw.hf.capture import after_blocks, forward
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block
-from sparsefw.hf.steps import BYTES_A_WEIGHT, Schedule, Training
+from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training
 
 # Positions whose distributions are held at a time: [positions, vocabulary] of float32.
 _POSITIONS: Final = 256
@@ -37,7 +37,7 @@ class Distillation(Schedule):
     held-back sequences.
 
     Attributes:
-        epochs, learning_rate, held_back: as sparsefw.hf.steps.Schedule.
+        epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
     """
 
     epochs: int = 8

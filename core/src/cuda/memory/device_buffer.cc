@@ -1,4 +1,4 @@
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 
 #include "sparsefw/status_macros.h"
 

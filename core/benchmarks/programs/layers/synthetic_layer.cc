@@ -1,4 +1,4 @@
-#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 
 #include <algorithm>
 #include <array>

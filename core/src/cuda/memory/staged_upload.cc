@@ -1,4 +1,4 @@
-#include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/memory/staged_upload.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/device_pool.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "sparsefw/status_macros.h"

@@ -1,7 +1,7 @@
 // A layer of any size within seconds, seeded: what the layers of LLaMA are
 // stood in for by.
-#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_SYNTHETIC_LAYER_H_
-#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_SYNTHETIC_LAYER_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_SYNTHETIC_LAYER_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_SYNTHETIC_LAYER_H_
 
 #include <cstdint>
 #include <string>
@@ -35,4 +35,4 @@ absl::Status WriteLayer(const std::string& path, const SyntheticLayer& layer);
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_SYNTHETIC_LAYER_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_SYNTHETIC_LAYER_H_

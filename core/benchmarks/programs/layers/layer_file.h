@@ -1,6 +1,6 @@
 // The layer that a measuring program runs on, read from a safetensors file.
-#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYER_FILE_H_
-#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYER_FILE_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_LAYER_FILE_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_LAYER_FILE_H_
 
 #include <memory>
 #include <string>
@@ -36,4 +36,4 @@ StartingPoint MakeStartingPoint(const LayerFile& layer, const Pattern& pattern, 
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYER_FILE_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_LAYER_FILE_H_

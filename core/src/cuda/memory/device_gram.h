@@ -1,13 +1,13 @@
 // A Gram matrix on a device as it was given, for any number of engines.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_GRAM_H_
-#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_GRAM_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
 
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "core/src/cuda/linalg/raw_matrix.h"
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "sparsefw/backend.h"
 
@@ -43,4 +43,4 @@ int64_t CudaGramBytes(int64_t cols, DType dtype);
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_GRAM_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_

@@ -1,6 +1,6 @@
 // Peak device memory of an engine.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
-#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BYTES_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BYTES_H_
 
 #include <cstdint>
 
@@ -20,4 +20,4 @@ int64_t WorkspaceBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BYTES_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BYTES_H_

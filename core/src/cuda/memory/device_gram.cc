@@ -1,7 +1,7 @@
-#include "core/src/cuda/runtime/device_gram.h"
+#include "core/src/cuda/memory/device_gram.h"
 
-#include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/status_macros.h"
 

@@ -1,4 +1,4 @@
-#include "core/benchmarks/programs/bench_layer.h"
+#include "core/benchmarks/programs/layers/bench_layer.h"
 
 #include <algorithm>
 #include <cmath>

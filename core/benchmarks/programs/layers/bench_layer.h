@@ -1,6 +1,6 @@
 // The layers that benchmarks run on: seeded, correlated, of any size.
-#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_LAYER_H_
-#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_LAYER_H_
+#ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_BENCH_LAYER_H_
+#define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_BENCH_LAYER_H_
 
 #include <cstdint>
 
@@ -29,4 +29,4 @@ const BenchLayer& GetBenchLayer(int64_t rows, int64_t cols, const Pattern& patte
 
 }  // namespace sparsefw::bench
 
-#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_LAYER_H_
+#endif  // SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_BENCH_LAYER_H_

@@ -1,6 +1,6 @@
 // W and G on the device in the engine's own form: padded, scaled, symmetric.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_LAYER_H_
-#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_LAYER_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_
 
 #include <cuda_runtime.h>
 
@@ -10,7 +10,7 @@
 #include "core/src/cuda/linalg/layer_view.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/linalg/raw_matrix.h"
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -59,4 +59,4 @@ absl::StatusOr<Mask> DownloadMask(const DeviceBuffer<BitWord>& bits, int64_t row
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_LAYER_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_

@@ -4,8 +4,8 @@
 // keeps the calling thread until the last byte has left. Here the host fills one
 // pinned buffer while the other is on its way, and what runs on the device
 // beside it, on other streams above all, goes on.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_STAGED_UPLOAD_H_
-#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_STAGED_UPLOAD_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_STAGED_UPLOAD_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_STAGED_UPLOAD_H_
 
 #include <cuda_runtime.h>
 
@@ -38,4 +38,4 @@ absl::Status StagedUpload(ConstMatrixView gap_free, void* to, cudaStream_t strea
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_STAGED_UPLOAD_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_STAGED_UPLOAD_H_

@@ -1,6 +1,6 @@
 // Memory of the device and pinned memory of the host, in stream order.
-#ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BUFFER_H_
-#define SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BUFFER_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_
 
 #include <cuda_runtime.h>
 
@@ -112,4 +112,4 @@ class PinnedBuffer {
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_RUNTIME_DEVICE_BUFFER_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_

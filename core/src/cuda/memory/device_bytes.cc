@@ -1,12 +1,12 @@
-#include "core/src/cuda/runtime/device_bytes.h"
+#include "core/src/cuda/memory/device_bytes.h"
 
 #include <algorithm>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
 #include "core/src/cuda/linalg/mask_loss.h"
+#include "core/src/cuda/memory/device_gram.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
-#include "core/src/cuda/runtime/device_gram.h"
-#include "core/src/cuda/runtime/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 

@@ -1,4 +1,4 @@
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
 
 #include <cstdint>
 #include <vector>
