@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests/deploy picture.py OUT.png [SECONDS]
 
-Of script/deploy-check --picture; needs matplotlib."""
+A part of script/deploy-check --picture; needs matplotlib."""
 import datetime
 import json
 import math

@@ -97,7 +97,7 @@ class Job(JobHandle):
     def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
         """Waits for the end, and fetches the mask and, where there are any, the pruned weights.
 
-        Of a cancelled or overdue job this is its best mask so far. Of a sweep it is the best point.
+        A cancelled or overdue job has its best mask so far, a sweep its best point.
 
         Raises:
             Error: the job failed, or ended before it had a mask; `.job` names it.

@@ -33,8 +33,8 @@ class BlockRefinement(Schedule):
     """How blocks are refined.
 
     The error of a token is |y - t|^2 / |t - x|^2 with the block's output y, its target t, and its input x:
-    the few tokens whose hidden states are a hundred times larger than the others' do not rule. Of the start
-    and the states after every epoch the one with the least error on the held-back sequences is kept.
+    the few tokens whose hidden states are a hundred times larger than the others' do not rule. The start
+    or the state after an epoch is kept, whichever has the least error on the held-back sequences.
 
     Attributes:
         epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
