@@ -66,6 +66,15 @@ def test_what_is_no_function(tree):
     assert tree("limits", {"core/src/a.h": table + comment + kinds}) == ""
 
 
+def test_paths_of_pages(tree):
+    good = {"README.md": "`server/a.cc`, [b](docs/b.md#c)", "CONTRIBUTING.md": "", "docs/b.md": "[d](benchmarks/d.json)",
+            "docs/benchmarks/d.json": "{}", "server/a.cc": ""}
+    assert tree("paths", good) == ""
+    words = tree("paths", {"README.md": "`server/gone.cc` and [b](docs/gone.md)", "docs/benchmarks/e.json": "{}"})
+    assert "no server/gone.cc" in words and "no docs/gone.md" in words and "e.json: no page names it" in words
+    assert "d.json" not in words
+
+
 def test_an_unknown_check_is_refused():
     done = subprocess.run([ROOT / "script/check", "../check"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "limits " in done.stderr
