@@ -1,6 +1,5 @@
 """The arithmetic of the goals, on numbers worked by hand."""
 import pytest
-from conftest import ROOT
 from cpu import goals, late, report, schema
 from harness.store import SchemaError
 
@@ -209,13 +208,6 @@ def test_tables_are_pasted_between_the_markers_of_their_page(paste, name, there,
     assert paste(new, results, "link") == new
     with pytest.raises(ValueError):
         paste("no markers", results, "link")
-
-
-def test_the_pages_have_the_markers():
-    results = complete_results()
-    results["goals"] = goals.all_goals(results, [(1000, 500)])
-    report.paste((ROOT / "docs/benchmarks.md").read_text(), results, "link")
-    report.paste_goals((ROOT / "docs/goals.md").read_text(), results, "link")
 
 
 def test_a_disturbed_machine_is_marked():
