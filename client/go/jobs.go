@@ -41,8 +41,8 @@ func (c *Client) GetJob(ctx context.Context, name string) (*v1.Job, error) {
 	})
 }
 
-// CancelJob ends a queued job, and a running one soon, which keeps its best mask. Of one that has ended it
-// changes nothing.
+// CancelJob ends a queued job, and a running one soon, which keeps its best mask. It changes nothing about a job
+// that has ended.
 func (c *Client) CancelJob(ctx context.Context, name string) (*v1.Job, error) {
 	return c.job(ctx, "CancelJob", func(ctx context.Context) (*v1.Job, error) {
 		return c.jobs().CancelJob(ctx, &v1.CancelJobRequest{Name: name})

@@ -49,7 +49,7 @@ func WithCallTimeout(limit time.Duration) Option {
 }
 
 // WithWatchSilence is how long nothing, not even a heartbeat, may come on a watch (or a download) before it is
-// opened anew; 30 s otherwise. Of a download whole chunks of 1 MiB count: a line below 35 KB/s needs more.
+// opened anew; 30 s otherwise. A download counts whole chunks of 1 MiB: a line below 35 KB/s needs more.
 func WithWatchSilence(limit time.Duration) Option {
 	return func(o *options) error { o.watchSilence = limit; return positive("watch silence", limit) }
 }

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/benchmarks/programs/bench_program.h"
-#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "nlohmann/json.hpp"
 #include "server/benchmarks/watchers.h"
 #include "sparsefw/client/client.h"

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from cpu import methods, schema
+from cpu import methods, report, schema
 from cpu.layers import write_layer, write_safetensors
 from cpu.plans import SMOKE
 from harness import tables
@@ -55,20 +55,21 @@ def test_everything_is_measured_and_reported(bin_folder, tmp_path):
     assert (ROOT / "docs/benchmarks.md").read_bytes() == page  # only a full run writes it
 
 
-def test_a_full_run_writes_json_and_page(program, bin_folder, tmp_path, monkeypatch, capsys):
+def test_a_full_run_writes_json_and_pages(program, bin_folder, tmp_path, monkeypatch, capsys):
     """All that a full run does, on the layers of the smallest one, in a folder of its own."""
     monkeypatch.setattr(program, "ROOT", tmp_path)
     monkeypatch.setattr(program, "PLANS", {"full": dataclasses.replace(SMOKE, name="full")})
-    page = tmp_path / "docs/benchmarks.md"
-    page.parent.mkdir()
-    page.write_text((ROOT / "docs/benchmarks.md").read_text())
+    (tmp_path / "docs").mkdir()
+    for page in ("docs/benchmarks.md", "docs/goals.md"):
+        (tmp_path / page).write_text((ROOT / page).read_text())
     program.main(["--bin", str(bin_folder), "--no-peer", "--no-install"])
     (written,) = (tmp_path / "docs/benchmarks").glob("*-cpu-*core.json")
     results = json.loads(written.read_text())
     schema.check(results)
-    text = page.read_text()
     table = tables.goal_table(results["goals"], markdown=True)
-    assert f"(benchmarks/{written.name})" in text and table in text
+    for page, there in (("docs/benchmarks.md", report.iteration_table(results)), ("docs/goals.md", table)):
+        text = (tmp_path / page).read_text()
+        assert f"(benchmarks/{written.name})" in text and there in text
     assert table in capsys.readouterr().out
     assert not (tmp_path / "build/bench/unfinished-full.json").exists()
 

@@ -194,17 +194,20 @@ def test_schema_accepts_and_refuses():
             schema.check({**results, **breaking})
 
 
-def test_the_table_is_pasted_between_the_markers():
+@pytest.mark.parametrize("paste, name, there, elsewhere", [
+    (report.paste, "bench", "40.0x", "not measured"),
+    (report.paste_goals, "goals", "not measured", "40.0x")])
+def test_tables_are_pasted_between_the_markers_of_their_page(paste, name, there, elsewhere):
     results = complete_results()
     results["goals"] = goals.all_goals(results, [(1000, 500)])
-    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    new = report.paste(page, results, "link")
-    assert new.startswith(f"before\n{report.BEGIN}\nlink\n")
-    assert new.endswith(f"{report.END}\nafter\n")
-    assert "old" not in new and "40.0x" in new and "not measured" in new
-    assert report.paste(new, results, "link") == new
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    page = f"before\n{begin}\nold\n{end}\nafter\n"
+    new = paste(page, results, "link")
+    assert new.startswith(f"before\n{begin}\nlink\n") and new.endswith(f"{end}\nafter\n")
+    assert "old" not in new and there in new and elsewhere not in new
+    assert paste(new, results, "link") == new
     with pytest.raises(ValueError):
-        report.paste("no markers", results, "link")
+        paste("no markers", results, "link")
 
 
 def test_a_disturbed_machine_is_marked():

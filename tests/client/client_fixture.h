@@ -27,6 +27,19 @@ inline ClientOptions FastOptions() {
   return options;
 }
 
+// How a broken connection ends a stream.
+inline const grpc::Status kBroken(grpc::UNAVAILABLE, "Socket closed");
+
+// An event about jobs/7.
+inline v1::JobEvent Event(v1::JobEvent::Kind kind, v1::JobState state, int64_t revision) {
+  v1::JobEvent event;
+  event.set_kind(kind);
+  event.mutable_job()->set_name("jobs/7");
+  event.mutable_job()->set_state(state);
+  event.mutable_job()->set_revision(revision);
+  return event;
+}
+
 class ClientTest : public ::testing::Test {
  protected:
   void Connect(ClientOptions options = FastOptions()) {

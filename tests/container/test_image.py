@@ -42,7 +42,7 @@ def why_not():
     found = subprocess.run([*PODMAN, "image", "inspect", IMAGE], capture_output=True, text=True)
     if found.returncode != 0:
         return f"there is no image {IMAGE}: script/container --test makes it"
-    sources = subprocess.run(["script/tree-hash", *SOURCES], capture_output=True, text=True,
+    sources = subprocess.run(["script/lib/tree-hash", *SOURCES], capture_output=True, text=True,
                              check=True, cwd=SOURCE_DIR).stdout.strip()
     if json.loads(found.stdout)[0]["Labels"].get("sparsefw.sources") != sources:
         return f"{IMAGE} is of other sources: script/container --test makes it anew"

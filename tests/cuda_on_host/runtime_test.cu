@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/cuda/runtime/stream.h"
 #include "gtest/gtest.h"

@@ -110,8 +110,8 @@ def main():
         print(rows[-1], flush=True)
     head = ["| layer, float32 | W and Gram | reserved on the host | used there | reserved on a device | `fast` | `balanced` |",
             "|---|---|---|---|---|---|---|"]
-    note = ("Per-row 60 %. Seconds are those of the processors; two idle cores take half of that to all of it.\n"
-            "Of the large layers only `fast` was run.\n"
+    note = ("The pattern is per-row, 60 %. Seconds are processor time; two idle cores need half of that or more. "
+            "Only `fast` was run for the large layers.\n"
             f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load average {load:.1f} at the start.")
     text = "\n".join(["<!-- capacity:begin -->", *head, *rows, "", note, "<!-- capacity:end -->"])
     if "--quick" not in sys.argv:

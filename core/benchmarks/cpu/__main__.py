@@ -4,8 +4,8 @@ Usage: script/bench [--quick] [--only NAME [--shape ROWSxCOLS]] [--out FILE] [--
                     [--against FILE]
        script/bench --compare OLD NEW
 
-A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png and the table of
-docs/benchmarks.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.json,
+A full run writes docs/benchmarks/DATE-cpu-Ncore.json, docs/benchmarks/cpu.png, the tables of
+docs/benchmarks.md and that of docs/goals.md. --only methods writes docs/benchmarks/DATE-methods-Ncore.json,
 docs/benchmarks/methods.png, the table of methods of docs/benchmarks.md and that of the presets of
 docs/cli.md. --quick (small layers, under two minutes), --only of other measurements and --out
 leave docs alone and write build/bench/PLAN.json (or FILE) and a plot beside it. A run of all of it that
@@ -174,12 +174,14 @@ def keep(options, plan, results):
     log(f"wrote {out} after {results['seconds']} s")
     draw(out, picture, install=not options.no_install and not options.no_peer)
     if kept:
-        page = ROOT / "docs/benchmarks.md"
-        links = (f"[{name}](benchmarks/{name})\n\n"
-                 "![engine, PyTorch and floor; the goals](benchmarks/cpu.png)")
-        page.write_text(report.paste(page.read_text(encoding="utf-8"), results, links),
-                        encoding="utf-8")
-        log(f"wrote the table of {page}")
+        link = f"[{name}](benchmarks/{name})"
+        picture_too = f"{link}\n\n![engine, PyTorch and floor; the goals](benchmarks/cpu.png)"
+        for page, paste, links in (("docs/benchmarks.md", report.paste, picture_too),
+                                   ("docs/goals.md", report.paste_goals, link)):
+            path = ROOT / page
+            path.write_text(paste(path.read_text(encoding="utf-8"), results, links),
+                            encoding="utf-8")
+            log(f"wrote the table of {path}")
 
 
 def keep_methods(options, results):

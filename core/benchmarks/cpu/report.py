@@ -1,9 +1,8 @@
-"""The results as text: for the terminal and for docs/benchmarks.md."""
+"""The results as text: for the terminal, for docs/benchmarks.md and for docs/goals.md."""
 from cpu import goals as arithmetic
 from cpu import joint, methods
 from harness import tables
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 QUIET_SHARE = 0.1  # of all cores in use by others, above which figures are marked as disturbed
 
 
@@ -72,14 +71,23 @@ def heading(results):
 
 
 def text(results):
-    parts = [heading(results), tables.goal_table(results["goals"], markdown=True)]
+    return "\n\n".join((heading(results), goals(results), *measured(results)))
+
+
+def goals(results):
+    return tables.goal_table(results["goals"], markdown=True)
+
+
+def measured(results):
+    """The tables of what was measured, for those sections that ran."""
+    parts = []
     if results.get("iterations"):
         parts.append("Milliseconds for one iteration:\n\n" + iteration_table(results))
     if results.get("joint"):
         parts.append("New weights, loss and seconds:\n\n" + joint.table(results))
     if results.get("methods"):
         parts.append(methods_text(results))
-    return "\n\n".join(parts)
+    return parts
 
 
 def methods_text(results):
@@ -98,5 +106,10 @@ def between(page, name, text):
 
 
 def paste(page, results, links):
-    """`page` with the results of a full run."""
-    return between(page, "bench", f"{links}\n\n{text(results)}")
+    """docs/benchmarks.md with the results of a full run; its goals stand in docs/goals.md."""
+    return between(page, "bench", "\n\n".join((links, heading(results), *measured(results))))
+
+
+def paste_goals(page, results, link):
+    """docs/goals.md with the goals of a full run."""
+    return between(page, "goals", f"{link}\n\n{goals(results)}")

@@ -12,7 +12,7 @@
 
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/device_measures.h"
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/programs/bench_program.h"
-#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/solver.h"

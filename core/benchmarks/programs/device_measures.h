@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::bench {

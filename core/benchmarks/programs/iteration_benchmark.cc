@@ -14,7 +14,7 @@
 #include <string>
 
 #include "core/benchmarks/programs/bench_program.h"
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
 #include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/backend.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/benchmarks/programs/bench_program.h"
-#include "core/benchmarks/programs/synthetic_layer.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 
 namespace sparsefw::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/benchmarks/programs/bench_layer.h"
+#include "core/benchmarks/programs/layers/bench_layer.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/status_macros.h"
 

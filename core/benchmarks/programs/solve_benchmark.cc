@@ -22,7 +22,7 @@
 
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/checkpoint_files.h"
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/names.h"
 #include "sparsefw/preset.h"

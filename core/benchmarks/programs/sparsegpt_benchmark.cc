@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/benchmarks/programs/bench_layer.h"
+#include "core/benchmarks/programs/layers/bench_layer.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/sparsegpt/damping.h"

@@ -5,12 +5,13 @@ set(SPARSEFW_CUDA_SOURCES
   iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc iteration/vertex_tiles.cu
   iteration/vertex_update.cu linalg/dense_product.cc linalg/float64_product.cc
   linalg/gram_accumulator.cc linalg/gram_sum.cu linalg/layer_kernels.cu linalg/mask_loss.cc
-  linalg/raw_rows.cu reconstruct/reconstruct.cc
-  reconstruct/reconstructed_rows.cu reconstruct/row_conjugate_gradients.cc
-  reconstruct/row_gradients.cu runtime/allow_shared.cc runtime/cublas_version.cc
-  runtime/cuda_backend.cc runtime/cuda_engine.cc
-  runtime/cuda_status.cc runtime/device_buffer.cc runtime/device_bytes.cc runtime/device_gram.cc runtime/device_layer.cc
-  runtime/execution_context.cc runtime/shared_limit.cc runtime/staged_upload.cc runtime/use_device.cc
+  linalg/raw_rows.cu
+  memory/device_buffer.cc memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc
+  memory/staged_upload.cc
+  reconstruct/reconstruct.cc reconstruct/reconstructed_rows.cu
+  reconstruct/row_conjugate_gradients.cc reconstruct/row_gradients.cu
+  runtime/allow_shared.cc runtime/cublas_version.cc runtime/cuda_backend.cc runtime/cuda_engine.cc
+  runtime/cuda_status.cc runtime/execution_context.cc runtime/shared_limit.cc runtime/use_device.cc
   select/select.cu
   swaps/row_matching.cc swaps/swap_between_rows.cu swaps/swap_groups.cu swaps/swap_refine.cc
   swaps/swap_setup.cu swaps/swap_sweep.cu)

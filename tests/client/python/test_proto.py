@@ -1,4 +1,4 @@
-"""The protocol's files: buf's rules, and what clients that are out already rely on (script/check-proto)."""
+"""The protocol's files: buf's rules, and what clients that are out already rely on (script/check proto)."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ def check(tmp_path):
             text = path.read_text()
             assert old in text
             path.write_text(text.replace(old, new, 1))
-        return subprocess.run([ROOT / "script/check-proto", folder], capture_output=True, text=True, check=False)
+        return subprocess.run([ROOT / "script/check", "proto", folder], capture_output=True, text=True, check=False)
 
     return run
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/src/cuda/memory/device_bytes.h"
 #include "core/src/cuda/runtime/cuda_backend.h"
-#include "core/src/cuda/runtime/device_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/backend.h"

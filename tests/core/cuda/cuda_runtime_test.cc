@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/allow_shared.h"
 #include "core/src/cuda/runtime/cuda_backend.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

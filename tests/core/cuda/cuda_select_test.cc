@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "gtest/gtest.h"
 #include "tests/cuda_on_host/test_buffer.h"
 #include "tests/testing/matchers.h"

@@ -3,8 +3,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/src/cuda/runtime/device_buffer.h"
-#include "core/src/cuda/runtime/staged_upload.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

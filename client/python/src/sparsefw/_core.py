@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 
 from sparsefw import arrays, errors, spec
+from sparsefw._progress import transfer_observer
 from sparsefw._rpc import wire
 from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
 from sparsefw._rpc.pages import PageWalk
@@ -314,12 +315,24 @@ class Core:
             weight = (data, arrays.dtype_name(tensor.spec.dtype))
         return Result.of(job, result, mask, weight)
 
-    async def read(
-        self, name: str, progress: TransferProgress | None
-    ) -> tuple[bytearray, str, tuple[int, ...]]:
-        """(bytes, dtype, shape)"""
-        tensor, data = await read_tensor(self.session, name, progress)
-        return data, arrays.dtype_name(tensor.spec.dtype), tuple(tensor.spec.dims)
+    async def read(self, tensor: Any, progress: bool | TransferProgress) -> Any:
+        """The values of a tensor, by its name or handle."""
+        name = tensor if isinstance(tensor, str) else tensor.name
+        observer, close = transfer_observer(progress, name)
+        try:
+            found, data = await read_tensor(self.session, name, observer)
+        finally:
+            close()
+        return arrays.from_bytes(data, arrays.dtype_name(found.spec.dtype), tuple(found.spec.dims))
+
+    async def delete(self, name: str) -> None:
+        """A tensor, an upload that has not ended, or a job that has."""
+        if name.startswith("jobs/"):
+            await self.session.delete_job(name)
+        elif name.startswith("uploads/"):
+            await self.session.delete_upload(name)
+        else:
+            await self.session.delete_tensor(name)
 
 
 def _check_shape(job: job_pb2.Job, shape: tuple[int, ...]) -> None:

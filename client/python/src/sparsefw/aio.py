@@ -20,17 +20,17 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sparsefw import arrays, spec
-from sparsefw._core import Core, Inputs, kind_name
-from sparsefw._enums import numbers_of, short_name
+from sparsefw._core import Core, Inputs
+from sparsefw._enums import numbers_of
+from sparsefw._handles import JobHandle, TensorHandle
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.credentials import PathLike
-from sparsefw._rpc.session import TERMINAL, Session
+from sparsefw._rpc.session import Session
+from sparsefw._rpc.target import Target
 from sparsefw._rpc.upload import TransferProgress
-from sparsefw._text import printable
-from sparsefw.client import check_embedded, choose_credentials, resolve_address
 from sparsefw.embedded import EmbeddedServer, start_in_thread
-from sparsefw.errors import Error, invalid
+from sparsefw.errors import Error
 from sparsefw.options import Options
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
@@ -50,60 +50,35 @@ async def connect(
     server_flags: Sequence[str] = (),
 ) -> Client:
     """See sparsefw.connect."""
-    address = resolve_address(server)
-    embedded = None
-    if address == "auto":
-        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
-        embedded = await start_in_thread(*server_flags)
-        address = embedded.address
-    elif server_flags:
-        raise invalid('server_flags are of server="auto"')
+    target = Target(
+        server, server_flags, token=token, tls=tls, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key
+    )
+    embedded = await start_in_thread(*server_flags) if target.embedded else None
     try:
-        credentials = choose_credentials(
-            address,
-            embedded is not None,
-            token=token,
-            tls=tls,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-        )
-        options = options or Options()
-        transport = AioTransport(address, credentials, options.connect_timeout)
-        session = Session(address, transport, options)
-        client = Client(session, embedded)
+        address = embedded.address if embedded else target.address
+        client = Client(target.session(AioTransport, address, options), embedded)
     except BaseException:
         if embedded:
             embedded.close()
         raise
     try:
-        await session.connect()
+        await client.core.session.connect()
     except BaseException:
         await client.close()
         raise
     return client
 
 
-class Tensor:
+class Tensor(TensorHandle):
     """See sparsefw.Tensor."""
-
-    def __init__(self, client: Client, message: tensor_pb2.Tensor) -> None:
-        self._client = client
-        self.message = message
-        self.name = message.name
-        self.kind = kind_name(message)
-        self.dtype = arrays.dtype_name(message.spec.dtype)
-        self.shape = tuple(message.spec.dims)
-        self.tokens = message.spec.token_count
-        self.byte_size = message.byte_size
 
     async def read(self, progress: bool | TransferProgress = False) -> Any:
         """See sparsefw.Tensor.read."""
-        return await self._client.read(self.name, progress)
+        return await self._core.read(self.name, progress)
 
     async def delete(self) -> None:
         """See sparsefw.Tensor.delete."""
-        await self._client.delete(self)
+        await self._core.delete(self.name)
 
     async def __aenter__(self) -> Tensor:
         return self
@@ -115,52 +90,23 @@ class Tensor:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            await self._client.core.give_back([self.name])
+            await self._core.give_back([self.name])
             return
         with contextlib.suppress(Error):
             await self.delete()
 
-    def __repr__(self) -> str:
-        return printable(f"<{self.name} {self.kind} {self.dtype} {list(self.shape)}>")
 
-
-class Job:
+class Job(JobHandle):
     """See sparsefw.Job."""
-
-    def __init__(self, client: Client, message: job_pb2.Job, temporary: Sequence[str] = ()) -> None:
-        self._client = client
-        self._temporary = list(temporary)
-        self.message = message
-        self.name = message.name
-
-    @property
-    def state(self) -> str:
-        """As last seen."""
-        return short_name(job_pb2.JobState, self.message.state)
-
-    @property
-    def ended(self) -> bool:
-        """As last seen."""
-        return self.message.state in TERMINAL
-
-    @property
-    def revision(self) -> int:
-        """As last seen."""
-        return self.message.revision
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Kept with the job."""
-        return dict(self.message.spec.labels)
 
     async def refresh(self) -> Job:
         """Asks the server."""
-        self.message = await self._client.core.session.get_job(self.name)
+        self.message = await self._core.session.get_job(self.name)
         return self
 
     async def events(self, after_revision: int = 0, heartbeats: bool = False) -> AsyncGenerator[Event, None]:
         """See sparsefw.Job.events. Close it (contextlib.aclosing) if you leave it early."""
-        source = self._client.core.session.watch(self.name, after_revision)
+        source = self._core.session.watch(self.name, after_revision)
         async with contextlib.aclosing(source) as events:
             async for message in events:
                 self.message = message.job
@@ -172,43 +118,35 @@ class Job:
         """See sparsefw.Job.wait."""
         observer, close = job_observer(progress, self.name)
         try:
-            self.message = await self._client.core.wait(self.message, observer)
+            self.message = await self._core.wait(self.message, observer)
         finally:
             close()
-        await self._clean_up()
+        await self._core.discard(self._take_temporary())
         return self
 
     async def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
         """See sparsefw.Job.result."""
         await self.wait(progress)
-        return await self._client.core.result(self.message)
+        return await self._core.result(self.message)
 
     async def sweep_result(self, progress: bool | Callable[[Event], None] = False) -> SweepResult:
         """See sparsefw.Job.sweep_result."""
         await self.wait(progress)
-        return await self._client.core.sweep_result(self.message)
+        return await self._core.sweep_result(self.message)
 
     async def cancel(self) -> Job:
         """See sparsefw.Job.cancel."""
-        self.message = await self._client.core.session.cancel_job(self.name)
+        self.message = await self._core.session.cancel_job(self.name)
         return self
 
     async def abandon(self) -> None:
         """See sparsefw.Job.abandon."""
-        names, self._temporary = self._temporary, []
-        await self._client.core.abandon(self.name, names)
+        await self._core.abandon(self.name, self._take_temporary())
 
     async def delete(self) -> None:
         """See sparsefw.Job.delete."""
-        await self._client.core.session.delete_job(self.name)
-        await self._clean_up()
-
-    async def _clean_up(self) -> None:
-        names, self._temporary = self._temporary, []
-        await self._client.core.discard(names)
-
-    def __repr__(self) -> str:
-        return printable(f"<{self.name} {self.state}>")
+        await self._core.session.delete_job(self.name)
+        await self._core.discard(self._take_temporary())
 
 
 class Client:
@@ -260,7 +198,7 @@ class Client:
             message = await self.core.upload(array, kind, tokens, observer, request_id)
         finally:
             close()
-        return Tensor(self, message)
+        return Tensor(self.core, message)
 
     async def gram(
         self,
@@ -276,13 +214,13 @@ class Client:
             message = await self.core.gram(batches, dtype, observer, request_id)
         finally:
             close()
-        return Tensor(self, message)
+        return Tensor(self.core, message)
 
     async def sum_grams(
         self, parts: Iterable[Tensor | str], *, dtype: str = "float32", request_id: str | None = None
     ) -> Tensor:
         """See sparsefw.Client.sum_grams."""
-        return Tensor(self, await self.core.sum_grams(parts, dtype, request_id))
+        return Tensor(self.core, await self.core.sum_grams(parts, dtype, request_id))
 
     async def submit(
         self,
@@ -297,7 +235,7 @@ class Client:
     ) -> Job:
         """See sparsefw.Client.submit."""
         inputs = Inputs(weight, gram, activations, options.get("warm_start"))
-        return Job(self, *await self.core.submit(inputs, options, points, keep_all, request_id))
+        return Job(self.core, *await self.core.submit(inputs, options, points, keep_all, request_id))
 
     async def prune(
         self,
@@ -350,7 +288,7 @@ class Client:
         found = await self.core.session.list_jobs(
             numbers_of(job_pb2.JobState, states, "a state"), labels or {}, limit
         )
-        return [Job(self, message) for message in found]
+        return [Job(self.core, message) for message in found]
 
     async def get(self, name: str) -> Job | Tensor:
         """The job or tensor of this name."""
@@ -360,11 +298,11 @@ class Client:
 
     async def job(self, name: str) -> Job:
         """The job of this name."""
-        return Job(self, await self.core.session.get_job(name))
+        return Job(self.core, await self.core.session.get_job(name))
 
     async def tensor(self, name: str) -> Tensor:
         """The tensor of this name."""
-        return Tensor(self, await self.core.session.get_tensor(name))
+        return Tensor(self.core, await self.core.session.get_tensor(name))
 
     async def uploads(self, limit: int = 0) -> list[tensor_pb2.Upload]:
         """See sparsefw.Client.uploads."""
@@ -375,29 +313,18 @@ class Client:
         found = await self.core.session.list_tensors(
             numbers_of(tensor_pb2.TensorKind, kinds, "a kind"), owner, limit
         )
-        return [Tensor(self, message) for message in found]
+        return [Tensor(self.core, message) for message in found]
 
     async def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
         """The values of a tensor; see sparsefw.Tensor.read."""
-        name = tensor if isinstance(tensor, str) else tensor.name
-        observer, close = transfer_observer(progress, name)
-        try:
-            data, dtype, shape = await self.core.read(name, observer)
-        finally:
-            close()
-        return arrays.from_bytes(data, dtype, shape)
+        return await self.core.read(tensor, progress)
 
     async def delete(self, what: Tensor | Job | str) -> None:
         """A tensor, or a job that has ended."""
-        name = what if isinstance(what, str) else what.name
         if isinstance(what, Job):
             await what.delete()
-        elif name.startswith("jobs/"):
-            await self.core.session.delete_job(name)
-        elif name.startswith("uploads/"):
-            await self.core.session.delete_upload(name)
         else:
-            await self.core.session.delete_tensor(name)
+            await self.core.delete(what if isinstance(what, str) else what.name)
 
     async def info(self) -> prune_service_pb2.ServerInfo:
         """See sparsefw.Client.info."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
@@ -12,53 +11,20 @@ from sparsefw import arrays, spec
 from sparsefw._core import Core, Inputs
 from sparsefw._enums import numbers_of
 from sparsefw._progress import transfer_observer
-from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
+from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import Session
 from sparsefw._rpc.stoppable import StoppableTransport
 from sparsefw._rpc.sync import SyncTransport, run
+from sparsefw._rpc.target import Target
 from sparsefw._rpc.upload import TransferProgress
 from sparsefw.embedded import EmbeddedServer
-from sparsefw.errors import Error, invalid
+from sparsefw.errors import Error
 from sparsefw.handles import Job, Tensor
 from sparsefw.options import Options
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions
 from sparsefw.sweep_results import SweepResult
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2
-
-DEFAULT_SERVER = "127.0.0.1:50051"
-
-
-def resolve_address(server: str | None) -> str:
-    """What was asked for, else SPARSEFW_SERVER, else a server of this machine."""
-    return server or os.environ.get("SPARSEFW_SERVER", "") or DEFAULT_SERVER
-
-
-def check_embedded(*credentials: object) -> None:
-    """Raises InvalidArgument where credentials are given for a server of this process alone."""
-    if any(credentials):
-        raise invalid('server="auto" is a server of this process alone: it takes no credentials')
-
-
-def choose_credentials(
-    address: str,
-    embedded: bool,
-    *,
-    token: str | None,
-    tls: bool,
-    tls_ca: PathLike | None,
-    tls_cert: PathLike | None,
-    tls_key: PathLike | None,
-) -> Credentials:
-    """As make_credentials; an embedded server gets none of the environment's."""
-    return make_credentials(
-        address,
-        token=None if embedded else token or os.environ.get("SPARSEFW_TOKEN"),
-        tls=tls,
-        tls_ca=None if embedded else tls_ca or os.environ.get("SPARSEFW_TLS_CA"),
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-    )
 
 
 def connect(
@@ -91,34 +57,19 @@ def connect(
         Unavailable (UNREACHABLE): no server within options.connect_timeout.
         InvalidArgument (CLIENT_ARGUMENT): see make_credentials.
     """
-    address = resolve_address(server)
-    embedded = None
-    if address == "auto":
-        check_embedded(token, tls, tls_ca, tls_cert, tls_key)
-        embedded = EmbeddedServer(*server_flags)
-        address = embedded.address
-    elif server_flags:
-        raise invalid('server_flags are of server="auto"')
+    target = Target(
+        server, server_flags, token=token, tls=tls, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key
+    )
+    embedded = EmbeddedServer(*server_flags) if target.embedded else None
     try:
-        credentials = choose_credentials(
-            address,
-            embedded is not None,
-            token=token,
-            tls=tls,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-        )
-        options = options or Options()
-        transport = SyncTransport(address, credentials, options.connect_timeout)
-        session = Session(address, transport, options)
-        client = Client(session, embedded)
+        address = embedded.address if embedded else target.address
+        client = Client(target.session(SyncTransport, address, options), embedded)
     except BaseException:
         if embedded:
             embedded.close()
         raise
     try:
-        run(session.connect())
+        run(client.core.session.connect())
     except BaseException:
         client.close()
         raise
@@ -193,7 +144,7 @@ class Client:
             message = run(self.core.upload(array, kind, tokens, observer, request_id))
         finally:
             close()
-        return Tensor(self, message)
+        return Tensor(self.core, message)
 
     def gram(
         self,
@@ -220,7 +171,7 @@ class Client:
             message = run(self.core.gram(batches, dtype, observer, request_id))
         finally:
             close()
-        return Tensor(self, message)
+        return Tensor(self.core, message)
 
     def sum_grams(
         self, parts: Iterable[Tensor | str], *, dtype: str = "float32", request_id: str | None = None
@@ -236,7 +187,7 @@ class Client:
             dtype: of the sum: "float32" or "float64".
             request_id: the same call again gives the same tensor, while the parts are there.
         """
-        return Tensor(self, run(self.core.sum_grams(parts, dtype, request_id)))
+        return Tensor(self.core, run(self.core.sum_grams(parts, dtype, request_id)))
 
     def submit(
         self,
@@ -270,7 +221,7 @@ class Client:
                 why, `.metadata["field"]` of which input.
         """
         inputs = Inputs(weight, gram, activations, options.get("warm_start"))
-        return Job(self, *run(self.core.submit(inputs, options, points, keep_all, request_id)))
+        return Job(self.core, *run(self.core.submit(inputs, options, points, keep_all, request_id)))
 
     def prune(
         self,
@@ -339,7 +290,7 @@ class Client:
         """
         numbers = numbers_of(job_pb2.JobState, states, "a state")
         found = run(self.core.session.list_jobs(numbers, labels or {}, limit))
-        return [Job(self, message) for message in found]
+        return [Job(self.core, message) for message in found]
 
     def get(self, name: str) -> Job | Tensor:
         """The job or tensor of this name."""
@@ -349,11 +300,11 @@ class Client:
 
     def job(self, name: str) -> Job:
         """The job of this name. Raises NotFound (JOB_NOT_FOUND)."""
-        return Job(self, run(self.core.session.get_job(name)))
+        return Job(self.core, run(self.core.session.get_job(name)))
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name. Raises NotFound (TENSOR_NOT_FOUND)."""
-        return Tensor(self, run(self.core.session.get_tensor(name)))
+        return Tensor(self.core, run(self.core.session.get_tensor(name)))
 
     def uploads(self, limit: int = 0) -> list[tensor_pb2.Upload]:
         """Uploads that have not ended, newest first, as the wire has them; limit 0: all."""
@@ -370,29 +321,18 @@ class Client:
         found = run(
             self.core.session.list_tensors(numbers_of(tensor_pb2.TensorKind, kinds, "a kind"), owner, limit)
         )
-        return [Tensor(self, message) for message in found]
+        return [Tensor(self.core, message) for message in found]
 
     def read(self, tensor: Tensor | str, progress: bool | TransferProgress = False) -> Any:
         """The values of a tensor; see Tensor.read."""
-        name = tensor if isinstance(tensor, str) else tensor.name
-        observer, close = transfer_observer(progress, name)
-        try:
-            data, dtype, shape = run(self.core.read(name, observer))
-        finally:
-            close()
-        return arrays.from_bytes(data, dtype, shape)
+        return run(self.core.read(tensor, progress))
 
     def delete(self, what: Tensor | Job | str) -> None:
         """A tensor, an upload that has not ended, or a job that has."""
-        name = what if isinstance(what, str) else what.name
         if isinstance(what, Job):
             what.delete()
-        elif name.startswith("jobs/"):
-            run(self.core.session.delete_job(name))
-        elif name.startswith("uploads/"):
-            run(self.core.session.delete_upload(name))
         else:
-            run(self.core.session.delete_tensor(name))
+            run(self.core.delete(what if isinstance(what, str) else what.name))
 
     def info(self) -> prune_service_pb2.ServerInfo:
         """Version, devices, limits and load of the server."""

@@ -20,9 +20,9 @@
 
 #include "absl/status/status.h"
 #include "core/benchmarks/programs/bench_program.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 
 namespace sparsefw::bench {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "core/benchmarks/programs/layer_file.h"
+#include "core/benchmarks/programs/layers/layer_file.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "core/benchmarks/programs/smoke/smoke.h"
-#include "core/benchmarks/programs/synthetic_layer.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"

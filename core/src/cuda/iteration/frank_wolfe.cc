@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/iteration/step_state.h"
-#include "core/src/cuda/runtime/device_buffer.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/stream.h"
 
 namespace sparsefw::cuda {

@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

@@ -6,7 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 
 namespace sparsefw::cuda {

@@ -16,8 +16,8 @@ namespace sparsefw::cuda {
 CudaError LaunchAddProduct(const float* product, int64_t first, int64_t rows, int64_t d_in,
                            double* sum, cudaStream_t stream);
 
-// sum(first + i, first + j) += (upper(i, j) + lower(j, i)) / 2, j >= i. Of a
-// given G, upper is rows [first, first + rows), columns from `first` on, and
+// sum(first + i, first + j) += (upper(i, j) + lower(j, i)) / 2, j >= i. Both are
+// parts of a given G: upper is rows [first, first + rows), columns from `first` on, and
 // lower is rows from `first` on, columns [first, first + rows).
 CudaError LaunchAddMean(const RawMatrix& upper, const RawMatrix& lower, int64_t first, int64_t d_in,
                         double* sum, cudaStream_t stream);

@@ -6,10 +6,10 @@
 
 #include "core/src/cuda/linalg/layer_kernels.h"
 #include "core/src/cuda/linalg/raw_rows.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
-#include "core/src/cuda/runtime/device_layer.h"
-#include "core/src/cuda/runtime/staged_upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

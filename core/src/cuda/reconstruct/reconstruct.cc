@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/row_conjugate_gradients.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

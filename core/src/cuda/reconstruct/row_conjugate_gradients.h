@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/reconstruct/row_gradients.h"
-#include "core/src/cuda/runtime/device_buffer.h"
-#include "core/src/cuda/runtime/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 
 namespace sparsefw::cuda {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/src/cuda/linalg/mask_loss.h"
+#include "core/src/cuda/memory/device_bytes.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
-#include "core/src/cuda/runtime/device_bytes.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 #include "sparsefw/status_macros.h"

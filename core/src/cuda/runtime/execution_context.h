@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cublas_library.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "sparsefw/stop_signal.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
-#include "core/src/cuda/runtime/device_buffer.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/swaps/row_matching.h"
 #include "core/src/cuda/swaps/swap_between_rows.h"

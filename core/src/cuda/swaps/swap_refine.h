@@ -12,7 +12,7 @@
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_REFINE_H_
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/runtime/device_layer.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"

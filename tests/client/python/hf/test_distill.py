@@ -12,7 +12,8 @@ import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import Distillation, distill, prune_model
+from sparsefw.hf import Distillation, prune_model
+from sparsefw.hf.training import distill
 from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
@@ -113,7 +114,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import tiny, torch
-from sparsefw.hf import prune_model, state, steps
+from sparsefw.hf import prune_model, state
+from sparsefw.hf.training import steps
 torch.set_num_threads(1)
 where, left = sys.argv[6], [int(sys.argv[7])]
 owner = steps.Training if where == "write" else state.State

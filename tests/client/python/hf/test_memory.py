@@ -9,7 +9,7 @@ import pytest
 import sparsefw
 import torch
 import transformers
-from sparsefw.hf.distill import memory_needed
+from sparsefw.hf.training.distill import memory_needed
 from sparsefw.hf.work import layout_of
 
 ROOT = Path(sparsefw.__file__).resolve().parents[1]

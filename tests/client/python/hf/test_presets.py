@@ -60,7 +60,7 @@ def test_what_the_call_says_wins(client):
     (None, {"method": "wanda"}),
     (False, {"warm_start": "wanda", "iterations": 200, "step_rule": "line-search", "report_every": 50})])
 def test_the_jobs_of_a_preset_with_and_without_refinement(refine, job, client):
-    """Where nothing is refined, a layer's own preset of that name. Of the first block: its inputs are the same."""
+    """Where nothing is refined, a layer's own preset of that name. The first block shows it: its inputs are the same."""
     of_preset = prune(client, preset="balanced", refine_blocks=refine)
     first = of_preset.layers[0]
     inputs = first["shape"][1]

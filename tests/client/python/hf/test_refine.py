@@ -12,7 +12,8 @@ import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import BlockRefinement, data, hidden, prune_model, refine, steps
+from sparsefw.hf import BlockRefinement, data, hidden, prune_model
+from sparsefw.hf.training import refine, steps
 from support.processes import HANG
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "progress": False}
@@ -25,7 +26,7 @@ def prune(model, client, **options):
 
 
 def output_error(model, dense, ids):
-    """Of the logits."""
+    """The relative squared error of the logits."""
     with torch.no_grad():
         there, here = (m(input_ids=ids, use_cache=False).logits.float() for m in (dense, model))
     return float((there - here).square().mean() / there.square().mean())
@@ -237,7 +238,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import tiny, torch
-from sparsefw.hf import BlockRefinement, data, hidden, prune_model, refine, steps
+from sparsefw.hf import BlockRefinement, data, hidden, prune_model
+from sparsefw.hf.training import refine, steps
 torch.set_num_threads(1)
 write, left = steps.Training.write, [int(sys.argv[6])]
 

@@ -34,7 +34,7 @@ class Writer(Protocol[ResponseOut_co]):
 class Transport(Protocol):
     """Two connections to a server: one for data, one for control. Errors are sparsefw.Error.
 
-    Of several addresses one is in use.
+    One of several addresses is in use.
     """
 
     async def connect(self, timeout: float) -> bool:

@@ -8,11 +8,11 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
-from sparsefw.hf.distill import Distillation
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
-from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
+from sparsefw.hf.training.distill import Distillation
+from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning
 from sparsefw.paired import paired
 

@@ -41,7 +41,7 @@ class Group:
 def find_groups(block: Any, layout: Block, hidden: Any, call: Call) -> list[Group]:
     """Runs one sample to see which layers get the very same tensor: q, k and v; gate and up.
 
-    Of fused experts every expert has a group of its own for either side.
+    Every fused expert has a group of its own for either side.
     """
     plain = {matrix.module: matrix for matrix in layout.matrices if matrix.expert is None}
     seen: dict[str, tuple[Any, ...]] = {}

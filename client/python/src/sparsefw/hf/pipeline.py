@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparsefw.client import Client
-from sparsefw.hf.distill import Distillation
 from sparsefw.hf.folder import resolve_out
-from sparsefw.hf.refine import BlockRefinement
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
+from sparsefw.hf.training.distill import Distillation
+from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
 from sparsefw.hf.work import Work
 

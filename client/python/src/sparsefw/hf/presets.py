@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from sparsefw.hf.distill import Distillation
-from sparsefw.hf.refine import BlockRefinement
+from sparsefw.hf.training.distill import Distillation
+from sparsefw.hf.training.refine import BlockRefinement
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,9 +33,9 @@ class Report:
         out:      the folder that was written, or None.
         curves:   with allocation="loss-curve": the loss curve of every matrix.
         refinements: with refine_blocks: one dictionary a block: name, and what
-                  sparsefw.hf.refine.refine_block returns.
+                  sparsefw.hf.training.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
-        distillation: with distill: what sparsefw.hf.distill.distill returns.
+        distillation: with distill: what sparsefw.hf.training.distill.distill returns.
     """
 
     settings: dict[str, Any]

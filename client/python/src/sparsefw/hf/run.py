@@ -13,18 +13,18 @@ import transformers
 import sparsefw
 from sparsefw.client import Client
 from sparsefw.hf import allocate
-from sparsefw.hf.distill import distill
 from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
 from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block, Matrix, dense_outside
 from sparsefw.hf.progress import Progress
-from sparsefw.hf.refine import refine_block
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.solve import Pool, Task
 from sparsefw.hf.source import InMemory, Source, apply, pack, pack_vectors
 from sparsefw.hf.state import BlockState, State
+from sparsefw.hf.training.distill import distill
+from sparsefw.hf.training.refine import refine_block
 from sparsefw.hf.walk import Step, tuple_length, walk
 
 # Begins the names of files in the state.

@@ -12,10 +12,10 @@ from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
-from sparsefw.hf.distill import Distillation
 from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
-from sparsefw.hf.refine import BlockRefinement
-from sparsefw.hf.steps import resolve
+from sparsefw.hf.training.distill import Distillation
+from sparsefw.hf.training.refine import BlockRefinement
+from sparsefw.hf.training.steps import resolve
 from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.

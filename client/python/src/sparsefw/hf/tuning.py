@@ -35,7 +35,7 @@ from sparsefw.hf.settings import Settings
 from sparsefw.hf.shared_grams import SharedGrams
 from sparsefw.hf.source import InMemory, Source, apply
 from sparsefw.hf.state import State
-from sparsefw.hf.steps import Schedule
+from sparsefw.hf.training.steps import Schedule
 from sparsefw.hf.values import is_number, plain
 from sparsefw.hf.walk import blocks_of, tuple_length, walk
 from sparsefw.paired import paired

@@ -14,7 +14,6 @@ import torch
 from sparsefw.client import Client
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
-from sparsefw.hf.distill import check_head, check_memory
 from sparsefw.hf.folder import check_out, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
@@ -24,7 +23,8 @@ from sparsefw.hf.run import DISTILLATION, Run
 from sparsefw.hf.settings import Settings, folder_of, servers_of
 from sparsefw.hf.source import InMemory, Source, Streamed
 from sparsefw.hf.state import State
-from sparsefw.hf.steps import check_blocks_apart, check_trainable
+from sparsefw.hf.training.distill import check_head, check_memory
+from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
 from sparsefw.hf.tuning import Tuned, Tuning, settings_of, tune_settings
 
 

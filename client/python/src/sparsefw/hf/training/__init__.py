@@ -1,0 +1,1 @@
+"""Gradient steps on what was pruned: on one block (`refine`), on the whole model (`distill`)."""

@@ -1,0 +1,196 @@
+"""Distillation of a pruned model: gradient steps on all kept weights together, towards what the dense model
+predicts.
+
+Refinement brings the hidden states of one block after the other to the dense model's. What they lack in the
+end counts by what it does to the next token: here the whole model takes steps on the divergence of its
+predictions from the dense model's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import psutil
+import torch
+
+from sparsefw.errors import invalid
+from sparsefw.hf.capture import after_blocks, forward
+from sparsefw.hf.data import hold_back
+from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.layout import Block
+from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training
+
+# Positions whose distributions are held at a time: [positions, vocabulary] of float32.
+_POSITIONS: Final = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation(Schedule):
+    """How a pruned model is distilled.
+
+    The loss is the Kullback-Leibler divergence KL(dense || pruned) of the distributions of the next token,
+    mean over all positions, nats. The end is kept, or the start where that has the lower divergence on the
+    held-back sequences.
+
+    Attributes:
+        epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
+    """
+
+    epochs: int = 8
+    learning_rate: float = 2e-4
+
+
+def check_head(model: Any, what: str) -> None:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where a model predicts no tokens.
+
+    Args:
+        what: needs that.
+    """
+    if model.get_output_embeddings() is None:
+        raise invalid(f"{what} needs a model with an output head; {type(model).__name__} has none")
+
+
+def memory_needed(model: Any, layout: Sequence[Block], device: Any) -> dict[Any, int]:
+    """Bytes that the steps take by device, beside activations and logits.
+
+    Args:
+        device: where a model from a folder will be, which then counts as well; None: it is in memory.
+    """
+    needed: dict[Any, int] = {}
+    trained: set[int] = set()
+    for block in layout:
+        module = model.get_submodule(block.name)
+        for name in block.trained:
+            parameter = module.get_parameter(name)
+            # The state that is kept has the parameter's own dtype.
+            size = parameter.numel() * (BYTES_A_WEIGHT + parameter.element_size())
+            place = parameter.device if device is None else torch.device(device)
+            needed[place] = needed.get(place, 0) + size
+            trained.add(id(parameter))
+    for parameter in model.parameters():
+        place = parameter.device if device is None else torch.device(device)
+        # What is not trained takes part in float32, too.
+        copied = id(parameter) not in trained and parameter.dtype != torch.float32
+        size = 4 * parameter.numel() if copied else 0
+        if device is not None:  # it is not in memory yet
+            size += parameter.numel() * parameter.element_size()
+        needed[place] = needed.get(place, 0) + size
+    return needed
+
+
+def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) -> None:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where the steps cannot fit into the memory that is free now.
+
+    Args:
+        device: as of `memory_needed`.
+        what:   asks for them.
+    """
+    for place, size in memory_needed(model, layout, device).items():
+        free = _free(place)
+        if free is not None and size > free:
+            raise invalid(
+                f"{what} needs all of the model in memory: {size / 2**30:.1f} GiB on {place} for weights, "
+                f"gradients and moments; {free / 2**30:.1f} GiB are free"
+            )
+
+
+def _free(device: Any) -> int | None:
+    """Bytes; None: unknown."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available) if device.type == "cpu" else None
+
+
+def distill(
+    model: Any,
+    layout: Sequence[Block],
+    samples: Sequence[Any],
+    targets: HiddenStates,
+    tuple_length: int,
+    settings: Distillation,
+    on_epoch: Callable[[int, float], None] = lambda epoch, divergence: None,
+) -> dict[str, Any]:
+    """Distils a pruned model in place: what refinement trains in its blocks, all at once.
+
+    Weights that are zero stay zero; embeddings, head and all else stay as they are. Memory beside the model:
+    17 bytes a trained weight, a copy of these weights, float32 copies of all others that are not float32,
+    the activations of one sequence, three times its logits, and four times those of 256 positions.
+
+    Args:
+        samples: token ids [1, length].
+        targets: what the dense model's last block makes of each.
+        tuple_length: of what a block returns; 0: a tensor.
+        on_epoch: gets the number of every epoch, from 0, and the divergence on held-back sequences.
+
+    Returns:
+        Facts for the report: divergence_before, divergence_after (on sequences that no step saw, nats a
+        token), kept ("end" or "start"), epochs, sequences (that steps saw), held_back, seconds.
+    """
+    started = time.monotonic()
+    trained, held = hold_back(len(samples), max(1, round(len(samples) * settings.held_back)))
+    blocks = [model.get_submodule(block.name) for block in layout]
+    names = [f"{block.name}.{name}" for block in layout for name in block.trained]
+    run = Training(model, names, settings, settings.epochs * len(trained))
+    for block, module in zip(layout, blocks, strict=True):
+        run.hold(module, block, f"{block.name}.")
+
+    def wanted(index: int) -> Any:
+        with torch.no_grad():
+            hidden = targets[index].to(next(blocks[-1].parameters()).device)
+            return after_blocks(model, blocks, samples[index], hidden, tuple_length)
+
+    def learn(index: int) -> None:
+        logits = forward(run.run, samples[index]).logits
+        _, gradient = divergence(logits.detach(), wanted(index), gradient=True)
+        logits.backward(gradient)
+
+    def held_divergence() -> float:
+        with torch.no_grad():
+            found = [divergence(forward(model, samples[index]).logits, wanted(index))[0] for index in held]
+        return sum(found) / len(found)
+
+    before = held_divergence()
+    run.keep()
+    on_epoch(0, before)
+    order = torch.Generator().manual_seed(0)
+    after = before
+    for epoch in range(1, settings.epochs + 1):
+        for chosen in torch.randperm(len(trained), generator=order).tolist():
+            run.step(functools.partial(learn, trained[chosen]))
+        run.write()
+        after = held_divergence()
+        on_epoch(epoch, after)
+    better = after < before
+    if not better:
+        run.restore()
+    return {
+        "divergence_before": before,
+        "divergence_after": after if better else before,
+        "kept": "end" if better else "start",
+        "epochs": settings.epochs,
+        "sequences": len(trained),
+        "held_back": len(held),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def divergence(logits: Any, wanted: Any, gradient: bool = False) -> tuple[float, Any]:
+    """(KL(wanted || logits) of one sequence, mean over positions, nats; its gradient by the logits, or None)
+
+    Args:
+        logits, wanted: [1, tokens, vocabulary], of any dtype.
+    """
+    tokens, total = logits.shape[1], 0.0
+    found = torch.empty_like(logits) if gradient else None
+    for start in range(0, tokens, _POSITIONS):
+        part = slice(start, start + _POSITIONS)
+        here = logits[0, part].float().log_softmax(-1)
+        there = wanted[0, part].to(here.device).float().log_softmax(-1)
+        total += float((there.exp() * (there - here)).sum())
+        if found is not None:
+            found[0, part] = (here.exp() - there.exp()) / tokens
+    return total / tokens, found

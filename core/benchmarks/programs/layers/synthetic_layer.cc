@@ -1,0 +1,165 @@
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <span>
+#include <utility>
+
+#include "core/src/linalg/blas.h"
+#include "core/src/parallel/parallel_context.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/safetensors.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::bench {
+namespace {
+
+constexpr int64_t kDirections = 32;
+constexpr float kSharedScale = 2;
+constexpr int64_t kDrawnTokens = 8192;
+constexpr int64_t kTokensPerChunk = 1024;
+constexpr int64_t kRowsPerBlock = 64;
+
+// Streams of random numbers: one for every row, so that threads need not share.
+enum Stream : uint64_t { kWeights, kDirectionsStream, kTokens };
+
+class Random {
+ public:
+  Random(uint64_t seed, Stream stream, int64_t row)
+      : state_((seed * 4 + stream) * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(row)) {
+    for (int i = 0; i < 4; ++i) Next();
+  }
+
+  // SplitMix64.
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  int64_t Below(int64_t limit) {
+    return static_cast<int64_t>(Next() % static_cast<uint64_t>(limit));
+  }
+  // Standard normal, by Box and Muller.
+  void Fill(std::span<float> values) {
+    for (size_t i = 0; i < values.size(); i += 2) {
+      const uint64_t bits = Next();
+      const float uniform = (static_cast<float>(bits >> 40) + 1) * 0x1p-24f;  // (0, 1]
+      const float angle =
+          static_cast<float>(bits & 0xFFFFFF) * (0x1p-23f * std::numbers::pi_v<float>);
+      const float radius = std::sqrt(-2 * std::log(uniform));
+      values[i] = radius * std::cos(angle);
+      if (i + 1 < values.size()) values[i + 1] = radius * std::sin(angle);
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+std::span<float> RowOf(Matrix<float>& matrix, int64_t row) {
+  return {matrix.row(row), static_cast<size_t>(matrix.cols())};
+}
+
+Matrix<float> GaussianRows(int64_t rows, int64_t cols, uint64_t seed, Stream stream,
+                           int64_t first = 0) {
+  Matrix<float> result(rows, cols);
+  ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      Random(seed, stream, first + row).Fill(RowOf(result, row));
+    }
+  });
+  return result;
+}
+
+Matrix<float> Tokens(int64_t first, int64_t count, const Matrix<float>& directions, uint64_t seed) {
+  Matrix<float> tokens = GaussianRows(count, directions.cols(), seed, kTokens, first);
+  ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t chosen = Random(~seed, kTokens, first + row).Below(kDirections);
+      const float* direction = directions.row(chosen);
+      for (float& value : RowOf(tokens, row)) value += kSharedScale * *direction++;
+    }
+  });
+  return tokens;
+}
+
+// gram += factor (I + scale^2/32 D^T D)
+void AddExpectation(const Matrix<float>& directions, float factor, Matrix<float>& gram) {
+  const int64_t cols = directions.cols();
+  Matrix<float> transposed(cols, kDirections);
+  const float scale = factor * kSharedScale * kSharedScale / static_cast<float>(kDirections);
+  for (int64_t col = 0; col < cols; ++col) {
+    for (int64_t k = 0; k < kDirections; ++k) transposed(col, k) = scale * directions(k, col);
+    gram(col, col) += factor;
+  }
+  GemmF32({.rows = cols,
+           .cols = cols,
+           .depth = kDirections,
+           .a = transposed.data(),
+           .a_stride = kDirections,
+           .b = directions.data(),
+           .b_stride = cols,
+           .c = gram.data(),
+           .c_stride = cols,
+           .accumulate = true});
+}
+
+absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed) {
+  const Matrix<float> directions = GaussianRows(kDirections, cols, seed, kDirectionsStream);
+  SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, FindBackend("cpu"));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto sum, backend->CreateGramAccumulator(cols, 0));
+  const int64_t drawn = std::min(2 * cols, kDrawnTokens);
+  for (int64_t first = 0; first < drawn; first += kTokensPerChunk) {
+    const int64_t count = std::min(kTokensPerChunk, drawn - first);
+    SPARSEFW_RETURN_IF_ERROR(sum->Add(Tokens(first, count, directions, seed).view()));
+  }
+  Matrix<float> gram(cols, cols);
+  Matrix<double> block(kRowsPerBlock, cols);
+  for (int64_t first = 0; first < cols; first += kRowsPerBlock) {
+    const int64_t count = std::min(kRowsPerBlock, cols - first);
+    SPARSEFW_RETURN_IF_ERROR(sum->CopyRows(first, count, block.data()));
+    ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::transform(block.row(row), block.row(row) + cols, gram.row(first + row),
+                       [](double value) { return static_cast<float>(value); });
+      }
+    });
+  }
+  // Symmetric but for rounding after that, which is all that readers ask for.
+  if (drawn < 2 * cols) AddExpectation(directions, static_cast<float>(2 * cols - drawn), gram);
+  return gram;
+}
+
+SafetensorsTensor TensorOf(const std::string& name, const Matrix<float>& matrix) {
+  return {.name = name,
+          .dtype = DType::kF32,
+          .shape = {matrix.rows(), matrix.cols()},
+          .bytes = std::as_bytes(matrix.span())};
+}
+
+}  // namespace
+
+absl::StatusOr<SyntheticLayer> MakeSyntheticLayer(int64_t rows, int64_t cols, uint64_t seed) {
+  if (rows < 1 || cols < 1) {
+    return absl::InvalidArgumentError("rows and cols of a layer must be at least 1");
+  }
+  SyntheticLayer layer;
+  layer.weights = GaussianRows(rows, cols, seed, kWeights);
+  SPARSEFW_ASSIGN_OR_RETURN(layer.gram, MakeGram(cols, seed));
+  return layer;
+}
+
+Matrix<float> GaussianMatrix(int64_t rows, int64_t cols, uint64_t seed) {
+  return GaussianRows(rows, cols, seed, kWeights);
+}
+
+absl::Status WriteLayer(const std::string& path, const SyntheticLayer& layer) {
+  const std::array tensors = {TensorOf("weight", layer.weights), TensorOf("gram", layer.gram)};
+  return WriteSafetensors(path, tensors, {});
+}
+
+}  // namespace sparsefw::bench

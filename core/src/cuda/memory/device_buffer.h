@@ -1,0 +1,115 @@
+// Memory of the device and pinned memory of the host, in stream order.
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/stream.h"
+
+namespace sparsefw::cuda {
+
+// `bytes` of the current device in the order of the stream; null for 0. Where
+// there is no memory what the device's pool keeps for later is given back to the
+// driver first, and the allocation tried again: the pool keeps all that is freed
+// (use_device.cc), in pieces that may all be too small.
+// Errors: ResourceExhausted (OUT_OF_MEMORY)
+absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream);
+
+// Gives back to the driver what the pool of the current device keeps unused.
+// Waits for the stream.
+absl::Status TrimMemoryPool(cudaStream_t stream);
+
+// `size` elements on the current device; uninitialised. Allocated and freed in
+// the order of the stream: what was enqueued before may still use it. The
+// stream must outlive it. Move only.
+template <typename T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // Errors: ResourceExhausted (OUT_OF_MEMORY)
+  static absl::StatusOr<DeviceBuffer> Create(int64_t size, cudaStream_t stream) {
+    DeviceBuffer buffer;
+    buffer.stream_ = stream;
+    buffer.size_ = size;
+    const absl::StatusOr<void*> data =
+        AllocateOnDevice(size * static_cast<int64_t>(sizeof(T)), stream);
+    if (!data.ok()) return data.status();
+    buffer.data_ = static_cast<T*>(*data);
+    return buffer;
+  }
+  static absl::StatusOr<DeviceBuffer> Zeroed(int64_t size, cudaStream_t stream) {
+    absl::StatusOr<DeviceBuffer> buffer = Create(size, stream);
+    if (buffer.ok() && size > 0) {
+      SPARSEFW_CUDA_RETURN_IF_ERROR(
+          cudaMemsetAsync(buffer->data(), 0, static_cast<size_t>(size) * sizeof(T), stream));
+    }
+    return buffer;
+  }
+
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      data_ = std::exchange(other.data_, nullptr);
+      size_ = std::exchange(other.size_, 0);
+      stream_ = other.stream_;
+    }
+    return *this;
+  }
+  ~DeviceBuffer() { Reset(); }
+
+  void Reset() {
+    if (data_ != nullptr) static_cast<void>(cudaFreeAsync(std::exchange(data_, nullptr), stream_));
+    size_ = 0;
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+  cudaStream_t stream_ = nullptr;
+};
+
+// Page-locked memory of the host: copies from and to it run beside the host.
+template <typename T>
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  static absl::StatusOr<PinnedBuffer> Create(int64_t size) {
+    PinnedBuffer buffer;
+    void* data = nullptr;
+    const MutexLock lock(CaptureMutex());
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data, static_cast<size_t>(size) * sizeof(T)));
+    buffer.data_ = static_cast<T*>(data);
+    return buffer;
+  }
+  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~PinnedBuffer() {
+    if (data_ == nullptr) return;
+    const MutexLock lock(CaptureMutex());
+    static_cast<void>(cudaFreeHost(data_));
+  }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_BUFFER_H_

@@ -1,0 +1,54 @@
+#include "core/src/cuda/memory/device_bytes.h"
+
+#include <algorithm>
+
+#include "core/src/cuda/iteration/frank_wolfe.h"
+#include "core/src/cuda/linalg/mask_loss.h"
+#include "core/src/cuda/memory/device_gram.h"
+#include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/reconstruct/reconstruct.h"
+#include "core/src/cuda/runtime/execution_context.h"
+#include "core/src/cuda/swaps/swap_refine.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+// All but the workspace and G as it was given.
+template <typename Real>
+int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
+  const int64_t raw = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
+  const int64_t loss = MaskLossBytes(rows, cols, request.weights);
+  int64_t most = std::max(raw + kMaxAbsBytes, loss);
+  if (!request.iterates && !request.swaps && !request.reconstruct) return most;
+  const int64_t layer = LayerBytes<Real>(rows, cols);
+  most = std::max(most, layer + std::max(raw, loss));
+  if (request.iterates) {
+    most = std::max(most, layer + FrankWolfeBytes<Real>(rows, cols) +
+                              std::max(loss, FrankWolfePanelBytes<Real>(rows, cols)));
+  }
+  if (request.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
+  if (request.reconstruct) {
+    const int64_t weights_loss = LossOfWeightsBytes(rows, cols, request.weights);
+    most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t WorkspaceBytes(int64_t rows, int64_t cols) {
+  const bool small = rows * cols < (int64_t{1} << 20);
+  return small ? kSmallWorkspaceBytes : kWorkspaceBytes;
+}
+
+int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
+  const Precision chosen = request.precision == Precision::kAuto
+                               ? PrecisionFor(rows, cols, request.product_precision)
+                               : request.precision;
+  const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
+  return WorkspaceBytes(rows, cols) + gram +
+         (chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)
+                                        : LargestStage<float>(rows, cols, request));
+}
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,39 @@
+#include "core/src/cuda/memory/device_gram.h"
+
+#include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/memory/staged_upload.h"
+#include "core/src/cuda/runtime/use_device.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+
+absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, ConstMatrixView gram,
+                                                                 const StopSignal* stop) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device));
+  std::shared_ptr<CudaGram> result(new CudaGram(device));
+  SPARSEFW_RETURN_IF_ERROR(result->Fill(gram, stop));
+  return result;
+}
+
+absl::Status CudaGram::Fill(ConstMatrixView gram, const StopSignal* stop) {
+  SPARSEFW_ASSIGN_OR_RETURN(stream_, CreateStream());
+  const int64_t bytes = gram.size() * static_cast<int64_t>(SizeOf(gram.dtype()));
+  SPARSEFW_ASSIGN_OR_RETURN(bytes_, DeviceBuffer<unsigned char>::Create(bytes, stream_.get()));
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(gram, bytes_.data(), stream_.get(), stop));
+  matrix_ = {bytes_.data(), gram.dtype(), gram.rows(), gram.cols()};
+  SPARSEFW_ASSIGN_OR_RETURN(max_abs_, MaxAbs(matrix_, stream_.get()));
+  return absl::OkStatus();
+}
+
+// Waits until the memory is free for others, whatever stream they take it on.
+CudaGram::~CudaGram() {
+  static_cast<void>(cudaSetDevice(device_));
+  bytes_.Reset();
+  if (stream_) static_cast<void>(cudaStreamSynchronize(stream_.get()));
+}
+
+int64_t CudaGramBytes(int64_t cols, DType dtype) {
+  return cols * cols * static_cast<int64_t>(SizeOf(dtype)) + kMaxAbsBytes;
+}
+
+}  // namespace sparsefw::cuda

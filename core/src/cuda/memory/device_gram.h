@@ -1,0 +1,46 @@
+// A Gram matrix on a device as it was given, for any number of engines.
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/runtime/stream.h"
+#include "sparsefw/backend.h"
+
+namespace sparsefw::cuda {
+
+// Immutable and complete once it exists, whatever the stream. Nothing on any
+// stream may read it when it is destroyed; its memory is free afterwards.
+class CudaGram final : public DeviceGram {
+ public:
+  // Makes `device` the current one of the calling thread.
+  // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), what went wrong there
+  static absl::StatusOr<std::shared_ptr<const CudaGram>> Upload(int device, ConstMatrixView gram,
+                                                                const StopSignal* stop);
+  ~CudaGram() override;
+
+  int device() const { return device_; }
+  const RawMatrix& matrix() const { return matrix_; }
+  double max_abs() const { return max_abs_; }
+
+ private:
+  explicit CudaGram(int device) : device_(device) {}
+  absl::Status Fill(ConstMatrixView gram, const StopSignal* stop);
+
+  const int device_;
+  Stream stream_;
+  DeviceBuffer<unsigned char> bytes_;
+  RawMatrix matrix_;
+  double max_abs_ = 0;
+};
+
+// Bytes held, including the scratch that finds max_abs.
+int64_t CudaGramBytes(int64_t cols, DType dtype);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_

@@ -1,0 +1,97 @@
+#include "core/src/cuda/memory/device_layer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/src/cuda/linalg/layer_kernels.h"
+#include "core/src/cuda/memory/staged_upload.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+// `matrix` as it is given, rows without gaps.
+struct Uploaded {
+  DeviceBuffer<unsigned char> bytes;
+  RawMatrix matrix;
+};
+
+absl::StatusOr<Uploaded> Upload(ConstMatrixView matrix, cudaStream_t stream) {
+  const int64_t bytes = matrix.size() * static_cast<int64_t>(SizeOf(matrix.dtype()));
+  Uploaded result;
+  SPARSEFW_ASSIGN_OR_RETURN(result.bytes, DeviceBuffer<unsigned char>::Create(bytes, stream));
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(matrix, result.bytes.data(), stream));
+  result.matrix = {result.bytes.data(), matrix.dtype(), matrix.rows(), matrix.cols()};
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
+  const int64_t blocks = MaxAbsBlocks(matrix);
+  SPARSEFW_ASSIGN_OR_RETURN(auto partial, DeviceBuffer<double>::Create(blocks, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMaxAbs(matrix, partial.data(), stream));
+  std::vector<double> largest(static_cast<size_t>(blocks));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(largest.data(), partial.data(),
+                                                largest.size() * sizeof(double),
+                                                cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return *std::max_element(largest.begin(), largest.end());
+}
+
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Uploaded uploaded, Upload(weights, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(uploaded.matrix, stream));
+  return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
+}
+
+template <typename Real>
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
+                                            const Scale& scale, cudaStream_t stream) {
+  DeviceLayer<Real> layer;
+  layer.rows = weights.rows();
+  layer.cols = weights.cols();
+  layer.stride = StrideOf(layer.cols);
+  SPARSEFW_ASSIGN_OR_RETURN(layer.weights, DeviceBuffer<Real>::Zeroed(layer.size(), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(layer.gram,
+                            DeviceBuffer<Real>::Zeroed(layer.cols * layer.stride, stream));
+  {
+    SPARSEFW_ASSIGN_OR_RETURN(const Uploaded raw, Upload(weights, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert(raw.matrix, scale.weights_factor(),
+                                                layer.weights.data(), layer.stride, stream));
+  }
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchSymmetrise(gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return layer;
+}
+
+template absl::StatusOr<DeviceLayer<float>> LoadLayer(ConstMatrixView, const RawMatrix&,
+                                                      const Scale&, cudaStream_t);
+template absl::StatusOr<DeviceLayer<double>> LoadLayer(ConstMatrixView, const RawMatrix&,
+                                                       const Scale&, cudaStream_t);
+
+absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream) {
+  const int64_t words = StrideOf(mask.cols()) / 32;
+  SPARSEFW_ASSIGN_OR_RETURN(auto bits, DeviceBuffer<BitWord>::Zeroed(mask.rows() * words, stream));
+  const auto row_bytes = static_cast<size_t>(mask.row_bytes());
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(
+      bits.data(), static_cast<size_t>(words) * sizeof(BitWord), mask.row(0), row_bytes, row_bytes,
+      static_cast<size_t>(mask.rows()), cudaMemcpyHostToDevice, stream));
+  return bits;
+}
+
+absl::StatusOr<Mask> DownloadMask(const DeviceBuffer<BitWord>& bits, int64_t rows, int64_t cols,
+                                  cudaStream_t stream) {
+  Mask mask(rows, cols);
+  const size_t words = static_cast<size_t>(StrideOf(cols) / 32);
+  const auto row_bytes = static_cast<size_t>(mask.row_bytes());
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy2DAsync(mask.row(0), row_bytes, bits.data(), words * sizeof(BitWord), row_bytes,
+                        static_cast<size_t>(rows), cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return mask;
+}
+
+}  // namespace sparsefw::cuda

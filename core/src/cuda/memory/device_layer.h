@@ -1,0 +1,62 @@
+// W and G on the device in the engine's own form: padded, scaled, symmetric.
+#ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_
+#define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/src/cuda/linalg/layer_view.h"
+#include "core/src/cuda/linalg/padded_rows.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/linalg/scale.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
+
+namespace sparsefw::cuda {
+
+// Real, float or double, is what the iteration is computed in.
+template <typename Real>
+struct DeviceLayer {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+  DeviceBuffer<Real> weights;  // [rows, stride], times 2^weights_exponent
+  DeviceBuffer<Real> gram;     // [cols, stride], (G + G^T)/2 times 2^gram_exponent
+
+  int64_t words() const { return stride / 32; }
+  int64_t size() const { return rows * stride; }
+  LayerView<Real> view() const { return {rows, cols, stride, weights.data(), gram.data()}; }
+};
+
+template <typename Real>
+int64_t LayerBytes(int64_t rows, int64_t cols) {
+  return int64_t{sizeof(Real)} * (rows + cols) * StrideOf(cols);
+}
+
+// The largest absolute value. Waits for the stream.
+// Transient memory on the device: kMaxAbsBytes at most.
+absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream);
+inline constexpr int64_t kMaxAbsBytes = 8 * 512;
+
+// The powers of two that bring max|W| and max|G| into range: scale.h.
+// Transient memory on the device: W as it is given, and kMaxAbsBytes.
+absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream);
+
+// Copies from pageable host memory; waits for the stream.
+// Transient memory on the device: W as it is given.
+template <typename Real>
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
+                                            const Scale& scale, cudaStream_t stream);
+
+// [rows, stride / 32] words.
+absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream);
+// Waits for the stream.
+absl::StatusOr<Mask> DownloadMask(const DeviceBuffer<BitWord>& bits, int64_t rows, int64_t cols,
+                                  cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_LAYER_H_
