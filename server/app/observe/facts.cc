@@ -28,6 +28,20 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
+v1::Setting::Source SourceToProto(Setting::Source source) {
+  switch (source) {
+    case Setting::Source::kDefault:
+      return v1::Setting::SOURCE_DEFAULT;
+    case Setting::Source::kFile:
+      return v1::Setting::SOURCE_FILE;
+    case Setting::Source::kEnvironment:
+      return v1::Setting::SOURCE_ENVIRONMENT;
+    case Setting::Source::kFlag:
+      return v1::Setting::SOURCE_FLAG;
+  }
+  return v1::Setting::SOURCE_UNSPECIFIED;
+}
+
 }  // namespace
 
 ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
@@ -41,7 +55,12 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
   facts.max_tensor_bytes = std::min(config.max_tensor_bytes, config.host_memory_bytes);
   facts.start_time = absl::Now();
   facts.steady_start_time = SteadyNow();
-  facts.settings = SettingsForClients(config.settings);
+  for (const Setting& setting : SettingsForClients(config.settings)) {
+    v1::Setting& proto = facts.settings.emplace_back();
+    proto.set_name(setting.name);
+    proto.set_value(setting.value);
+    proto.set_source(SourceToProto(setting.source));
+  }
   facts.devices = [usable = device.usable, free = device.free_bytes, samples = std::move(samples)] {
     const std::vector<GpuSample> measured = samples();
     std::vector<DeviceFacts> devices;

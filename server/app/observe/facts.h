@@ -9,10 +9,10 @@
 
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
-#include "server/app/runner/devices.h"
 #include "server/metrics/gpu_sample.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/rpc/runtime/rpc_context.h"
+#include "server/runner/devices.h"
 
 namespace sparsefw::server {
 

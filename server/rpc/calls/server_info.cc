@@ -14,20 +14,6 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
   proto->set_lost(usage.lost);
 }
 
-v1::Setting::Source SourceToProto(Setting::Source source) {
-  switch (source) {
-    case Setting::Source::kDefault:
-      return v1::Setting::SOURCE_DEFAULT;
-    case Setting::Source::kFile:
-      return v1::Setting::SOURCE_FILE;
-    case Setting::Source::kEnvironment:
-      return v1::Setting::SOURCE_ENVIRONMENT;
-    case Setting::Source::kFlag:
-      return v1::Setting::SOURCE_FLAG;
-  }
-  return v1::Setting::SOURCE_UNSPECIFIED;
-}
-
 }  // namespace
 
 v1::ServerInfo ServerInfoOf(const RpcContext& context) {
@@ -69,12 +55,7 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
   info.set_running_jobs(static_cast<int32_t>(context.jobs->running()));
   info.set_draining(context.registry->draining());
   *info.mutable_uptime() = ToProto(SteadyNow() - facts.steady_start_time);
-  for (const Setting& setting : facts.settings) {
-    v1::Setting& proto = *info.add_settings();
-    proto.set_name(setting.name);
-    proto.set_value(setting.value);
-    proto.set_source(SourceToProto(setting.source));
-  }
+  info.mutable_settings()->Add(facts.settings.begin(), facts.settings.end());
   return info;
 }
 

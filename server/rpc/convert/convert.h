@@ -35,8 +35,6 @@ v1::GramSpec ToProto(const GramSpec& spec);
 v1::Tensor ToProto(const TensorInfo& info);
 v1::Upload ToProto(const UploadInfo& info);
 v1::DataType ToProto(TensorDType dtype);
-// As a matrix that a job reads; the dtype of a mask has no meaning.
-MatrixSpec MatrixSpecOf(const TensorSpec& spec);
 
 // Jobs.
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);

@@ -84,10 +84,6 @@ v1::DataType ToProto(TensorDType dtype) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
-MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
-  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
-}
-
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
   TensorSpec spec;
   SPARSEFW_ASSIGN_OR_RETURN(spec.kind, FromProto(proto.kind(), "kind"));

@@ -13,20 +13,20 @@
 #include "absl/time/time.h"
 #include "server/identity/authenticator.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/result_fetches.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connections.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/prune_streams.h"
 #include "server/rpc/runtime/reactor_registry.h"
-#include "server/rpc/runtime/result_fetches.h"
-#include "server/rpc/runtime/setting.h"
 #include "server/rpc/runtime/shared_uploads.h"
 #include "server/rpc/runtime/timer.h"
-#include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/transient_tensors.h"
 #include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
@@ -61,8 +61,8 @@ struct ServerFacts {
   int max_queued_jobs = 0;
   int64_t max_tensor_bytes = 0;
   absl::Time start_time;
-  absl::Time steady_start_time;   // the same in steady time
-  std::vector<Setting> settings;  // that every client may see
+  absl::Time steady_start_time;       // the same in steady time
+  std::vector<v1::Setting> settings;  // that every client may see
   std::function<std::vector<DeviceFacts>()> devices;
 };
 

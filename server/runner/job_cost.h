@@ -1,6 +1,6 @@
 // How much a job will compute.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_JOB_COST_H_
-#define SPARSEFW_SERVER_APP_RUNNER_JOB_COST_H_
+#ifndef SPARSEFW_SERVER_RUNNER_JOB_COST_H_
+#define SPARSEFW_SERVER_RUNNER_JOB_COST_H_
 
 #include <cstdint>
 
@@ -16,4 +16,4 @@ double JobCost(const JobSpec& spec, int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_JOB_COST_H_
+#endif  // SPARSEFW_SERVER_RUNNER_JOB_COST_H_

@@ -1,6 +1,6 @@
 // Results that a watcher was told of and has not read yet.
-#ifndef SPARSEFW_SERVER_RPC_RUNTIME_RESULT_FETCHES_H_
-#define SPARSEFW_SERVER_RPC_RUNTIME_RESULT_FETCHES_H_
+#ifndef SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
+#define SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
 
 #include <map>
 #include <string>
@@ -42,4 +42,4 @@ class ResultFetches {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_RPC_RUNTIME_RESULT_FETCHES_H_
+#endif  // SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_

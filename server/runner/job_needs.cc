@@ -1,10 +1,10 @@
-#include "server/app/runner/job_needs.h"
+#include "server/runner/job_needs.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "server/app/runner/devices.h"
 #include "server/jobs/job_spec.h"
+#include "server/runner/devices.h"
 #include "sparsefw/alps.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sparsegpt.h"

@@ -1,6 +1,6 @@
 // Collects the results of a job's points and stores the masks that are kept.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_SWEEP_RESULTS_H_
-#define SPARSEFW_SERVER_APP_RUNNER_SWEEP_RESULTS_H_
+#ifndef SPARSEFW_SERVER_RUNNER_SWEEP_RESULTS_H_
+#define SPARSEFW_SERVER_RUNNER_SWEEP_RESULTS_H_
 
 #include <cstddef>
 #include <functional>
@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/app/runner/result_writer.h"
 #include "server/jobs/job.h"
+#include "server/runner/result_writer.h"
 #include "sparsefw/sweep.h"
 
 namespace sparsefw::server {
@@ -53,4 +53,4 @@ class SweepResults final : public SweepObserver {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_SWEEP_RESULTS_H_
+#endif  // SPARSEFW_SERVER_RUNNER_SWEEP_RESULTS_H_

@@ -1,6 +1,6 @@
 // W with the removed weights set to zero.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_PRUNED_WEIGHT_H_
-#define SPARSEFW_SERVER_APP_RUNNER_PRUNED_WEIGHT_H_
+#ifndef SPARSEFW_SERVER_RUNNER_PRUNED_WEIGHT_H_
+#define SPARSEFW_SERVER_RUNNER_PRUNED_WEIGHT_H_
 
 #include <cstddef>
 #include <vector>
@@ -23,4 +23,4 @@ absl::StatusOr<std::vector<std::byte>> WeightBytes(const Matrix<float>& weights,
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_PRUNED_WEIGHT_H_
+#endif  // SPARSEFW_SERVER_RUNNER_PRUNED_WEIGHT_H_

@@ -1,4 +1,4 @@
-#include "server/app/runner/sweep_results.h"
+#include "server/runner/sweep_results.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // Tensors that came with a Prune call and belong to its job alone.
-#ifndef SPARSEFW_SERVER_RPC_RUNTIME_TRANSIENT_TENSORS_H_
-#define SPARSEFW_SERVER_RPC_RUNTIME_TRANSIENT_TENSORS_H_
+#ifndef SPARSEFW_SERVER_TENSORS_TRANSIENT_TENSORS_H_
+#define SPARSEFW_SERVER_TENSORS_TRANSIENT_TENSORS_H_
 
 #include <set>
 #include <string>
@@ -34,4 +34,4 @@ class TransientTensors {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_RPC_RUNTIME_TRANSIENT_TENSORS_H_
+#endif  // SPARSEFW_SERVER_TENSORS_TRANSIENT_TENSORS_H_

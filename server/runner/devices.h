@@ -1,6 +1,6 @@
 // The devices that the server may use, and the backend of each.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_DEVICES_H_
-#define SPARSEFW_SERVER_APP_RUNNER_DEVICES_H_
+#ifndef SPARSEFW_SERVER_RUNNER_DEVICES_H_
+#define SPARSEFW_SERVER_RUNNER_DEVICES_H_
 
 #include <cstdint>
 #include <map>
@@ -60,4 +60,4 @@ int64_t HostMemoryBytes();
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_DEVICES_H_
+#endif  // SPARSEFW_SERVER_RUNNER_DEVICES_H_

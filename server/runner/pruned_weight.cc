@@ -1,4 +1,4 @@
-#include "server/app/runner/pruned_weight.h"
+#include "server/runner/pruned_weight.h"
 
 #include <cstring>
 #include <new>

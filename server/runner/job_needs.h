@@ -1,6 +1,6 @@
 // Where a job may run and how much memory it needs.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_JOB_NEEDS_H_
-#define SPARSEFW_SERVER_APP_RUNNER_JOB_NEEDS_H_
+#ifndef SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
+#define SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
 
 #include <cstdint>
 #include <vector>
@@ -41,4 +41,4 @@ absl::Status CheckHostMemory(int64_t rows, int64_t cols, int64_t needed, int64_t
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_JOB_NEEDS_H_
+#endif  // SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_

@@ -1,4 +1,4 @@
-#include "server/app/runner/solver_runner.h"
+#include "server/runner/solver_runner.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "server/app/runner/job_cost.h"
-#include "server/app/runner/job_needs.h"
-#include "server/app/runner/result_writer.h"
-#include "server/app/runner/sweep_results.h"
 #include "server/jobs/job_spec.h"
-#include "server/rpc/convert/convert.h"
+#include "server/runner/job_cost.h"
+#include "server/runner/job_needs.h"
+#include "server/runner/result_writer.h"
+#include "server/runner/sweep_results.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"

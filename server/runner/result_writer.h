@@ -1,6 +1,6 @@
 // Stores the results of jobs as tensors.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
-#define SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
+#ifndef SPARSEFW_SERVER_RUNNER_RESULT_WRITER_H_
+#define SPARSEFW_SERVER_RUNNER_RESULT_WRITER_H_
 
 #include <string>
 
@@ -43,4 +43,4 @@ class ResultWriter {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_RESULT_WRITER_H_
+#endif  // SPARSEFW_SERVER_RUNNER_RESULT_WRITER_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/runtime/result_fetches.h"
+#include "server/jobs/result_fetches.h"
 
 #include <future>
 

@@ -1,4 +1,4 @@
-#include "server/app/runner/devices.h"
+#include "server/runner/devices.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // Runs jobs with the solver on tensors of the store.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_SOLVER_RUNNER_H_
-#define SPARSEFW_SERVER_APP_RUNNER_SOLVER_RUNNER_H_
+#ifndef SPARSEFW_SERVER_RUNNER_SOLVER_RUNNER_H_
+#define SPARSEFW_SERVER_RUNNER_SOLVER_RUNNER_H_
 
 #include <functional>
 #include <limits>
@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "server/app/runner/checkpoint_folder.h"
-#include "server/app/runner/result_writer.h"
 #include "server/jobs/job_runner.h"
-#include "server/rpc/runtime/transient_tensors.h"
+#include "server/runner/checkpoint_folder.h"
+#include "server/runner/result_writer.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/transient_tensors.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/problem.h"
 
@@ -93,4 +93,4 @@ class SolverRunner final : public JobRunner {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_SOLVER_RUNNER_H_
+#endif  // SPARSEFW_SERVER_RUNNER_SOLVER_RUNNER_H_

@@ -1,6 +1,6 @@
 // Checkpoints of running jobs, as files.
-#ifndef SPARSEFW_SERVER_APP_RUNNER_CHECKPOINT_FOLDER_H_
-#define SPARSEFW_SERVER_APP_RUNNER_CHECKPOINT_FOLDER_H_
+#ifndef SPARSEFW_SERVER_RUNNER_CHECKPOINT_FOLDER_H_
+#define SPARSEFW_SERVER_RUNNER_CHECKPOINT_FOLDER_H_
 
 #include <atomic>
 #include <functional>
@@ -69,4 +69,4 @@ class CheckpointFolder {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_RUNNER_CHECKPOINT_FOLDER_H_
+#endif  // SPARSEFW_SERVER_RUNNER_CHECKPOINT_FOLDER_H_

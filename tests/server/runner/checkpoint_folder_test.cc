@@ -1,4 +1,4 @@
-#include "server/app/runner/checkpoint_folder.h"
+#include "server/runner/checkpoint_folder.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,5 @@
 // The runner over a store whose disk fails: what is reserved, what is kept.
-#include "server/app/runner/solver_runner.h"
+#include "server/runner/solver_runner.h"
 
 #include <fstream>
 

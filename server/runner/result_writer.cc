@@ -1,4 +1,4 @@
-#include "server/app/runner/result_writer.h"
+#include "server/runner/result_writer.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "server/app/runner/pruned_weight.h"
+#include "server/runner/pruned_weight.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"
 

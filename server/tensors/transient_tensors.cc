@@ -1,4 +1,4 @@
-#include "server/rpc/runtime/transient_tensors.h"
+#include "server/tensors/transient_tensors.h"
 
 namespace sparsefw::server {
 

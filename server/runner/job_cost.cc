@@ -1,4 +1,4 @@
-#include "server/app/runner/job_cost.h"
+#include "server/runner/job_cost.h"
 
 #include "server/jobs/job_spec.h"
 
