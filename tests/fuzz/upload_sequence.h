@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/rpc/calls/chunk_sink.h"
+#include "server/rpc/tensors/chunk_sink.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/temporary_store.h"
 

@@ -1,10 +1,8 @@
 #include "server/app/observe/facts.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -93,16 +91,6 @@ void LogMissingDevices(const DefaultDevice& device, Logger& logger) {
     logger.Log(LogLevel::kWarning, "device_unavailable",
                {{"device", one.name}, {"reason", one.reason}});
   }
-}
-
-int ThreadsPerJob(const ServerConfig& config) {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers);
-}
-
-int64_t SolveMemory(const ServerConfig& config) {
-  if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
-  const int64_t there = HostMemoryBytes();
-  return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
 }
 
 }  // namespace sparsefw::server

@@ -3,7 +3,6 @@
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -25,12 +24,6 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& device);
 
 // Devices that are missing or cannot be used, with the reason.
 void LogMissingDevices(const DefaultDevice& device, Logger& logger);
-
-// Each worker's share of the cores, at least 1.
-int ThreadsPerJob(const ServerConfig& config);
-
-// The limit for what all running jobs hold; where the memory of the machine is unknown, none.
-int64_t SolveMemory(const ServerConfig& config);
 
 }  // namespace sparsefw::server
 
