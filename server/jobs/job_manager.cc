@@ -170,7 +170,7 @@ bool JobManagerImpl::StopWaiting() {
 void JobManagerImpl::StopRunning() {
   for (const auto& active : table_.NotEnded()) {
     if (store_.durable()) {
-      states_.Interrupt(active);
+      states_.Stop(active, ActiveJob::StopReason::kInterrupted);
     } else {
       states_.Cancel(active).IgnoreError();
     }
