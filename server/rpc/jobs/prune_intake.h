@@ -12,7 +12,7 @@
 #include "server/identity/owner.h"
 #include "server/jobs/job.h"
 #include "server/rpc/runtime/rpc_context.h"
-#include "server/rpc/tensors/chunk_sink.h"
+#include "server/rpc/tensors/upload_sink.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {

@@ -78,10 +78,10 @@ absl::StatusOr<Empty> ToEmpty(const absl::Status& status) {
   return Empty();
 }
 
-template <typename Stream>
-grpc::ServerReadReactor<typename Stream::Request>* StartUpload(
-    RpcContext& context, grpc::CallbackServerContext* rpc, typename Stream::Response* response) {
-  auto call = std::make_shared<UploadCall<Stream>>(context, rpc, response);
+template <typename Request, typename Response>
+grpc::ServerReadReactor<Request>* StartUpload(RpcContext& context, grpc::CallbackServerContext* rpc,
+                                              Response* response) {
+  auto call = std::make_shared<UploadCall<Request, Response>>(context, rpc, response);
   call->Start();
   return call.get();
 }
@@ -98,12 +98,12 @@ void TensorServiceImpl::AddStreams(RpcContext& context) {
   AddClientStream<v1::WriteTensorRequest, v1::WriteTensorResponse>(
       "/sparsefw.v1.TensorService/WriteTensor",
       [&context](grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
-        return StartUpload<WriteTensorStream>(context, rpc, response);
+        return StartUpload<v1::WriteTensorRequest>(context, rpc, response);
       });
   AddClientStream<v1::AccumulateGramRequest, v1::AccumulateGramResponse>(
       "/sparsefw.v1.TensorService/AccumulateGram",
       [&context](grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
-        return StartUpload<AccumulateGramStream>(context, rpc, response);
+        return StartUpload<v1::AccumulateGramRequest>(context, rpc, response);
       });
   AddBidi<grpc::ByteBuffer, grpc::ByteBuffer>(
       "/sparsefw.v1.TensorService/ReadTensor",

@@ -5,45 +5,44 @@
 #include <optional>
 #include <utility>
 
-#include "server/rpc/tensors/chunk_sink.h"
 #include "server/rpc/tensors/intake_call.h"
+#include "server/rpc/tensors/upload_stream.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
-// Stream: WriteTensorStream or AccumulateGramStream.
-template <typename Stream>
-class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stream::Request>,
-                                           typename Stream::Request> {
+template <typename Request, typename Response>
+class UploadCall final : public IntakeCall<grpc::ServerReadReactor<Request>, Request> {
  public:
-  using Request = typename Stream::Request;
-  using Response = typename Stream::Response;
-
   UploadCall(RpcContext& context, grpc::CallbackServerContext* rpc, Response* response)
-      : UploadCall::IntakeCall(context, Stream::kMethod, rpc, Stream::ExecutorOf(context)),
+      : UploadCall::IntakeCall(
+            context, Stream::kSums ? "TensorService/AccumulateGram" : "TensorService/WriteTensor",
+            rpc, Stream::kSums ? context.sums_executor : context.data_executor),
         response_(response),
-        sink_(context) {}
+        stream_(context) {}
 
   // The client resumes it elsewhere, or here after a restart.
   void OnDrain() override { this->Close(ReactorRegistry::DrainingError()); }
 
  private:
-  void Opened() override { sink_.SetTenant(this->tenant()); }
+  using Stream = UploadStream<Request, Response>;
+
+  void Opened() override { stream_.SetTenant(this->tenant()); }
   int64_t DataBytes(const Request& request) const override {
     return static_cast<int64_t>(Stream::DataOf(request).size());
   }
   absl::Status Take(const Request& request) override {
     if (request.has_upload()) this->AddSubject({"", request.upload()});
-    SPARSEFW_ASSIGN_OR_RETURN(std::optional<Response> response, sink_.Take(request));
+    SPARSEFW_ASSIGN_OR_RETURN(std::optional<Response> response, stream_.Take(request));
     if (response.has_value()) Complete(*std::move(response));
     return absl::OkStatus();
   }
   absl::Status TakeEnd() override {
-    SPARSEFW_ASSIGN_OR_RETURN(Response response, sink_.EndOfStream());
+    SPARSEFW_ASSIGN_OR_RETURN(Response response, stream_.EndOfStream());
     Complete(std::move(response));
     return absl::OkStatus();
   }
-  void CleanUp() override { sink_.Abandon(); }
+  void CleanUp() override { stream_.Abandon(); }
   void Complete(Response response) {
     MutexLock lock(this->mutex_);
     if (this->closed()) return;
@@ -53,7 +52,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<typename Stre
   void FinishRpc(const absl::Status& status) override { this->Finish(ToGrpcStatus(status)); }
 
   Response* const response_;
-  StreamSink<Stream> sink_;
+  Stream stream_;
 };
 
 }  // namespace sparsefw::server

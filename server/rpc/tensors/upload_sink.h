@@ -1,6 +1,6 @@
 // Where the chunks of a client's stream go: one upload of the tensor store.
-#ifndef SPARSEFW_SERVER_RPC_TENSORS_CHUNK_SINK_H_
-#define SPARSEFW_SERVER_RPC_TENSORS_CHUNK_SINK_H_
+#ifndef SPARSEFW_SERVER_RPC_TENSORS_UPLOAD_SINK_H_
+#define SPARSEFW_SERVER_RPC_TENSORS_UPLOAD_SINK_H_
 
 #include <cstdint>
 #include <optional>
@@ -46,7 +46,7 @@ class UploadSink {
   absl::Status Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created);
 
   // About the name that the client knows.
-  absl::Status Told(const absl::Status& status) const;
+  absl::Status ByItsName(const absl::Status& status) const;
 
   RpcContext& context_;
   std::string name_;
@@ -56,71 +56,6 @@ class UploadSink {
   int64_t committed_ = 0;
 };
 
-// The messages of WriteTensor.
-struct WriteTensorStream {
-  using Request = v1::WriteTensorRequest;
-  using Response = v1::WriteTensorResponse;
-  static constexpr std::string_view kMethod = "TensorService/WriteTensor";
-  static constexpr std::string_view kUnits = "bytes";
-  static Executor* ExecutorOf(const RpcContext& context) { return context.data_executor; }
-  static const std::string& DataOf(const Request& request) { return request.chunk().data(); }
-  static bool HasChunk(const Request& request) { return request.has_chunk(); }
-  static absl::Status Put(const Request& request, UploadSink& upload);
-  static std::optional<uint32_t> TotalCrcOf(const Request& request);
-  static int64_t CommittedOf(const UploadInfo& upload) { return upload.committed_size; }
-  static Response Unfinished(int64_t committed);
-  static Response Finished(const TensorInfo& tensor);
-};
-
-// The messages of AccumulateGram.
-struct AccumulateGramStream {
-  using Request = v1::AccumulateGramRequest;
-  using Response = v1::AccumulateGramResponse;
-  static constexpr std::string_view kMethod = "TensorService/AccumulateGram";
-  static constexpr std::string_view kUnits = "tokens";
-  static Executor* ExecutorOf(const RpcContext& context) { return context.sums_executor; }
-  static const std::string& DataOf(const Request& request) { return request.data(); }
-  static bool HasChunk(const Request& request) { return !request.data().empty(); }
-  static absl::Status Put(const Request& request, UploadSink& upload);
-  static std::optional<uint32_t> TotalCrcOf(const Request& /*request*/) { return std::nullopt; }
-  static int64_t CommittedOf(const UploadInfo& upload) { return upload.committed_tokens; }
-  static Response Unfinished(int64_t committed);
-  static Response Finished(const TensorInfo& tensor);
-};
-
-// Takes the messages of one stream in order.
-template <typename Stream>
-class StreamSink {
- public:
-  using Request = typename Stream::Request;
-  using Response = typename Stream::Response;
-
-  explicit StreamSink(RpcContext& context) : upload_(context) {}
-
-  // Who owns what the stream makes, and whose uploads it may name; before the first
-  // message.
-  void SetTenant(const std::string& tenant) { owner_.tenant = tenant; }
-
-  // A response when the upload is finished.
-  // Errors: InvalidArgument  the first message names no upload and has no spec,
-  //                          or a later one names another upload (TARGET_INVALID)
-  absl::StatusOr<std::optional<Response>> Take(const Request& request);
-  // The client sent no `finish`: what came is committed and kept for later.
-  // Errors: FailedPrecondition  an upload of this stream's own (INCOMPLETE)
-  absl::StatusOr<Response> EndOfStream();
-  void Abandon() { upload_.Abandon(); }
-
- private:
-  absl::Status Resolve(const Request& request);
-  absl::StatusOr<Response> Finish(const Request& request);
-
-  Owner owner_;
-  UploadSink upload_;
-};
-
-extern template class StreamSink<WriteTensorStream>;
-extern template class StreamSink<AccumulateGramStream>;
-
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_RPC_TENSORS_CHUNK_SINK_H_
+#endif  // SPARSEFW_SERVER_RPC_TENSORS_UPLOAD_SINK_H_
