@@ -106,7 +106,7 @@ absl::StatusOr<Job> JobManagerImpl::Cancel(std::string_view name) {
 
 absl::Status JobManagerImpl::Delete(std::string_view name) {
   absl::StatusOr<Job> job = Get(name);
-  if (ReasonOf(job.status()) == kJobDamaged) {
+  if (HasReason(job.status(), kJobDamaged)) {
     Job unreadable;
     unreadable.name = name;
     return RemoveEnded(unreadable);

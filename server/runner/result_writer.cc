@@ -72,7 +72,7 @@ void ResultWriter::PutWeights(const SolveResult& solved, JobResult* result) {
     return;
   }
   const absl::Status& cause = name.status();
-  result->incomplete = WithReason(
+  result->incomplete = WithReasonText(
       absl::Status(
           cause.code(),
           absl::StrFormat("the pruned weight could not be stored (the mask was, as %s): %s",

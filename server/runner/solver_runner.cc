@@ -315,7 +315,7 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     absl::Status solved = SolveSweep(problem, points, backend, results, &stop, start);
     if (solved.ok()) return results.Finish();
     for (const std::string& mask : results.StoredMasks()) store_->DeleteTensor(mask).IgnoreError();
-    if (resume.bytes().empty() || ReasonOf(solved) != "CHECKPOINT_INVALID") return solved;
+    if (resume.bytes().empty() || !HasReason(solved, "CHECKPOINT_INVALID")) return solved;
     options_.checkpoints->Refused(job.name, solved);
     resume = MappedBytes();
   }

@@ -44,7 +44,7 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
   SweepOutcome& outcome = outcomes_.emplace_back();
   if (!result.ok()) {
     // The other points need the device too.
-    if (ReasonOf(result.status()) == "DEVICE_LOST") return result.status();
+    if (HasReason(result.status(), "DEVICE_LOST")) return result.status();
     outcome.error = std::move(result).status();
     return absl::OkStatus();
   }

@@ -144,7 +144,7 @@ absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
     scheduler_.FreeEvicted(lease);
     absl::StatusOr<JobResult> outcome = CallRunner(lease, job, inputs);
     const std::string& device = lease.placement.device;
-    if (device.empty() || ReasonOf(outcome.status()) != "DEVICE_LOST") return outcome;
+    if (device.empty() || !HasReason(outcome.status(), "DEVICE_LOST")) return outcome;
     LoseDevice(device, job, outcome.status());
     if (again) return outcome;
     SPARSEFW_RETURN_IF_ERROR(scheduler_.MoveToAnotherDevice(lease, outcome.status()));

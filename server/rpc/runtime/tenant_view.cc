@@ -83,8 +83,8 @@ absl::Status Told(const HiddenInputs& hidden, const absl::Status& status) {
   // The message ends with the name.
   absl::string_view message = status.message();
   absl::ConsumeSuffix(&message, absl::string_view(kNobodys.data(), kNobodys.size()));
-  return WithReason(absl::Status(status.code(), absl::StrCat(message, name->second)),
-                    ReasonOf(status), metadata);
+  return WithReasonText(absl::Status(status.code(), absl::StrCat(message, name->second)),
+                        ReasonOf(status), metadata);
 }
 
 }  // namespace sparsefw::server
