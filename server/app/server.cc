@@ -235,7 +235,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
         LogLevel::kInfo, "device",
         {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
   }
-  jobs_ = JobManager::Create(options, &stores_->jobs(), runner_.get(), events_.get());
+  jobs_ = std::make_unique<JobManager>(options, &stores_->jobs(), runner_.get(), events_.get());
 }
 
 absl::Status ServerImpl::RecoverJobs() {
