@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "server/app/settings.h"
+#include "server/rpc/convert/convert.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
@@ -26,19 +27,12 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
-v1::Setting::Source SourceToProto(Setting::Source source) {
-  switch (source) {
-    case Setting::Source::kDefault:
-      return v1::Setting::SOURCE_DEFAULT;
-    case Setting::Source::kFile:
-      return v1::Setting::SOURCE_FILE;
-    case Setting::Source::kEnvironment:
-      return v1::Setting::SOURCE_ENVIRONMENT;
-    case Setting::Source::kFlag:
-      return v1::Setting::SOURCE_FLAG;
-  }
-  return v1::Setting::SOURCE_UNSPECIFIED;
-}
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kDefault) ==
+              v1::Setting::SOURCE_DEFAULT);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFile) == v1::Setting::SOURCE_FILE);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kEnvironment) ==
+              v1::Setting::SOURCE_ENVIRONMENT);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFlag) == v1::Setting::SOURCE_FLAG);
 
 }  // namespace
 
@@ -57,7 +51,7 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
     v1::Setting& proto = facts.settings.emplace_back();
     proto.set_name(setting.name);
     proto.set_value(setting.value);
-    proto.set_source(SourceToProto(setting.source));
+    proto.set_source(OnWire<v1::Setting::Source>(setting.source));
   }
   facts.devices = [usable = device.usable, free = device.free_bytes, samples = std::move(samples)] {
     const std::vector<GpuSample> measured = samples();
