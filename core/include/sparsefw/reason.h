@@ -90,6 +90,7 @@ inline constexpr auto kReasons = std::to_array<ReasonInfo>({
 
     {"ADDRESS_UNAVAILABLE", ReasonKind::kPlain},
     {"BYTES_DIFFER", ReasonKind::kPlain},
+    {"CANCELLED", ReasonKind::kPlain},
     {"CHECKPOINT_FAILED", ReasonKind::kPlain},
     {"CHECKPOINT_INVALID", ReasonKind::kPlain},
     {"CONFIGURATION_INVALID", ReasonKind::kPlain},
