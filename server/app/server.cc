@@ -83,7 +83,6 @@ class ServerImpl final : public Server {
   absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
-  void StartThreads();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void StartPeriodicWork();
@@ -263,15 +262,11 @@ void ServerImpl::CheckHealth() {
   if (serving_ != nullptr) serving_->StopServing();
 }
 
-void ServerImpl::StartThreads() {
+void ServerImpl::FillContext(const DefaultDevice& device) {
   call_threads_ = std::make_unique<CallThreads>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
   access_timer_ = std::make_unique<Timer>();
   garbage_timer_ = std::make_unique<Timer>();
-}
-
-void ServerImpl::FillContext(const DefaultDevice& device) {
-  StartThreads();
   context_.authenticator = &access_->authenticator();
   context_.tensors = &stores_->tensors();
   context_.staging = &staging_;

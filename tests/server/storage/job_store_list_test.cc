@@ -1,4 +1,4 @@
-// Stores of jobs: lists.
+// Stores of jobs: lists. job_store_test.cc says of which stores.
 #include <string>
 #include <vector>
 
@@ -112,8 +112,6 @@ TEST_P(JobStoreTest, ListsExpiredJobsEarliestFirst) {
   EXPECT_THAT(Expired(t + absl::Hours(1), 10), IsEmpty());
   EXPECT_THAT(Expired(t + absl::Hours(24 * 365 * 50), 10), ElementsAre("jobs/late"));
 }
-
-INSTANTIATE_TEST_SUITE_P(Stores, JobStoreTest, StoreKinds(), NameOfKind);
 
 }  // namespace
 }  // namespace sparsefw::server
