@@ -8,10 +8,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "server/app/runner/devices.h"
 #include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"
+#include "server/runner/devices.h"
 
 namespace sparsefw::server {
 namespace {

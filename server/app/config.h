@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/rpc/runtime/setting.h"
+#include "server/app/settings.h"
 
 namespace sparsefw::server {
 

@@ -109,7 +109,7 @@ int Fail(const absl::Status& status) {
   const absl::string_view message = status.message();
   std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()), message.data());
   // As for a wrong flag: starting again does not help.
-  return ReasonOf(status) == "CONFIGURATION_INVALID" ? 2 : 1;
+  return HasReason(status, "CONFIGURATION_INVALID") ? 2 : 1;
 }
 
 }  // namespace

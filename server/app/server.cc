@@ -13,6 +13,7 @@
 #include "server/app/access.h"
 #include "server/app/call_threads.h"
 #include "server/app/connection_limits.h"
+#include "server/app/job_options.h"
 #include "server/app/listener.h"
 #include "server/app/observe/connection_events.h"
 #include "server/app/observe/facts.h"
@@ -21,16 +22,14 @@
 #include "server/app/observe/job_counts.h"
 #include "server/app/observe/job_events.h"
 #include "server/app/observe/rpc_log.h"
-#include "server/app/runner/devices.h"
-#include "server/app/runner/solver_runner.h"
 #include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
-#include "server/rpc/calls/prune_service.h"
-#include "server/rpc/calls/tensor_service.h"
 #include "server/rpc/convert/status_converter.h"
+#include "server/rpc/jobs/prune_service.h"
+#include "server/rpc/tensors/tensor_service.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
 #include "server/status/status_document.h"
@@ -84,7 +83,6 @@ class ServerImpl final : public Server {
   absl::Status RecoverJobs();
   void CheckHealth();
   std::string NotReady() const;
-  void StartThreads();
   void FillContext(const DefaultDevice& device);
   Gauges ComputeGauges();
   void StartPeriodicWork();
@@ -107,7 +105,6 @@ class ServerImpl final : public Server {
   ReactorRegistry registry_;
   std::unique_ptr<Stores> stores_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
-  PruneStreams prune_streams_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<PrometheusMetrics> metrics_;
   std::unique_ptr<ConnectionEvents> connection_events_;
@@ -217,14 +214,10 @@ absl::Status ServerImpl::OpenPorts() {
 }
 
 void ServerImpl::OpenJobs(const DefaultDevice& device) {
-  SolverRunnerOptions runner;
-  runner.backends = device.usable;
-  runner.default_backends = device.pool;
   for (const Backend* backend : device.pool) {
     if (backend->has_device_memory()) default_devices_.insert(backend->Describe().name);
   }
-  runner.threads_per_job = ThreadsPerJob(config_);
-  runner.solve_memory_bytes = solve_memory_bytes_ = SolveMemory(config_);
+  SolverRunnerOptions runner = RunnerOptions(config_, device);
   runner.checkpoints = stores_->checkpoints();
   runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), &stores_->transient(), runner);
   events_ = std::make_unique<JobEvents>(
@@ -232,25 +225,16 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
       [checkpoints = stores_->checkpoints()](const Job& job) {
         if (checkpoints != nullptr) checkpoints->Remove(job.name);
       });
-  JobManagerOptions options;
-  options.workers = config_.workers;
-  options.max_queued_jobs = config_.max_queued_jobs;
-  options.max_job_bytes = config_.max_job_bytes;
+  JobManagerOptions options = ManagerOptions(config_, device);
   options.disk_room = stores_->DiskRoomOfJobs();
-  options.max_result_ttl = config_.max_result_ttl;
-  options.max_attempts = config_.max_attempts;
   options.limits_of = limits_of_;
-  options.starvation_limit = config_.starvation_limit;
-  options.working_memory_bytes = runner.solve_memory_bytes;
-  options.devices = PoolDevices(device, {.memory_bytes = config_.device_memory_bytes,
-                                         .memory_share = config_.device_memory_share,
-                                         .streams = config_.streams_per_device});
+  solve_memory_bytes_ = options.working_memory_bytes;
   for (const PoolDevice& one : options.devices) {
     logger_.Log(
         LogLevel::kInfo, "device",
         {{"device", one.name}, {"job_memory_bytes", one.memory_bytes}, {"streams", one.streams}});
   }
-  jobs_ = JobManager::Create(options, &stores_->jobs(), runner_.get(), events_.get());
+  jobs_ = std::make_unique<JobManager>(options, &stores_->jobs(), runner_.get(), events_.get());
 }
 
 absl::Status ServerImpl::RecoverJobs() {
@@ -278,15 +262,11 @@ void ServerImpl::CheckHealth() {
   if (serving_ != nullptr) serving_->StopServing();
 }
 
-void ServerImpl::StartThreads() {
+void ServerImpl::FillContext(const DefaultDevice& device) {
   call_threads_ = std::make_unique<CallThreads>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
   access_timer_ = std::make_unique<Timer>();
   garbage_timer_ = std::make_unique<Timer>();
-}
-
-void ServerImpl::FillContext(const DefaultDevice& device) {
-  StartThreads();
   context_.authenticator = &access_->authenticator();
   context_.tensors = &stores_->tensors();
   context_.staging = &staging_;
@@ -296,7 +276,6 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.connections = &connections_;
   context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
-  context_.prune_streams = &prune_streams_;
   call_threads_->FillContext(context_);
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "server/app/observe/logging.h"
-#include "server/rpc/runtime/setting.h"
 
 namespace CLI {
 class App;
@@ -16,6 +15,14 @@ class Option;
 }  // namespace CLI
 
 namespace sparsefw::server {
+
+// A setting of the server as it is in force.
+struct Setting {
+  enum class Source { kDefault, kFile, kEnvironment, kFlag };
+  std::string name;   // of the flag, without dashes in front
+  std::string value;  // as it was given
+  Source source = Source::kDefault;
+};
 
 // Who may see the value of a flag.
 enum class Audience {

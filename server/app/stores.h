@@ -10,13 +10,13 @@
 #include "absl/status/statusor.h"
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
-#include "server/app/runner/checkpoint_folder.h"
 #include "server/identity/tenants.h"
 #include "server/jobs/job_store.h"
-#include "server/rpc/runtime/transient_tensors.h"
+#include "server/runner/checkpoint_folder.h"
 #include "server/storage/database.h"
 #include "server/storage/state_folder.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/transient_tensors.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::server {

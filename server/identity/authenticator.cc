@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kTenantUri = "sparsefw:tenant:";
 
-absl::Status Unauthenticated(std::string_view reason, std::string_view message) {
+absl::Status Unauthenticated(Reason reason, std::string_view message) {
   return Refuse(absl::StatusCode::kUnauthenticated, reason, "%s", message);
 }
 

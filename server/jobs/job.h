@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/identity/owner.h"
-#include "sparsefw/dtype.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sweep.h"
@@ -48,13 +48,6 @@ struct JobSpec {
   // matrix: ShrinkageFor. Of a submission alone, not kept.
   bool shrinks_by_tokens = false;
   std::string traceparent;  // W3C trace context of the call that brought it; may be empty
-};
-
-// Shape and dtype of a matrix.
-struct MatrixSpec {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  DType dtype = DType::kF32;
 };
 
 // The known shapes of a job's inputs. Empty: not known.

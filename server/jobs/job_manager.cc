@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/jobs/job_manager_impl.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
@@ -31,14 +30,8 @@ absl::Status NotFinished(const Job& job) {
 
 }  // namespace
 
-std::unique_ptr<JobManager> JobManager::Create(JobManagerOptions options, JobStore* store,
-                                               JobRunner* runner, JobListener* listener) {
-  assert(options.workers >= 1 && options.max_queued_jobs >= 1);
-  return std::make_unique<JobManagerImpl>(options, store, runner, listener);
-}
-
-JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store, JobRunner* runner,
-                               JobListener* listener)
+JobManager::JobManager(const JobManagerOptions& options, JobStore* store, JobRunner* runner,
+                       JobListener* listener)
     : clock_(options.clock != nullptr ? *options.clock : RealClock()),
       store_(*store),
       runner_(*runner),
@@ -54,18 +47,20 @@ JobManagerImpl::JobManagerImpl(const JobManagerOptions& options, JobStore* store
                    [this](std::string_view name) { return Get(name); }}),
       recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
       workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, announcer_, runner_,
-               listener_) {}
+               listener_) {
+  assert(options.workers >= 1 && options.max_queued_jobs >= 1);
+}
 
-JobManagerImpl::~JobManagerImpl() { Drain(absl::ZeroDuration()); }
+JobManager::~JobManager() { Drain(absl::ZeroDuration()); }
 
-absl::StatusOr<Job> JobManagerImpl::Submit(const JobSpec& spec, std::string_view request_id,
-                                           std::string_view fingerprint, const Owner& owner,
-                                           bool validate_only) {
+absl::StatusOr<Job> JobManager::Submit(const JobSpec& spec, std::string_view request_id,
+                                       std::string_view fingerprint, const Owner& owner,
+                                       bool validate_only) {
   if (validate_only) return submission_.Validate(spec, owner);
   return submission_.Submit(spec, request_id, fingerprint, owner);
 }
 
-absl::StatusOr<Job> JobManagerImpl::Get(std::string_view name) {
+absl::StatusOr<Job> JobManager::Get(std::string_view name) {
   const auto active = table_.Find(name);
   if (active == nullptr) return store_.Get(name);
   Job job = active->Read();
@@ -74,14 +69,14 @@ absl::StatusOr<Job> JobManagerImpl::Get(std::string_view name) {
 }
 
 // Another tenant's job takes the way of one that never was, whether it runs or has ended.
-absl::StatusOr<bool> JobManagerImpl::Has(std::string_view name, std::string_view tenant) {
+absl::StatusOr<bool> JobManager::Has(std::string_view name, std::string_view tenant) {
   const auto active = table_.Find(name);
   if (active != nullptr && active->tenant == tenant) return true;
   return store_.Has(name, tenant);
 }
 
-absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int page_size,
-                                                    std::string_view page_token) {
+absl::StatusOr<JobStore::Page> JobManager::List(const JobFilter& filter, int page_size,
+                                                std::string_view page_token) {
   SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, store_.List(filter, page_size, page_token));
   const auto positions = scheduler_.Positions(filter.tenant);
   for (Job& job : page.jobs) {
@@ -97,16 +92,16 @@ absl::StatusOr<JobStore::Page> JobManagerImpl::List(const JobFilter& filter, int
   return page;
 }
 
-absl::StatusOr<Job> JobManagerImpl::Cancel(std::string_view name) {
+absl::StatusOr<Job> JobManager::Cancel(std::string_view name) {
   if (const auto active = table_.Find(name)) {
     SPARSEFW_RETURN_IF_ERROR(states_.Cancel(active));
   }
   return Get(name);
 }
 
-absl::Status JobManagerImpl::Delete(std::string_view name) {
+absl::Status JobManager::Delete(std::string_view name) {
   absl::StatusOr<Job> job = Get(name);
-  if (ReasonOf(job.status()) == kJobDamaged) {
+  if (HasReason(job.status(), kJobDamaged)) {
     Job unreadable;
     unreadable.name = name;
     return RemoveEnded(unreadable);
@@ -117,7 +112,7 @@ absl::Status JobManagerImpl::Delete(std::string_view name) {
 }
 
 // Only the caller that deletes the job from the store discards its results.
-absl::Status JobManagerImpl::RemoveEnded(const Job& job) {
+absl::Status JobManager::RemoveEnded(const Job& job) {
   SPARSEFW_RETURN_IF_ERROR(store_.Delete(job.name));
   Failpoint("job.deleted");
   table_.ForgetUnstored(job.name);
@@ -125,9 +120,9 @@ absl::Status JobManagerImpl::RemoveEnded(const Job& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<EventQueue>> JobManagerImpl::Watch(std::string_view name,
-                                                                  int64_t after_revision,
-                                                                  std::function<void()> wake) {
+absl::StatusOr<std::shared_ptr<EventQueue>> JobManager::Watch(std::string_view name,
+                                                              int64_t after_revision,
+                                                              std::function<void()> wake) {
   if (const auto active = table_.Find(name)) {
     return states_.Watch(*active, after_revision, std::move(wake));
   }
@@ -136,7 +131,7 @@ absl::StatusOr<std::shared_ptr<EventQueue>> JobManagerImpl::Watch(std::string_vi
   return std::make_shared<EventQueue>(std::move(first), std::move(wake));
 }
 
-void JobManagerImpl::Drain(absl::Duration grace) {
+void JobManager::Drain(absl::Duration grace) {
   const absl::Time deadline = clock_.SteadyNow() + grace;
   submission_.StopAccepting();
   scheduler_.StopStarting();
@@ -158,7 +153,7 @@ void JobManagerImpl::Drain(absl::Duration grace) {
 
 // Cancels the jobs that have not started, or suspends them where the store is durable; also those
 // that a worker is about to start. True: nothing runs.
-bool JobManagerImpl::StopWaiting() {
+bool JobManager::StopWaiting() {
   if (!store_.durable()) {
     for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued).IgnoreError();
     return table_.Idle();
@@ -167,10 +162,10 @@ bool JobManagerImpl::StopWaiting() {
   return table_.NothingRuns();
 }
 
-void JobManagerImpl::StopRunning() {
+void JobManager::StopRunning() {
   for (const auto& active : table_.NotEnded()) {
     if (store_.durable()) {
-      states_.Interrupt(active);
+      states_.Stop(active, ActiveJob::StopReason::kInterrupted);
     } else {
       states_.Cancel(active).IgnoreError();
     }
@@ -178,7 +173,7 @@ void JobManagerImpl::StopRunning() {
 }
 
 // Stops when a whole page could not be removed: it would come again.
-void JobManagerImpl::CollectGarbage() {
+void JobManager::CollectGarbage() {
   RetryUnstored();
   const absl::Time now = ExpiryNow(clock_.Now(), clock_.SteadyNow());
   int removed = 0;
@@ -202,7 +197,7 @@ void JobManagerImpl::CollectGarbage() {
   } while (removed > 0);
 }
 
-void JobManagerImpl::RetryUnstored() {
+void JobManager::RetryUnstored() {
   for (const auto& active : table_.Unstored()) {
     const absl::Status stored = states_.StoreEnd(active);
     if (!stored.ok()) listener_.OnBackgroundError(*active->Current(), stored);

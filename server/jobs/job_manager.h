@@ -22,6 +22,13 @@
 #include "server/jobs/job_listener.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/lifecycle/announcer.h"
+#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/lifecycle/recovery.h"
+#include "server/jobs/lifecycle/state_machine.h"
+#include "server/jobs/lifecycle/workers.h"
+#include "server/jobs/scheduling/scheduler.h"
+#include "server/jobs/submission/submission.h"
 #include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
@@ -49,17 +56,6 @@ struct JobManagerOptions {
   Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
-// When a client should come back to a server that drains: its successor is about to start.
-inline constexpr char kDrainingRetryMs[] = "1000";
-
-// Jobs of an earlier process, by what became of them.
-struct RecoveredJobs {
-  int64_t queued = 0;
-  int64_t interrupted = 0;  // of these: they were running
-  int64_t failed = 0;
-  int64_t cancelled = 0;
-};
-
 // Thread-safe.
 //
 // States: kQueued -> kRunning -> kSucceeded | kFailed | kCancelled, and
@@ -70,13 +66,16 @@ struct RecoveredJobs {
 // twice; an end in a store that a restart forgets is announced at once. A job whose device is lost
 // is run once more, from its start, on another device that may run it, as soon as there is room; it
 // stays kRunning. Exceptions of a runner become Internal.
+//
+// Lock order: ActiveJob::mutex, Submission, Scheduler, JobTable, Announcer; each is private to
+// its class. The store is called with at most the ActiveJob's lock held; runner,
+// listener and watchers with none.
 class JobManager {
  public:
   // `store`, `runner` and `listener` outlive the manager.
-  static std::unique_ptr<JobManager> Create(JobManagerOptions options, JobStore* store,
-                                            JobRunner* runner, JobListener* listener);
-  // Ends every job and joins the workers.
-  virtual ~JobManager() = default;
+  JobManager(const JobManagerOptions& options, JobStore* store, JobRunner* runner,
+             JobListener* listener);
+  ~JobManager();  // ends every job and joins the workers
 
   // To be called once, before anything else. Takes over what the store holds of an
   // earlier process: queued jobs in their old order, whatever max_queued_jobs is,
@@ -84,7 +83,7 @@ class JobManager {
   // Prepare says (values are not checked again), DEADLINE_EXCEEDED, Aborted
   // (ATTEMPTS_EXHAUSTED). Those that were being cancelled are, and those that end with
   // a stream (Cancelled, STREAM_LOST). Errors: the store's.
-  virtual absl::StatusOr<RecoveredJobs> Recover() = 0;
+  absl::StatusOr<RecoveredJobs> Recover() { return recovery_.Run(); }
 
   // Request ids belong to the owner's tenant.
   // Errors: what Prepare says; Scheduler::CheckPossible;
@@ -101,22 +100,23 @@ class JobManager {
   // validate_only: nothing is queued or stored; the job has no name.
   // Takes as long as Prepare; submissions with the same request id wait for
   // each other, so that they make one job.
-  virtual absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                                     std::string_view fingerprint, const Owner& owner,
-                                     bool validate_only) = 0;
+  absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
+                             std::string_view fingerprint, const Owner& owner, bool validate_only);
   // The checks of Submit, as far as they are possible before the tensors are there
   // (JobRunner::Check). Errors: those of Submit, but for QUEUE_FULL, DRAINING,
   // REQUEST_ID_REUSED and what the store says.
-  virtual absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) = 0;
-  virtual absl::StatusOr<Job> Get(std::string_view name) = 0;
+  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) {
+    return submission_.Check(spec, inputs);
+  }
+  absl::StatusOr<Job> Get(std::string_view name);
   // Whether the tenant has a job of this name: as JobStore::Has.
-  virtual absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant) = 0;
-  virtual absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
-                                              std::string_view page_token) = 0;
+  absl::StatusOr<bool> Has(std::string_view name, std::string_view tenant);
+  absl::StatusOr<JobStore::Page> List(const JobFilter& filter, int page_size,
+                                      std::string_view page_token);
   // Idempotent. Returns the job as it is now; a running one ends soon after.
-  virtual absl::StatusOr<Job> Cancel(std::string_view name) = 0;
+  absl::StatusOr<Job> Cancel(std::string_view name);
   // FailedPrecondition (JOB_NOT_FINISHED) before the end.
-  virtual absl::Status Delete(std::string_view name) = 0;
+  absl::Status Delete(std::string_view name);
 
   // The events of a job, to be pulled: a snapshot, then every later state change
   // exactly once and in order, and progress. The snapshot is of now, unless the
@@ -125,29 +125,46 @@ class JobManager {
   // serves all watchers; it is not called for the first events. The watch ends when the queue
   // is dropped.
   // Errors: NotFound (JOB_NOT_FOUND); those of EventsAfter.
-  virtual absl::StatusOr<std::shared_ptr<EventQueue>> Watch(std::string_view name,
-                                                            int64_t after_revision,
-                                                            std::function<void()> wake) = 0;
+  absl::StatusOr<std::shared_ptr<EventQueue>> Watch(std::string_view name, int64_t after_revision,
+                                                    std::function<void()> wake);
 
   // No more jobs are accepted or started; running ones go on for at most `grace`.
   // With a durable store those that are left then go back to the queue, queued
   // ones stay there for the next process, and their watchers' queues are suspended.
   // Otherwise the running ones are cancelled, keeping their best masks, and queued
   // ones at once. Returns when nothing runs any more.
-  virtual void Drain(absl::Duration grace) = 0;
+  void Drain(absl::Duration grace);
   // Only refuses new jobs.
-  virtual void StopAccepting() = 0;
+  void StopAccepting() { submission_.StopAccepting(); }
   // Limits of tenants are others now.
-  virtual void OnLimitsChanged() = 0;
+  void OnLimitsChanged() { scheduler_.OnLimitsChanged(); }
 
   // Drops jobs whose result_ttl is over. To be called now and then.
-  virtual void CollectGarbage() = 0;
-  virtual int64_t queued() const = 0;
-  virtual int64_t running() const = 0;
-  virtual TenantCounts tenants() const = 0;
+  void CollectGarbage();
+  int64_t queued() const { return scheduler_.queued(); }
+  int64_t running() const { return table_.running(); }
+  TenantCounts tenants() const { return scheduler_.tenants(); }
   // Reserved by jobs that run, of working_memory_bytes.
-  virtual int64_t working_bytes() const = 0;
-  virtual std::vector<DeviceUsage> devices() const = 0;
+  int64_t working_bytes() const { return scheduler_.working_bytes(); }
+  std::vector<DeviceUsage> devices() const { return scheduler_.devices(); }
+
+ private:
+  void RetryUnstored();
+  absl::Status RemoveEnded(const Job& job);
+  bool StopWaiting();
+  void StopRunning();
+
+  Clock& clock_;
+  JobStore& store_;
+  JobRunner& runner_;
+  JobListener& listener_;
+  JobTable table_;
+  Scheduler scheduler_;
+  Announcer announcer_;
+  StateMachine states_;
+  Submission submission_;
+  Recovery recovery_;
+  Workers workers_;  // last: its threads use the others
 };
 
 }  // namespace sparsefw::server

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 
@@ -24,7 +25,7 @@ absl::Status JobNotFound(std::string_view name);
 
 // The reason of a job whose record is damaged: it is kept, in no list, and does not run,
 // expire or end, until somebody deletes it.
-inline constexpr char kJobDamaged[] = "JOB_DAMAGED";
+inline constexpr Reason kJobDamaged = "JOB_DAMAGED";
 
 // Bytes of KeptBytes that the jobs of one tenant, and those of all, may count for.
 struct JobRoom {

@@ -8,133 +8,99 @@
 namespace sparsefw::server {
 namespace {
 
-prometheus::ClientMetric Value(int64_t value) {
+using prometheus::MetricFamily;
+using Type = prometheus::MetricType;
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+prometheus::ClientMetric Metric(Type type, double value, Labels labels = {}) {
   prometheus::ClientMetric metric;
-  metric.gauge.value = static_cast<double>(value);
+  (type == Type::Gauge ? metric.gauge.value : metric.counter.value) = value;
+  metric.label = std::move(labels);
   return metric;
 }
 
-prometheus::MetricFamily Gauge(const char* name, const char* help, int64_t value) {
-  return {name, help, prometheus::MetricType::Gauge, {Value(value)}};
+MetricFamily Gauge(const char* name, const char* help, int64_t value) {
+  return {name, help, Type::Gauge, {Metric(Type::Gauge, static_cast<double>(value))}};
 }
 
-prometheus::MetricFamily Counter(const char* name, const char* help, int64_t value) {
-  prometheus::ClientMetric metric;
-  metric.counter.value = static_cast<double>(value);
-  return {name, help, prometheus::MetricType::Counter, {metric}};
+MetricFamily Counter(const char* name, const char* help, int64_t value) {
+  return {name, help, Type::Counter, {Metric(Type::Counter, static_cast<double>(value))}};
 }
 
-prometheus::MetricFamily JobsByState(const Gauges& gauges) {
-  prometheus::MetricFamily family{
-      "sparsefw_jobs", "Jobs kept, by state.", prometheus::MetricType::Gauge, {}};
-  const auto add = [&family](JobState state, int64_t count) {
-    prometheus::ClientMetric metric = Value(count);
-    metric.label.push_back({"state", std::string(NameOf(state))});
-    family.metric.push_back(std::move(metric));
-  };
-  add(JobState::kQueued, gauges.jobs_queued);
-  add(JobState::kRunning, gauges.jobs_running);
+MetricFamily ByState(const char* name, const char* help,
+                     const std::vector<std::pair<JobState, int64_t>>& counts) {
+  MetricFamily family{name, help, Type::Gauge, {}};
+  for (const auto& [state, count] : counts) {
+    family.metric.push_back(
+        Metric(Type::Gauge, static_cast<double>(count), {{"state", std::string(NameOf(state))}}));
+  }
+  return family;
+}
+
+MetricFamily JobsByState(const Gauges& gauges) {
+  std::vector<std::pair<JobState, int64_t>> counts = {{JobState::kQueued, gauges.jobs_queued},
+                                                      {JobState::kRunning, gauges.jobs_running}};
   if (gauges.jobs_kept.has_value()) {
-    add(JobState::kSucceeded, gauges.jobs_kept->succeeded);
-    add(JobState::kFailed, gauges.jobs_kept->failed);
-    add(JobState::kCancelled, gauges.jobs_kept->cancelled);
+    counts.emplace_back(JobState::kSucceeded, gauges.jobs_kept->succeeded);
+    counts.emplace_back(JobState::kFailed, gauges.jobs_kept->failed);
+    counts.emplace_back(JobState::kCancelled, gauges.jobs_kept->cancelled);
   }
-  return family;
+  return ByState("sparsefw_jobs", "Jobs kept, by state.", counts);
 }
 
-prometheus::MetricFamily TenantsByState(const Gauges& gauges) {
-  prometheus::MetricFamily family{
-      "sparsefw_tenants", "Tenants with jobs of a state.", prometheus::MetricType::Gauge, {}};
-  for (const auto& [state, count] : {std::pair(JobState::kQueued, gauges.tenants_waiting),
-                                     std::pair(JobState::kRunning, gauges.tenants_running)}) {
-    prometheus::ClientMetric metric = Value(count);
-    metric.label.push_back({"state", std::string(NameOf(state))});
-    family.metric.push_back(std::move(metric));
+// One value of every device or executor.
+template <typename Item>
+struct Row {
+  const char* name;
+  const char* help;
+  Type type;
+  double (*value)(const Item&);
+};
+
+constexpr Row<DeviceUsage> kDevices[] = {
+    {"sparsefw_device_lost", "1 once a fault has made it useless.", Type::Gauge,
+     [](const DeviceUsage& u) { return u.lost ? 1.0 : 0.0; }},
+    {"sparsefw_device_memory_budget_bytes", "Its memory that running jobs may reserve together.",
+     Type::Gauge, [](const DeviceUsage& u) { return static_cast<double>(u.device.memory_bytes); }},
+    {"sparsefw_device_memory_used_bytes", "Of it reserved by running jobs.", Type::Gauge,
+     [](const DeviceUsage& u) { return static_cast<double>(u.reserved_bytes); }},
+    {"sparsefw_device_streams", "Jobs that may run there at once.", Type::Gauge,
+     [](const DeviceUsage& u) { return static_cast<double>(u.device.streams); }},
+    {"sparsefw_device_jobs", "Jobs that run there.", Type::Gauge,
+     [](const DeviceUsage& u) { return static_cast<double>(u.jobs); }},
+    {"sparsefw_device_gram_bytes", "Gram matrices that stay there for jobs.", Type::Gauge,
+     [](const DeviceUsage& u) { return static_cast<double>(u.gram_bytes); }},
+    {"sparsefw_device_gram_uploads_total", "Gram matrices uploaded for jobs.", Type::Counter,
+     [](const DeviceUsage& u) { return static_cast<double>(u.gram_uploads); }},
+    {"sparsefw_device_gram_reuses_total", "Jobs that found their Gram matrix there.", Type::Counter,
+     [](const DeviceUsage& u) { return static_cast<double>(u.gram_reuses); }},
+};
+
+constexpr Row<ExecutorGauges> kExecutors[] = {
+    {"sparsefw_executor_queue_length", "Work of calls that waits for a thread.", Type::Gauge,
+     [](const ExecutorGauges& e) { return static_cast<double>(e.queued); }},
+    {"sparsefw_executor_oldest_wait_seconds", "How long the oldest of it has waited.", Type::Gauge,
+     [](const ExecutorGauges& e) { return absl::ToDoubleSeconds(e.oldest_wait); }},
+    {"sparsefw_executor_begun_total", "Work of calls that a thread has begun.", Type::Counter,
+     [](const ExecutorGauges& e) { return static_cast<double>(e.begun); }},
+    {"sparsefw_executor_withdrawn_total", "Work of calls that ended before a thread began it.",
+     Type::Counter, [](const ExecutorGauges& e) { return static_cast<double>(e.withdrawn); }},
+};
+
+// Nothing where there are no items.
+template <typename Item, size_t rows>
+void AddRows(const Row<Item> (&table)[rows], const char* label, const std::vector<Item>& items,
+             std::string (*name_of)(const Item&), std::vector<MetricFamily>* families) {
+  if (items.empty()) return;
+  for (const auto& [name, help, type, value] : table) {
+    MetricFamily& family = families->emplace_back(MetricFamily{name, help, type, {}});
+    for (const Item& item : items) {
+      family.metric.push_back(Metric(type, value(item), {{label, name_of(item)}}));
+    }
   }
-  return family;
 }
 
-prometheus::MetricFamily ByDevice(const char* name, const char* help, const Gauges& gauges,
-                                  int64_t (*value)(const DeviceUsage&)) {
-  prometheus::MetricFamily family{name, help, prometheus::MetricType::Gauge, {}};
-  for (const DeviceUsage& usage : gauges.devices) {
-    prometheus::ClientMetric metric = Value(value(usage));
-    metric.label.push_back({"device", usage.device.name});
-    family.metric.push_back(std::move(metric));
-  }
-  return family;
-}
-
-prometheus::MetricFamily CountByDevice(const char* name, const char* help, const Gauges& gauges,
-                                       int64_t (*value)(const DeviceUsage&)) {
-  prometheus::MetricFamily family = ByDevice(name, help, gauges, value);
-  family.type = prometheus::MetricType::Counter;
-  for (prometheus::ClientMetric& metric : family.metric) {
-    metric.counter.value = metric.gauge.value;
-  }
-  return family;
-}
-
-prometheus::MetricFamily ByExecutor(const char* name, const char* help, const Gauges& gauges,
-                                    prometheus::MetricType type,
-                                    double (*value)(const ExecutorGauges&)) {
-  prometheus::MetricFamily family{name, help, type, {}};
-  for (const ExecutorGauges& executor : gauges.executors) {
-    prometheus::ClientMetric metric;
-    (type == prometheus::MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
-        value(executor);
-    metric.label.push_back({"executor", std::string(executor.name)});
-    family.metric.push_back(std::move(metric));
-  }
-  return family;
-}
-
-void AddExecutors(const Gauges& gauges, std::vector<prometheus::MetricFamily>* families) {
-  if (gauges.executors.empty()) return;
-  constexpr auto kGauge = prometheus::MetricType::Gauge;
-  constexpr auto kCounter = prometheus::MetricType::Counter;
-  families->push_back(
-      ByExecutor("sparsefw_executor_queue_length", "Work of calls that waits for a thread.", gauges,
-                 kGauge, [](const ExecutorGauges& e) { return static_cast<double>(e.queued); }));
-  families->push_back(ByExecutor(
-      "sparsefw_executor_oldest_wait_seconds", "How long the oldest of it has waited.", gauges,
-      kGauge, [](const ExecutorGauges& e) { return absl::ToDoubleSeconds(e.oldest_wait); }));
-  families->push_back(
-      ByExecutor("sparsefw_executor_begun_total", "Work of calls that a thread has begun.", gauges,
-                 kCounter, [](const ExecutorGauges& e) { return static_cast<double>(e.begun); }));
-  families->push_back(ByExecutor(
-      "sparsefw_executor_withdrawn_total", "Work of calls that ended before a thread began it.",
-      gauges, kCounter, [](const ExecutorGauges& e) { return static_cast<double>(e.withdrawn); }));
-}
-
-// Nothing where there is no pool.
-void AddDevices(const Gauges& gauges, std::vector<prometheus::MetricFamily>* families) {
-  if (gauges.devices.empty()) return;
-  families->push_back(ByDevice("sparsefw_device_lost", "1 once a fault has made it useless.",
-                               gauges, [](const DeviceUsage& u) { return int64_t{u.lost}; }));
-  families->push_back(ByDevice("sparsefw_device_memory_budget_bytes",
-                               "Its memory that running jobs may reserve together.", gauges,
-                               [](const DeviceUsage& u) { return u.device.memory_bytes; }));
-  families->push_back(ByDevice("sparsefw_device_memory_used_bytes",
-                               "Of it reserved by running jobs.", gauges,
-                               [](const DeviceUsage& u) { return u.reserved_bytes; }));
-  families->push_back(ByDevice("sparsefw_device_streams", "Jobs that may run there at once.",
-                               gauges,
-                               [](const DeviceUsage& u) { return int64_t{u.device.streams}; }));
-  families->push_back(ByDevice("sparsefw_device_jobs", "Jobs that run there.", gauges,
-                               [](const DeviceUsage& u) { return int64_t{u.jobs}; }));
-  families->push_back(ByDevice("sparsefw_device_gram_bytes",
-                               "Gram matrices that stay there for jobs.", gauges,
-                               [](const DeviceUsage& u) { return u.gram_bytes; }));
-  families->push_back(CountByDevice("sparsefw_device_gram_uploads_total",
-                                    "Gram matrices uploaded for jobs.", gauges,
-                                    [](const DeviceUsage& u) { return u.gram_uploads; }));
-  families->push_back(CountByDevice("sparsefw_device_gram_reuses_total",
-                                    "Jobs that found their Gram matrix there.", gauges,
-                                    [](const DeviceUsage& u) { return u.gram_reuses; }));
-}
-
-void AddKeptJobs(const Gauges& gauges, std::vector<prometheus::MetricFamily>* families) {
+void AddKeptJobs(const Gauges& gauges, std::vector<MetricFamily>* families) {
   families->push_back(
       Gauge("sparsefw_job_budget_bytes", "Room for jobs that are kept.", gauges.job_budget_bytes));
   families->push_back(
@@ -164,7 +130,9 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
   const Gauges now = compute();
   std::vector<prometheus::MetricFamily> families = {
       JobsByState(now),
-      TenantsByState(now),
+      ByState(
+          "sparsefw_tenants", "Tenants with jobs of a state.",
+          {{JobState::kQueued, now.tenants_waiting}, {JobState::kRunning, now.tenants_running}}),
       Gauge("sparsefw_job_queue_depth", "Jobs that wait for a worker.", now.jobs_queued),
       Counter("sparsefw_job_count_failures_total",
               "Scrapes at which the job store could not be read.", now.store_count_failures),
@@ -216,9 +184,13 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
                              "Unix time at which the served certificate expires.",
                              absl::ToUnixSeconds(*now.tls_certificate_expiry)));
   }
-  AddExecutors(now, &families);
+  AddRows(
+      kExecutors, "executor", now.executors,
+      +[](const ExecutorGauges& e) { return std::string(e.name); }, &families);
   AddKeptJobs(now, &families);
-  AddDevices(now, &families);
+  AddRows(
+      kDevices, "device", now.devices, +[](const DeviceUsage& u) { return u.device.name; },
+      &families);
   return families;
 }
 

@@ -52,11 +52,12 @@ size_t CodeIndex(std::string_view code);
 // "INVALID_ARGUMENT"; "UNKNOWN" for a code that gRPC does not have.
 std::string_view CodeName(absl::StatusCode code);
 
-std::string_view ChunkReasonLabel(std::string_view reason);
+// A reason of its own series (ReasonKind::kSeries), or kOther.
+std::string_view ReasonLabel(std::string_view reason);
 
 // "cpu", "cuda", ...: without the number of the device.
 std::string_view DeviceLabel(std::string_view device);
-// Its reason where that is one of docs/api.md that is worth a series, else its code.
+// Its reason where that has a series, else its code.
 std::string_view ErrorLabel(const absl::Status& error);
 // Why an ended job ended: how its solve stopped ("ITERATIONS"), "CANCELLED",
 // or of a failure the reason, and where that has none or a new one, the code.

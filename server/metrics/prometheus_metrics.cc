@@ -69,7 +69,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
     rpcs_[RpcMethodIndex(method)].sent_bytes->Increment(static_cast<double>(bytes));
   }
   void ChunkRejected(std::string_view reason) override {
-    chunks_rejected_.Add(Label("reason", ChunkReasonLabel(reason))).Increment();
+    chunks_rejected_.Add(Label("reason", ReasonLabel(reason))).Increment();
   }
   void RpcRefused(const absl::Status& error) override {
     if (error.ok() || absl::IsCancelled(error)) return;

@@ -139,6 +139,10 @@ absl::Status ValidateSpec(const GramSpec& spec) {
 
 int64_t ByteSize(const TensorSpec& spec) { return CheckedByteSize(spec).value_or(0); }
 
+MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
+  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
+}
+
 TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count) {
   return TensorSpec{TensorKind::kGram, spec.gram_dtype, spec.d_in, spec.d_in, token_count};
 }

@@ -18,6 +18,9 @@ std::optional<DType> MatrixDType(TensorDType dtype);
 // 0 for U1.
 int64_t ElementBytes(TensorDType dtype);
 
+// The dtype of a mask has no meaning.
+MatrixSpec MatrixSpecOf(const TensorSpec& spec);
+
 // The tensor that an accumulation becomes.
 TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "sparsefw/dtype.h"
 
 namespace sparsefw::server {
 
@@ -26,6 +27,13 @@ struct GramSpec {
   TensorDType activation_dtype = TensorDType::kF32;
   TensorDType gram_dtype = TensorDType::kF32;
   friend bool operator==(const GramSpec&, const GramSpec&) = default;
+};
+
+// Shape and dtype of a matrix that a job reads.
+struct MatrixSpec {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kF32;
 };
 
 // Errors: InvalidArgument (SPEC_INVALID): kind/dtype pairing, a dimension below

@@ -10,6 +10,7 @@ namespace {
 using namespace sparsefw;  // NOLINT: one file
 
 struct Messages {
+  using Request = v1::WriteTensorRequest;
   static constexpr bool kMayGoBack = true;
 
   static std::string Create(server::TensorStore& store, fuzz::Input& input) {

@@ -9,13 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "server/rpc/calls/chunk_sink.h"
+#include "server/rpc/tensors/upload_stream.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/temporary_store.h"
 
 namespace sparsefw::fuzz {
 
 // Stream: WriteTensorStream or AccumulateGramStream. Messages: a class with
+//   using Request
 //   static std::string Create(TensorStore&, Input&)        name of a new upload, or ""
 //   static void SetSpec(Input&, Request*)                   of a one-call upload
 //   static void SetChunk(Input&, int64_t next, Request*)    `next`: the end of what is there
@@ -40,7 +41,11 @@ class UploadSequence {
   }
 
  private:
-  using Request = typename Stream::Request;
+  using Request = typename Messages::Request;
+
+  static int64_t CommittedOf(const server::UploadInfo& upload) {
+    return Stream::kSums ? upload.committed_tokens : upload.committed_size;
+  }
 
   void Step(int step) {
     switch (step) {
@@ -92,7 +97,7 @@ class UploadSequence {
   void Look(const std::string& name) {
     const auto upload = (*store_).GetUpload(name);
     if (!upload.ok()) return;
-    const int64_t committed = Stream::CommittedOf(*upload);
+    const int64_t committed = CommittedOf(*upload);
     Require(committed >= told_[name] || went_back_[name], "what was told is not taken back");
     told_[name] = committed;
     went_back_[name] = false;
@@ -125,7 +130,7 @@ class UploadSequence {
     }
     if ((flags & 4U) == 0) {
       const auto upload = (*store_).GetUpload(Name());
-      Messages::SetChunk(input_, upload.ok() ? Stream::CommittedOf(*upload) : 0, &request);
+      Messages::SetChunk(input_, upload.ok() ? CommittedOf(*upload) : 0, &request);
     }
     if ((flags & 8U) != 0) {
       request.set_finish(true);
@@ -146,7 +151,7 @@ class UploadSequence {
   TemporaryStore store_{folder_};
   server::RpcContext context_;
   Input input_;
-  std::optional<server::StreamSink<Stream>> stream_;
+  std::optional<Stream> stream_;
   bool first_ = true;
   std::vector<std::string> names_;
   size_t current_ = 0;

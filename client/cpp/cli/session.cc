@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& com
   options.owner = "sparsefw-cli";
   auto client = client::Client::Connect(common.server, std::move(options));
   // A token that would travel in plain text is a wrong flag, not a server's refusal.
-  if (ReasonOf(client.status()) == "CLIENT_ARGUMENT") {
+  if (HasReason(client.status(), "CLIENT_ARGUMENT")) {
     return UsageError(std::string(client.status().message()));
   }
   return client;

@@ -19,7 +19,7 @@ std::string TraceparentFor(std::string_view given) {
 absl::Status WithTrace(absl::Status status, std::string_view traceparent) {
   const ExitCode code = ExitCodeOf(status);
   if (code != ExitCode::kServer && code != ExitCode::kCredentials) return status;
-  if (ReasonOf(status) == "UNREACHABLE") return status;
+  if (HasReason(status, "UNREACHABLE")) return status;
   status.SetPayload(kUrl, absl::Cord(std::string(traceparent.substr(3, 32))));
   return status;
 }

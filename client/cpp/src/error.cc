@@ -35,7 +35,7 @@ absl::Status AddDetails(absl::Status status, const google::rpc::Status& proto) {
       for (const auto& [key, value] : info.metadata()) {
         if (key.find_first_of("=\n") == std::string::npos) metadata[key] = OneLine(value);
       }
-      status = WithReason(std::move(status), OneLine(info.reason()), metadata);
+      status = WithReasonText(std::move(status), OneLine(info.reason()), metadata);
     } else if (detail.UnpackTo(&retry)) {
       const absl::Duration delay = absl::Seconds(retry.retry_delay().seconds()) +
                                    absl::Nanoseconds(retry.retry_delay().nanos());

@@ -215,7 +215,7 @@ absl::StatusOr<PruneOutput> Client::Prune(const PruneInput& input, const JobCall
   }
   // The job outlives this stream only if it was told to, or if the server ends: it
   // runs the job after its restart.
-  const bool survives = !one.job().empty() && (input.detach || ReasonOf(status) == "DRAINING");
+  const bool survives = !one.job().empty() && (input.detach || HasReason(status, "DRAINING"));
   if (!survives || !(IsTransient(status) || absl::IsDataLoss(status))) return status;
   PruneOutput output;
   SPARSEFW_ASSIGN_OR_RETURN(output.job, WaitJob(one.job(), on_event, call));

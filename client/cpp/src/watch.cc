@@ -96,7 +96,7 @@ absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, const JobCallba
     absl::Status status = watch.Follow();
     if (watch.ended()) return *watch.ended();
     // Only as the first answer: after an event it would begin the same stream again for ever.
-    if (ReasonOf(status) == "REVISION_UNKNOWN" && !watch.heard_something() && watch.StartOver()) {
+    if (HasReason(status, "REVISION_UNKNOWN") && !watch.heard_something() && watch.StartOver()) {
       continue;
     }
     if (!status.ok() && !IsTransient(status)) return status;

@@ -1,6 +1,7 @@
 #include "sparsefw/status_reason.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/cord.h"
 
@@ -18,8 +19,12 @@ std::optional<std::string> Payload(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status WithReason(absl::Status status, std::string_view reason,
-                        const ReasonMetadata& metadata) {
+absl::Status WithReason(absl::Status status, Reason reason, const ReasonMetadata& metadata) {
+  return WithReasonText(std::move(status), reason.name(), metadata);
+}
+
+absl::Status WithReasonText(absl::Status status, std::string_view reason,
+                            const ReasonMetadata& metadata) {
   std::string payload(reason);
   for (const auto& [key, value] : metadata) payload += "\n" + key + "=" + value;
   status.SetPayload(kTypeUrl, absl::Cord(std::move(payload)));
@@ -30,7 +35,11 @@ absl::Status WithMetadata(absl::Status status, std::string_view key, std::string
   ReasonMetadata metadata = ReasonMetadataOf(status);
   metadata[std::string(key)] = std::string(value);
   const std::string reason = ReasonOf(status);
-  return WithReason(std::move(status), reason, metadata);
+  return WithReasonText(std::move(status), reason, metadata);
+}
+
+bool HasReason(const absl::Status& status, Reason reason) {
+  return ReasonOf(status) == reason.name();
 }
 
 std::string ReasonOf(const absl::Status& status) {

@@ -41,8 +41,7 @@ class FileDescriptor {
   const int fd_;
 };
 
-absl::Status EntryError(const SafetensorsEntry& entry, std::string_view rule,
-                        std::string_view reason) {
+absl::Status EntryError(const SafetensorsEntry& entry, std::string_view rule, Reason reason) {
   return WithReason(absl::InvalidArgumentError(
                         absl::StrFormat("%s: tensor %s: %s", entry.file, Quoted(entry.name), rule)),
                     reason);

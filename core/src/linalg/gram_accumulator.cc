@@ -17,7 +17,7 @@
 namespace sparsefw {
 namespace {
 
-absl::Status Invalid(std::string_view reason, const std::string& message) {
+absl::Status Invalid(Reason reason, const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), reason);
 }
 

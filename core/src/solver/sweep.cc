@@ -56,7 +56,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                                                    .sweep_point = static_cast<int>(index)});
     checkpoints.resume = {};  // of the first point only
     // There is no result of the point yet: it can be begun without the checkpoint.
-    if (ReasonOf(result.status()) == "CHECKPOINT_INVALID") return result.status();
+    if (HasReason(result.status(), "CHECKPOINT_INVALID")) return result.status();
     // An engine that failed on the way is in no defined state.
     if (!result.ok()) cache.engine.reset();
     SPARSEFW_RETURN_IF_ERROR(observer.OnResult(index, std::move(result)));

@@ -1,14 +1,13 @@
 #include "server/app/observe/facts.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "server/app/settings.h"
+#include "server/rpc/convert/convert.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
@@ -28,6 +27,13 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kDefault) ==
+              v1::Setting::SOURCE_DEFAULT);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFile) == v1::Setting::SOURCE_FILE);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kEnvironment) ==
+              v1::Setting::SOURCE_ENVIRONMENT);
+static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFlag) == v1::Setting::SOURCE_FLAG);
+
 }  // namespace
 
 ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
@@ -41,7 +47,12 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
   facts.max_tensor_bytes = std::min(config.max_tensor_bytes, config.host_memory_bytes);
   facts.start_time = absl::Now();
   facts.steady_start_time = SteadyNow();
-  facts.settings = SettingsForClients(config.settings);
+  for (const Setting& setting : SettingsForClients(config.settings)) {
+    v1::Setting& proto = facts.settings.emplace_back();
+    proto.set_name(setting.name);
+    proto.set_value(setting.value);
+    proto.set_source(OnWire<v1::Setting::Source>(setting.source));
+  }
   facts.devices = [usable = device.usable, free = device.free_bytes, samples = std::move(samples)] {
     const std::vector<GpuSample> measured = samples();
     std::vector<DeviceFacts> devices;
@@ -74,16 +85,6 @@ void LogMissingDevices(const DefaultDevice& device, Logger& logger) {
     logger.Log(LogLevel::kWarning, "device_unavailable",
                {{"device", one.name}, {"reason", one.reason}});
   }
-}
-
-int ThreadsPerJob(const ServerConfig& config) {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers);
-}
-
-int64_t SolveMemory(const ServerConfig& config) {
-  if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
-  const int64_t there = HostMemoryBytes();
-  return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
 }
 
 }  // namespace sparsefw::server

@@ -3,16 +3,15 @@
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
-#include "server/app/runner/devices.h"
 #include "server/metrics/gpu_sample.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/rpc/runtime/rpc_context.h"
+#include "server/runner/devices.h"
 
 namespace sparsefw::server {
 
@@ -25,12 +24,6 @@ std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& device);
 
 // Devices that are missing or cannot be used, with the reason.
 void LogMissingDevices(const DefaultDevice& device, Logger& logger);
-
-// Each worker's share of the cores, at least 1.
-int ThreadsPerJob(const ServerConfig& config);
-
-// The limit for what all running jobs hold; where the memory of the machine is unknown, none.
-int64_t SolveMemory(const ServerConfig& config);
 
 }  // namespace sparsefw::server
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/app/runner/devices.h"
 #include "server/metrics/nvml_api.h"
 #include "server/metrics/nvml_sampler.h"
+#include "server/runner/devices.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

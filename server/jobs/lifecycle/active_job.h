@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_ACTIVE_JOB_H_
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_ACTIVE_JOB_H_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,15 @@ namespace sparsefw::server {
 // called.
 class ActiveJob {
  public:
+  // Why a job is asked to stop. The highest counts: a drain takes nothing back that a caller or the
+  // deadline has decided.
+  enum class StopReason {
+    kNone,
+    kInterrupted,  // to go on in a later process
+    kOverdue,      // its deadline has passed
+    kCancelled,    // by a caller
+  };
+
   // `its_deadline` is in steady time: see SteadyDeadline.
   ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs,
             absl::Time its_deadline)
@@ -48,6 +58,19 @@ class ActiveJob {
   Job Now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Into a job that was read from the store: it may be newer.
   void ReadProgress(Job* read) ABSL_LOCKS_EXCLUDED(mutex);
+  StopReason WhyStopped() ABSL_LOCKS_EXCLUDED(mutex) {
+    MutexLock lock(mutex);
+    return stop_reason;
+  }
+  // The job may still run; whoever waits for its stop signal is to be woken.
+  void AskToStop(StopReason why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    stop_reason = std::max(stop_reason, why);
+    stop.Request();
+  }
+  // Whether it is still to be started.
+  bool Waits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return job->state == JobState::kQueued && !suspended && unstored_end == nullptr;
+  }
   int64_t revision() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return progress.has_value() ? progress->revision : job->revision;
   }
@@ -78,9 +101,7 @@ class ActiveJob {
   // The listener has been told of the acceptance. Until then the submission
   // tells it of an end, too.
   bool announced ABSL_GUARDED_BY(mutex) = false;
-  bool cancelled ABSL_GUARDED_BY(mutex) = false;    // by a caller; it may still run
-  bool interrupted ABSL_GUARDED_BY(mutex) = false;  // asked to stop and to go on later
-  bool overdue ABSL_GUARDED_BY(mutex) = false;      // asked to stop: its deadline has passed
+  StopReason stop_reason ABSL_GUARDED_BY(mutex) = StopReason::kNone;
   // Stays in the store for a later process and does not start in this one.
   bool suspended ABSL_GUARDED_BY(mutex) = false;
   // The newest report that nobody has taken yet. Its lock is held for a copy only, for the

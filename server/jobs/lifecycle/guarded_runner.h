@@ -2,19 +2,30 @@
 #ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_GUARDED_RUNNER_H_
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_GUARDED_RUNNER_H_
 
-#include <functional>
+#include <exception>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "server/jobs/job_listener.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/scheduling/scheduler.h"
 
 namespace sparsefw::server {
 
-// Runs `work`, which validates a job.
-absl::Status GuardedValidation(const std::function<absl::Status()>& work);
+// What `work` returns, an absl::Status or a StatusOr; Internal where it throws.
+template <typename Work>
+auto Guarded(std::string_view what, Work work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrFormat("%s failed: %s", what, error.what()));
+  } catch (...) {
+    return absl::InternalError(absl::StrFormat("%s failed with an unknown exception", what));
+  }
+}
 
 // JobRunner::Prepare, and whether a device could run the job.
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(JobRunner& runner,

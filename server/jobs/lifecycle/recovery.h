@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -9,13 +10,20 @@
 #include "absl/status/statusor.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_listener.h"
-#include "server/jobs/job_manager.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/lifecycle/job_table.h"
 #include "server/jobs/scheduling/scheduler.h"
 
 namespace sparsefw::server {
+
+// Jobs of an earlier process, by what became of them.
+struct RecoveredJobs {
+  int64_t queued = 0;
+  int64_t interrupted = 0;  // of these: they were running
+  int64_t failed = 0;
+  int64_t cancelled = 0;
+};
 
 // Used by one thread, before jobs are submitted.
 class Recovery {

@@ -20,16 +20,7 @@ absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id
   }
   Failpoint("job.accepted");
   Announce(*job);
-  absl::Status queued;
-  {
-    MutexLock lock(job->mutex);
-    if (job->job->state != JobState::kQueued) return absl::OkStatus();  // cancelled meanwhile
-    queued = parts_.scheduler.Enqueue(job);
-  }
-  // A device was lost since the job was found possible.
-  if (!queued.ok()) {
-    End(job, JobState::kQueued, {JobState::kFailed, std::move(queued), std::nullopt});
-  }
+  Enqueue(job);
   return absl::OkStatus();
 }
 
@@ -51,9 +42,7 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   Started started;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != JobState::kQueued || job->suspended || job->unstored_end != nullptr) {
-      return std::nullopt;
-    }
+    if (!job->Waits()) return std::nullopt;
     Job next = *job->job;
     ChangeState(next, JobState::kRunning, next.revision + 1);
     next.start_time = parts_.clock.Now();
@@ -86,36 +75,27 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   return started;
 }
 
-bool StateMachine::Waits(ActiveJob& job) {
-  MutexLock lock(job.mutex);
-  return job.job->state == JobState::kQueued && !job.suspended && job.unstored_end == nullptr;
-}
-
-void StateMachine::QueueAgain(const JobPtr& job) {
+void StateMachine::Enqueue(const JobPtr& job) {
   absl::Status queued;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != JobState::kQueued || job->suspended) return;
-    if (job->unstored_end != nullptr) return;
+    if (!job->Waits()) return;
     queued = parts_.scheduler.Enqueue(job);
   }
+  // A device was lost since the job was found possible.
   if (!queued.ok()) {
     End(job, JobState::kQueued, {JobState::kFailed, std::move(queued), std::nullopt});
   }
 }
 
 void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
-  StoreAndTellEnd(job, from, std::move(ending)).IgnoreError();  // the listener was told
-}
-
-absl::Status StateMachine::StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending) {
   StoredEnd end;
   {
     MutexLock lock(job->mutex);
-    if (job->job->state != from || job->unstored_end != nullptr) return absl::OkStatus();
+    if (job->job->state != from || job->unstored_end != nullptr) return;
     end = Store(job, from, std::move(ending));
   }
-  return Tell(job, end);
+  Tell(job, end).IgnoreError();  // the listener was told
 }
 
 StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, Ending ending) {
@@ -182,18 +162,12 @@ void StateMachine::EndExpired(const JobPtr& job) {
   End(job, JobState::kQueued, DeadlinePassed(*job->Current()));
 }
 
-void StateMachine::StopOverdue(const JobPtr& job) {
+void StateMachine::Stop(const JobPtr& job, ActiveJob::StopReason why) {
   {
     MutexLock lock(job->mutex);
-    job->overdue = true;
+    job->AskToStop(why);
   }
-  job->stop.Request();
   parts_.scheduler.OnStopRequested();
-}
-
-bool StateMachine::StoppedOverdue(ActiveJob& job) {
-  MutexLock lock(job.mutex);
-  return job.overdue && !job.cancelled;
 }
 
 // A queued job ends before anybody else sees it: it cannot start in between. Of one that
@@ -204,11 +178,12 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
   bool unstored = false;  // ends as soon as the store takes it
   {
     MutexLock lock(job->mutex);
-    job->cancelled = true;
-    unstored = job->unstored_end != nullptr;
-    if (!unstored && job->job->state == JobState::kQueued) {
+    job->AskToStop(ActiveJob::StopReason::kCancelled);
+    if (job->unstored_end != nullptr) {
+      unstored = true;
+    } else if (job->job->state == JobState::kQueued) {
       end = Store(job, JobState::kQueued, Ending());
-    } else if (!unstored && parts_.store.durable() && job->job->state == JobState::kRunning &&
+    } else if (parts_.store.durable() && job->job->state == JobState::kRunning &&
                !job->job->cancel_requested) {
       Job next = job->Now();
       next.cancel_requested = true;
@@ -217,7 +192,6 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
   }
   if (unstored) return StoreEnd(job);
   if (end) return Tell(job, *end);
-  job->stop.Request();
   parts_.scheduler.OnStopRequested();
   return stored;
 }
@@ -239,15 +213,6 @@ void StateMachine::Suspend(const JobPtr& job) {
   parts_.announcer.Suspend(job);
 }
 
-void StateMachine::Interrupt(const JobPtr& job) {
-  {
-    MutexLock lock(job->mutex);
-    job->interrupted = true;
-  }
-  job->stop.Request();
-  parts_.scheduler.OnStopRequested();
-}
-
 // Where the store refuses, it still says that the job runs, and the next start
 // takes that for a crash.
 bool StateMachine::Requeue(const JobPtr& job) {
@@ -255,7 +220,7 @@ bool StateMachine::Requeue(const JobPtr& job) {
   absl::Status stored;
   {
     MutexLock lock(job->mutex);
-    if (!job->interrupted || job->cancelled || job->overdue) return false;
+    if (job->stop_reason != ActiveJob::StopReason::kInterrupted) return false;
     Job next = job->Now();
     ReturnToQueue(next, next.revision + 1);
     next.spec.ends_with_stream = false;
@@ -305,14 +270,9 @@ StateMachine::Ending StateMachine::DeadlinePassed(const Job& job) {
 }
 
 absl::Status StateMachine::Commit(ActiveJob& job, Job next) {
-  absl::Status stored = parts_.store.Update(next);
-  Take(job, std::move(next), stored);
+  const absl::Status stored = parts_.store.Update(next);
+  if (stored.ok()) job.Replace(std::make_shared<const Job>(std::move(next)));
   return stored;
-}
-
-void StateMachine::Take(ActiveJob& job, Job next, const absl::Status& stored) {
-  if (!stored.ok() && !IsTerminal(next.state)) return;
-  job.Replace(std::make_shared<const Job>(std::move(next)));
 }
 
 }  // namespace sparsefw::server

@@ -53,19 +53,15 @@ class StateMachine {
                       const JobRoom& room);
   // kQueued -> kRunning. Nothing when the job has ended, or ends here because its
   // deadline has passed or the store refuses it. A job that a durable store refuses
-  // stays as it is, since the disk may have room later: see QueueAgain.
+  // stays as it is, since the disk may have room later: see Enqueue.
   std::optional<Started> Start(const JobPtr& job);
-  // After a Start that gave nothing: whether the job is still to be started.
-  static bool Waits(ActiveJob& job);
   // Behind the jobs of its priority. Nothing happens when it does not wait.
-  void QueueAgain(const JobPtr& job);
+  void Enqueue(const JobPtr& job);
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
   void EndExpired(const JobPtr& job);  // queued, its deadline has passed
-  // A job that runs, or is about to, stops: its deadline has passed.
-  void StopOverdue(const JobPtr& job);
-  // That is why it has stopped, and not for a caller.
-  static bool StoppedOverdue(ActiveJob& job);
+  // Asks a job that runs, or is about to, to stop.
+  void Stop(const JobPtr& job, ActiveJob::StopReason why);
   // Tries again to store an end that the store has refused. Errors: the store's.
   absl::Status StoreEnd(const JobPtr& job);
   // A queued job ends here, a running one soon; a durable store knows of either when
@@ -77,11 +73,8 @@ class StateMachine {
   // not start any more; nothing happens to others. One that ends with its stream goes
   // on without: its client is told to come back.
   void Suspend(const JobPtr& job);
-  // Asks a running job to stop, for Requeue.
-  void Interrupt(const JobPtr& job);
-  // kRunning -> kQueued of a job that was interrupted: suspends it, and its run does
-  // not count as an attempt. False, and nothing has happened, where it was not
-  // interrupted or a caller has cancelled it.
+  // kRunning -> kQueued of a job that has stopped as kInterrupted: suspends it, and its run does
+  // not count as an attempt. False, and nothing has happened, of any other.
   bool Requeue(const JobPtr& job);
 
   // First the events of EventsAfter, then every event from now on. Errors:
@@ -92,10 +85,6 @@ class StateMachine {
   static Ending DeadlinePassed(const Job& job);
 
  private:
-  // Makes `next`, which has a new revision, the job once `stored` is OK. An end
-  // cannot be taken back: it is kept in memory until the store takes it.
-  static void Take(ActiveJob& job, Job next, const absl::Status& stored)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   // An end on its way from the store to the watchers.
   struct StoredEnd {
     std::shared_ptr<const Job> job;
@@ -108,9 +97,8 @@ class StateMachine {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(job->mutex);
   // Errors: the store's, where the end is kept back.
   absl::Status Tell(const JobPtr& job, const StoredEnd& end);
-  // As End; the store's answer, OK where nothing happens.
-  absl::Status StoreAndTellEnd(const JobPtr& job, JobState from, Ending ending);
-  // Stores `next` and takes it.
+  // Stores `next`, which is no end and is the job from then on. Errors: the store's; then nothing
+  // has happened.
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   void Announce(ActiveJob& job);
   void TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended, bool announced);

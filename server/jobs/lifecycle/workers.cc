@@ -14,6 +14,8 @@
 namespace sparsefw::server {
 namespace {
 
+using StopReason = ActiveJob::StopReason;
+
 // Ends that may wait for the disk while as many jobs as possible run.
 constexpr int kEndsAtOnce = 8;
 // A disk that is full stays full for a while.
@@ -95,7 +97,7 @@ void Workers::DeadlineLoop() {
     const Scheduler::Expired expired = scheduler_.NextExpired();
     if (expired.empty()) return;
     // First what is quick: ends are stored.
-    for (const Scheduler::JobPtr& job : expired.leased) states_.StopOverdue(job);
+    for (const Scheduler::JobPtr& job : expired.leased) states_.Stop(job, StopReason::kOverdue);
     for (const Scheduler::JobPtr& job : expired.queued) states_.EndExpired(job);
   }
 }
@@ -105,9 +107,12 @@ void Workers::RunJob(Lease& lease) {
   std::optional<StateMachine::Started> started = states_.Start(active);
   if (!started) {
     scheduler_.Release(lease);
-    if (!StateMachine::Waits(*active)) return;
+    {
+      MutexLock lock(active->mutex);
+      if (!active->Waits()) return;
+    }
     scheduler_.AwaitStop(kStartRetry);
-    return states_.QueueAgain(active);
+    return states_.Enqueue(active);
   }
   const Job& job = *started->job;
   absl::StatusOr<JobResult> outcome = RunPlaced(lease, job, *started->inputs);
@@ -119,7 +124,7 @@ void Workers::RunJob(Lease& lease) {
     if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
     return scheduler_.Release(lease);
   }
-  if (StateMachine::StoppedOverdue(*active)) outcome = AsOverdue(std::move(outcome));
+  if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
   // Before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
   if (durable_) scheduler_.Release(lease);
@@ -139,7 +144,7 @@ absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
     scheduler_.FreeEvicted(lease);
     absl::StatusOr<JobResult> outcome = CallRunner(lease, job, inputs);
     const std::string& device = lease.placement.device;
-    if (device.empty() || ReasonOf(outcome.status()) != "DEVICE_LOST") return outcome;
+    if (device.empty() || !HasReason(outcome.status(), "DEVICE_LOST")) return outcome;
     LoseDevice(device, job, outcome.status());
     if (again) return outcome;
     SPARSEFW_RETURN_IF_ERROR(scheduler_.MoveToAnotherDevice(lease, outcome.status()));
@@ -150,13 +155,8 @@ absl::StatusOr<JobResult> Workers::CallRunner(Lease& lease, const Job& job,
                                               JobRunner::Inputs& inputs) {
   const Scheduler::JobPtr& active = lease.job;
   const auto report = [&](const ProgressReport& progress) { announcer_.Report(active, progress); };
-  try {
-    return runner_.Run(job, inputs, lease.placement, active->stop, report);
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrFormat("the run failed: %s", error.what()));
-  } catch (...) {
-    return absl::InternalError("the run failed with an unknown exception");
-  }
+  return Guarded("the run",
+                 [&] { return runner_.Run(job, inputs, lease.placement, active->stop, report); });
 }
 
 void Workers::LoseDevice(const std::string& device, const Job& job, const absl::Status& error) {

@@ -5,7 +5,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
-#include "server/jobs/job_manager.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/status_macros.h"
@@ -122,7 +121,7 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
 
 absl::Status Submission::Check(const JobSpec& spec, const InputSpecs& inputs) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
-  return GuardedValidation([&]() -> absl::Status {
+  return Guarded("validating the job", [&]() -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const DeviceNeed need, parts_.runner.Check(spec, inputs));
     return parts_.scheduler.CheckPossible(need);
   });

@@ -27,6 +27,9 @@
 
 namespace sparsefw::server {
 
+// When a client should come back to a server that drains: its successor is about to start.
+inline constexpr char kDrainingRetryMs[] = "1000";
+
 // Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
 class Submission {

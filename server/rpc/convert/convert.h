@@ -25,6 +25,12 @@
 
 namespace sparsefw::server {
 
+// The wire numbers the values of our enums in their order, after UNSPECIFIED.
+template <typename Wire, typename Own>
+constexpr Wire OnWire(Own value) {
+  return static_cast<Wire>(static_cast<int>(value) + 1);
+}
+
 // Tensors. kind and dtype have no default: SPEC_INVALID when not set. Nor may a
 // client send a PRUNED_WEIGHT.
 absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field);
@@ -34,9 +40,6 @@ v1::TensorSpec ToProto(const TensorSpec& spec);
 v1::GramSpec ToProto(const GramSpec& spec);
 v1::Tensor ToProto(const TensorInfo& info);
 v1::Upload ToProto(const UploadInfo& info);
-v1::DataType ToProto(TensorDType dtype);
-// As a matrix that a job reads; the dtype of a mask has no meaning.
-MatrixSpec MatrixSpecOf(const TensorSpec& spec);
 
 // Jobs.
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);

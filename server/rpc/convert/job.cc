@@ -11,66 +11,23 @@
 namespace sparsefw::server {
 namespace {
 
-absl::StatusOr<JobState> StateFromProto(int state) {
-  switch (state) {
-    case v1::JOB_STATE_QUEUED:
-      return JobState::kQueued;
-    case v1::JOB_STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::JOB_STATE_SUCCEEDED:
-      return JobState::kSucceeded;
-    case v1::JOB_STATE_FAILED:
-      return JobState::kFailed;
-    case v1::JOB_STATE_CANCELLED:
-      return JobState::kCancelled;
-    default:
-      return UnknownEnum("states", state);
-  }
-}
-
-v1::JobState StateToProto(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return v1::JOB_STATE_QUEUED;
-    case JobState::kRunning:
-      return v1::JOB_STATE_RUNNING;
-    case JobState::kSucceeded:
-      return v1::JOB_STATE_SUCCEEDED;
-    case JobState::kFailed:
-      return v1::JOB_STATE_FAILED;
-    case JobState::kCancelled:
-      return v1::JOB_STATE_CANCELLED;
-  }
-  return v1::JOB_STATE_UNSPECIFIED;
-}
-
-v1::StopReason StopToProto(StopCause cause) {
-  switch (cause) {
-    case StopCause::kIterations:
-      return v1::STOP_REASON_ITERATIONS;
-    case StopCause::kGap:
-      return v1::STOP_REASON_GAP;
-    case StopCause::kDeadline:
-      return v1::STOP_REASON_DEADLINE;
-    case StopCause::kCancelled:
-      return v1::STOP_REASON_CANCELLED;
-  }
-  return v1::STOP_REASON_UNSPECIFIED;
-}
-
-v1::Candidate CandidateToProto(CandidateKind kind) {
-  switch (kind) {
-    case CandidateKind::kWarmStart:
-      return v1::CANDIDATE_WARM_START;
-    case CandidateKind::kRounded:
-      return v1::CANDIDATE_ROUNDED;
-    case CandidateKind::kRefined:
-      return v1::CANDIDATE_REFINED;
-    case CandidateKind::kJoint:
-      return v1::CANDIDATE_JOINT;
-  }
-  return v1::CANDIDATE_UNSPECIFIED;
-}
+static_assert(OnWire<v1::JobState>(JobState::kQueued) == v1::JOB_STATE_QUEUED);
+static_assert(OnWire<v1::JobState>(JobState::kRunning) == v1::JOB_STATE_RUNNING);
+static_assert(OnWire<v1::JobState>(JobState::kSucceeded) == v1::JOB_STATE_SUCCEEDED);
+static_assert(OnWire<v1::JobState>(JobState::kFailed) == v1::JOB_STATE_FAILED);
+static_assert(OnWire<v1::JobState>(JobState::kCancelled) == v1::JOB_STATE_CANCELLED);
+static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kSnapshot) == v1::JobEvent::KIND_SNAPSHOT);
+static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kStateChange) ==
+              v1::JobEvent::KIND_STATE_CHANGE);
+static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kProgress) == v1::JobEvent::KIND_PROGRESS);
+static_assert(OnWire<v1::StopReason>(StopCause::kIterations) == v1::STOP_REASON_ITERATIONS);
+static_assert(OnWire<v1::StopReason>(StopCause::kGap) == v1::STOP_REASON_GAP);
+static_assert(OnWire<v1::StopReason>(StopCause::kDeadline) == v1::STOP_REASON_DEADLINE);
+static_assert(OnWire<v1::StopReason>(StopCause::kCancelled) == v1::STOP_REASON_CANCELLED);
+static_assert(OnWire<v1::Candidate>(CandidateKind::kWarmStart) == v1::CANDIDATE_WARM_START);
+static_assert(OnWire<v1::Candidate>(CandidateKind::kRounded) == v1::CANDIDATE_ROUNDED);
+static_assert(OnWire<v1::Candidate>(CandidateKind::kRefined) == v1::CANDIDATE_REFINED);
+static_assert(OnWire<v1::Candidate>(CandidateKind::kJoint) == v1::CANDIDATE_JOINT);
 
 v1::Progress ProgressToProto(const ProgressReport& report) {
   v1::Progress proto;
@@ -115,8 +72,8 @@ v1::JobResult NumbersToProto(const JobResult& result) {
   }
   proto.set_relative_reduction(solve.relative_reduction);
   proto.set_iterations(solve.iterations);
-  proto.set_stop_reason(StopToProto(solve.stop_cause));
-  proto.set_candidate(CandidateToProto(solve.candidate));
+  proto.set_stop_reason(OnWire<v1::StopReason>(solve.stop_cause));
+  proto.set_candidate(OnWire<v1::Candidate>(solve.candidate));
   proto.set_device(result.device);
   *proto.mutable_timings()->mutable_queue() = ToProto(result.queue_time);
   *proto.mutable_timings()->mutable_load() = ToProto(solve.load_time);
@@ -162,23 +119,11 @@ bool IsFinite(absl::Time time) {
   return time != absl::InfinitePast() && time != absl::InfiniteFuture();
 }
 
-v1::JobEvent::Kind KindToProto(JobEvent::Kind kind) {
-  switch (kind) {
-    case JobEvent::Kind::kSnapshot:
-      return v1::JobEvent::KIND_SNAPSHOT;
-    case JobEvent::Kind::kStateChange:
-      return v1::JobEvent::KIND_STATE_CHANGE;
-    case JobEvent::Kind::kProgress:
-      return v1::JobEvent::KIND_PROGRESS;
-  }
-  return v1::JobEvent::KIND_UNSPECIFIED;
-}
-
 // But for spec, owner and shape, and what a job has after its end only.
 v1::Job ChangingPartsOf(const Job& job) {
   v1::Job proto;
   proto.set_name(job.name);
-  proto.set_state(StateToProto(job.state));
+  proto.set_state(OnWire<v1::JobState>(job.state));
   if (job.progress.has_value()) *proto.mutable_progress() = ProgressToProto(*job.progress);
   proto.set_revision(job.revision);
   *proto.mutable_create_time() = ToProto(job.create_time);
@@ -204,7 +149,10 @@ v1::Job ProgressOf(const JobEvent& event) {
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto) {
   JobFilter filter;
   for (const int state : proto.states()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const JobState converted, StateFromProto(state));
+    if (!v1::JobState_IsValid(state) || state == v1::JOB_STATE_UNSPECIFIED) {
+      return UnknownEnum("states", state);
+    }
+    const auto converted = static_cast<JobState>(state - 1);
     // A message has room for hundreds of thousands, and each would be part of the query.
     if (std::ranges::find(filter.states, converted) != filter.states.end()) continue;
     filter.states.push_back(converted);
@@ -227,7 +175,7 @@ v1::Job ToProto(const Job& job) {
 
 v1::JobEvent ToProto(const JobEvent& event) {
   v1::JobEvent proto;
-  proto.set_kind(KindToProto(event.kind));
+  proto.set_kind(OnWire<v1::JobEvent::Kind>(event.kind));
   *proto.mutable_job() =
       event.kind == JobEvent::Kind::kProgress ? ProgressOf(event) : ToProto(*event.job);
   return proto;

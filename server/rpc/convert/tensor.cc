@@ -10,82 +10,31 @@ namespace {
 
 constexpr int32_t kSuggestedChunkBytes = 1 << 20;
 
-v1::TensorKind KindToProto(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kWeight:
-      return v1::TENSOR_KIND_WEIGHT;
-    case TensorKind::kGram:
-      return v1::TENSOR_KIND_GRAM;
-    case TensorKind::kSaliency:
-      return v1::TENSOR_KIND_SALIENCY;
-    case TensorKind::kMask:
-      return v1::TENSOR_KIND_MASK;
-    case TensorKind::kPrunedWeight:
-      return v1::TENSOR_KIND_PRUNED_WEIGHT;
-  }
-  return v1::TENSOR_KIND_UNSPECIFIED;
-}
+static_assert(OnWire<v1::TensorKind>(TensorKind::kWeight) == v1::TENSOR_KIND_WEIGHT);
+static_assert(OnWire<v1::TensorKind>(TensorKind::kGram) == v1::TENSOR_KIND_GRAM);
+static_assert(OnWire<v1::TensorKind>(TensorKind::kSaliency) == v1::TENSOR_KIND_SALIENCY);
+static_assert(OnWire<v1::TensorKind>(TensorKind::kMask) == v1::TENSOR_KIND_MASK);
+static_assert(OnWire<v1::TensorKind>(TensorKind::kPrunedWeight) == v1::TENSOR_KIND_PRUNED_WEIGHT);
+static_assert(OnWire<v1::DataType>(TensorDType::kF32) == v1::DATA_TYPE_F32);
+static_assert(OnWire<v1::DataType>(TensorDType::kF16) == v1::DATA_TYPE_F16);
+static_assert(OnWire<v1::DataType>(TensorDType::kBF16) == v1::DATA_TYPE_BF16);
+static_assert(OnWire<v1::DataType>(TensorDType::kF64) == v1::DATA_TYPE_F64);
+static_assert(OnWire<v1::DataType>(TensorDType::kU1) == v1::DATA_TYPE_U1);
 
 absl::StatusOr<TensorDType> DTypeFromProto(v1::DataType dtype, std::string_view field,
                                            std::optional<TensorDType> otherwise) {
-  switch (dtype) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-      if (otherwise.has_value()) return *otherwise;
-      return Invalid("SPEC_INVALID", "%s must be set; got DATA_TYPE_UNSPECIFIED", field);
-    case v1::DATA_TYPE_F32:
-      return TensorDType::kF32;
-    case v1::DATA_TYPE_F16:
-      return TensorDType::kF16;
-    case v1::DATA_TYPE_BF16:
-      return TensorDType::kBF16;
-    case v1::DATA_TYPE_F64:
-      return TensorDType::kF64;
-    case v1::DATA_TYPE_U1:
-      return TensorDType::kU1;
-    default:
-      return UnknownEnum(field, dtype);
-  }
+  if (!v1::DataType_IsValid(dtype)) return UnknownEnum(field, dtype);
+  if (dtype != v1::DATA_TYPE_UNSPECIFIED) return static_cast<TensorDType>(dtype - 1);
+  if (otherwise.has_value()) return *otherwise;
+  return Invalid("SPEC_INVALID", "%s must be set; got DATA_TYPE_UNSPECIFIED", field);
 }
 
 }  // namespace
 
 absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field) {
-  switch (kind) {
-    case v1::TENSOR_KIND_UNSPECIFIED:
-      return Invalid("SPEC_INVALID", "%s must be set; got TENSOR_KIND_UNSPECIFIED", field);
-    case v1::TENSOR_KIND_WEIGHT:
-      return TensorKind::kWeight;
-    case v1::TENSOR_KIND_GRAM:
-      return TensorKind::kGram;
-    case v1::TENSOR_KIND_SALIENCY:
-      return TensorKind::kSaliency;
-    case v1::TENSOR_KIND_MASK:
-      return TensorKind::kMask;
-    case v1::TENSOR_KIND_PRUNED_WEIGHT:
-      return TensorKind::kPrunedWeight;
-    default:
-      return UnknownEnum(field, kind);
-  }
-}
-
-v1::DataType ToProto(TensorDType dtype) {
-  switch (dtype) {
-    case TensorDType::kF32:
-      return v1::DATA_TYPE_F32;
-    case TensorDType::kF16:
-      return v1::DATA_TYPE_F16;
-    case TensorDType::kBF16:
-      return v1::DATA_TYPE_BF16;
-    case TensorDType::kF64:
-      return v1::DATA_TYPE_F64;
-    case TensorDType::kU1:
-      return v1::DATA_TYPE_U1;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
-MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
-  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
+  if (!v1::TensorKind_IsValid(kind)) return UnknownEnum(field, kind);
+  if (kind != v1::TENSOR_KIND_UNSPECIFIED) return static_cast<TensorKind>(kind - 1);
+  return Invalid("SPEC_INVALID", "%s must be set; got TENSOR_KIND_UNSPECIFIED", field);
 }
 
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
@@ -117,8 +66,8 @@ absl::StatusOr<GramSpec> FromProto(const v1::GramSpec& proto) {
 
 v1::TensorSpec ToProto(const TensorSpec& spec) {
   v1::TensorSpec proto;
-  proto.set_kind(KindToProto(spec.kind));
-  proto.set_dtype(ToProto(spec.dtype));
+  proto.set_kind(OnWire<v1::TensorKind>(spec.kind));
+  proto.set_dtype(OnWire<v1::DataType>(spec.dtype));
   proto.add_dims(spec.rows);
   proto.add_dims(spec.cols);
   proto.set_token_count(spec.token_count);
@@ -128,8 +77,8 @@ v1::TensorSpec ToProto(const TensorSpec& spec) {
 v1::GramSpec ToProto(const GramSpec& spec) {
   v1::GramSpec proto;
   proto.set_d_in(spec.d_in);
-  proto.set_activation_dtype(ToProto(spec.activation_dtype));
-  proto.set_gram_dtype(ToProto(spec.gram_dtype));
+  proto.set_activation_dtype(OnWire<v1::DataType>(spec.activation_dtype));
+  proto.set_gram_dtype(OnWire<v1::DataType>(spec.gram_dtype));
   return proto;
 }
 

@@ -13,20 +13,19 @@
 #include "absl/time/time.h"
 #include "server/identity/authenticator.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/result_fetches.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connections.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
-#include "server/rpc/runtime/prune_streams.h"
 #include "server/rpc/runtime/reactor_registry.h"
-#include "server/rpc/runtime/result_fetches.h"
-#include "server/rpc/runtime/setting.h"
-#include "server/rpc/runtime/shared_uploads.h"
+#include "server/rpc/runtime/shared_names.h"
 #include "server/rpc/runtime/timer.h"
-#include "server/rpc/runtime/transient_tensors.h"
 #include "server/tensors/tensor_store.h"
+#include "server/tensors/transient_tensors.h"
 #include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
@@ -61,8 +60,8 @@ struct ServerFacts {
   int max_queued_jobs = 0;
   int64_t max_tensor_bytes = 0;
   absl::Time start_time;
-  absl::Time steady_start_time;   // the same in steady time
-  std::vector<Setting> settings;  // that every client may see
+  absl::Time steady_start_time;       // the same in steady time
+  std::vector<v1::Setting> settings;  // that every client may see
   std::function<std::vector<DeviceFacts>()> devices;
 };
 
@@ -77,7 +76,6 @@ struct RpcContext {
   const Connections* connections = nullptr;
   TransientTensors* transient = nullptr;
   ResultFetches* fetches = nullptr;
-  PruneStreams* prune_streams = nullptr;
   // Each has threads of its own, so that the quick never wait for the long, nor those
   // that wait for the disk for those that compute.
   Executor* quick_executor = nullptr;  // one job: a row of the job store
@@ -88,7 +86,10 @@ struct RpcContext {
   ServerFacts facts;
   std::function<void(const RpcRecord&)> log;
   std::atomic<int64_t> watchers{0};
-  SharedUploads sums;  // that SumGrams is making
+  SharedNames sums;  // uploads that SumGrams is making
+  // Jobs whose Prune streams are open. Streams with one request id share one job: a client that
+  // repeats a broken call must not lose it because the server notices late that the first is gone.
+  SharedNames prune_streams;
 };
 
 }  // namespace sparsefw::server

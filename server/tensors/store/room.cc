@@ -19,8 +19,8 @@ absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view lim
       "TENSOR_TOO_LARGE", {{"max_bytes", absl::StrFormat("%d", limit)}});
 }
 
-absl::Status NotFree(std::string_view reason, std::string_view what, int64_t bytes,
-                     std::string_view of, int64_t used, int64_t limit) {
+absl::Status NotFree(Reason reason, std::string_view what, int64_t bytes, std::string_view of,
+                     int64_t used, int64_t limit) {
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
                         "%d bytes must be free in the %s for %s; %d of %d are in use", bytes, of,
                         what, used, limit)),

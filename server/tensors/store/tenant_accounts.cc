@@ -13,8 +13,8 @@ namespace sparsefw::server {
 namespace {
 
 // `helps`: waiting does.
-absl::Status Exceeded(std::string_view reason, const char* quota, int64_t limit, int64_t current,
-                      bool helps, const std::string& message) {
+absl::Status Exceeded(Reason reason, const char* quota, int64_t limit, int64_t current, bool helps,
+                      const std::string& message) {
   ReasonMetadata metadata = {{"quota", quota},
                              {"limit", absl::StrFormat("%d", limit)},
                              {"current", absl::StrFormat("%d", current)}};

@@ -104,7 +104,7 @@ absl::Status Upload::WithProgress(absl::Status status) {
   ReasonMetadata metadata = ReasonMetadataOf(status);
   metadata.merge(content_->Progress());
   const std::string reason = ReasonOf(status);
-  return WithReason(std::move(status), reason, metadata);
+  return WithReasonText(std::move(status), reason, metadata);
 }
 
 UploadInfo Upload::Describe() const {

@@ -1,5 +1,10 @@
 #include "sparsefw/status_reason.h"
 
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
@@ -18,20 +23,37 @@ TEST(StatusReasonTest, CarriesReasonAndMetadata) {
 
 TEST(StatusReasonTest, TheLastReasonWins) {
   const absl::Status status =
-      WithReason(WithReason(absl::InternalError("x"), "FIRST", {{"a", "1"}}), "SECOND");
-  EXPECT_EQ(ReasonOf(status), "SECOND");
+      WithReason(WithReason(absl::InternalError("x"), "OFFSET_GAP", {{"a", "1"}}), "SPEC_INVALID");
+  EXPECT_EQ(ReasonOf(status), "SPEC_INVALID");
   EXPECT_TRUE(ReasonMetadataOf(status).empty());
 }
 
 TEST(StatusReasonTest, NothingWhereThereIsNone) {
   EXPECT_EQ(ReasonOf(absl::InternalError("x")), "");
   EXPECT_TRUE(ReasonMetadataOf(absl::InternalError("x")).empty());
-  EXPECT_TRUE(WithReason(absl::OkStatus(), "NEVER").ok());
-  EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "NEVER")), "");
+  EXPECT_TRUE(WithReason(absl::OkStatus(), "SPEC_INVALID").ok());
+  EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "SPEC_INVALID")), "");
+}
+
+TEST(StatusReasonTest, TheListHasEveryReasonOnce) {
+  std::set<std::string_view> names;
+  for (const ReasonInfo& reason : kReasons) {
+    EXPECT_TRUE(names.insert(reason.name).second) << reason.name;
+    EXPECT_EQ(FindReason(reason.name), &reason);
+  }
+  EXPECT_EQ(FindReason("NEVER_HEARD_OF"), nullptr);
+  EXPECT_FALSE((std::is_constructible_v<Reason, std::string>)) << "only literals of the list are";
+}
+
+TEST(StatusReasonTest, AReasonFromElsewhereIsKeptAsItIs) {
+  const absl::Status status = WithReasonText(absl::InternalError("x"), "NEVER_HEARD_OF");
+  EXPECT_EQ(ReasonOf(status), "NEVER_HEARD_OF");
+  EXPECT_FALSE(HasReason(status, "SPEC_INVALID"));
+  EXPECT_TRUE(HasReason(WithReason(status, "SPEC_INVALID"), "SPEC_INVALID"));
 }
 
 TEST(StatusReasonTest, AnEmptyValueIsKept) {
-  EXPECT_EQ(ReasonMetadataOf(WithReason(absl::InternalError("x"), "R", {{"key", ""}})),
+  EXPECT_EQ(ReasonMetadataOf(WithReason(absl::InternalError("x"), "SPEC_INVALID", {{"key", ""}})),
             (ReasonMetadata{{"key", ""}}));
 }
 

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
-#include "server/app/runner/devices.h"
+#include "server/runner/devices.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/app/test_server.h"
 

@@ -9,8 +9,8 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "health.grpc.pb.h"
-#include "server/app/runner/devices.h"
 #include "server/net/listen_sockets.h"
+#include "server/runner/devices.h"
 #include "sparsefw/status_reason.h"
 #include "tests/server/app/test_server.h"
 

@@ -62,7 +62,7 @@ class CancelStress {
     JobManagerOptions options;
     options.workers = 3;
     options.clock = &clock_;
-    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+    manager_ = std::make_unique<JobManager>(options, &store_, &runner_, &listener_);
     ASSERT_THAT(manager_->Recover(), IsOk());
     draining_ = false;
     std::vector<std::thread> threads;
@@ -130,7 +130,7 @@ class CancelStress {
     // The last process ends what is left.
     JobManagerOptions options;
     options.clock = &clock_;
-    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+    manager_ = std::make_unique<JobManager>(options, &store_, &runner_, &listener_);
     ASSERT_THAT(manager_->Recover(), IsOk());
     for (const std::string& name : names_) {
       ASSERT_THAT(manager_->Cancel(name), IsOk());

@@ -73,7 +73,7 @@ class GramsStress {
     options.clock = &clock_;
     options.devices = {
         {"cuda:0", kDeviceBytes, 3}, {"cuda:1", kDeviceBytes, 3}, {"cuda:2", kDeviceBytes, 3}};
-    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+    manager_ = std::make_unique<JobManager>(options, &store_, &runner_, &listener_);
   }
 
   void Submitter(unsigned seed) {

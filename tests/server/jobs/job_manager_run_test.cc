@@ -150,7 +150,8 @@ TEST_F(RunTest, TheListenerHearsEveryJobInOrder) {
 
 TEST_F(RunTest, WorksOnTheWallClock) {
   auto store = NewMemoryJobStore();
-  auto manager = JobManager::Create({}, store.get(), &runner_, &listener_);
+  auto manager =
+      std::make_unique<JobManager>(JobManagerOptions(), store.get(), &runner_, &listener_);
   JobSpec spec;
   spec.deadline = absl::Hours(1);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job, manager->Submit(spec, "", "", {}, false));

@@ -78,7 +78,7 @@ class Stress {
     JobManagerOptions options;
     options.workers = 4;
     options.clock = &clock_;
-    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+    manager_ = std::make_unique<JobManager>(options, &store_, &runner_, &listener_);
   }
 
   void Submitter(unsigned seed) {

@@ -222,7 +222,7 @@ class JobManagerTest : public ::testing::Test {
   void Restart(JobManagerOptions options) {
     manager_.reset();
     options.clock = &clock_;
-    manager_ = JobManager::Create(options, &store_, &runner_, &listener_);
+    manager_ = std::make_unique<JobManager>(options, &store_, &runner_, &listener_);
   }
 
   // An accepted job; the test has failed when there is none.

@@ -40,8 +40,9 @@ TEST(LabelsTest, UnknownValuesAreOther) {
   EXPECT_EQ(kRpcMethods[RpcMethodIndex("")], kOther);
   EXPECT_EQ(kCodes[CodeIndex("DATA_LOSS")], "DATA_LOSS");
   EXPECT_EQ(kCodes[CodeIndex("data loss")], kOther);
-  EXPECT_EQ(ChunkReasonLabel("OFFSET_GAP"), "OFFSET_GAP");
-  EXPECT_EQ(ChunkReasonLabel("jobs/17"), kOther);
+  EXPECT_EQ(ReasonLabel("OFFSET_GAP"), "OFFSET_GAP");
+  EXPECT_EQ(ReasonLabel("jobs/17"), kOther);
+  EXPECT_EQ(ReasonLabel("PAGE_SIZE_INVALID"), kOther) << "no series of its own";
   EXPECT_EQ(DeviceLabel("cuda:3"), "cuda");
   EXPECT_EQ(DeviceLabel("cpu"), "cpu");
   EXPECT_EQ(DeviceLabel("tpu"), kOther);
@@ -71,7 +72,7 @@ TEST(LabelsTest, EndReasonsNameTheStopOrTheFailure) {
   job.state = JobState::kFailed;
   job.error = WithReason(absl::InvalidArgumentError("nan"), "NON_FINITE");
   EXPECT_EQ(EndReasonLabel(job), "NON_FINITE");
-  job.error = WithReason(absl::InternalError("what"), "NEVER_HEARD_OF");
+  job.error = WithReasonText(absl::InternalError("what"), "NEVER_HEARD_OF");
   EXPECT_EQ(EndReasonLabel(job), "INTERNAL");
   job.error = absl::ResourceExhaustedError("full");
   EXPECT_EQ(EndReasonLabel(job), "RESOURCE_EXHAUSTED");

@@ -163,7 +163,7 @@ TEST_F(PrometheusMetricsTest, JobsWithoutACertificateHaveNoGap) {
 
 TEST_F(PrometheusMetricsTest, CountsRefusalsByReasonElseByCode) {
   metrics_->RpcRefused(WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
-  metrics_->RpcRefused(WithReason(absl::ResourceExhaustedError("full"), "MADE_UP"));
+  metrics_->RpcRefused(WithReasonText(absl::ResourceExhaustedError("full"), "MADE_UP"));
   metrics_->RpcRefused(absl::UnauthenticatedError("who?"));
   metrics_->RpcRefused(absl::CancelledError("the client gave up"));
   metrics_->RpcRefused(absl::OkStatus());

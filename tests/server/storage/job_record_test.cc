@@ -359,7 +359,7 @@ TEST(JobRecordTest, AJobCountsForItsRecordAndTheResultThatItWillHave) {
   EXPECT_GE(KeptBytes(accepted), KeptBytes(job)) << "its end needs no more than it had";
 
   job.result->sweep.assign(
-      256, {WithReason(absl::InternalError(std::string(500, 'e')), "REASON"), JobResult()});
+      256, {WithReason(absl::InternalError(std::string(500, 'e')), "HOST_MEMORY"), JobResult()});
   EXPECT_GE(KeptBytes(job), static_cast<int64_t>(EncodeJob(job).size()));
   EXPECT_GE(KeptBytes(Job()), static_cast<int64_t>(EncodeJob(Job()).size()));
 }

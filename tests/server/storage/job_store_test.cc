@@ -1,22 +1,11 @@
-// One suite for every store of jobs.
-#include "server/jobs/job_store.h"
-
+// Stores of jobs: jobs, requests, what is counted.
 #include <atomic>
-#include <functional>
-#include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "server/jobs/kept_bytes.h"
-#include "server/storage/database.h"
-#include "server/storage/sqlite_job_store.h"
-#include "tests/testing/matchers.h"
-#include "tests/testing/temp_folder.h"
+#include "tests/server/storage/job_store_fixture.h"
 
 namespace sparsefw::server {
 namespace {
@@ -26,102 +15,6 @@ using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::Pair;
 using testing::StatusIs;
-
-Job Named(const std::string& name, JobState state = JobState::kQueued,
-          const std::string& tenant = "default") {
-  Job job;
-  job.name = name;
-  job.state = state;
-  job.owner.tenant = tenant;
-  return job;
-}
-
-Job Ended(const std::string& name, absl::Time expire) {
-  Job job = Named(name, JobState::kSucceeded);
-  job.expire_time = expire;
-  return job;
-}
-
-// A store and what it stands on. Reopen is what a restart does.
-class Opened {
- public:
-  virtual ~Opened() = default;
-  virtual JobStore& store() = 0;
-  virtual void Reopen() {}
-};
-
-class Memory final : public Opened {
- public:
-  JobStore& store() override { return *store_; }
-
- private:
-  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
-};
-
-class Sqlite final : public Opened {
- public:
-  Sqlite() { Reopen(); }
-  JobStore& store() override { return *store_; }
-  void Reopen() override {
-    store_.reset();
-    database_.reset();
-    auto database = Database::Open(folder_.path() + "/jobs.db");
-    if (!database.ok()) throw std::runtime_error(database.status().ToString());
-    database_ = *std::move(database);
-    store_ = NewSqliteJobStore(database_.get()).value();
-  }
-
- private:
-  const testing::TempFolder folder_;
-  std::unique_ptr<Database> database_;
-  std::unique_ptr<JobStore> store_;
-};
-
-struct Kind {
-  std::string name;
-  bool durable;
-  std::function<std::unique_ptr<Opened>()> open;
-};
-
-class JobStoreTest : public ::testing::TestWithParam<Kind> {
- protected:
-  JobStore& store() { return opened_->store(); }
-  void Insert(const Job& job, const std::string& request_id = "") {
-    ASSERT_THAT(store().Insert(job, request_id, "body", {}), IsOk());
-  }
-  void InsertMany(int count) {
-    for (int i = 0; i < count; ++i) Insert(Named("jobs/" + std::to_string(i)));
-  }
-  // Names of one page; `token` moves on.
-  std::vector<std::string> Page(std::string& token, int size, const JobFilter& filter = {}) {
-    const auto page = store().List(filter, size, token);
-    EXPECT_THAT(page, IsOk());
-    std::vector<std::string> names;
-    if (page.ok()) {
-      for (const Job& job : page->jobs) names.push_back(job.name);
-      token = page->next_page_token;
-    }
-    return names;
-  }
-  std::vector<std::string> All(const JobFilter& filter = {}) {
-    std::string token;
-    return Page(token, 1000, filter);
-  }
-  std::string RequestOf(const std::string& tenant, const std::string& id) {
-    const auto record = store().FindRequest(tenant, id);
-    EXPECT_THAT(record, IsOk());
-    return record.ok() && *record ? (*record)->job : "none";
-  }
-  std::vector<std::string> Expired(absl::Time now, int limit) {
-    const auto jobs = store().ListExpired(now, limit);
-    EXPECT_THAT(jobs, IsOk());
-    std::vector<std::string> names;
-    for (const Job& job : *jobs) names.push_back(job.name);
-    return names;
-  }
-
-  const std::unique_ptr<Opened> opened_ = GetParam().open();
-};
 
 TEST_P(JobStoreTest, GivesBackWhatItWasTold) {
   EXPECT_EQ(store().durable(), GetParam().durable);
@@ -221,34 +114,6 @@ TEST_P(JobStoreTest, DeletingFreesTheRequestId) {
   EXPECT_EQ(RequestOf("default", "request"), "jobs/b");
 }
 
-TEST_P(JobStoreTest, ListsNewestFirstPageByPage) {
-  InsertMany(5);
-  std::string token;
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/4", "jobs/3"));
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/2", "jobs/1"));
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/0"));
-  EXPECT_EQ(token, "");
-}
-
-TEST_P(JobStoreTest, AFullLastPageHasNoTokenForAnEmptyOne) {
-  InsertMany(4);
-  std::string token;
-  Page(token, 2);
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/1", "jobs/0"));
-  EXPECT_EQ(token, "");
-}
-
-TEST_P(JobStoreTest, PagesAreStableWhileJobsComeAndGo) {
-  InsertMany(6);
-  std::string token;
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/5", "jobs/4"));
-  Insert(Named("jobs/new"));
-  ASSERT_THAT(store().Delete("jobs/4"), IsOk());  // the one that the token came from
-  ASSERT_THAT(store().Delete("jobs/2"), IsOk());
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/3", "jobs/1"));
-  EXPECT_THAT(Page(token, 2), ElementsAre("jobs/0"));
-}
-
 TEST_P(JobStoreTest, NumbersOfDeletedJobsAreNotUsedAgain) {
   InsertMany(3);
   std::string token;
@@ -256,79 +121,6 @@ TEST_P(JobStoreTest, NumbersOfDeletedJobsAreNotUsedAgain) {
   ASSERT_THAT(store().Delete("jobs/2"), IsOk());
   Insert(Named("jobs/new"));
   EXPECT_THAT(Page(token, 5), ElementsAre("jobs/1", "jobs/0"));
-}
-
-TEST_P(JobStoreTest, FiltersByTenantStateAndEveryLabel) {
-  Job job = Named("jobs/a", JobState::kRunning, "one");
-  job.spec.labels = {{"model", "minilm"}, {"layer", "0"}};
-  Insert(job);
-  job = Named("jobs/b", JobState::kFailed, "two");
-  job.spec.labels = {{"model", "minilm"}, {"layer", "1"}};
-  Insert(job);
-  Insert(Named("jobs/c", JobState::kFailed, "one"));
-
-  EXPECT_THAT(All(), ElementsAre("jobs/c", "jobs/b", "jobs/a"));
-  EXPECT_THAT(All({{}, {}, "one"}), ElementsAre("jobs/c", "jobs/a"));
-  EXPECT_THAT(All({{}, {}, "three"}), IsEmpty());
-  EXPECT_THAT(All({{JobState::kFailed}, {}}), ElementsAre("jobs/c", "jobs/b"));
-  EXPECT_THAT(All({{JobState::kFailed}, {}, "one"}), ElementsAre("jobs/c"));
-  EXPECT_THAT(All({{JobState::kFailed, JobState::kRunning}, {{"model", "minilm"}}}),
-              ElementsAre("jobs/b", "jobs/a"));
-  EXPECT_THAT(All({{}, {{"model", "minilm"}, {"layer", "0"}}}), ElementsAre("jobs/a"));
-  EXPECT_THAT(All({{}, {{"layer", "2"}}}), IsEmpty());
-  std::string token;
-  EXPECT_THAT(Page(token, 1, {{JobState::kFailed}, {}}), ElementsAre("jobs/c"));
-  EXPECT_THAT(Page(token, 1, {{JobState::kFailed}, {}}), ElementsAre("jobs/b"));
-  EXPECT_EQ(token, "");
-}
-
-// More than a store reads at once.
-TEST_P(JobStoreTest, FindsARareLabelAmongMany) {
-  for (int i = 0; i < 600; ++i) {
-    Job job = Named("jobs/" + std::to_string(i));
-    if (i % 250 == 0) job.spec.labels = {{"rare", "yes"}};
-    Insert(job);
-  }
-  const JobFilter rare{{}, {{"rare", "yes"}}, "default"};
-  EXPECT_THAT(All(rare), ElementsAre("jobs/500", "jobs/250", "jobs/0"));
-  std::string token;
-  EXPECT_THAT(Page(token, 2, rare), ElementsAre("jobs/500", "jobs/250"));
-  EXPECT_THAT(Page(token, 2, rare), ElementsAre("jobs/0"));
-  EXPECT_EQ(token, "");
-}
-
-TEST_P(JobStoreTest, RefusesTokensAndSizesThatItDidNotGive) {
-  InsertMany(3);
-  std::string token;
-  Page(token, 1);
-  const auto refused =
-      StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID", "page_token");
-  EXPECT_THAT(store().List({}, 1, "2"), refused);
-  EXPECT_THAT(store().List({}, 1, token + "z"), refused);
-  EXPECT_THAT(store().List({}, 1, token.substr(0, token.find('-') + 1)), refused);
-  const auto other_server = GetParam().open();
-  EXPECT_THAT(other_server->store().List({}, 1, token), refused);
-  EXPECT_THAT(store().List({}, 0, ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_SIZE_INVALID", "got 0"));
-}
-
-TEST_P(JobStoreTest, ListsExpiredJobsEarliestFirst) {
-  const absl::Time t = absl::FromUnixSeconds(1'700'000'000);
-  Insert(Ended("jobs/late", t + absl::Seconds(2)));
-  Insert(Ended("jobs/early", t + absl::Seconds(1)));
-  Insert(Ended("jobs/never", absl::InfiniteFuture()));
-  Job running = Named("jobs/running", JobState::kRunning);
-  running.expire_time = t;  // of no meaning before the end
-  Insert(running);
-  EXPECT_THAT(Expired(t, 10), IsEmpty());
-  EXPECT_THAT(Expired(t + absl::Seconds(1) - absl::Nanoseconds(1), 10), IsEmpty());
-  EXPECT_THAT(Expired(t + absl::Seconds(1), 10), ElementsAre("jobs/early"));
-  EXPECT_THAT(Expired(t + absl::Hours(1), 10), ElementsAre("jobs/early", "jobs/late"));
-  EXPECT_THAT(Expired(t + absl::Hours(1), 1), ElementsAre("jobs/early"));
-  ASSERT_THAT(store().Delete("jobs/early"), IsOk());
-  ASSERT_THAT(store().Update(Ended("jobs/late", t + absl::Hours(2))), IsOk());
-  EXPECT_THAT(Expired(t + absl::Hours(1), 10), IsEmpty());
-  EXPECT_THAT(Expired(t + absl::Hours(24 * 365 * 50), 10), ElementsAre("jobs/late"));
 }
 
 TEST_P(JobStoreTest, CountsByState) {
@@ -430,11 +222,7 @@ TEST_P(JobStoreTest, EverythingIsThereAfterAReopening) {
   EXPECT_THAT((*store().CountByState())[JobState::kQueued], 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Stores, JobStoreTest,
-    ::testing::Values(Kind{"Memory", false, [] { return std::make_unique<Memory>(); }},
-                      Kind{"Sqlite", true, [] { return std::make_unique<Sqlite>(); }}),
-    [](const auto& parameter) { return parameter.param.name; });
+INSTANTIATE_TEST_SUITE_P(Stores, JobStoreTest, StoreKinds(), NameOfKind);
 
 }  // namespace
 }  // namespace sparsefw::server

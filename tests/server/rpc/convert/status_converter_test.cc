@@ -38,8 +38,8 @@ TEST(StatusConverterTest, CarriesCodeMessageReasonAndMetadata) {
 }
 
 TEST(StatusConverterTest, RetryDelayBecomesRetryInfo) {
-  const google::rpc::Status details = Details(
-      ToGrpcStatus(WithReason(absl::UnavailableError("later"), "X", {{"retry_delay_ms", "1500"}})));
+  const google::rpc::Status details = Details(ToGrpcStatus(
+      WithReason(absl::UnavailableError("later"), "QUEUE_FULL", {{"retry_delay_ms", "1500"}})));
   ASSERT_EQ(details.details_size(), 2);
   google::rpc::RetryInfo retry;
   ASSERT_TRUE(details.details(1).UnpackTo(&retry));

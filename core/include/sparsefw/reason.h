@@ -1,0 +1,144 @@
+// Every reason that an error of this project can have.
+#ifndef SPARSEFW_REASON_H_
+#define SPARSEFW_REASON_H_
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace sparsefw {
+
+enum class ReasonKind {
+  kSeries,  // of calls, chunks and jobs: metrics count it by name
+  kPlain,   // metrics count it by its status code, if at all
+  kClient,  // of the client and of its files
+};
+
+struct ReasonInfo {
+  std::string_view name;
+  ReasonKind kind;
+};
+
+// docs/api.md says what each of them means; they go over the wire as they are.
+inline constexpr auto kReasons = std::to_array<ReasonInfo>({
+    {"ATTEMPTS_EXHAUSTED", ReasonKind::kSeries},
+    {"CHECKSUM_MISMATCH", ReasonKind::kSeries},
+    {"CREDENTIALS_EXPIRED", ReasonKind::kSeries},
+    {"CREDENTIALS_INVALID", ReasonKind::kSeries},
+    {"CREDENTIALS_MISSING", ReasonKind::kSeries},
+    {"DEADLINE_EXCEEDED", ReasonKind::kSeries},
+    {"DEVICE_LOST", ReasonKind::kSeries},
+    {"DEVICE_MEMORY", ReasonKind::kSeries},
+    {"DEVICE_UNAVAILABLE", ReasonKind::kSeries},
+    {"DISK_BUDGET", ReasonKind::kSeries},
+    {"DRAINING", ReasonKind::kSeries},
+    {"DTYPE_UNSUPPORTED", ReasonKind::kSeries},
+    {"ENUM_UNKNOWN", ReasonKind::kSeries},
+    {"GRAM_ASYMMETRIC", ReasonKind::kSeries},
+    {"GRAM_NEGATIVE_DIAGONAL", ReasonKind::kSeries},
+    {"GRAM_NOT_POSITIVE_DEFINITE", ReasonKind::kSeries},
+    {"HOST_MEMORY", ReasonKind::kSeries},
+    {"INCOMPLETE", ReasonKind::kSeries},
+    {"JOBS_FULL", ReasonKind::kSeries},
+    {"JOB_DAMAGED", ReasonKind::kSeries},
+    {"JOB_NOT_FINISHED", ReasonKind::kSeries},
+    {"JOB_NOT_FOUND", ReasonKind::kSeries},
+    {"LABELS_INVALID", ReasonKind::kSeries},
+    {"MASK_PADDING", ReasonKind::kSeries},
+    {"MESSAGE_INVALID", ReasonKind::kSeries},
+    {"NON_FINITE", ReasonKind::kSeries},
+    {"OFFSET_GAP", ReasonKind::kSeries},
+    {"OFFSET_INVALID", ReasonKind::kSeries},
+    {"OFFSET_OUT_OF_RANGE", ReasonKind::kSeries},
+    {"OPTION_INVALID", ReasonKind::kSeries},
+    {"OUT_OF_MEMORY", ReasonKind::kSeries},
+    {"PARTIAL_TOKEN", ReasonKind::kSeries},
+    {"PATTERN_INVALID", ReasonKind::kSeries},
+    {"PEER_MEMORY", ReasonKind::kSeries},
+    {"PRIORITY_NOT_ALLOWED", ReasonKind::kSeries},
+    {"QUEUE_FULL", ReasonKind::kSeries},
+    {"QUOTA_JOB_BYTES", ReasonKind::kSeries},
+    {"QUOTA_QUEUED_JOBS", ReasonKind::kSeries},
+    {"QUOTA_TENSORS", ReasonKind::kSeries},
+    {"QUOTA_TENSOR_BYTES", ReasonKind::kSeries},
+    {"QUOTA_UPLOADS", ReasonKind::kSeries},
+    {"REQUEST_ID_REUSED", ReasonKind::kSeries},
+    {"REQUEST_INCOMPLETE", ReasonKind::kSeries},
+    {"SHAPE_MISMATCH", ReasonKind::kSeries},
+    {"SPEC_INVALID", ReasonKind::kSeries},
+    {"SPOOL_FAILED", ReasonKind::kSeries},
+    {"SPOOL_FULL", ReasonKind::kSeries},
+    {"STORE_CORRUPT", ReasonKind::kSeries},
+    {"STORE_FAILED", ReasonKind::kSeries},
+    {"STORE_FULL", ReasonKind::kSeries},
+    {"STREAM_INCOMPLETE", ReasonKind::kSeries},
+    {"STREAM_LOST", ReasonKind::kSeries},
+    {"STREAM_ORDER", ReasonKind::kSeries},
+    {"TARGET_INVALID", ReasonKind::kSeries},
+    {"TENANT_MISMATCH", ReasonKind::kSeries},
+    {"TENANT_NOT_ALLOWED", ReasonKind::kSeries},
+    {"TENSOR_CORRUPT", ReasonKind::kSeries},
+    {"TENSOR_IN_USE", ReasonKind::kSeries},
+    {"TENSOR_NOT_FOUND", ReasonKind::kSeries},
+    {"TENSOR_TOO_LARGE", ReasonKind::kSeries},
+    {"TOO_MANY_CALLS", ReasonKind::kSeries},
+    {"TOO_MANY_TENSORS", ReasonKind::kSeries},
+    {"UPLOAD_NOT_FOUND", ReasonKind::kSeries},
+    {"WARM_MASK_COUNT", ReasonKind::kSeries},
+    {"WRONG_TENSOR_KIND", ReasonKind::kSeries},
+    {"WRONG_UPLOAD_KIND", ReasonKind::kSeries},
+
+    {"ADDRESS_UNAVAILABLE", ReasonKind::kPlain},
+    {"BYTES_DIFFER", ReasonKind::kPlain},
+    {"CANCELLED", ReasonKind::kPlain},
+    {"CHECKPOINT_FAILED", ReasonKind::kPlain},
+    {"CHECKPOINT_INVALID", ReasonKind::kPlain},
+    {"CONFIGURATION_INVALID", ReasonKind::kPlain},
+    {"DURATION_INVALID", ReasonKind::kPlain},
+    {"GRAM_STATE_INVALID", ReasonKind::kPlain},
+    {"NAME_REQUIRED", ReasonKind::kPlain},
+    {"OWNER_INVALID", ReasonKind::kPlain},
+    {"PAGE_SIZE_INVALID", ReasonKind::kPlain},
+    {"PAGE_TOKEN_INVALID", ReasonKind::kPlain},
+    {"REQUEST_ID_INVALID", ReasonKind::kPlain},
+    {"REVISION_UNKNOWN", ReasonKind::kPlain},
+    {"SPOOL_IN_USE", ReasonKind::kPlain},
+    {"SPOOL_MISMATCH", ReasonKind::kPlain},
+    {"STATE_IN_USE", ReasonKind::kPlain},
+    {"STORE_VERSION", ReasonKind::kPlain},
+    {"TEXT_TOO_LONG", ReasonKind::kPlain},
+
+    {"CLIENT_ARGUMENT", ReasonKind::kClient},
+    {"CLIENT_MEMORY", ReasonKind::kClient},
+    {"FILE_INVALID", ReasonKind::kClient},
+    {"NOT_SERVING", ReasonKind::kClient},
+    {"PROTOCOL", ReasonKind::kClient},
+    {"STOPPED", ReasonKind::kClient},
+    {"TENSOR_AMBIGUOUS", ReasonKind::kClient},
+    {"UNREACHABLE", ReasonKind::kClient},
+});
+
+// Null where there is no such reason.
+constexpr const ReasonInfo* FindReason(std::string_view name) {
+  for (const ReasonInfo& reason : kReasons) {
+    if (reason.name == name) return &reason;
+  }
+  return nullptr;
+}
+
+// One of kReasons: a string literal that is not among them does not compile.
+class Reason {
+ public:
+  template <size_t size>
+  consteval Reason(
+      const char (&name)[size])  // NOLINT: literals become reasons where one is asked for
+      : name_(FindReason({name, size - 1})->name) {}
+  constexpr std::string_view name() const { return name_; }
+
+ private:
+  std::string_view name_;
+};
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_REASON_H_

@@ -1,0 +1,45 @@
+// Results that a watcher was told of and has not read yet.
+#ifndef SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
+#define SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
+
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "server/jobs/clock.h"
+#include "sparsefw/mutex.h"
+
+namespace sparsefw::server {
+
+// Between the end of a client's watch and its ReadTensor no call is open, so a
+// drain cannot see the client. It waits for one complete read of the mask for
+// each watcher that was told of it, at most `grace` after the watcher was told.
+// Thread-safe.
+class ResultFetches {
+ public:
+  // `clock` outlives it.
+  ResultFetches(absl::Duration grace, Clock& clock) : grace_(grace), clock_(clock) {}
+
+  // To be called before the message with the mask is sent, so that it comes before
+  // Fetched; NotTold when it could not be sent.
+  void Told(const std::string& mask);
+  void NotTold(const std::string& mask) { Remove(mask); }
+  void Fetched(const std::string& mask) { Remove(mask); }  // to its end
+  // Returns when no read is outstanding, or at `end`.
+  void WaitUntilFetched(absl::Time end);
+
+ private:
+  void Remove(const std::string& mask);
+  void DropLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const absl::Duration grace_;
+  Clock& clock_;
+  Mutex mutex_;
+  CondVar changed_;
+  // One entry for every watcher: the mask and how long its read is waited for.
+  std::multimap<std::string, absl::Time> outstanding_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_

@@ -1,0 +1,127 @@
+#include "server/rpc/jobs/prune_service.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fingerprint.h"
+#include "server/rpc/jobs/announced_inputs.h"
+#include "server/rpc/jobs/prune_call.h"
+#include "server/rpc/jobs/server_info.h"
+#include "server/rpc/jobs/watch_call.h"
+#include "server/rpc/runtime/tenant_view.h"
+#include "server/rpc/runtime/unary_call.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/v1/prune_service.pb.h"
+
+namespace sparsefw::server {
+namespace {
+
+using google::protobuf::Empty;
+
+// While draining the manager refuses what is new, and still answers what repeats.
+absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const std::string& tenant,
+                                    const std::string& traceparent,
+                                    const v1::CreateJobRequest& request) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
+  SPARSEFW_ASSIGN_OR_RETURN(JobSpec parsed, FromProto(request.spec()));
+  parsed.traceparent = traceparent;
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, tenant, parsed));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const Job job, WithInputs(*context.tensors, tenant, parsed, [&](const JobSpec& spec) {
+        return context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
+                                    Owner{tenant, request.owner()}, request.validate_only());
+      }));
+  return ToProto(job);
+}
+
+absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptionsIn(
+    RpcContext& context, const std::string& tenant, const v1::CheckJobOptionsRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(const JobSpec parsed, FromProto(request.spec()));
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, tenant, parsed));
+  SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(parsed, request));
+  SPARSEFW_RETURN_IF_ERROR(WithInputs(*context.tensors, tenant, parsed, [&](const JobSpec& spec) {
+    return context.jobs->Check(spec, inputs);
+  }));
+  return v1::CheckJobOptionsResponse();
+}
+
+// Labels and errors can make a job large: a page that would not fit a message
+// is asked for again, smaller, so that its token is right.
+absl::StatusOr<v1::ListJobsResponse> ListJobsIn(RpcContext& context, const std::string& tenant,
+                                                const v1::ListJobsRequest& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(int page_size, PageSize(request.page_size()));
+  SPARSEFW_ASSIGN_OR_RETURN(JobFilter filter, FilterFromProto(request));
+  filter.tenant = tenant;
+  while (true) {
+    SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page,
+                              context.jobs->List(filter, page_size, request.page_token()));
+    v1::ListJobsResponse response;
+    for (const Job& job : page.jobs) *response.add_jobs() = ToProto(job);
+    response.set_next_page_token(page.next_page_token);
+    if (response.ByteSizeLong() <= size_t{kMaxChunkBytes} || page_size == 1) return response;
+    page_size = std::max(1, std::min(page_size, response.jobs_size()) / 2);
+  }
+}
+
+absl::StatusOr<v1::Job> JobToProto(const absl::StatusOr<Job>& job) {
+  if (!job.ok()) return job.status();
+  return ToProto(*job);
+}
+
+}  // namespace
+
+PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
+  AddUnary<v1::CheckJobOptionsRequest, v1::CheckJobOptionsResponse>(
+      context, "/sparsefw.v1.PruneService/CheckJobOptions", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
+        return CheckJobOptionsIn(context, caller.tenant, request);
+      });
+  AddUnary<v1::CreateJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/CreateJob", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::CreateJobRequest& request) {
+        return CreateJobIn(context, caller.tenant, caller.traceparent, request);
+      });
+  AddUnary<v1::GetJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/GetJob", context.quick_executor,
+      [&context](const UnaryCaller& caller, const v1::GetJobRequest& request) {
+        return JobToProto(
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Get(key); }));
+      });
+  AddUnary<v1::ListJobsRequest, v1::ListJobsResponse>(
+      context, "/sparsefw.v1.PruneService/ListJobs", context.jobs_executor,
+      [&context](const UnaryCaller& caller, const v1::ListJobsRequest& request) {
+        return ListJobsIn(context, caller.tenant, request);
+      });
+  // Also deletes the files of its results.
+  AddUnary<v1::DeleteJobRequest, Empty>(
+      context, "/sparsefw.v1.PruneService/DeleteJob", context.data_executor,
+      [&context](const UnaryCaller& caller,
+                 const v1::DeleteJobRequest& request) -> absl::StatusOr<Empty> {
+        SPARSEFW_RETURN_IF_ERROR(
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Delete(key); }));
+        return Empty();
+      });
+  AddUnary<v1::CancelJobRequest, v1::Job>(
+      context, "/sparsefw.v1.PruneService/CancelJob", context.quick_executor,
+      [&context](const UnaryCaller& caller, const v1::CancelJobRequest& request) {
+        return JobToProto(
+            WithJob(*context.jobs, caller.tenant, request.name(),
+                    [&context](std::string_view key) { return context.jobs->Cancel(key); }));
+      });
+  AddUnary<v1::GetServerInfoRequest, v1::ServerInfo>(
+      context, "/sparsefw.v1.PruneService/GetServerInfo", nullptr,
+      [&context](const UnaryCaller& /*caller*/, const v1::GetServerInfoRequest& /*request*/)
+          -> absl::StatusOr<v1::ServerInfo> { return ServerInfoOf(context); });
+  AddBidi<grpc::ByteBuffer, v1::JobEvent>(
+      "/sparsefw.v1.PruneService/WatchJob",
+      [&context](grpc::CallbackServerContext* rpc) { return StartCall<WatchCall>(context, rpc); });
+  AddBidi<v1::PruneRequest, grpc::ByteBuffer>(
+      "/sparsefw.v1.PruneService/Prune",
+      [&context](grpc::CallbackServerContext* rpc) { return StartCall<PruneCall>(context, rpc); });
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,90 @@
+#include "server/rpc/runtime/tenant_view.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "server/identity/visible.h"
+#include "sparsefw/preset.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+// A name that does not exist is as good as visible: it is looked up and not found.
+template <typename Found>
+absl::StatusOr<bool> IsVisible(std::string_view tenant, const absl::StatusOr<Found>& found) {
+  if (found.ok()) return Visible(tenant, found->owner);
+  if (absl::IsNotFound(found.status())) return true;
+  return found.status();
+}
+
+}  // namespace
+
+absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
+                                   std::string_view name) {
+  const absl::StatusOr<UploadInfo> upload = store.GetUpload(name);
+  if (upload.ok() || !absl::IsNotFound(upload.status())) return IsVisible(tenant, upload);
+  // Finish tells which tensor an upload that is no more has become.
+  return IsVisible(tenant, store.Finish(name, std::nullopt));
+}
+
+absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
+                                   std::string_view name) {
+  return IsVisible(tenant, store.GetTensor(name));
+}
+
+absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::string_view name) {
+  return jobs.Has(name, tenant);
+}
+
+absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
+                           const JobSpec& spec) {
+  constexpr int kHighest = 100;  // what is above is no priority at all: JobManager says so
+  const int most = authenticator.LimitsOf(tenant).priority_max;
+  if (spec.priority <= most || spec.priority > kHighest) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
+                "priority must be at most %d for tenant %s; got %d", most, tenant, spec.priority);
+}
+
+absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant,
+                                        JobSpec* spec) {
+  HiddenInputs hidden;
+  const std::pair<const char*, std::string*> inputs[] = {
+      {"weight", &spec->weight},
+      {"gram", &spec->gram},
+      {"warm_start.saliency", &spec->warm_saliency},
+      {"warm_start.mask", &spec->warm_mask}};
+  for (const auto& [field, name] : inputs) {
+    if (name->empty()) continue;
+    SPARSEFW_ASSIGN_OR_RETURN(const bool visible, TensorVisible(store, tenant, *name));
+    if (visible) continue;
+    hidden.emplace(field, std::exchange(*name, std::string(kNobodys)));
+  }
+  return hidden;
+}
+
+void SetShrinkage(TensorStore& store, JobSpec* spec) {
+  if (!spec->shrinks_by_tokens || spec->gram.empty()) return;
+  const absl::StatusOr<TensorInfo> gram = store.GetTensor(spec->gram);
+  if (!gram.ok()) return;  // what comes next says so
+  const double shrinkage = ShrinkageFor(gram->spec.cols, gram->spec.token_count);
+  spec->options.shrinkage = shrinkage;
+  for (SweepPoint& point : spec->sweep) point.options.shrinkage = shrinkage;
+}
+
+absl::Status Told(const HiddenInputs& hidden, const absl::Status& status) {
+  ReasonMetadata metadata = ReasonMetadataOf(status);
+  const auto tensor = metadata.find("tensor");
+  const auto name = hidden.find(metadata["field"]);
+  if (tensor == metadata.end() || tensor->second != kNobodys || name == hidden.end()) return status;
+  tensor->second = name->second;
+  // The message ends with the name.
+  absl::string_view message = status.message();
+  absl::ConsumeSuffix(&message, absl::string_view(kNobodys.data(), kNobodys.size()));
+  return WithReasonText(absl::Status(status.code(), absl::StrCat(message, name->second)),
+                        ReasonOf(status), metadata);
+}
+
+}  // namespace sparsefw::server

@@ -1,0 +1,103 @@
+// The part of the stores that exists for a tenant.
+//
+// A handler that is given a name looks it up through these, and so answers for
+// another tenant's exactly as for one that does not exist: it goes the same way, with
+// a name that nothing has.
+#ifndef SPARSEFW_SERVER_RPC_RUNTIME_TENANT_VIEW_H_
+#define SPARSEFW_SERVER_RPC_RUNTIME_TENANT_VIEW_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/runtime/rpc_context.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+
+// No upload, tensor or job has this name.
+inline constexpr std::string_view kNobodys = "-";
+
+// False: there is such a thing, and it is another tenant's; of a job also where there is none.
+// All may touch the disk. Errors: the stores', but for NotFound.
+absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
+                                   std::string_view name);  // also one that became a tensor
+absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
+                                   std::string_view name);
+absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::string_view name);
+
+// The highest priority that a tenant's jobs may have.
+// Errors: PermissionDenied (PRIORITY_NOT_ALLOWED)
+absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
+                           const JobSpec& spec);
+
+// Names of other tenants' tensors, by the field of the job that held them.
+using HiddenInputs = std::map<std::string, std::string, std::less<>>;
+// Takes them out of the spec.
+absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant, JobSpec* spec);
+// The error about a spec without them as it would be with them, did they not exist.
+absl::Status Told(const HiddenInputs& hidden, const absl::Status& status);
+
+// Sets the shrinkage of a spec that chooses it by the tokens of its Gram matrix.
+void SetShrinkage(TensorStore& store, JobSpec* spec);
+
+namespace internal {
+
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+template <typename Result, typename Use>
+Result UseVisible(const absl::StatusOr<bool>& visible, std::string_view name,
+                  absl::Status (*not_found)(std::string_view), Use use) {
+  if (name.empty()) return Invalid("NAME_REQUIRED", "name must not be empty; got \"\"");
+  if (!visible.ok()) return visible.status();
+  if (*visible) return use(name);
+  Result result = use(kNobodys);
+  if (absl::IsNotFound(StatusOf(result))) return not_found(name);
+  return result;
+}
+
+}  // namespace internal
+
+// The result of `use`, a function of the name. Errors: InvalidArgument: no name (NAME_REQUIRED)
+template <typename Use>
+auto WithUpload(TensorStore& store, std::string_view tenant, std::string_view name, Use use)
+    -> decltype(use(name)) {
+  return internal::UseVisible<decltype(use(name))>(UploadVisible(store, tenant, name), name,
+                                                   &UploadNotFound, std::move(use));
+}
+template <typename Use>
+auto WithTensor(TensorStore& store, std::string_view tenant, std::string_view name, Use use)
+    -> decltype(use(name)) {
+  return internal::UseVisible<decltype(use(name))>(TensorVisible(store, tenant, name), name,
+                                                   &TensorNotFound, std::move(use));
+}
+template <typename Use>
+auto WithJob(JobManager& jobs, std::string_view tenant, std::string_view name, Use use)
+    -> decltype(use(name)) {
+  return internal::UseVisible<decltype(use(name))>(JobVisible(jobs, tenant, name), name,
+                                                   &JobNotFound, std::move(use));
+}
+
+// `use` is a function of the spec that refuses one with a tensor that does not exist.
+template <typename Use>
+auto WithInputs(TensorStore& store, std::string_view tenant, JobSpec spec, Use use)
+    -> decltype(use(spec)) {
+  SPARSEFW_ASSIGN_OR_RETURN(const HiddenInputs hidden, HideInputs(store, tenant, &spec));
+  SetShrinkage(store, &spec);
+  decltype(use(spec)) result = use(spec);
+  if (hidden.empty() || internal::StatusOf(result).ok()) return result;
+  return Told(hidden, internal::StatusOf(result));
+}
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RPC_RUNTIME_TENANT_VIEW_H_

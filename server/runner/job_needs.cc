@@ -1,0 +1,113 @@
+#include "server/runner/job_needs.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "server/jobs/job_spec.h"
+#include "server/runner/devices.h"
+#include "sparsefw/alps.h"
+#include "sparsefw/solver.h"
+#include "sparsefw/sparsegpt.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw::server {
+namespace {
+
+// What runs on the CPU alone, as refusals call it; empty where the device decides.
+std::string_view NeedsCpu(const SweepPoint& point) {
+  if (point.options.method == Method::kSparseGpt) return "SPARSEGPT";
+  if (point.options.method == Method::kAlps) return "ALPS";
+  return point.options.joint ? "refine.joint" : "";
+}
+
+}  // namespace
+
+bool SharesGram(const JobSpec& spec) { return spec.options.shrinkage == 0; }
+
+absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
+                                                     const std::vector<const Backend*>& usable,
+                                                     const std::vector<const Backend*>& otherwise) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
+                            ResolveDevices(spec.device, usable, otherwise));
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  const auto on_cpu = [](const SweepPoint& point) { return !NeedsCpu(point).empty(); };
+  const auto first = std::find_if(points.begin(), points.end(), on_cpu);
+  if (first == points.end() || !backends.front()->has_device_memory()) return backends;
+  const std::string_view name = NeedsCpu(*first);
+  if (!spec.device.empty() && spec.device != "auto") {
+    return Invalid("OPTION_INVALID", "device must be cpu for %s, which runs on the CPU; got %s",
+                   name, spec.device);
+  }
+  if (std::all_of(points.begin(), points.end(), on_cpu)) {
+    return ResolveDevices("cpu", usable, otherwise);
+  }
+  return Invalid("OPTION_INVALID",
+                 "a sweep must not mix %s, which runs on the CPU, with methods that run on "
+                 "%s; set device to cpu, or submit them apart",
+                 name, backends.front()->Describe().name);
+}
+
+int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
+                     DType gram) {
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  const bool sweep = points.size() > 1;
+  int64_t most = 0;
+  for (const SweepPoint& point : points) {
+    const SolveOptions& options = point.options;
+    int64_t own = 0;
+    if (options.method == Method::kSparseGpt) {
+      own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
+    } else if (options.method == Method::kAlps) {
+      own = AlpsBytes(rows, cols);
+    }
+    // Beside the engine: where the joint search may begin.
+    const bool second_start = options.joint && options.method != Method::kAlps;
+    const bool reconstruct = options.reconstruct || options.measure_new_weights;
+    const MemoryRequest request = {
+        .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
+    const bool uses_engine = own == 0 || reconstruct || options.joint;
+    const int64_t engine =
+        uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
+    const int64_t both = sweep ? own + engine : std::max(own, engine);
+    most = std::max(most, second_start ? JointStartBytes(rows, cols) + both : both);
+  }
+  const bool shrunk = spec.options.shrinkage > 0;
+  return most + (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);
+}
+
+int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
+                    DType gram) {
+  const std::vector<SweepPoint> points = PointsOf(spec);
+  int64_t most = 0;
+  for (const SweepPoint& point : points) {
+    const MemoryRequest request = {
+        .swaps = point.options.swaps,
+        .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
+        .sweep = points.size() > 1,
+        .iterates = point.options.method == Method::kSparseFw,
+        .device_gram = SharesGram(spec),
+        .weights = weights.dtype,
+        .gram = gram,
+        .product_precision = points.front().options.product_precision};
+    most = std::max(most, backend.EstimateDeviceBytes(weights.rows, weights.cols, request));
+  }
+  return most;
+}
+
+absl::Status CheckHostMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit) {
+  if (needed > limit) {
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+        "a layer of [%d, %d] needs about %d bytes of working memory; running jobs may use %d "
+        "together",
+        rows, cols, needed, limit);
+  }
+  const int64_t there = HostMemoryBytes();
+  if (there <= 0 || needed <= there) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                "a layer of [%d, %d] needs about %d bytes of working memory; this machine has %d",
+                rows, cols, needed, there);
+}
+
+}  // namespace sparsefw::server

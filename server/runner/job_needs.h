@@ -1,0 +1,44 @@
+// Where a job may run and how much memory it needs.
+#ifndef SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
+#define SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/job.h"
+#include "server/tensors/spec.h"
+#include "sparsefw/backend.h"
+#include "sparsefw/dtype.h"
+
+namespace sparsefw::server {
+
+// The backends of ResolveDevices that may run the job. SparseGPT, ALPS and the joint
+// search are CPU code: they must not hold a stream and memory of a CUDA device, nor their
+// job say that it ran there. Errors: OPTION_INVALID, and those of ResolveDevices.
+absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
+                                                     const std::vector<const Backend*>& usable,
+                                                     const std::vector<const Backend*>& otherwise);
+
+// Whether it reads the Gram as it was uploaded, and so the copy on the device that other jobs
+// use. With a shrinkage it has one of its own.
+bool SharesGram(const JobSpec& spec);
+
+// Bytes of host memory while it runs: the most that any point needs. In a sweep an engine
+// still holds its copies of the layer while SparseGPT works.
+int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
+                     DType gram);
+
+// Bytes of device memory, without a Gram that jobs share. The engine of a sweep uses the precision
+// of the first point.
+int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
+                    DType gram);
+
+// HOST_MEMORY where a job that needs `needed` bytes can never run: `limit` is for all
+// running jobs together.
+absl::Status CheckHostMemory(int64_t rows, int64_t cols, int64_t needed, int64_t limit);
+
+}  // namespace sparsefw::server
+
+#endif  // SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_

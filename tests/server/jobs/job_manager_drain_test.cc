@@ -1,0 +1,163 @@
+// The end of a manager with a durable store: its drain, and a disk that is full.
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "tests/server/jobs/recovery_fixture.h"
+
+namespace sparsefw::server {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::IsOk;
+using ::testing::SizeIs;
+using testing::StatusIs;
+
+TEST_F(RecoveryTest, QueuedJobsStayQueuedOverADrain) {
+  const Job running = SubmitRunning();
+  const Job first = Submit();
+  const Job second = Submit();
+  const auto watcher = Watch(first.name);
+  auto drained = Drain(absl::Hours(1));
+  watcher->WaitForSuspension();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kQueued));
+  const auto late = Watch(first.name);
+  late->WaitForSuspension();
+  EXPECT_THAT(late->states(), ElementsAre(JobState::kQueued)) << "a snapshot, then nothing";
+  const auto finished = Watch(running.name);
+  runner_.Finish(running.name, ResultWith(StopCause::kIterations));
+  drained.wait();
+  EXPECT_EQ(finished->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(store_.Get(first.name)->revision, first.revision);
+
+  EXPECT_EQ(StartAgain().queued, 2);
+  EXPECT_EQ(runner_.kept_inputs(), 2) << "what a job brought along stays for it";
+  EXPECT_EQ(runner_.WaitForRun(1).name, first.name);
+  RunTo(first.name, ResultWith(StopCause::kIterations));
+  EXPECT_EQ(runner_.WaitForRun(2).name, second.name);
+}
+
+TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
+  runner_.obey_stop = true;
+  const Job job = SubmitRunning();
+  Report(job.name, 100);
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::Seconds(10));
+  clock_.AwaitWaiter(clock_.Now() + absl::Seconds(10));
+  EXPECT_EQ(Get(job.name).state, JobState::kRunning) << "for the grace";
+  clock_.Advance(absl::Seconds(10));
+  drained.wait();
+  watcher->WaitForSuspension();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning, JobState::kQueued));
+  const Job queued = *store_.Get(job.name);
+  EXPECT_EQ(queued.state, JobState::kQueued);
+  EXPECT_EQ(queued.attempts, 0) << "an orderly end is none";
+  EXPECT_FALSE(queued.progress);
+  EXPECT_EQ(queued.start_time, absl::InfinitePast());
+
+  manager_.reset();  // joins the workers
+  EXPECT_THAT(runner_.discarded(), ElementsAre(job.name)) << "the mask of the run that was stopped";
+  EXPECT_EQ(runner_.kept_inputs(), 1);
+  runner_.obey_stop = false;
+  Restart({});
+  EXPECT_EQ(Recover().queued, 1);
+  EXPECT_EQ(runner_.WaitForRun(1).attempts, 1);
+  EXPECT_THAT(Watch(job.name, watcher->seen()[0].job.revision)->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+  EXPECT_THAT(listener_.calls(),
+              ElementsAre("accepted " + job.name, "started " + job.name, "interrupted " + job.name,
+                          "recovered " + job.name, "started " + job.name));
+}
+
+TEST_F(RecoveryTest, ARunThatEndsInTheGraceHasEnded) {
+  const Job job = SubmitRunning();
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::ZeroDuration());
+  // Its stop comes too late.
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  drained.wait();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(StartAgain().queued, 0);
+}
+
+TEST_F(RecoveryTest, ACallersCancelWinsOverTheDrain) {
+  const Job job = SubmitRunning();
+  const Job queued = Submit();
+  const auto watcher = Watch(job.name);
+  auto drained = Drain(absl::Hours(1));
+  Watch(queued.name)->WaitForSuspension();
+  EXPECT_EQ(manager_->Cancel(queued.name)->state, JobState::kCancelled);
+  runner_.obey_stop = true;
+  EXPECT_THAT(manager_->Cancel(job.name), IsOk());
+  drained.wait();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get(queued.name)->state, JobState::kCancelled);
+  EXPECT_EQ(StartAgain().queued, 0);
+}
+
+TEST_F(RecoveryTest, AnInterruptionThatCannotBeStoredCountsAsACrash) {
+  runner_.obey_stop = true;
+  const Job job = SubmitRunning();
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  manager_->Drain(absl::ZeroDuration());
+  EXPECT_THAT(listener_.errors(), SizeIs(1));
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+  manager_.reset();
+  Restart({});
+  EXPECT_EQ(Recover().interrupted, 1);
+  EXPECT_EQ(runner_.WaitForRun(1).attempts, 2);
+}
+
+// Or it would end twice, if the process ended before the store has it.
+TEST_F(RecoveryTest, NobodyIsToldOfAnEndThatIsNotStored) {
+  const Job job = SubmitRunning();
+  const Job queued = Submit();
+  const auto watcher = Watch(job.name);
+  const auto other = Watch(queued.name);
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(manager_->Cancel(queued.name),
+                StatusIs(absl::StatusCode::kResourceExhausted, "", "full"));
+  }
+  EXPECT_EQ(Get(queued.name).state, JobState::kQueued);
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  while (manager_->running() > 0) std::this_thread::yield();
+  EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), ElementsAre(JobState::kRunning));
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+  manager_->CollectGarbage();
+  EXPECT_EQ(watcher->WaitForEnd().state, JobState::kSucceeded);
+  EXPECT_EQ(other->WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
+  manager_->CollectGarbage();
+  EXPECT_THAT(watcher->states(), SizeIs(2)) << "once";
+}
+
+// It was accepted: a full disk delays it.
+TEST_F(RecoveryTest, AStartThatCannotBeStoredIsTriedAgain) {
+  std::atomic<bool> full = true;
+  store_.update_fault = [&full](const Job&) {
+    return full ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  };
+  const Job job = Submit();
+  while (listener_.errors().empty()) std::this_thread::yield();
+  EXPECT_EQ(Get(job.name).state, JobState::kQueued);
+  EXPECT_EQ(runner_.runs(), 0U);
+  full = false;
+  EXPECT_EQ(runner_.WaitForRun(0).attempts, 1);
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kSucceeded);
+}
+
+TEST_F(RecoveryTest, ADrainDoesNotWaitForAStoreThatIsFull) {
+  const Job job = SubmitRunning();
+  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  manager_->Drain(absl::Hours(1));
+  EXPECT_EQ(store_.Get(job.name)->state, JobState::kRunning);
+  store_.update_fault = [](const Job&) { return absl::OkStatus(); };
+}
+
+}  // namespace
+}  // namespace sparsefw::server
