@@ -35,9 +35,10 @@ sparsefw_library(core
     sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
     sparsegpt/sparsegpt.cc
     alps/alps.cc alps/alternation.cc alps/shifted_inverse.cc
-    solver/checkpoint_file.cc solver/checkpoint_terms.cc solver/options.cc solver/joint_defaults.cc solver/preset.cc solver/shrunk_gram.cc solver/solve_after.cc
-    solver/solve_alps.cc solver/solve_checkpoint.cc solver/solve_joint.cc solver/solve_report.cc solver/solve_run.cc solver/solve_sparsegpt.cc solver/solver.cc
-    solver/sweep.cc
+    solver/checkpoint_file.cc solver/checkpoint_log.cc solver/checkpoint_terms.cc
+    solver/frank_wolfe_stage.cc solver/joint_stage.cc solver/limits.cc solver/new_weights.cc
+    solver/options.cc solver/own_weights.cc solver/preset.cc solver/shrunk_gram.cc
+    solver/solve_state.cc solver/solver.cc solver/swaps.cc solver/sweep.cc solver/warm_start.cc
     backends/cuda_module.cc backends/registry.cc
   LIBRARIES sparsefw::base absl::time absl::function_ref
   PRIVATE_LIBRARIES sparsefw::cblas TBB::tbb hwy::hwy ${CMAKE_DL_LIBS})

@@ -1,5 +1,5 @@
 # Engines, registry and solver. core_test is CMakeLists.txt's.
-core_test(conformance_test LABELS unit tsan SOURCES engines/conformance_test)
+core_test(conformance_test LABELS unit tsan SOURCES engines/conformance_test engines/any_engine_test)
 core_test(conformance_fixture_test LABELS unit SOURCES engines/conformance_fixture_test)
 target_link_libraries(conformance_fixture_test PRIVATE sparsefw::io)
 core_test(iteration_state_test LABELS unit tsan SOURCES engines/iteration_state_test)
@@ -26,8 +26,9 @@ endforeach()
 
 core_test(solver_test LABELS unit tsan
   SOURCES solver/checkpoint_refusal_test solver/golden_test solver/refine_golden_test
-          solver/solver_after_test solver/solver_limits_test solver/options_test solver/solver_options_test
-          solver/solver_test solver/sweep_test)
+          solver/options_test solver/solver_after_test solver/solver_inputs_test
+          solver/solver_limits_test solver/solver_options_test solver/solver_test
+          solver/stages_test solver/sweep_test)
 core_test(checkpoint_test LABELS unit SOURCES solver/checkpoint_test)
 core_test(solver_refine_test LABELS unit SOURCES solver/solver_refine_test)
 core_test(joint_against_others_test LABELS unit SOURCES solver/joint_against_others_test)

@@ -23,6 +23,12 @@
 
 namespace sparsefw {
 
+// That a checkpoint is not one to go on from: it is damaged or another solve's.
+template <typename... Args>
+absl::Status InvalidCheckpoint(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", format, args...);
+}
+
 // In the byte order and layout of this machine; stands before the bytes of a field.
 struct FieldHeader {
   char name[16] = {};  // padded with zeros
@@ -94,9 +100,8 @@ class StateReader {
   absl::StatusOr<std::span<const std::byte>> Field(std::string_view name, size_t bytes) {
     SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> field, AnyField(name));
     if (field.size() == bytes) return field;
-    return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                  "field \"%s\" of a checkpoint must have %d bytes; got %d", name, bytes,
-                  field.size());
+    return InvalidCheckpoint("field \"%s\" of a checkpoint must have %d bytes; got %d", name, bytes,
+                             field.size());
   }
 
   // Copies the bytes of the next field to `to`.
@@ -111,8 +116,8 @@ class StateReader {
 
  private:
   static absl::Status Missing(std::string_view name) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                  "a checkpoint must have a field \"%s\" here; got another one or none", name);
+    return InvalidCheckpoint("a checkpoint must have a field \"%s\" here; got another one or none",
+                             name);
   }
 
   std::span<const std::byte> left_;

@@ -6,7 +6,6 @@
 
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {
@@ -38,11 +37,6 @@ absl::StatusOr<uint32_t> ChecksumOf(std::span<const std::byte> bytes, const Stop
     crc = ExtendCrc32c(crc, bytes.first(std::min(kPieceBytes, bytes.size())));
   }
   return crc;
-}
-
-template <typename... Args>
-absl::Status NotValid(const absl::FormatSpec<Args...>& format, const Args&... args) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", format, args...);
 }
 
 }  // namespace
@@ -88,21 +82,23 @@ absl::Status CheckpointWriter::End() {
 
 absl::StatusOr<StateReader> OpenUnchecked(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(Head) + kTailBytes) {
-    return NotValid("a checkpoint must have at least %d bytes; got %d", sizeof(Head) + kTailBytes,
-                    bytes.size());
+    return InvalidCheckpoint("a checkpoint must have at least %d bytes; got %d",
+                             sizeof(Head) + kTailBytes, bytes.size());
   }
   const Head head = ValueAt<Head>(bytes, 0);
   if (!std::equal(std::begin(head.mark), std::end(head.mark), kBeginMark)) {
-    return NotValid("a checkpoint must begin with \"%s\"; got other bytes", kBeginMark);
+    return InvalidCheckpoint("a checkpoint must begin with \"%s\"; got other bytes", kBeginMark);
   }
   if (head.format != kCheckpointFormat) {
-    return NotValid("a checkpoint must have format %d; got %d", kCheckpointFormat, head.format);
+    return InvalidCheckpoint("a checkpoint must have format %d; got %d", kCheckpointFormat,
+                             head.format);
   }
   const size_t tail = bytes.size() - kTailBytes;
   const auto total = ValueAt<uint64_t>(bytes, tail + sizeof(kEndMark));
   if (std::memcmp(bytes.data() + tail, kEndMark, sizeof(kEndMark)) != 0 || total != bytes.size()) {
-    return NotValid("a checkpoint must end with \"%s\" and its size; it is cut off after %d bytes",
-                    kEndMark, bytes.size());
+    return InvalidCheckpoint(
+        "a checkpoint must end with \"%s\" and its size; it is cut off after %d bytes", kEndMark,
+        bytes.size());
   }
   return StateReader(bytes.subspan(sizeof(Head), tail - sizeof(Head)));
 }
@@ -114,7 +110,7 @@ absl::StatusOr<StateReader> OpenCheckpoint(std::span<const std::byte> bytes,
   SPARSEFW_ASSIGN_OR_RETURN(const uint32_t crc,
                             ChecksumOf(bytes.first(bytes.size() - kCrcBytes), stop));
   if (crc != expected) {
-    return NotValid(
+    return InvalidCheckpoint(
         "a checkpoint must have the CRC32C that it ends with, %08x; its bytes have %08x", expected,
         crc);
   }

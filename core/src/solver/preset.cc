@@ -1,5 +1,3 @@
-#include "sparsefw/preset.h"
-
 #include <algorithm>
 
 #include "sparsefw/joint.h"
@@ -28,6 +26,16 @@ SolveOptions OptionsOf(Preset preset) {
 }
 
 }  // namespace
+
+double JointAlpha(const Pattern& pattern) {
+  return pattern.kind == Pattern::Kind::kKeepOfGroup ? kWideJointAlpha : 0.9;
+}
+
+double JointExcluded(const Pattern& pattern, double alpha) {
+  if (pattern.kind == Pattern::Kind::kKeepOfGroup) return kWideJointExcluded;
+  const double kept = 1 - pattern.sparsity;
+  return std::clamp(pattern.sparsity - (1 - alpha) * kept, 0.0, 0.99);
+}
 
 bool ShrinksByTokens(const OptionRequest& request) {
   const bool shrinks = request.preset == Preset::kBalanced || request.preset == Preset::kBest;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/src/solver/layer_cache.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/status_reason.h"

@@ -1,13 +1,8 @@
 // Every engine against the reference: the same losses, gaps and certificates,
 // the same masks, for every pattern, dtype, shape, step rule and alpha.
-#include <atomic>
-#include <chrono>
-#include <cmath>
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -27,16 +22,13 @@ using ::sparsefw::testing::EngineKind;
 using ::sparsefw::testing::IsCuda;
 using ::sparsefw::testing::IsFloat32;
 using ::sparsefw::testing::IsSubset;
-using ::sparsefw::testing::kAllEngines;
 using ::sparsefw::testing::kFastEngines;
 using ::sparsefw::testing::LoadedEngine;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::MakeStartingPoint;
 using ::sparsefw::testing::NameOf;
-using ::sparsefw::testing::Random;
 using ::sparsefw::testing::RandomLayer;
 using ::sparsefw::testing::StartingPoint;
-using ::sparsefw::testing::StatusIs;
 using ::sparsefw::testing::TypedMatrix;
 
 constexpr StepRule kRules[] = {StepRule::kOpenLoop, StepRule::kLineSearch};
@@ -221,9 +213,9 @@ TEST_P(DenseShareTest, BothWaysOfUpdatingAreTheReference) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
                                   LoadedEngine(EngineKind::kReference, start));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
-                                  LoadedEngine(kind, start, {.dense_share = share}));
+                                  LoadedEngine(kind, start, {.tuning = {.dense_share = share}}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto in_pieces,
-                                  LoadedEngine(kind, start, {.dense_share = share}));
+                                  LoadedEngine(kind, start, {.tuning = {.dense_share = share}}));
     const StepRequest request = {.count = 90};
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step(request));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step(request));
@@ -259,7 +251,7 @@ TEST_P(AfterTheGapTest, AStoppedIterationGoesOnAsIfItHadNotStopped) {
   const Layer layer({4, 96}, DType::kF32, 0.3, 9);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(Pattern::PerRow(0.6), 0.9));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
-  const EngineOptions options = {.dense_share = GetParam()};
+  const EngineOptions options = {.tuning = {.dense_share = GetParam()}};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
                                 LoadedEngine(EngineKind::kCudaFloat64, start, options));
   const StepRequest before = {.count = 490, .rule = StepRule::kLineSearch};
@@ -318,93 +310,6 @@ INSTANTIATE_TEST_SUITE_P(
                                          Pattern::KeepOfGroup(2, 4)),
                        ::testing::Values(ProductPrecision::kTf32, ProductPrecision::kBf16)),
     [](const auto& test) { return ProductTestName(test.param); });
-
-class MannersTest : public ::testing::TestWithParam<EngineKind> {
- protected:
-  void SetUp() override {
-    SPARSEFW_NEED_DEVICE(GetParam());
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(start_, layer_.Start(Pattern::Unstructured(0.6), 0.5));
-  }
-
-  const Layer layer_{{40, 64}, DType::kF32, 0.5, 3};
-  StartingPoint start_;
-};
-
-INSTANTIATE_TEST_SUITE_P(All, MannersTest, ::testing::ValuesIn(kAllEngines),
-                         [](const auto& test) { return NameOf(test.param); });
-
-TEST_P(MannersTest, LossIsThatOfTheDefinition) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(GetParam(), start_));
-  Random random(8);
-  Mask mask(40, 64);
-  for (int64_t row = 0; row < 40; ++row) {
-    for (int64_t col = 0; col < 64; ++col) mask.Set(row, col, random.Uniform() < 0.4);
-  }
-  for (const Mask& candidate : {mask, start_.warm, Mask(40, 64)}) {
-    const double expected = ::sparsefw::testing::NaiveLoss(start_.weights, start_.gram, candidate);
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss, engine->Loss(candidate));
-    EXPECT_NEAR(loss, expected, 1e-12 * expected);
-  }
-}
-
-TEST_P(MannersTest, StopSignalEndsEveryMethod) {
-  StopSignal stop;
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
-                                LoadedEngine(GetParam(), start_, {.threads = 2, .stop = &stop}));
-  SPARSEFW_ASSERT_OK(engine->Step({.count = 3}));
-  stop.Request();
-  EXPECT_THAT(engine->Step({.count = 1}), StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(engine->Loss(start_.warm), StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(engine->Round(), StatusIs(absl::StatusCode::kCancelled));
-}
-
-TEST_P(MannersTest, StopSignalEndsLoading) {
-  StopSignal stop;
-  stop.Request();
-  const auto engine = LoadedEngine(GetParam(), start_, {.threads = 2, .stop = &stop});
-  EXPECT_THAT(engine, StatusIs(absl::StatusCode::kCancelled));
-}
-
-TEST_P(MannersTest, StopSignalFromAnotherThreadEndsARunningStep) {
-  StopSignal stop;
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
-                                LoadedEngine(GetParam(), start_, {.threads = 2, .stop = &stop}));
-  SPARSEFW_ASSERT_OK(engine->Step({.count = 1}));
-  absl::Status status;
-  std::atomic<bool> begun = false;
-  std::thread worker([&] {
-    begun = true;
-    status = engine->Step({.count = int64_t{1} << 40, .rule = StepRule::kOpenLoop}).status();
-  });
-  while (!begun) std::this_thread::yield();
-  // Nothing else uses the processor: the step has done some work when it is stopped.
-  const std::clock_t since = std::clock();
-  while (std::clock() - since < CLOCKS_PER_SEC / 50) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  stop.Request();
-  worker.join();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
-}
-
-TEST_P(MannersTest, StopsAtTheGap) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(GetParam(), start_));
-  const StepRequest request = {.count = 100'000, .rule = StepRule::kLineSearch, .rel_gap = 0.05};
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats stats, engine->Step(request));
-  EXPECT_TRUE(stats.reached_gap);
-  EXPECT_LE(stats.gap, 0.05 * stats.relaxed_loss);
-  EXPECT_LT(stats.iteration, 100'000);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats again, engine->Step(request));
-  EXPECT_EQ(again.iteration, stats.iteration);
-  EXPECT_TRUE(again.reached_gap);
-}
-
-TEST_P(MannersTest, RoundingBeforeAnyStepGivesTheWarmStart) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(GetParam(), start_));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const RoundedMask rounded, engine->Round());
-  EXPECT_EQ(rounded.mask, start_.warm);
-  EXPECT_EQ(rounded.threshold_residual, 0);
-}
 
 }  // namespace
 }  // namespace sparsefw

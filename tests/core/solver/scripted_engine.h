@@ -179,14 +179,13 @@ class ScriptedSolveTest : public ::testing::Test {
 
   absl::StatusOr<SolveResult> Run() {
     LayerCache cache;
-    return SolveRun({.problem = problem_,
-                     .options = options_,
-                     .backend = backend_,
-                     .cache = cache,
-                     .observer = &observer_,
-                     .stop = &script_.stop,
-                     .now = [this] { return script_.now; }})
-        .Run();
+    return sparsefw::RunSolve({.problem = problem_,
+                               .options = options_,
+                               .backend = backend_,
+                               .cache = cache,
+                               .observer = &observer_,
+                               .stop = &script_.stop,
+                               .now = [this] { return script_.now; }});
   }
 
   absl::StatusOr<SolveResult> RunSolve() {

@@ -31,7 +31,7 @@ class SparseGptLimitsTest : public ::testing::TestWithParam<Pattern> {
                                   .cache = cache,
                                   .stop = stop,
                                   .now = [&] { return absl::FromUnixSeconds(looks++); }};
-    return SolveRun(context).Run();
+    return sparsefw::RunSolve(context);
   }
 
   const RandomLayer layer_ = MakeRandomLayer({.rows = 70, .cols = 300});

@@ -1,0 +1,191 @@
+#include "core/src/solver/checkpoint_log.h"
+
+#include <array>
+#include <bit>
+#include <string_view>
+#include <type_traits>
+
+#include "core/src/solver/checkpoint_terms.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw {
+namespace {
+
+// The solver's own numbers in a checkpoint; of `summary` those that ForEachNumber names.
+struct Numbers {
+  Stage next = Stage::kIterate;
+  StepStats stats;
+  SolveSummary summary;
+  bool fixed_kept = true;
+  int64_t last_report = 0;
+  double threshold_residual = 0;
+  absl::Duration elapsed;
+};
+
+// Calls visit with them in the order of the bytes. Another order, or number, is another format.
+template <typename Visit>
+auto VisitNumbers(Numbers& numbers, Visit&& visit) {
+  auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed] = numbers;
+  return visit(next, stats.iteration, stats.relaxed_loss, stats.gap, stats.step_size,
+               stats.lower_bound, stats.toggled, stats.reached_gap, stats.drift,
+               stats.engine.capture_failures, summary.full_loss, summary.warm_start_loss,
+               summary.rounded_loss, summary.final_loss, summary.swaps, summary.stop_cause,
+               summary.candidate, summary.load_time, fixed_kept, last_report, threshold_residual,
+               elapsed, stats.engine.screening.epochs, stats.engine.screening.iterations,
+               stats.engine.screening.active_share);
+}
+
+// Each number as 8 bytes.
+using Words = std::array<int64_t, 25>;
+
+template <typename T>
+int64_t WordOf(const T& value) {
+  if constexpr (std::is_same_v<T, absl::Duration>) return absl::ToInt64Nanoseconds(value);
+  if constexpr (std::is_floating_point_v<T>) return std::bit_cast<int64_t>(value);
+  if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) return static_cast<int64_t>(value);
+}
+
+template <typename T>
+T ValueOf(int64_t word) {
+  if constexpr (std::is_same_v<T, absl::Duration>) return absl::Nanoseconds(word);
+  if constexpr (std::is_floating_point_v<T>) return std::bit_cast<T>(word);
+  if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) return static_cast<T>(word);
+}
+
+Words WordsOf(Numbers numbers) {
+  return VisitNumbers(numbers, [](const auto&... each) { return Words{WordOf(each)...}; });
+}
+
+absl::Status ReadNumbers(StateReader& reader, Numbers& numbers) {
+  Words words;
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("solver", WritableBytesOf(words)));
+  VisitNumbers(numbers, [word = words.begin()]<typename... T>(T&... each) mutable {
+    static_assert(sizeof...(T) == std::tuple_size_v<Words>);
+    ((each = ValueOf<T>(*word++)), ...);
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Mask> ReadMask(StateReader& reader, std::string_view name, const Mask& shape) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> mask,
+                            reader.Field(name, shape.bytes().size()));
+  return Mask::FromBytes(shape.rows(), shape.cols(), mask);
+}
+
+absl::Status CheckSameLoss(std::string_view what, double own, double other) {
+  if (WordOf(own) == WordOf(other)) return absl::OkStatus();
+  return InvalidCheckpoint(
+      "a checkpoint must be of the same weights and gram; its %s is %.17g, that of these is %.17g",
+      what, other, own);
+}
+
+absl::Status CheckAtEnd(const StateReader& reader) {
+  if (reader.at_end()) return absl::OkStatus();
+  return InvalidCheckpoint("a checkpoint must end after its last field; more follows");
+}
+
+}  // namespace
+
+std::optional<CheckpointInfo> PeekCheckpoint(std::span<const std::byte> bytes) {
+  absl::StatusOr<StateReader> fields = OpenUnchecked(bytes);
+  Numbers numbers;
+  if (!fields.ok() || !fields->AnyField("terms").ok() || !ReadNumbers(*fields, numbers).ok()) {
+    return std::nullopt;
+  }
+  return CheckpointInfo{.iteration = numbers.stats.iteration, .stage = WordOf(numbers.next)};
+}
+
+CheckpointLog::CheckpointLog(SolveState& state) : state_(state), last_(state.limits.now()) {}
+
+absl::Status CheckpointLog::Open() {
+  const SolveContext& given = state_.given;
+  const bool resumes = !given.checkpoints.resume.empty();
+  if (!resumes && given.checkpoints.sink == nullptr) return absl::OkStatus();
+  if (!given.backend.checkpoint_tag().empty()) {
+    terms_ = CheckpointTerms(given.problem, state_.options, given.backend, given.sweep_point);
+  }
+  if (!resumes) return absl::OkStatus();
+  if (terms_.empty()) {
+    return InvalidCheckpoint("backend \"%s\" has no checkpoints; got one to resume from",
+                             given.backend.name());
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(resume_, OpenCheckpoint(given.checkpoints.resume, given.stop));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> terms, resume_->AnyField("terms"));
+  return CompareTerms({reinterpret_cast<const char*>(terms.data()), terms.size()}, terms_);
+}
+
+absl::Status CheckpointLog::RestoreState() {
+  if (!resumes()) return absl::OkStatus();
+  SolveResult& result = state_.result;
+  Numbers saved;
+  saved.summary = result;  // what is not in the checkpoint stays
+  SPARSEFW_RETURN_IF_ERROR(ReadNumbers(*resume_, saved));
+  const int64_t iteration = saved.stats.iteration;
+  if (iteration < 0 || iteration > state_.options.iterations) {
+    return InvalidCheckpoint("the iteration of a checkpoint must be in [0, %d]; got %d",
+                             state_.options.iterations, iteration);
+  }
+  SolveSummary& summary = saved.summary;
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckSameLoss("loss of pruning everything", result.full_loss, summary.full_loss));
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckSameLoss("warm-start loss", result.warm_start_loss, summary.warm_start_loss));
+  SPARSEFW_ASSIGN_OR_RETURN(result.mask, ReadMask(*resume_, "best_mask", state_.warm));
+  SPARSEFW_ASSIGN_OR_RETURN(state_.last_tried, ReadMask(*resume_, "last_mask", state_.warm));
+  state_.stats = saved.stats;
+  summary.load_time += result.load_time;
+  static_cast<SolveSummary&>(result) = summary;
+  state_.fixed_kept = saved.fixed_kept;
+  state_.last_report = saved.last_report;
+  state_.threshold_residual = saved.threshold_residual;
+  state_.limits.GoOnAfter(saved.elapsed);
+  first_ = saved.next;
+  if (first_ == Stage::kIterate) return absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(CheckAtEnd(*resume_));
+  Notify(state_);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointLog::RestoreEngine() {
+  SPARSEFW_RETURN_IF_ERROR(state_.engine->RestoreIteration(*resume_));
+  SPARSEFW_RETURN_IF_ERROR(CheckAtEnd(*resume_));
+  Notify(state_);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointLog::Write(CheckpointWriter& writer, Stage next) {
+  const Words words = WordsOf({.next = next,
+                               .stats = state_.stats,
+                               .summary = state_.result,
+                               .fixed_kept = state_.fixed_kept,
+                               .last_report = state_.last_report,
+                               .threshold_residual = state_.threshold_residual,
+                               .elapsed = state_.limits.Elapsed()});
+  SPARSEFW_RETURN_IF_ERROR(writer.Begin({.sweep_point = state_.given.sweep_point,
+                                         .iteration = state_.stats.iteration,
+                                         .stage = WordOf(next)}));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("terms", std::as_bytes(std::span(terms_))));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("solver", BytesOf(words)));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("best_mask", state_.result.mask.bytes()));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("last_mask", state_.last_tried.bytes()));
+  if (next == Stage::kIterate) SPARSEFW_RETURN_IF_ERROR(state_.engine->SaveIteration(writer));
+  return writer.End();
+}
+
+absl::Status CheckpointLog::Offer(Stage next) {
+  CheckpointSink* const sink = state_.given.checkpoints.sink;
+  const Limits& limits = state_.limits;
+  if (sink == nullptr || terms_.empty() || limits.stopped()) return absl::OkStatus();
+  const absl::Time begin = limits.now();
+  if (!sink->Due({.since_last = begin - last_, .last_took = last_took_})) return absl::OkStatus();
+  CheckpointWriter writer(*sink, state_.given.stop);
+  const absl::Status written = Write(writer, next);
+  last_ = limits.now();
+  last_took_ = last_ - begin;
+  if (written.ok()) return absl::OkStatus();
+  sink->Abandon();
+  // A stop is for the next batch or stage to see.
+  return writer.sink_failed() || absl::IsCancelled(written) ? absl::OkStatus() : written;
+}
+
+}  // namespace sparsefw

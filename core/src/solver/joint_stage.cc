@@ -1,0 +1,113 @@
+// The joint search of mask and weights, from the best mask with its weights solved.
+#include <optional>
+#include <utility>
+
+#include "core/src/alps/alps.h"
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/solver/stages.h"
+#include "sparsefw/saliency.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw {
+namespace {
+
+// In evaluations of the loss, as in swaps.cc: two products and the first rows;
+// afterwards solving the weights, the product that decides about rows, and the
+// losses of weights and mask.
+constexpr int kLossesToSearch = 12;
+constexpr int kLossesAfterSearch = 9;
+constexpr int kLossesAfterSolving = 5;
+
+// Enough for a start: what is left to find, the search finds sooner.
+constexpr alps::Effort kShortAlps = {.settled = 0.1, .single = true, .steps = 2};
+
+// By the scores of the start's weights, which are gone before the search takes memory.
+absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
+                                   const Matrix<float>& weights) {
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
+                            ComputeSaliency(weights.view(), DiagonalOf(state.problem.gram),
+                                            {.method = SaliencyMethod::kWanda}));
+  return FixedSet(scores.view(), mask, state.problem.pattern,
+                  state.options.keep_fixed ? state.options.alpha : 0);
+}
+
+// The result of a few iterations of ALPS where it loses less than the start. What stops it, or
+// speaks against it, leaves the search where it is.
+std::optional<alps::PrunedLayer> OtherStart(const SolveState& state) {
+  if (state.options.method == Method::kAlps) return std::nullopt;
+  const ParallelContext limited(state.options.threads, state.given.stop,
+                                [&] { return !state.limits.TimeForLosses(kLossesToSearch); });
+  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(state.problem, kShortAlps, limited);
+  if (!pruned.ok()) return std::nullopt;
+  const absl::StatusOr<double> loss = state.engine->LossOfWeights(pruned->weights);
+  if (!loss.ok() || !(*loss < state.result.reconstructed_loss)) return std::nullopt;
+  return *std::move(pruned);
+}
+
+absl::Status TakeJoint(SolveState& state, JointResult found) {
+  SolveResult& result = state.result;
+  // Found from scratch by the search itself, unless it was stopped.
+  const absl::StatusOr<double> loss = state.limits.stopped()
+                                          ? state.engine->LossOfWeights(found.weights)
+                                          : absl::StatusOr<double>(found.loss);
+  const absl::StatusOr<double> mask_loss = TimedLoss(state, found.mask);
+  for (const absl::Status& status : {loss.status(), mask_loss.status()}) {
+    if (absl::IsCancelled(status)) {
+      result.stop_cause = StopCause::kCancelled;
+    } else {
+      SPARSEFW_RETURN_IF_ERROR(status);
+    }
+  }
+  // After a cancel what the search knows has to do; of the mask alone it knows nothing,
+  // and that of the start's is said.
+  const double known = loss.ok() ? *loss : found.loss;
+  if (!(known < result.reconstructed_loss)) return absl::OkStatus();
+  result.reconstructed_loss = known;
+  if (mask_loss.ok()) result.final_loss = *mask_loss;
+  result.mask = std::move(found.mask);
+  result.weights = std::move(found.weights);
+  result.joint.exchanges = found.exchanges;
+  result.candidate = CandidateKind::kJoint;
+  state.fixed_kept = state.fixed_kept && KeepsFixed(state);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SearchJointly(SolveState& state) {
+  SolveResult& result = state.result;
+  const Limits& limits = state.limits;
+  // No time, or a stop, before the start's own weights were solved.
+  if (result.weights.size() == 0) return absl::OkStatus();
+  if (result.stop_cause == StopCause::kCancelled) return absl::OkStatus();
+  result.joint.searched = true;
+  result.joint.start_loss = result.reconstructed_loss;
+  if (!TimeToBegin(state, kLossesToSearch)) return absl::OkStatus();
+  Notify(state);  // the weights of the start are there; the search is silent
+  const std::optional<alps::PrunedLayer> other = OtherStart(state);
+  const Mask& mask = other ? other->mask : result.mask;
+  const Matrix<float>& weights = other ? other->weights : result.weights;
+  SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed, FixedInSearch(state, mask, weights));
+  absl::StatusOr<JointResult> found = state.engine->SearchJointly(
+      mask, {.options = state.options.joint_options,
+             .fixed = &fixed,
+             .weights = &weights,
+             .out_of_time = [&] { return !limits.TimeForLosses(kLossesAfterSearch); },
+             .solving_out_of_time = [&] { return !limits.TimeForLosses(kLossesAfterSolving); }});
+  if (absl::IsCancelled(found.status())) {
+    result.stop_cause = StopCause::kCancelled;
+    return absl::OkStatus();
+  }
+  SPARSEFW_RETURN_IF_ERROR(found.status());
+  result.joint.converged = found->converged;
+  if (limits.stopped()) {
+    result.stop_cause = StopCause::kCancelled;
+  } else if (!found->converged && !limits.TimeForLosses(kLossesAfterSearch)) {
+    result.stop_cause = StopCause::kDeadline;
+  }
+  if (found->exchanges > 0 || other) SPARSEFW_RETURN_IF_ERROR(TakeJoint(state, *std::move(found)));
+  Notify(state);
+  return absl::OkStatus();
+}
+
+}  // namespace sparsefw

@@ -1,0 +1,63 @@
+// What the stages of one solve (stages.h) work on.
+#ifndef SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
+#define SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/src/solver/limits.h"
+#include "core/src/solver/solve_run.h"
+#include "sparsefw/solver.h"
+
+namespace sparsefw {
+
+// Lives for one solve, at one place: the engine refers to it.
+struct SolveState {
+  explicit SolveState(const SolveContext& context)
+      : given(context),
+        options(WithStepRule(context.options)),
+        problem(context.problem),
+        limits(context.now, context.stop, options.deadline, context.cache.loss_time) {}
+  SolveState(const SolveState&) = delete;
+  SolveState& operator=(const SolveState&) = delete;
+
+  bool one_shot() const { return options.method != Method::kSparseFw; }
+
+  const SolveContext& given;
+  const SolveOptions options;  // without kAuto
+  Problem problem;             // from the warm start on with the shrunk gram
+  Limits limits;
+  Engine* engine = nullptr;  // of the cache
+  Mask warm;
+  Mask fixed;
+
+  StepStats stats;
+  SolveResult result;             // its mask and final_loss are the best so far
+  bool fixed_kept = true;         // by that mask
+  Mask last_tried;                // the mask whose loss is result.rounded_loss
+  int64_t last_report = -1;       // its iteration
+  double threshold_residual = 0;  // at the last report
+};
+
+// Engine::Loss, whose time the limits learn.
+absl::StatusOr<double> TimedLoss(SolveState& state, const Mask& mask);
+
+// False, and why in stop_cause, where a stage that takes as long as so many evaluations of the loss
+// would not be ready in time.
+bool TimeToBegin(SolveState& state, int losses);
+
+// Whether the best mask keeps the fixed set.
+bool KeepsFixed(const SolveState& state);
+
+// A lower bound of the loss of every mask that keeps the fixed set, of which final_loss is one.
+double Certificate(const SolveState& state);
+
+// As a loss is reported: what rounding leaves below 0 is 0.
+double NotNegative(double loss);
+
+// Reports the state to the observer, if there is one.
+void Notify(const SolveState& state);
+
+}  // namespace sparsefw
+
+#endif  // SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_

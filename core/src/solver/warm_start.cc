@@ -1,0 +1,133 @@
+// From the inputs to a loaded engine and the first mask with its loss.
+#include <cmath>
+
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/solver/stages.h"
+#include "sparsefw/saliency.h"
+#include "sparsefw/status_macros.h"
+#include "sparsefw/status_reason.h"
+
+namespace sparsefw {
+namespace {
+
+SaliencyOptions SaliencyOf(const SolveOptions& options) {
+  SaliencyOptions saliency = options.warm_start;
+  if (options.method == Method::kMagnitude) saliency.method = SaliencyMethod::kMagnitude;
+  if (options.method == Method::kWanda) saliency.method = SaliencyMethod::kWanda;
+  if (options.method == Method::kRia) saliency.method = SaliencyMethod::kRia;
+  return saliency;
+}
+
+absl::Status CheckOptions(const SolveState& state) {
+  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(state.options));
+  const Backend& backend = state.given.backend;
+  if (!state.options.joint || backend.has_joint_search()) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kUnimplemented, "OPTION_INVALID",
+                "backend \"%s\" has no joint search of mask and weights; use cpu", backend.name());
+}
+
+// Into a copy, since others may read the caller's.
+void UseShrunkGram(SolveState& state) {
+  if (state.options.shrinkage == 0) return;
+  ShrunkGram& shrunk = state.given.cache.shrunk;
+  if (shrunk.empty()) shrunk = ShrunkGram(state.problem.gram, state.options.shrinkage);
+  state.problem.gram = shrunk.view();
+  state.problem.device_gram = nullptr;  // which is the given one
+}
+
+// The scores as a matrix are needed here only: what rounds later asks for single ones.
+absl::Status ChooseMasks(SolveState& state, SaliencySource& saliency) {
+  const Problem& problem = state.problem;
+  const Pattern& pattern = problem.pattern;
+  const SolveOptions& options = state.options;
+  const bool one_shot = state.one_shot();
+  Matrix<float> own;
+  ConstMatrixView scores = problem.saliency;
+  if (one_shot || scores.empty()) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        saliency,
+        MakeSaliencySource(problem.weights, DiagonalOf(problem.gram), SaliencyOf(options)));
+    own = ScoresOf(saliency);
+    scores = own.view();
+  } else {
+    saliency = scores;
+  }
+  if (!one_shot && problem.warm_mask != nullptr) {
+    state.warm = *problem.warm_mask;
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(state.warm, TopScores(scores, pattern));
+  }
+  // Without iteration and swaps nothing is free to move.
+  if (one_shot && !options.swaps) {
+    state.fixed = state.warm;
+    return absl::OkStatus();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(state.fixed, FixedSet(scores, state.warm, pattern, options.alpha));
+  return absl::OkStatus();
+}
+
+absl::Status LoadEngine(SolveState& state, const SaliencySource& saliency) {
+  LayerCache& cache = state.given.cache;
+  if (cache.engine == nullptr) {
+    const EngineOptions options = {.threads = state.options.threads,
+                                   .stop = state.given.stop,
+                                   .product_precision = state.options.product_precision};
+    SPARSEFW_ASSIGN_OR_RETURN(cache.engine, state.given.backend.CreateEngine(options));
+  }
+  state.engine = cache.engine.get();
+  return state.engine->Load({.weights = state.problem.weights,
+                             .gram = state.problem.gram,
+                             .pattern = state.problem.pattern,
+                             .saliency = saliency,
+                             .warm = &state.warm,
+                             .fixed = &state.fixed,
+                             .reused = cache.reused,
+                             .device_gram = state.problem.device_gram});
+}
+
+// The warm start is the first mask there is.
+absl::Status EvaluateStart(SolveState& state) {
+  LayerCache& cache = state.given.cache;
+  SolveResult& result = state.result;
+  const Mask& warm = state.warm;
+  if (!cache.full_loss) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.full_loss, TimedLoss(state, Mask(warm.rows(), warm.cols())));
+  }
+  result.full_loss = *cache.full_loss;
+  if (!std::isfinite(result.full_loss)) {
+    return Invalid("NON_FINITE",
+                   "the loss of pruning everything overflows float64; scale weights or gram down");
+  }
+  SPARSEFW_RETURN_IF_ERROR(state.limits.CheckBeforeMask());
+  if (cache.warm != warm) {
+    SPARSEFW_ASSIGN_OR_RETURN(cache.warm_loss, TimedLoss(state, warm));
+    cache.warm = warm;
+  }
+  result.warm_start_loss = result.final_loss = result.rounded_loss = cache.warm_loss;
+  result.relaxed_loss = state.stats.relaxed_loss = cache.warm_loss;  // the warm start is M_0
+  result.mask = state.last_tried = warm;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FindWarmStart(SolveState& state) {
+  SPARSEFW_RETURN_IF_ERROR(CheckOptions(state));
+  const Limits& limits = state.limits;
+  SaliencySource saliency;
+  const ParallelContext parallel(state.options.threads, state.given.stop);
+  const absl::Status chosen = parallel.Run([&] {
+    SPARSEFW_RETURN_IF_ERROR(ValidateProblem(state.problem));
+    SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
+    UseShrunkGram(state);
+    return ChooseMasks(state, saliency);
+  });
+  SPARSEFW_RETURN_IF_ERROR(chosen);
+  SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
+  SPARSEFW_RETURN_IF_ERROR(LoadEngine(state, saliency));
+  SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
+  state.result.load_time = limits.Elapsed();
+  return EvaluateStart(state);
+}
+
+}  // namespace sparsefw
