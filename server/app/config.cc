@@ -181,28 +181,7 @@ std::string CheckIdentity(const ServerConfig& config) {
   return "";
 }
 
-void AddOptions(CLI::App& app, ServerConfig* config) {
-  app.add_option("--listen", config->listen, "Address of the gRPC server; port 0 picks a free one")
-      ->check(CheckHostPort)
-      ->type_name("HOST:PORT");
-  app.add_option("--metrics-listen", config->metrics_listen, "Address of the Prometheus endpoint")
-      ->check(CheckHostPort)
-      ->type_name("HOST:PORT");
-  AddIdentity(app, config);
-  app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
-  app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
-  app.add_flag("--discard-unmatched", config->discard_unmatched,
-               "Removes files and records of tensors that do not belong together, however many");
-  app.add_option("--store", config->store,
-                 "sqlite: jobs and tensors survive restarts; memory: they do not")
-      ->check(OneOf({"sqlite", "memory"}));
-  app.add_option("--device", config->device,
-                 "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
-      ->check(CheckDevice);
-  app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
-      ->check(CLI::Range(1, 1024));
+void AddLimits(CLI::App& app, ServerConfig* config) {
   AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
   AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
            "Disk for the files of all tensors and the database")
@@ -229,6 +208,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddDuration(app, "--max-result-ttl", &config->max_result_ttl,
               "The longest result_ttl that a job may ask for")
       ->check(CheckAboveZero);
+}
+
+void AddTimes(CLI::App& app, ServerConfig* config) {
   AddDuration(app, "--starvation-limit", &config->starvation_limit,
               "How long a job that fits waits for one before it that does not")
       ->check(CheckAboveZero);
@@ -251,6 +233,32 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,
               "How often CUDA devices are measured through NVML; 0: never")
       ->check(CheckGpuMetricsPeriod);
+}
+
+void AddOptions(CLI::App& app, ServerConfig* config) {
+  app.add_option("--listen", config->listen, "Address of the gRPC server; port 0 picks a free one")
+      ->check(CheckHostPort)
+      ->type_name("HOST:PORT");
+  app.add_option("--metrics-listen", config->metrics_listen, "Address of the Prometheus endpoint")
+      ->check(CheckHostPort)
+      ->type_name("HOST:PORT");
+  AddIdentity(app, config);
+  app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
+  app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
+  app.add_flag("--discard-unmatched", config->discard_unmatched,
+               "Removes files and records of tensors that do not belong together, however many");
+  app.add_option("--store", config->store,
+                 "sqlite: jobs and tensors survive restarts; memory: they do not")
+      ->check(OneOf({"sqlite", "memory"}));
+  app.add_option("--device", config->device,
+                 "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
+      ->check(CheckDevice);
+  app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
+      ->check(CLI::Range(1, 1024));
+  AddLimits(app, config);
+  AddTimes(app, config);
   app.add_option("--log-level", config->log_level, "debug, info, warning or error")
       ->check(OneOf({"debug", "info", "warning", "error"}));
   app.add_option("--log-format", config->log_format, "text or json")

@@ -1,8 +1,10 @@
 #include "server/metrics/gauge_collector.h"
 
+#include <iterator>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "server/metrics/labels.h"
 
 namespace sparsefw::server {
@@ -113,22 +115,8 @@ void AddKeptJobs(const Gauges& gauges, std::vector<MetricFamily>* families) {
                             gauges.jobs_kept->damaged));
 }
 
-}  // namespace
-
-void GaugeCollector::Set(std::function<Gauges()> compute) {
-  MutexLock lock(mutex_);
-  compute_ = std::move(compute);
-}
-
-std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
-  std::function<Gauges()> compute;
-  {
-    MutexLock lock(mutex_);
-    compute = compute_;
-  }
-  if (!compute) return {};
-  const Gauges now = compute();
-  std::vector<prometheus::MetricFamily> families = {
+std::vector<prometheus::MetricFamily> JobsAndTensors(const Gauges& now) {
+  return {
       JobsByState(now),
       ByState(
           "sparsefw_tenants", "Tenants with jobs of a state.",
@@ -162,6 +150,11 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Counter("sparsefw_tensors_corrupt_total",
               "Tensors of an earlier run whose bytes are not what was stored.",
               now.tensors_corrupt),
+  };
+}
+
+std::vector<prometheus::MetricFamily> Traffic(const Gauges& now) {
+  return {
       Gauge("sparsefw_uploads", "Uploads begun and not finished.", now.uploads),
       Gauge("sparsefw_watchers", "Watches open.", now.watchers),
       Gauge("sparsefw_connections", "Connections to the gRPC port.", now.connections.connections),
@@ -179,6 +172,25 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
       Gauge("sparsefw_max_descriptors", "File descriptors that the process may open.",
             now.max_descriptors),
   };
+}
+
+}  // namespace
+
+void GaugeCollector::Set(std::function<Gauges()> compute) {
+  MutexLock lock(mutex_);
+  compute_ = std::move(compute);
+}
+
+std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
+  std::function<Gauges()> compute;
+  {
+    MutexLock lock(mutex_);
+    compute = compute_;
+  }
+  if (!compute) return {};
+  const Gauges now = compute();
+  std::vector<prometheus::MetricFamily> families = JobsAndTensors(now);
+  absl::c_move(Traffic(now), std::back_inserter(families));
   if (now.tls_certificate_expiry.has_value()) {
     families.push_back(Gauge("sparsefw_tls_certificate_expiry_timestamp_seconds",
                              "Unix time at which the served certificate expires.",
