@@ -52,8 +52,8 @@ absl::Status SetForm(const Json& request, EngineOptions& options) {
   if (text != "rows" && text != "tiles" && text != "dense") {
     return Unknown("form", text, "auto, rows, tiles or dense");
   }
-  options.tiled_share = text == "tiles" ? 0 : kNever;
-  options.dense_share = text == "dense" ? 0 : kNever;
+  options.tuning.tiled_share = text == "tiles" ? 0 : kNever;
+  options.tuning.dense_share = text == "dense" ? 0 : kNever;
   return absl::OkStatus();
 }
 
@@ -94,7 +94,7 @@ absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, c
   return warm;
 }
 
-const char* NameOf(StopCause cause) {
+const char* CauseName(StopCause cause) {
   if (cause == StopCause::kIterations) return "iterations";
   if (cause == StopCause::kGap) return "gap";
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
@@ -150,7 +150,7 @@ absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
     SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
     answer["runs"].push_back(std::move(run));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats last, engine->Step({.rule = steps.rule}));
-    capture_failures += last.capture_failures;
+    capture_failures += last.engine.capture_failures;
   }
   answer["capture_failures"] = capture_failures;
   SPARSEFW_ASSIGN_OR_RETURN(answer["step_call_seconds"], MedianSeconds([&] {
@@ -253,7 +253,7 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
   return Json{{"seconds", watch.seconds()},
               {"load_seconds", absl::ToDoubleSeconds(result.load_time)},
               {"iterations", result.iterations},
-              {"stop_cause", NameOf(result.stop_cause)},
+              {"stop_cause", CauseName(result.stop_cause)},
               {"full_loss", result.full_loss},
               {"warm_start_loss", result.warm_start_loss},
               {"relaxed_loss", result.relaxed_loss},
