@@ -32,7 +32,8 @@ TEST(RefusalsTest, KeepsTheLastWithoutMessages) {
 TEST(RefusalsTest, TheOldestGo) {
   Refusals refusals;
   for (int i = 0; i < 100; ++i) {
-    const absl::Status status = Invalid("R" + std::to_string(i), "no");
+    const absl::Status status =
+        WithReasonText(absl::InvalidArgumentError("no"), "R" + std::to_string(i));
     refusals.Ended("PruneService/CreateJob", status, absl::UnixEpoch());
   }
   EXPECT_THAT(refusals.Latest(), SizeIs(Refusals::kKept));
