@@ -45,7 +45,7 @@ struct JobSpec {
   // ends without a drain, since the stream that followed it has ended.
   bool ends_with_stream = false;
   // options.shrinkage, and that of the sweep's points, is to follow from the tokens of the Gram
-  // matrix: ShrinkageFor. Of a submission alone, not kept.
+  // matrix: ShrinkageFor. A submission has it; the kept job does not.
   bool shrinks_by_tokens = false;
   std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };

@@ -20,8 +20,8 @@ constexpr int64_t kRowBytes = 160;       // columns beside the record, the reque
 constexpr int64_t kRoomOfError = 1024;
 constexpr int64_t kRoomOfOutcome = 768;  // a result with names of tensors, or an error
 
-// Pages of a tree are half empty at worst. Of a large row that concerns its first part: the rest
-// has pages of its own, of which the last one alone has room left.
+// Pages of a tree are half empty at worst. A large row shares a page with its first
+// part only: the rest has pages of its own, and only the last of these has room left.
 constexpr int64_t kMostLeftEmpty = 2560;
 constexpr int64_t kPageBytes = 4092;      // of a row, on a page of its own
 constexpr int64_t kIndexBytes = 256;      // entries of all indexes, strings apart, with empty room

@@ -64,7 +64,7 @@ constexpr Row<DeviceUsage> kDevices[] = {
      [](const DeviceUsage& u) { return u.lost ? 1.0 : 0.0; }},
     {"sparsefw_device_memory_budget_bytes", "Its memory that running jobs may reserve together.",
      Type::Gauge, [](const DeviceUsage& u) { return static_cast<double>(u.device.memory_bytes); }},
-    {"sparsefw_device_memory_used_bytes", "Of it reserved by running jobs.", Type::Gauge,
+    {"sparsefw_device_memory_used_bytes", "Memory reserved by running jobs.", Type::Gauge,
      [](const DeviceUsage& u) { return static_cast<double>(u.reserved_bytes); }},
     {"sparsefw_device_streams", "Jobs that may run there at once.", Type::Gauge,
      [](const DeviceUsage& u) { return static_cast<double>(u.device.streams); }},
@@ -106,10 +106,10 @@ void AddKeptJobs(const Gauges& gauges, std::vector<MetricFamily>* families) {
   families->push_back(
       Gauge("sparsefw_job_budget_bytes", "Room for jobs that are kept.", gauges.job_budget_bytes));
   families->push_back(
-      Gauge("sparsefw_database_bytes", "Of the file of the database.", gauges.database_bytes));
+      Gauge("sparsefw_database_bytes", "Size of the database's file.", gauges.database_bytes));
   if (!gauges.jobs_kept.has_value()) return;
   families->push_back(Gauge("sparsefw_job_used_bytes",
-                            "Of it taken by jobs, with room for the results of unfinished ones.",
+                            "Records of jobs, with room for the results of unfinished ones.",
                             gauges.jobs_kept->bytes));
   families->push_back(Gauge("sparsefw_jobs_damaged", "Jobs whose records cannot be read.",
                             gauges.jobs_kept->damaged));
@@ -126,19 +126,19 @@ std::vector<prometheus::MetricFamily> JobsAndTensors(const Gauges& now) {
               "Scrapes at which the job store could not be read.", now.store_count_failures),
       Gauge("sparsefw_memory_budget_bytes", "Room for tensors and uploads.",
             now.memory_budget_bytes),
-      Gauge("sparsefw_memory_used_bytes", "Of it reserved by tensors and uploads.",
+      Gauge("sparsefw_memory_used_bytes", "Room reserved by tensors and uploads.",
             now.memory_used_bytes),
       Gauge("sparsefw_disk_budget_bytes",
             "Room for files of tensors and the database; 0: the disk's.", now.disk_budget_bytes),
-      Gauge("sparsefw_disk_used_bytes", "Of it taken by the database, tensors and uploads.",
+      Gauge("sparsefw_disk_used_bytes", "Disk taken by the database, tensors and uploads.",
             now.disk_used_bytes),
       Gauge("sparsefw_staging_budget_bytes", "Room for chunks on their way to disk.",
             now.staging_budget_bytes),
-      Gauge("sparsefw_staging_used_bytes", "Of it used by chunks on their way to disk.",
+      Gauge("sparsefw_staging_used_bytes", "Room used by chunks on their way to disk.",
             now.staging_used_bytes),
       Gauge("sparsefw_solve_memory_budget_bytes", "Working memory of all running jobs together.",
             now.solve_memory_budget_bytes),
-      Gauge("sparsefw_solve_memory_used_bytes", "Of it reserved by running jobs.",
+      Gauge("sparsefw_solve_memory_used_bytes", "Memory reserved by running jobs.",
             now.solve_memory_used_bytes),
       Gauge("sparsefw_tensors", "Tensors stored.", now.tensors),
       Gauge("sparsefw_tensors_reserved", "Results that accepted jobs will store.",

@@ -51,10 +51,11 @@ class Connections final : public ConnectionGate {
 
   // False: one more would be beyond a limit. Else the connection counts until it is closed.
   bool Add(const Descriptor& socket) override;
-  // Closes what is beyond a limit. Of a peer: all its connections but those that hold little.
+  // Closes what is beyond a limit. A peer loses all its connections but those that hold little.
   // One after the other would not do, since glibc gives what the first ones held back to the
-  // system only after a while. Of all together: the largest connection of the largest peer,
-  // again and again, but none of a peer that holds less than its part of half the limit.
+  // system only after a while. The limit of all together closes the largest
+  // connection of the largest peer, again and again, but none of a peer that holds less than its
+  // part of half the limit.
   std::chrono::milliseconds Sweep() override;
   // Readable once calls begin after a time without any.
   int wake_descriptor() const override;

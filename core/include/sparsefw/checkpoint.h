@@ -55,7 +55,7 @@ class CheckpointSink {
   virtual ~CheckpointSink() = default;
 
   // Whether a checkpoint is to be written now. Called at report points and between
-  // stages: must not take long. Of a process that is about to end: true.
+  // stages: must not take long. True where the process is about to end.
   virtual bool Due(const CheckpointTiming& timing) = 0;
 
   virtual absl::Status Begin(const CheckpointInfo& info) = 0;

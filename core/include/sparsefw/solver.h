@@ -51,8 +51,8 @@ constexpr bool HasOwnWeights(Method method) {
 struct SolveOptions {
   Method method = Method::kSparseFw;
   // Warm start of kSparseFw; ignored where the problem brings a saliency or a
-  // warm mask. With a warm mask and no saliency, this method scores it. Of methods that
-  // have own weights, which start from nothing, the mask they are compared with.
+  // warm mask. With a warm mask and no saliency, this method scores it. Methods
+  // with own weights start from nothing; this is the mask that they are compared with.
   SaliencyOptions warm_start = {};
 
   // An option of every method, [0, 1): the solve works on H = (1 - shrinkage) G + shrinkage
@@ -161,9 +161,8 @@ struct SolveSummary {
   // smaller loss. One-shot methods take no step and report 0, which always
   // holds; so does a result whose swaps removed fixed weights.
   double lower_bound = 0;
-  // 1 - final/warm_start; 0 where both are 0. Of methods with own weights and of the
-  // joint search, whose result is the weights, 1 - reconstructed/warm_start: negative
-  // where they do worse.
+  // 1 - final/warm_start; 0 where both are 0. Methods with own weights and the joint
+  // search have 1 - reconstructed/warm_start, which is negative where they do worse.
   double relative_reduction = 0;
   int64_t iterations = 0;
   int64_t swaps = 0;  // between the best mask before them and `mask`

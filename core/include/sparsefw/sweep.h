@@ -49,8 +49,7 @@ struct SweepStart {
 // alone, with the first point's shrinkage.
 //
 // Once `stop` is set or a deadline has passed, points not yet begun end with
-// Cancelled and DeadlineExceeded. Nothing else that befalls a point ends the
-// sweep.
+// Cancelled and DeadlineExceeded. No other error of a point ends the sweep.
 //
 // Memory:  that of the point that needs most, and for the shared product
 //          4 or 8 bytes a weight.

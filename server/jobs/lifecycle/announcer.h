@@ -20,9 +20,9 @@ namespace sparsefw::server {
 // A job's thread hands a report or an event over and goes on: no watcher is called there, nothing
 // converted or written. Thread-safe; its lock comes after every other one.
 //
-// Events come in the order in which they were handed over. Of reports that follow each other
-// quickly watchers and listener get the newest, kPause later at most; the store gets one every
-// kStorePeriod, and the last one with the end of the run.
+// Events come in the order in which they were handed over. Where reports follow
+// each other quickly, watchers and listener get the newest, kPause later at most; the store gets
+// one every kStorePeriod, and the last one with the end of the run.
 class Announcer {
  public:
   using JobPtr = std::shared_ptr<ActiveJob>;

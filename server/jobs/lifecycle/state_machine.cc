@@ -170,8 +170,8 @@ void StateMachine::Stop(const JobPtr& job, ActiveJob::StopReason why) {
   parts_.scheduler.OnStopRequested();
 }
 
-// A queued job ends before anybody else sees it: it cannot start in between. Of one that
-// runs the store is told first, so that no later process runs it again.
+// A queued job ends before anybody else sees it: it cannot start in between. The store learns
+// first that a running one is cancelled, so that no later process runs it again.
 absl::Status StateMachine::Cancel(const JobPtr& job) {
   absl::Status stored;
   std::optional<StoredEnd> end;

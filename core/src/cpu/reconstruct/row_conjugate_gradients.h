@@ -28,7 +28,7 @@ class RowConjugateGradients {
     int64_t iterations = kReconstructIterations;
     std::function<bool()> out_of_time = {};
     // The rows were solved before, but for rounding: those whose r z is next to nothing of their
-    // loss are left alone. Of others that would say nothing about what a step can gain.
+    // loss are left alone. For rows that were not, r z says nothing about what a step can gain.
     bool solved_before = false;
   };
 
