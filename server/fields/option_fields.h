@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "sparsefw/names.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sparsefw/names.h"
+#include "sparsefw/solver.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {

@@ -14,7 +14,7 @@
 #include "server/metrics/gauge_collector.h"
 #include "server/metrics/gpu_collector.h"
 #include "server/metrics/labels.h"
-#include "sparsefw/names.h"
+#include "sparsefw/solver.h"
 
 namespace sparsefw::server {
 namespace {

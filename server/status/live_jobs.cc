@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "sparsefw/names.h"
 #include "sparsefw/pattern.h"
+#include "sparsefw/solver.h"
 
 namespace sparsefw::server {
 

@@ -94,7 +94,7 @@ absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, c
   return warm;
 }
 
-const char* NameOf(StopCause cause) {
+const char* CauseName(StopCause cause) {
   if (cause == StopCause::kIterations) return "iterations";
   if (cause == StopCause::kGap) return "gap";
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
@@ -253,7 +253,7 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
   return Json{{"seconds", watch.seconds()},
               {"load_seconds", absl::ToDoubleSeconds(result.load_time)},
               {"iterations", result.iterations},
-              {"stop_cause", NameOf(result.stop_cause)},
+              {"stop_cause", CauseName(result.stop_cause)},
               {"full_loss", result.full_loss},
               {"warm_start_loss", result.warm_start_loss},
               {"relaxed_loss", result.relaxed_loss},

@@ -24,8 +24,7 @@
 #include "core/benchmarks/programs/checkpoint_files.h"
 #include "core/benchmarks/programs/layer_file.h"
 #include "sparsefw/crc32c.h"
-#include "sparsefw/names.h"
-#include "sparsefw/preset.h"
+#include "sparsefw/options.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::bench {

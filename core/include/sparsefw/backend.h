@@ -20,9 +20,8 @@
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
-#include "sparsefw/saliency_source.h"
+#include "sparsefw/saliency.h"
 #include "sparsefw/stop_signal.h"
-#include "sparsefw/swap_tolerance.h"
 
 namespace sparsefw {
 
@@ -31,6 +30,7 @@ enum class StepRule {
   kLineSearch,  // eta_t = clip(g_t / (2 q_t), 0, 1), q_t = <dD, dD G>, dD = W.(V_t - M_t)
   kAuto,        // of SolveOptions only: WithStepRule (solver.h) says which; no engine is given it
 };
+std::string_view NameOf(StepRule rule);  // "line_search"
 
 // A Gram matrix in the memory of a device, as it was given: one upload for all
 // engines of that device, several at once too. Immutable. Made by
@@ -134,13 +134,6 @@ struct ReconstructRequest {
   // masked ones. May be empty; called on the calling thread.
   std::function<bool()> out_of_time = {};
 };
-
-// An exchange counts as one that lowers the loss of a row when it lowers it by more than
-//
-//   kJointTolerance * L*_i(start) + kSwapNoise * sum_j w_ij^2 G_jj
-//
-// or, where the tableau is in float32, ten times the first term.
-inline constexpr double kJointTolerance = 1e-7;
 
 struct JointRequest {
   JointOptions options = {};
@@ -252,6 +245,7 @@ class Engine {
 // engines always use at least float32, and final losses are recomputed in
 // float64 whatever this says.
 enum class ProductPrecision { kFloat32, kTf32, kBf16 };
+std::string_view NameOf(ProductPrecision precision);  // "fp32"
 
 // Precision of the iterates of the CPU and CUDA engines. kAuto is for
 // everyone but tests and benchmarks: float64 where a layer is small.

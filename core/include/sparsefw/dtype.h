@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "sparsefw/element_type.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw {
 

@@ -1,11 +1,14 @@
-// Every option of a solve, declared once. Who checks, keeps, sends or lists options visits this
-// list: ValidateOptions, the terms of a checkpoint, the wire, the record of a job, the tables of
-// the pages.
+// Every option of a solve, declared once; presets; and what a request that leaves options open
+// means.
 #ifndef SPARSEFW_OPTIONS_H_
 #define SPARSEFW_OPTIONS_H_
 
+#include <cstdint>
+#include <optional>
+#include <set>
 #include <string_view>
 
+#include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
@@ -38,7 +41,9 @@ struct OptionInfo {
   }
 };
 
-// Calls visit(info, get) for every option but the deadline; get(options) is a reference to it.
+// Calls visit(info, get) for every option but the deadline; get(options) is a reference to it. Who
+// checks, keeps, sends or lists options visits this list: ValidateOptions, the terms of a
+// checkpoint, the wire, the record of a job, the tables of the pages.
 template <typename Visit>
 void ForEachOption(Visit&& visit) {
   using Info = OptionInfo;
@@ -94,6 +99,52 @@ void ForEachOption(Visit&& visit) {
   visit(
       Info{"threads", "", kAtLeast0}, [](auto& o) -> auto& { return o.threads; });
 }
+
+// Named settings, chosen from measurements: docs/cli.md has their losses and seconds.
+enum class Preset {
+  kPaper,     // SparseFW, Algorithm 2 as printed: the defaults of SolveOptions
+  kFast,      // Wanda, then swaps; half of the kept weights stay
+  kBalanced,  // SparseFW with alpha = 0.5 and line search on a shrunk G, then swaps
+  kBest,      // mask and weights together, from those of ALPS, of a shrunk G
+};
+std::string_view NameOf(Preset preset);  // "balanced"
+
+// The shrinkage of the presets `balanced` and `best` for a Gram matrix of so many tokens; 0: not
+// known. docs/adr/0053 has what it was chosen by:
+//
+//   kShrinkageOfSingular               tokens < inputs: G is singular
+//   kUsualShrinkage                    tokens not known, or below 13 for every input
+//   kShrinkagePerInput inputs / tokens with more: what G gets wrong shrinks likewise
+inline constexpr double kShrinkageOfSingular = 0.1;
+inline constexpr double kUsualShrinkage = 0.03;
+inline constexpr double kShrinkagePerInput = 0.4;
+double ShrinkageFor(int64_t inputs, int64_t tokens);
+
+// Options that somebody asks for.
+struct OptionRequest {
+  std::optional<Preset> preset = {};  // none: the defaults of SolveOptions
+  SolveOptions options = {};          // of these the ones in `given` count
+  // OptionInfo::name of each; other texts are ignored. The other options are as the preset has
+  // them.
+  std::set<std::string_view> given = {};
+  // The Gram matrix has so many; 0: not known. Only the shrinkage of presets depends on them.
+  int64_t inputs = 0;
+  int64_t tokens = 0;
+};
+
+// The options of a solve with this pattern: what is given, and the preset's values for the rest.
+// Jobs and callers of core get the same numbers for the same request.
+// What a preset has gives way to what is given and does not go with it:
+//   swaps  off with a method that has weights of its own
+//   joint  off with reconstruct
+// With the joint search the defaults depend on the pattern:
+//   alpha           JointAlpha(pattern), but for the presets `fast` and `balanced`
+//   joint_excluded  JointExcluded(pattern, alpha)
+// The deadline is the request's; `threads` counts where it is given. Nothing is validated.
+SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern);
+
+// Whether the shrinkage that it returns is ShrinkageFor: for who learns of the tokens later.
+bool ShrinksByTokens(const OptionRequest& request);
 
 }  // namespace sparsefw
 

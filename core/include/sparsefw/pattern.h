@@ -14,9 +14,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
-#include "sparsefw/groups.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw {
 
@@ -35,6 +36,7 @@ struct Pattern {
   friend bool operator==(const Pattern&, const Pattern&) = default;
 };
 
+std::string_view NameOf(Pattern::Kind kind);  // "per_row"
 // "unstructured 60%", "per-row 60%", "2:4".
 std::string ToString(const Pattern& pattern);
 

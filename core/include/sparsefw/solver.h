@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -38,6 +39,9 @@
 namespace sparsefw {
 
 enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw, kAlps };
+// As metrics, logs and messages print the values of an enum, here and in the other headers; "other"
+// for a number that is none of them.
+std::string_view NameOf(Method method);  // "sparsefw"
 
 // Whether it finds weights together with its mask, on the CPU whatever the engine.
 constexpr bool HasOwnWeights(Method method) {
@@ -93,6 +97,7 @@ struct SolveOptions {
 };
 
 enum class StopCause { kIterations, kGap, kDeadline, kCancelled };
+std::string_view NameOf(StopCause cause);  // "DEADLINE"
 enum class CandidateKind { kWarmStart, kRounded, kRefined, kJoint };
 
 // State of a solve at a report point.

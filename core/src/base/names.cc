@@ -1,4 +1,9 @@
-#include "sparsefw/names.h"
+// Enums on the wire and in the durable record are matched by these names, in capitals
+// (server/fields): a name that changes here changes there as well.
+#include "sparsefw/options.h"
+#include "sparsefw/pattern.h"
+#include "sparsefw/saliency.h"
+#include "sparsefw/solver.h"
 
 namespace sparsefw {
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/src/base/host_device.h"
-#include "sparsefw/element_type.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw {
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/src/frank_wolfe/swap_tolerance.h"
 #include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {

@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/src/frank_wolfe/swap_tolerance.h"
+
 namespace sparsefw {
 namespace {
 

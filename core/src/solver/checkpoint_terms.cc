@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/iteration_state.h"
-#include "sparsefw/names.h"
 #include "sparsefw/options.h"
 
 namespace sparsefw {

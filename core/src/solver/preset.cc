@@ -1,5 +1,3 @@
-#include "sparsefw/preset.h"
-
 #include <algorithm>
 
 #include "sparsefw/joint.h"

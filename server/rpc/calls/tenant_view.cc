@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "server/identity/visible.h"
-#include "sparsefw/preset.h"
+#include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {

@@ -6,7 +6,6 @@
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/options.h"
-#include "sparsefw/preset.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

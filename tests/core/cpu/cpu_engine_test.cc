@@ -47,7 +47,7 @@ using Param = std::tuple<EngineKind, Pattern, StepRule, double>;
 
 std::string DeterminismTestName(const Param& param) {
   const auto& [kind, pattern, rule, alpha] = param;
-  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) + "_" +
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + std::string(NameOf(rule)) + "_" +
          (alpha == 0 ? "alpha_0" : "alpha_09");
 }
 
@@ -104,7 +104,7 @@ using RefreshParam = std::tuple<EngineKind, Pattern, StepRule>;
 
 std::string RefreshTestName(const RefreshParam& param) {
   const auto& [kind, pattern, rule] = param;
-  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule);
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + std::string(NameOf(rule));
 }
 
 class RefreshTest : public ::testing::TestWithParam<RefreshParam> {

@@ -98,8 +98,8 @@ using Param = std::tuple<Inputs, Pattern, StepRule, double>;
 
 std::string NameOfParam(const Param& param) {
   const auto& [inputs, pattern, rule, alpha] = param;
-  return NameOfInputs(inputs) + "_" + NameOf(pattern) + "_" + NameOf(rule) + "_alpha_" +
-         std::to_string(static_cast<int>(alpha * 100));
+  return NameOfInputs(inputs) + "_" + NameOf(pattern) + "_" + std::string(NameOf(rule)) +
+         "_alpha_" + std::to_string(static_cast<int>(alpha * 100));
 }
 
 class ScreeningTest : public ::testing::TestWithParam<Param> {

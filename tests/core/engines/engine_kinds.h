@@ -40,10 +40,6 @@ inline std::string NameOf(EngineKind kind) {
   return std::string(IsCuda(kind) ? "cuda" : "cpu") + (IsFloat32(kind) ? "_float32" : "_float64");
 }
 
-inline std::string NameOf(StepRule rule) {
-  return rule == StepRule::kOpenLoop ? "open_loop" : "line_search";
-}
-
 // As a test name: letters, digits and underscores.
 inline std::string NameOf(const Pattern& pattern) {
   std::string name = ToString(pattern);

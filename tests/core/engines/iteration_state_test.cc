@@ -58,7 +58,7 @@ class IterationStateTest : public ::testing::TestWithParam<Param> {
 
 std::string NameOfParam(const Param& param) {
   const auto& [kind, pattern, rule, alpha] = param;
-  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) +
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + std::string(NameOf(rule)) +
          (alpha == 0 ? "_alpha_0" : "_alpha_09");
 }
 

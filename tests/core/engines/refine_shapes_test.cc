@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/src/frank_wolfe/swap_tolerance.h"
 #include "gtest/gtest.h"
 #include "sparsefw/problem.h"
 #include "tests/core/engines/engine_kinds.h"

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/src/frank_wolfe/swap_tolerance.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/problem.h"

@@ -133,7 +133,7 @@ class ResumeTest : public ::testing::TestWithParam<Param> {
 
 std::string NameOfParam(const Param& param) {
   const auto& [kind, pattern, rule, alpha] = param;
-  return NameOf(kind) + "_" + NameOf(pattern) + "_" + NameOf(rule) + "_alpha_" +
+  return NameOf(kind) + "_" + NameOf(pattern) + "_" + std::string(NameOf(rule)) + "_alpha_" +
          std::to_string(static_cast<int>(10 * alpha));
 }
 

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "sparsefw/joint.h"
-#include "sparsefw/preset.h"
+#include "sparsefw/options.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/solver.h"

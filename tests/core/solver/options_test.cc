@@ -9,8 +9,6 @@
 
 #include "core/src/base/number_text.h"
 #include "gtest/gtest.h"
-#include "sparsefw/names.h"
-#include "sparsefw/preset.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw {

@@ -12,6 +12,7 @@
 #include "core/src/cpu/joint/row_search.h"
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
+#include "core/src/frank_wolfe/swap_tolerance.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"

@@ -10,6 +10,7 @@
 #include "core/src/cpu/swaps/swap_between_rows.h"
 #include "core/src/cpu/swaps/swap_row.h"
 #include "core/src/cpu/swaps/swap_state.h"
+#include "core/src/frank_wolfe/swap_tolerance.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {

@@ -54,7 +54,7 @@ struct SwapState {
   BitRows kept;
   BitRows locked;
   Matrix<double> product;         // [rows, stride]: E
-  std::vector<double> tolerance;  // of every row: sparsefw/swap_tolerance.h
+  std::vector<double> tolerance;  // of every row: core/src/frank_wolfe/swap_tolerance.h
 
   SwapOperands<Real> Row(int64_t row) {
     return {layer.words,     layer.weights.row(row), diagonal.data(), kept.row(row),

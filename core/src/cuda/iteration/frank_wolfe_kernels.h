@@ -26,7 +26,7 @@
 #include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/select/score_window.h"
 #include "core/src/cuda/select/selection_keys.h"
-#include "sparsefw/groups.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "sparsefw/element_type.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw::cuda {
 

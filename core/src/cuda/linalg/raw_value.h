@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/src/base/host_device.h"
-#include "sparsefw/element_type.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw::cuda {
 

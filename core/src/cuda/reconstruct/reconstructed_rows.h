@@ -9,7 +9,7 @@
 
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/runtime/cuda_error.h"
-#include "sparsefw/element_type.h"
+#include "sparsefw/kernel_types.h"
 
 namespace sparsefw::cuda {
 

@@ -3,7 +3,7 @@
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/cuda/swaps/swap_setup.h"
-#include "sparsefw/swap_tolerance.h"
+#include "core/src/frank_wolfe/swap_tolerance.h"
 
 namespace sparsefw::cuda {
 namespace {

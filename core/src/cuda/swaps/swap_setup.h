@@ -25,7 +25,7 @@ template <typename Real>
 CudaError LaunchPrunedColumns(const LayerView<Real>& layer, const BitWord* kept, int64_t first,
                               int64_t count, int64_t depth, double* out, cudaStream_t stream);
 
-// tolerance[row] from E of the start: sparsefw/swap_tolerance.h.
+// tolerance[row] from E of the start: core/src/frank_wolfe/swap_tolerance.h.
 template <typename Real>
 CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream);
 

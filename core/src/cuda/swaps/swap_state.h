@@ -34,7 +34,7 @@ struct SwapState {
   const Real* gram;         // [cols, stride]
   const double* diagonal;   // [stride]: G_jj
   const double* reach;      // [stride]: max over j != p of |G_pj| / sqrt(G_jj)
-  const double* tolerance;  // [rows]: sparsefw/swap_tolerance.h
+  const double* tolerance;  // [rows]: core/src/frank_wolfe/swap_tolerance.h
   const BitWord* locked;    // [rows, stride / 32]: kept weights that must stay; or null
   BitWord* kept;            // [rows, stride / 32]
   BitWord* tried;           // [rows, stride / 32]: of the sweep of one group; 0 in rows done

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/mask.h"
-#include "sparsefw/preset.h"
+#include "sparsefw/options.h"
 #include "tests/server/app/test_server.h"
 
 namespace sparsefw::server {

@@ -6,7 +6,6 @@
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/tensors/spec.h"
-#include "sparsefw/names.h"
 #include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 

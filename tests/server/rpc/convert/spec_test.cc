@@ -7,7 +7,6 @@
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
-#include "sparsefw/names.h"
 #include "sparsefw/options.h"
 #include "sparsefw/status_reason.h"
 

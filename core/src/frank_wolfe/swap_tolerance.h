@@ -1,6 +1,6 @@
 // How much an exchange of two weights must lower the loss to count.
-#ifndef SPARSEFW_SWAP_TOLERANCE_H_
-#define SPARSEFW_SWAP_TOLERANCE_H_
+#ifndef SPARSEFW_CORE_SRC_FRANK_WOLFE_SWAP_TOLERANCE_H_
+#define SPARSEFW_CORE_SRC_FRANK_WOLFE_SWAP_TOLERANCE_H_
 
 namespace sparsefw {
 
@@ -20,6 +20,14 @@ namespace sparsefw {
 inline constexpr double kSwapTolerance = 1e-7;
 inline constexpr double kSwapNoise = 1e-11;
 
+// An exchange of the joint search counts when it lowers the loss of a row, with its kept weights
+// solved, by more than
+//
+//   kJointTolerance * L*_i(start) + kSwapNoise * sum_j w_ij^2 G_jj
+//
+// or, where the tableau is in float32, ten times the first term.
+inline constexpr double kJointTolerance = 1e-7;
+
 }  // namespace sparsefw
 
-#endif  // SPARSEFW_SWAP_TOLERANCE_H_
+#endif  // SPARSEFW_CORE_SRC_FRANK_WOLFE_SWAP_TOLERANCE_H_
