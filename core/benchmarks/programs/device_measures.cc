@@ -52,8 +52,8 @@ absl::Status SetForm(const Json& request, EngineOptions& options) {
   if (text != "rows" && text != "tiles" && text != "dense") {
     return Unknown("form", text, "auto, rows, tiles or dense");
   }
-  options.tiled_share = text == "tiles" ? 0 : kNever;
-  options.dense_share = text == "dense" ? 0 : kNever;
+  options.tuning.tiled_share = text == "tiles" ? 0 : kNever;
+  options.tuning.dense_share = text == "dense" ? 0 : kNever;
   return absl::OkStatus();
 }
 
@@ -150,7 +150,7 @@ absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
     SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
     answer["runs"].push_back(std::move(run));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats last, engine->Step({.rule = steps.rule}));
-    capture_failures += last.capture_failures;
+    capture_failures += last.engine.capture_failures;
   }
   answer["capture_failures"] = capture_failures;
   SPARSEFW_ASSIGN_OR_RETURN(answer["step_call_seconds"], MedianSeconds([&] {

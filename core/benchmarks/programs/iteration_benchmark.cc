@@ -41,7 +41,8 @@ int Main(int argc, char** argv) {
   const auto threads = static_cast<int>(flags.Integer("threads", 1));
   const EngineOptions options = {
       .threads = threads,
-      .screening = flags.Integer("screened", 1) != 0 ? Screening::kWhereItPays : Screening::kNever};
+      .tuning = {.screening = flags.Integer("screened", 1) != 0 ? Screening::kWhereItPays
+                                                                : Screening::kNever}};
   const TimedSteps steps = {
       .marks = MarksUpTo(flags.Integer("iterations", 200), flags.Integers("marks")),
       .seconds = flags.Number("seconds", 30)};

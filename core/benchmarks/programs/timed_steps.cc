@@ -25,9 +25,9 @@ Json MarkOf(const StepStats& stats, double seconds) {
   return {{"iterations", stats.iteration},
           {"seconds", seconds},
           {"toggled_per_iteration", static_cast<double>(stats.toggled) / steps},
-          {"screened_epochs", stats.screening.epochs},
-          {"screened_iterations", stats.screening.iterations},
-          {"active_share", stats.screening.active_share},
+          {"screened_epochs", stats.engine.screening.epochs},
+          {"screened_iterations", stats.engine.screening.iterations},
+          {"active_share", stats.engine.screening.active_share},
           {"relaxed_loss", stats.relaxed_loss}};
 }
 

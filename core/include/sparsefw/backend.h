@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sparsefw/dtype.h"
+#include "sparsefw/engine_details.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/iteration_state.h"
 #include "sparsefw/joint.h"
@@ -32,20 +33,6 @@ enum class StepRule {
 };
 std::string_view NameOf(StepRule rule);  // "line_search"
 
-// A Gram matrix in the memory of a device, as it was given: one upload for all
-// engines of that device, several at once too. Immutable. Made by
-// Backend::UploadGram; its memory is free once its last owner has let go of it,
-// on whatever thread.
-class DeviceGram {
- public:
-  DeviceGram(const DeviceGram&) = delete;
-  DeviceGram& operator=(const DeviceGram&) = delete;
-  virtual ~DeviceGram() = default;
-
- protected:
-  DeviceGram() = default;
-};
-
 // A validated problem with its starting point. Views and pointers: what they
 // refer to must outlive the engine, which reads W and G again for every Loss and W in every
 // Step.
@@ -62,14 +49,6 @@ struct EngineProblem {
   // `gram` on the device of the engine, which reads it there instead. Null: an
   // engine whose device has its own memory uploads it when it is loaded first.
   const DeviceGram* device_gram = nullptr;
-};
-
-// CPU engine: iterations that looked only at columns that could still change
-// (docs/numerics.md, Screening); of the others all are 0.
-struct ScreeningCounts {
-  int64_t epochs = 0;       // begun since Load
-  int64_t iterations = 0;   // taken in them
-  double active_share = 0;  // of the weights that these looked at, on average
 };
 
 // State of the relaxed iterate after Step. All of them belong to the same
@@ -91,10 +70,7 @@ struct StepStats {
   // coordinates or |L - <D, dense>| / <D, dense>, whichever is larger. 0 where nothing was
   // compared, and for engines without recurrences.
   double drift = 0;
-  // CUDA engine: captures of a step as a graph that failed since Load. Such steps
-  // give the same result, but are enqueued call by call, which takes longer.
-  int64_t capture_failures = 0;
-  ScreeningCounts screening = {};
+  EngineStats engine = {};
 };
 
 struct StepRequest {
@@ -135,31 +111,6 @@ struct ReconstructRequest {
   std::function<bool()> out_of_time = {};
 };
 
-struct JointRequest {
-  JointOptions options = {};
-  // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.
-  const Mask* fixed = nullptr;
-  // The start's weights, zero outside it, values of the dtype of the weights: rows
-  // for which nothing better is found keep them.
-  const Matrix<float>* weights = nullptr;
-  // Ends the search with what it has. May be empty; called often, from any thread and
-  // from several at once.
-  std::function<bool()> out_of_time = {};
-  // The same for solving the weights on the mask found, which comes after it.
-  std::function<bool()> solving_out_of_time = {};
-};
-
-struct JointResult {
-  Mask mask;              // meets the pattern as the start does
-  Matrix<float> weights;  // zero outside it, rounded to the dtype of the weights
-  // ||(W - weights) X||^2 in float64; where the stop signal ended the search, no more
-  // than an upper estimate, infinite where it had not begun. Else never above that of the start's
-  // weights.
-  double loss = 0;
-  int64_t exchanges = 0;
-  bool converged = false;  // no exchange lowers the loss; false where cut short
-};
-
 // One problem on one device. Not thread-safe; used by one thread at a time.
 // Whoever implements it may assume validated input. Every method that can
 // take longer than 50 ms looks at the stop signal given to CreateEngine and
@@ -189,8 +140,7 @@ class Engine {
   // The same, where the loss of another mask is known: an engine may add to it, in float64,
   // what the weights change that only one of the masks keeps. From scratch where
   // that would not be less work.
-  virtual absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) {
-    static_cast<void>(known);
+  virtual absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& /*known*/) {
     return Loss(mask);
   }
 
@@ -213,10 +163,8 @@ class Engine {
   // anew each time, as long as that lowers the loss: sparsefw/joint.h. Like Refine it
   // returns what it has when the stop signal ends it, and releases the iterate. Only
   // of a backend that has_joint_search.
-  virtual absl::StatusOr<JointResult> SearchJointly(const Mask& start,
-                                                    const JointRequest& request) {
-    static_cast<void>(start);
-    static_cast<void>(request);
+  virtual absl::StatusOr<JointResult> SearchJointly(const Mask& /*start*/,
+                                                    const JointRequest& /*request*/) {
     return absl::UnimplementedError("this engine has no joint search");
   }
 
@@ -226,8 +174,7 @@ class Engine {
   // Writes all that the coming steps and roundings depend on, after a Step.
   // Changes nothing. Only where Backend::checkpoint_tag is not empty, as below.
   // Errors: what the writer says; FailedPrecondition before the first Step
-  virtual absl::Status SaveIteration(StateWriter& writer) {
-    static_cast<void>(writer);
+  virtual absl::Status SaveIteration(StateWriter& /*writer*/) {
     return absl::UnimplementedError("this engine has no checkpoints");
   }
 
@@ -235,44 +182,17 @@ class Engine {
   // first: what follows has the same bits as if the engine were the one that was
   // saved. After an error it must be loaded again.
   // Errors: FailedPrecondition (CHECKPOINT_INVALID)  not the state of such an engine
-  virtual absl::Status RestoreIteration(StateReader& reader) {
-    static_cast<void>(reader);
+  virtual absl::Status RestoreIteration(StateReader& /*reader*/) {
     return absl::UnimplementedError("this engine has no checkpoints");
   }
 };
-
-// Precision of the dense products of the iteration on a CUDA device. The CPU
-// engines always use at least float32, and final losses are recomputed in
-// float64 whatever this says.
-enum class ProductPrecision { kFloat32, kTf32, kBf16 };
-std::string_view NameOf(ProductPrecision precision);  // "fp32"
-
-// Precision of the iterates of the CPU and CUDA engines. kAuto is for
-// everyone but tests and benchmarks: float64 where a layer is small.
-//
-// float32 halves the memory traffic that bounds a step. But Frank-Wolfe is
-// chaotic where it zigzags (small alpha): one near-tie that rounding decides
-// differently sends the iterates along another path of about the same losses.
-// A small layer takes no time anyway, has fewer coordinates over which such
-// differences average out, and follows the float64 path exactly.
-enum class Precision { kAuto, kFloat32, kFloat64 };
-
-// CPU engine: iterations that look only at the columns that can still change, with the
-// same vertices (docs/numerics.md, Screening). kNever and kAlways are for tests and
-// benchmarks.
-enum class Screening { kWhereItPays, kNever, kAlways };
 
 struct EngineOptions {
   int threads = 0;                   // 0: all cores
   const StopSignal* stop = nullptr;  // may be null
   ProductPrecision product_precision = ProductPrecision::kFloat32;
   Precision precision = Precision::kAuto;
-  Screening screening = Screening::kWhereItPays;
-  // CUDA engine: the shares of coordinates that change in an iteration above which
-  // U is updated in tiles, and formed by a dense product. Below 0: the engine's own
-  // choice; for tests and benchmarks.
-  double tiled_share = -1;
-  double dense_share = -1;
+  EngineTuning tuning = {};  // for tests and benchmarks
 };
 
 struct DeviceDescription {
@@ -327,11 +247,8 @@ class Backend {
                                     const MemoryRequest& request) const = 0;
   // Upper estimate, by a few per cent, of the bytes of the device's own memory
   // that an engine holds at its peak; 0 where the device is the host.
-  virtual int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,
-                                      const MemoryRequest& request) const {
-    static_cast<void>(rows);
-    static_cast<void>(cols);
-    static_cast<void>(request);
+  virtual int64_t EstimateDeviceBytes(int64_t /*rows*/, int64_t /*cols*/,
+                                      const MemoryRequest& /*request*/) const {
     return 0;
   }
 
@@ -341,17 +258,11 @@ class Backend {
   // `stop` may be null.
   // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), Internal (DEVICE_LOST)
   virtual absl::StatusOr<std::shared_ptr<const DeviceGram>> UploadGram(
-      ConstMatrixView gram, const StopSignal* stop) const {
-    static_cast<void>(gram);
-    static_cast<void>(stop);
+      ConstMatrixView /*gram*/, const StopSignal* /*stop*/) const {
     return std::shared_ptr<const DeviceGram>();
   }
   // Upper estimate of the bytes of the device's own memory that it holds.
-  virtual int64_t DeviceGramBytes(int64_t cols, DType gram) const {
-    static_cast<void>(cols);
-    static_cast<void>(gram);
-    return 0;
-  }
+  virtual int64_t DeviceGramBytes(int64_t /*cols*/, DType /*gram*/) const { return 0; }
 };
 
 // The one table that knows the backends, in order of preference: one for each

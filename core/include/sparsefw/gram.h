@@ -83,6 +83,20 @@ class GramAccumulator {
   }
 };
 
+// A Gram matrix in the memory of a device, as it was given: one upload for all
+// engines of that device, several at once too. Immutable. Made by
+// Backend::UploadGram; its memory is free once its last owner has let go of it,
+// on whatever thread.
+class DeviceGram {
+ public:
+  DeviceGram(const DeviceGram&) = delete;
+  DeviceGram& operator=(const DeviceGram&) = delete;
+  virtual ~DeviceGram() = default;
+
+ protected:
+  DeviceGram() = default;
+};
+
 }  // namespace sparsefw
 
 #endif  // SPARSEFW_GRAM_H_

@@ -17,7 +17,10 @@
 #define SPARSEFW_JOINT_H_
 
 #include <cstdint>
+#include <functional>
 
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
 
 namespace sparsefw {
@@ -45,6 +48,32 @@ struct JointOptions {
   // more and finds little more. Unstructured, where rows keep different numbers: the share of
   // its removed columns that this is on average.
   double excluded = kWideJointExcluded;
+};
+
+// What Engine::SearchJointly is asked for.
+struct JointRequest {
+  JointOptions options = {};
+  // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.
+  const Mask* fixed = nullptr;
+  // The start's weights, zero outside it, values of the dtype of the weights: rows
+  // for which nothing better is found keep them.
+  const Matrix<float>* weights = nullptr;
+  // Ends the search with what it has. May be empty; called often, from any thread and
+  // from several at once.
+  std::function<bool()> out_of_time = {};
+  // The same for solving the weights on the mask found, which comes after it.
+  std::function<bool()> solving_out_of_time = {};
+};
+
+struct JointResult {
+  Mask mask;              // meets the pattern as the start does
+  Matrix<float> weights;  // zero outside it, rounded to the dtype of the weights
+  // ||(W - weights) X||^2 in float64; where the stop signal ended the search, no more
+  // than an upper estimate, infinite where it had not begun. Else never above that of the start's
+  // weights.
+  double loss = 0;
+  int64_t exchanges = 0;
+  bool converged = false;  // no exchange lowers the loss; false where cut short
 };
 
 }  // namespace sparsefw

@@ -11,7 +11,7 @@
 
 namespace sparsefw {
 
-class DeviceGram;  // sparsefw/backend.h
+class DeviceGram;  // sparsefw/gram.h
 
 // Views only: the caller keeps weights, gram, saliency, warm_mask and
 // device_gram alive.

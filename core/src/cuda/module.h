@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 13
+#define SPARSEFW_CUDA_MODULE_ABI 14
 
 namespace sparsefw {
 

@@ -28,11 +28,11 @@ auto VisitNumbers(Numbers& numbers, Visit&& visit) {
   auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed] = numbers;
   return visit(next, stats.iteration, stats.relaxed_loss, stats.gap, stats.step_size,
                stats.lower_bound, stats.toggled, stats.reached_gap, stats.drift,
-               stats.capture_failures, summary.full_loss, summary.warm_start_loss,
+               stats.engine.capture_failures, summary.full_loss, summary.warm_start_loss,
                summary.rounded_loss, summary.final_loss, summary.swaps, summary.stop_cause,
                summary.candidate, summary.load_time, fixed_kept, last_report, threshold_residual,
-               elapsed, stats.screening.epochs, stats.screening.iterations,
-               stats.screening.active_share);
+               elapsed, stats.engine.screening.epochs, stats.engine.screening.iterations,
+               stats.engine.screening.active_share);
 }
 
 // Each number as 8 bytes.

@@ -135,7 +135,7 @@ absl::StatusOr<SolveResult> Finish(SolveState& state) {
   if (!state.one_shot()) {
     result.relaxed_loss = stats.relaxed_loss;
     result.drift = stats.drift;
-    result.screening = stats.screening;
+    result.screening = stats.engine.screening;
     result.lower_bound = Certificate(state);
   }
   result.relaxed_loss = NotNegative(result.relaxed_loss);

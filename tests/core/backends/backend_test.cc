@@ -143,7 +143,7 @@ TEST(CpuBackendTest, EstimateIsAboveWhatAnEpochHolds) {
   int64_t held = 0;
   for (int i = 0; i < 60; ++i) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats stats, engine->Step({.count = 10}));
-    screened += stats.screening.iterations;
+    screened += stats.engine.screening.iterations;
     held = std::max(held, AllocatedBytes() - before);
   }
   EXPECT_GT(screened, 0);

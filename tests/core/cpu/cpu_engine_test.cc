@@ -249,10 +249,11 @@ TEST(RefreshTest, ScreenedIterationsNeedNone) {
   for (const EngineKind kind : {EngineKind::kCpuFloat64, EngineKind::kCpuFloat32}) {
     for (const Screening screening : {Screening::kNever, Screening::kAlways}) {
       SPARSEFW_ASSERT_OK_AND_ASSIGN(
-          const auto engine, LoadedEngine(kind, start, {.threads = 1, .screening = screening}));
+          const auto engine,
+          LoadedEngine(kind, start, {.threads = 1, .tuning = {.screening = screening}}));
       SPARSEFW_ASSERT_OK_AND_ASSIGN(StepStats stats, engine->Step({.count = 1300}));
       EXPECT_EQ(stats.drift > 0, screening == Screening::kNever);
-      EXPECT_EQ(stats.screening.iterations > 1200, screening == Screening::kAlways);
+      EXPECT_EQ(stats.engine.screening.iterations > 1200, screening == Screening::kAlways);
       SPARSEFW_ASSERT_OK_AND_ASSIGN(stats, engine->Step({.measure_drift = true}));
       EXPECT_GT(stats.drift, 0);
       EXPECT_LT(stats.drift, kind == EngineKind::kCpuFloat64 ? 1e-12 : 1e-5);

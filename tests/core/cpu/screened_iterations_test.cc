@@ -113,9 +113,9 @@ class ScreeningTest : public ::testing::TestWithParam<Param> {
                                   std::get<Pattern>(GetParam()), {}, std::get<double>(GetParam())));
   }
   std::unique_ptr<Engine> NewEngine(Screening screening, Precision precision, int threads = 1) {
-    auto engine =
-        LoadedEngine(*FindBackend("cpu").value(), start_,
-                     {.threads = threads, .precision = precision, .screening = screening});
+    auto engine = LoadedEngine(
+        *FindBackend("cpu").value(), start_,
+        {.threads = threads, .precision = precision, .tuning = {.screening = screening}});
     SPARSEFW_EXPECT_OK(engine);
     return *std::move(engine);
   }
@@ -146,7 +146,7 @@ TEST_P(ScreeningTest, SameVertexAfterEveryIterationInFloat64) {
     if (expected.gap < 1e-9 * size) break;  // rounding decides from here on
   }
   if (stats.iteration == 260) {
-    EXPECT_GT(stats.screening.iterations, 100);
+    EXPECT_GT(stats.engine.screening.iterations, 100);
   }
   const auto mask = plain->Round();
   const auto screened_mask = screened->Round();

@@ -55,10 +55,11 @@ absl::StatusOr<Outcome> Iterate(ConstMatrixView weights, ConstMatrixView gram,
   SPARSEFW_ASSIGN_OR_RETURN(const Backend* cpu, FindBackend("cpu"));
   SPARSEFW_ASSIGN_OR_RETURN(const StartingPoint start,
                             MakeStartingPoint(weights, gram, pattern, {}, 0.8));
-  SPARSEFW_ASSIGN_OR_RETURN(const auto engine, LoadedEngine(*cpu, start,
-                                                            {.threads = 2,
-                                                             .precision = Precision::kFloat32,
-                                                             .screening = Screening::kAlways}));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto engine,
+                            LoadedEngine(*cpu, start,
+                                         {.threads = 2,
+                                          .precision = Precision::kFloat32,
+                                          .tuning = {.screening = Screening::kAlways}}));
   Outcome outcome;
   SPARSEFW_ASSIGN_OR_RETURN(outcome.stats,
                             engine->Step({.count = 250, .rule = rule, .measure_drift = true}));
@@ -88,8 +89,8 @@ TEST_P(WeightsInPlaceTest, SameBitsAsACopy) {
   EXPECT_EQ(in_place.stats.gap, copied.stats.gap);
   EXPECT_EQ(in_place.stats.toggled, copied.stats.toggled);
   EXPECT_EQ(in_place.stats.drift, copied.stats.drift);
-  EXPECT_EQ(in_place.stats.screening.iterations, copied.stats.screening.iterations);
-  EXPECT_GT(in_place.stats.screening.iterations, 0) << "no screened iteration was compared";
+  EXPECT_EQ(in_place.stats.engine.screening.iterations, copied.stats.engine.screening.iterations);
+  EXPECT_GT(in_place.stats.engine.screening.iterations, 0) << "no screened iteration was compared";
 }
 
 INSTANTIATE_TEST_SUITE_P(

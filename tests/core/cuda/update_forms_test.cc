@@ -47,12 +47,12 @@ TEST_P(TiledUpdateTest, IsTheUpdateByRows) {
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, alpha));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const auto rows,
-      LoadedEngine(EngineKind::kCudaFloat32, start, {.tiled_share = 2, .dense_share = 2}));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const auto tiles,
-      LoadedEngine(EngineKind::kCudaFloat32, start, {.tiled_share = 0, .dense_share = 2}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto rows,
+                                LoadedEngine(EngineKind::kCudaFloat32, start,
+                                             {.tuning = {.tiled_share = 2, .dense_share = 2}}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto tiles,
+                                LoadedEngine(EngineKind::kCudaFloat32, start,
+                                             {.tuning = {.tiled_share = 0, .dense_share = 2}}));
   for (const int64_t count : {1, 4, 5}) {
     SCOPED_TRACE(count);
     const StepRequest request = {.count = count, .measure_drift = true};
@@ -80,7 +80,7 @@ TEST(UpdateFormTest, ChangesWithTheTogglesAndNotWithTheCallsOfStep_cuda) {
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.5));
   // Dense at first, then tiles, then rows.
-  const EngineOptions options = {.tiled_share = 0.02, .dense_share = 0.06};
+  const EngineOptions options = {.tuning = {.tiled_share = 0.02, .dense_share = 0.06}};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto whole,
                                 LoadedEngine(EngineKind::kCudaFloat32, start, options));
@@ -119,9 +119,9 @@ TEST(UpdateFormTest, LongRowsAreThoseOfTheReference_cuda) {
                                                                       Pattern::PerRow(0.6), {}, 0));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
                                   LoadedEngine(EngineKind::kReference, start));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const auto engine,
-        LoadedEngine(EngineKind::kCudaFloat64, start, {.tiled_share = 2, .dense_share = 2}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
+                                  LoadedEngine(EngineKind::kCudaFloat64, start,
+                                               {.tuning = {.tiled_share = 2, .dense_share = 2}}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step({.count = 6}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step({.count = 6}));
     EXPECT_EQ(actual.toggled, expected.toggled);

@@ -213,9 +213,9 @@ TEST_P(DenseShareTest, BothWaysOfUpdatingAreTheReference) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
                                   LoadedEngine(EngineKind::kReference, start));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
-                                  LoadedEngine(kind, start, {.dense_share = share}));
+                                  LoadedEngine(kind, start, {.tuning = {.dense_share = share}}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto in_pieces,
-                                  LoadedEngine(kind, start, {.dense_share = share}));
+                                  LoadedEngine(kind, start, {.tuning = {.dense_share = share}}));
     const StepRequest request = {.count = 90};
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step(request));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step(request));
@@ -251,7 +251,7 @@ TEST_P(AfterTheGapTest, AStoppedIterationGoesOnAsIfItHadNotStopped) {
   const Layer layer({4, 96}, DType::kF32, 0.3, 9);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const StartingPoint start, layer.Start(Pattern::PerRow(0.6), 0.9));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
-  const EngineOptions options = {.dense_share = GetParam()};
+  const EngineOptions options = {.tuning = {.dense_share = GetParam()}};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
                                 LoadedEngine(EngineKind::kCudaFloat64, start, options));
   const StepRequest before = {.count = 490, .rule = StepRule::kLineSearch};

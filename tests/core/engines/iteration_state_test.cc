@@ -123,7 +123,7 @@ TEST(IterationStateFormTest, UpdateFormsAreChosenAlike_cuda) {
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.5));
   ExpectRestoredIsSaved(EngineKind::kCudaFloat32, start, StepRule::kLineSearch, {5, 14, 30, 10},
-                        {.threads = 1, .tiled_share = 0.02, .dense_share = 0.06});
+                        {.threads = 1, .tuning = {.tiled_share = 0.02, .dense_share = 0.06}});
 }
 
 class IterationStateErrorTest : public ::testing::TestWithParam<EngineKind> {
@@ -183,7 +183,7 @@ TEST(IterationStateRefreshTest, OtherInputsAreSeen) {
                                                     Pattern::Unstructured(0.5), {}, 0.5));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const auto engine,
-        LoadedEngine(kind, start, {.threads = 1, .screening = Screening::kNever}));
+        LoadedEngine(kind, start, {.threads = 1, .tuning = {.screening = Screening::kNever}}));
     SPARSEFW_ASSERT_OK(engine->Step({.count = 500}).status());
     const std::vector<std::byte> at_refresh = StateOf(*engine);
     SPARSEFW_ASSERT_OK(engine->Step({.count = 1}).status());
@@ -191,7 +191,7 @@ TEST(IterationStateRefreshTest, OtherInputsAreSeen) {
     layer.gram(3, 3) *= 1.001;
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
         const auto other,
-        LoadedEngine(kind, start, {.threads = 1, .screening = Screening::kNever}));
+        LoadedEngine(kind, start, {.threads = 1, .tuning = {.screening = Screening::kNever}}));
     StateReader reader(at_refresh);
     EXPECT_THAT(other->RestoreIteration(reader),
                 StatusIs(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID", "loss"));

@@ -132,7 +132,7 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
                      .toggled = toggled_,
                      .reached_gap = reached_gap_,
                      .drift = at_.iteration - compared_at_ < kRefreshPeriod ? drift_ : 0};
-  if (screen_ != nullptr) stats.screening = screen_->CountsAt(at_.iteration);
+  if (screen_ != nullptr) stats.engine.screening = screen_->CountsAt(at_.iteration);
   return stats;
 }
 

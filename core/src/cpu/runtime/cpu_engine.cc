@@ -23,7 +23,7 @@ constexpr double kLargestDifference = 0.04;
 
 CpuEngine::CpuEngine(const EngineOptions& options)
     : precision_(options.precision),
-      screening_(options.screening),
+      screening_(options.tuning.screening),
       context_(options.threads, options.stop) {}
 
 absl::Status CpuEngine::Load(const EngineProblem& problem) {

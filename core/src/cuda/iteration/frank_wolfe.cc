@@ -260,7 +260,7 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
                    .toggled = static_cast<int64_t>(state.toggled),
                    .reached_gap = state.stopped != 0,
                    .drift = state.drift,
-                   .capture_failures = capture_failures_};
+                   .engine = {.capture_failures = capture_failures_}};
 }
 
 // Nothing is free: no step can move the iterate, so none needs to be computed.

@@ -13,7 +13,7 @@ inline constexpr int kUpdateForms = 3;
 struct FormOptions {
   bool tiles = false;  // the layer can be updated in tiles
   ProductPrecision precision = ProductPrecision::kFloat32;
-  double tiled_share = -1;  // of EngineOptions
+  double tiled_share = -1;  // of EngineTuning
   double dense_share = -1;
 };
 

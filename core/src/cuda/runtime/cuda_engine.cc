@@ -79,8 +79,8 @@ absl::Status CudaEngine::Start(StateReader* saved) {
   SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   const FormOptions forms = {.precision = options_.product_precision,
-                             .tiled_share = options_.tiled_share,
-                             .dense_share = options_.dense_share};
+                             .tiled_share = options_.tuning.tiled_share,
+                             .dense_share = options_.tuning.dense_share};
   if (saved != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_,
                               FrankWolfe<Real>::Restore(*layer, start, forms, *saved, *context_));
