@@ -56,25 +56,15 @@ absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
   return total;
 }
 
-// M alone.
-template <typename Real>
-void VertexUpdate<Real>::ToggleRow(int64_t row) {
-  const uint64_t* const from = iterate_.previous.row(row);
-  const uint64_t* const to = iterate_.vertex.row(row);
-  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-    const uint64_t entered = to[word];
-    ForEachBit(from[word] ^ entered, word,
-               [&](int64_t col) { relaxed_.Toggle(row, col, ((entered >> (col & 63)) & 1) != 0); });
-  }
-}
-
 template <typename Real>
 absl::Status VertexUpdate<Real>::Toggle() {
   const bool known = iterate_.older.known();
   const int64_t words = iterate_.layer->words;
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    RowChanges changes;
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      ToggleRow(row);
+      ListChanges(row, changes);
+      ToggleRow(row, changes.toggled.get());
       if (known) {
         changes_[static_cast<size_t>(row)] = LastLoss(row);
         std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
@@ -93,8 +83,8 @@ double VertexUpdate<Real>::LastLoss(int64_t row) const {
   std::vector<uint64_t> kept(static_cast<size_t>(words));
   std::transform(iterate_.fixed.row(row), iterate_.fixed.row(row) + words,
                  iterate_.previous.row(row), kept.begin(), std::bit_or<>());
-  return MaskedDot(words, iterate_.layer->weights.row(row), iterate_.vertex_product.row(row),
-                   kept.data());
+  return Kernels<Real>().masked_dot(words, iterate_.layer->weights.row(row),
+                                    iterate_.vertex_product.row(row), kept.data());
 }
 
 template <typename Real>

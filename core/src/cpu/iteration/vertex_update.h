@@ -63,7 +63,6 @@ class VertexUpdate {
     ChangeList toggled;
     ChangeList terms;
   };
-  void ToggleRow(int64_t row);
   void ToggleRow(int64_t row, std::span<const ColumnChange> toggled);
   void ListChanges(int64_t row, RowChanges& changes);
   void CollectTerms(int64_t row, const RowChanges& changes, SparseRows<Real>& terms);

@@ -19,7 +19,6 @@ class ThresholdForecast {
     Real middle = 0;
     Real low = 0;
     Real high = 0;
-    Real doubt = 0;  // the threshold often lies so far from the middle
   };
 
   // The threshold of the iteration that comes next is the first to be forecast.
@@ -42,9 +41,8 @@ class ThresholdForecast {
     const double spread = noise_ + 0.5 * std::abs(slope_) * steps;
     const double reach = Known() < 3 ? kFirstReach * level_ : kRoom * spread + kLeastReach * level_;
     const double middle = std::max(0.0, level_ + slope_ * steps);
-    const double doubt = std::min(reach, kDoubt * spread);
     return {static_cast<Real>(middle), static_cast<Real>(std::max(0.0, middle - reach)),
-            static_cast<Real>(middle + reach), static_cast<Real>(doubt)};
+            static_cast<Real>(middle + reach)};
   }
 
   // How many iterations to run ahead.
@@ -68,7 +66,6 @@ class ThresholdForecast {
   static constexpr double kRoom = 2;
   static constexpr double kFirstReach = 0.02;
   static constexpr double kLeastReach = 1e-5;
-  static constexpr double kDoubt = 0.75;
 
   int64_t Known() const { return std::min(count_, kKept); }
   Real Last(int64_t back) const { return last_[static_cast<size_t>((count_ - 1 - back) % kKept)]; }
