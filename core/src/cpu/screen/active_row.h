@@ -12,9 +12,9 @@
 //   active_row, gram_rows  a row on them
 //   row_plan               its radius and window, with the constants of all of this
 //   screened_epoch         all rows from one pair of full products E, U to the next
-//   independent_steps      iterations of rows that share no budget, one row after the other
-//   speculative_steps      those of rows that do: ahead of the threshold that they share, which
-//                          threshold_forecast predicts
+//   screened_steps         how rows take iterations: many each, or one at a time
+//   independent_steps      rows that share no budget
+//   speculative_steps      rows that do: ahead of the threshold that threshold_forecast predicts
 //   screen_kernels         the vectorised loops
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_

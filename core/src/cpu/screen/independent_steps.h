@@ -12,12 +12,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "core/src/cpu/screen/gram_rows.h"
-#include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/screen/screened_steps.h"
-#include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 
@@ -30,8 +26,8 @@ class IndependentSteps final : public ScreenedSteps<Real> {
  public:
   // `selector`: for rows that begin anew. All must outlive it.
   IndependentSteps(ScreenedEpoch<Real>& epoch, RowSelector<Real>& selector,
-                   const ParallelContext& context);
-  ~IndependentSteps() override;
+                   const ParallelContext& context)
+      : ScreenedSteps<Real>(epoch, context), selector_(selector) {}
 
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
@@ -39,19 +35,14 @@ class IndependentSteps final : public ScreenedSteps<Real> {
   void Forget() override { grams_.clear(); }
 
  private:
-  struct Scratch;
-  using Sums = std::vector<std::vector<StepSums>>;  // of each iteration and block
+  using typename ScreenedSteps<Real>::Scratch;
+  using ScreenedSteps<Real>::epoch_;
 
-  template <typename Body>  // body(row, sums of its block, scratch)
-  absl::Status ForEachRow(int64_t steps, Sums& sums, const Body& body);
   void Apply(int64_t row, GramRows<Real>& gram, StepSums& sums, Scratch& scratch);
   void Advance(int64_t row, double step, GramRows<Real>& gram, StepSums& sums, Scratch& scratch);
   bool Select(int64_t row, double step, Scratch& scratch);
 
-  ScreenedEpoch<Real>& epoch_;
   RowSelector<Real>& selector_;
-  const ParallelContext& context_;
-  ScratchPool<Scratch> pool_;
   std::vector<GramRows<Real>> grams_;  // of each row, while they take single iterations
 };
 

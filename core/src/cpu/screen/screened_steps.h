@@ -8,10 +8,16 @@
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_STEPS_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "core/src/cpu/screen/gram_rows.h"
+#include "core/src/cpu/screen/screened_epoch.h"
+#include "core/src/cpu/select/row_selector.h"
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 
@@ -35,8 +41,7 @@ struct ScreenedOutcome {
   bool selected = true;        // false: after the last one the epoch must end, V be selected anew
 };
 
-// Rows that begin anew may have another number of active columns; what they gather of G stays for
-// the epoch where Forget says that it is over.
+// What rows gathered of G and shall use again is kept until Forget.
 // Errors: Cancelled; rows are then at different iterations
 template <typename Real>
 class ScreenedSteps {
@@ -52,6 +57,44 @@ class ScreenedSteps {
 
   // The epoch has ended.
   virtual void Forget() = 0;
+
+ protected:
+  // One for every thread.
+  struct Scratch {
+    explicit Scratch(int64_t words) : row(words) {}
+
+    ToggleScratch<Real> toggles;
+    RowScratch<Real> row;
+    ChosenColumns columns;
+    GramRows<Real> gram;
+  };
+
+  // Both must outlive it.
+  ScreenedSteps(ScreenedEpoch<Real>& epoch, const ParallelContext& context)
+      : epoch_(epoch),
+        context_(context),
+        pool_([words = epoch.iterate().layer->words] { return std::make_unique<Scratch>(words); }) {
+  }
+
+  // Calls body(row, its block, scratch), blocks concurrently.
+  template <typename Body>
+  absl::Status ForEachRow(const Body& body) {
+    const RowBlocks& blocks = epoch_.iterate().blocks;
+    return context_.ForEach(blocks.count(), [&](int64_t block) {
+      const typename ScratchPool<Scratch>::Lease lease(pool_);
+      for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+        if (context_.stopped()) return;
+        body(row, static_cast<size_t>(block), lease.get());
+      }
+    });
+  }
+  size_t block_count() const { return static_cast<size_t>(epoch_.iterate().blocks.count()); }
+
+  ScreenedEpoch<Real>& epoch_;
+
+ private:
+  const ParallelContext& context_;
+  ScratchPool<Scratch> pool_;
 };
 
 }  // namespace sparsefw::cpu

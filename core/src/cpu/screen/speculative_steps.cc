@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <memory>
 
 #include "core/src/frank_wolfe/recurrence.h"
 #include "sparsefw/status_macros.h"
@@ -16,38 +15,6 @@ constexpr int64_t kStale = 4;
 constexpr int64_t kNever = -1;
 
 }  // namespace
-
-template <typename Real>
-struct SpeculativeSteps<Real>::Scratch {
-  explicit Scratch(int64_t words) : window(static_cast<size_t>(words)) {}
-
-  ToggleScratch<Real> toggles;
-  std::vector<uint64_t> window;
-  ChosenColumns columns;
-};
-
-template <typename Real>
-SpeculativeSteps<Real>::SpeculativeSteps(ScreenedEpoch<Real>& epoch, const ParallelContext& context)
-    : epoch_(epoch),
-      context_(context),
-      pool_([words = epoch.iterate().layer->words] { return std::make_unique<Scratch>(words); }),
-      scans_(static_cast<size_t>(epoch.iterate().blocks.count())) {}
-
-template <typename Real>
-SpeculativeSteps<Real>::~SpeculativeSteps() = default;
-
-template <typename Real>
-template <typename Body>
-absl::Status SpeculativeSteps<Real>::ForEachRow(const Body& body) {
-  const RowBlocks& blocks = epoch_.iterate().blocks;
-  return context_.ForEach(blocks.count(), [&](int64_t block) {
-    const typename ScratchPool<Scratch>::Lease lease(pool_);
-    BlockScan& scan = scans_[static_cast<size_t>(block)];
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      body(row, scan, lease.get());
-    }
-  });
-}
 
 // `begins`: the epoch does.
 template <typename Real>
@@ -85,11 +52,11 @@ void SpeculativeSteps<Real>::FindCandidates(int64_t row, double step_size, Scrat
   const StepThreshold& threshold = this->threshold(run.done);
   const RowOperands<Real> operands = active.Operands();
   Kernels<Real>().update_and_scan(operands, static_cast<Real>(step_size), threshold.low,
-                                  threshold.high, active.vertex(), scratch.window.data());
+                                  threshold.high, active.vertex(), scratch.row.bits.data());
   out.above = CountBits(active.vertex(), active.words()) + active.capacity;
   run.candidates.resize(CandidatesBegin(run, run.done));
   for (int64_t word = 0; word < active.words(); ++word) {
-    ForEachBit(scratch.window[static_cast<size_t>(word)], word, [&](int64_t lane) {
+    ForEachBit(scratch.row.bits.data()[word], word, [&](int64_t lane) {
       run.candidates.push_back({{operands.weights[lane] * operands.product[lane],
                                  static_cast<uint32_t>(row), static_cast<uint32_t>(lane)}});
     });
@@ -191,7 +158,8 @@ absl::Status SpeculativeSteps<Real>::CollectScores(int64_t step) {
     scan.scores.above = 0;
     scan.scores.inside.clear();
   }
-  return ForEachRow([&](int64_t row, BlockScan& scan, Scratch& scratch) {
+  return this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+    BlockScan& scan = scans_[block];
     RowRun& run = this->run(row);
     if (run.stalled && run.done == step) Restart(row, scratch);
     const RowStep& found = run.steps[static_cast<size_t>(step)];
@@ -217,7 +185,7 @@ absl::Status SpeculativeSteps<Real>::EndRunAt(int64_t step) {
   thresholds_.resize(static_cast<size_t>(step + 1));
   threshold(step).low = 0;
   threshold(step).high = std::numeric_limits<Real>::max();
-  return ForEachRow([&](int64_t row, BlockScan&, Scratch& scratch) {
+  return this->ForEachRow([&](int64_t row, size_t, Scratch& scratch) {
     if (run(row).done > step) Rollback(row);
     if (run(row).done == step) {
       FindCandidates(row, 0, scratch);
@@ -232,7 +200,8 @@ absl::Status SpeculativeSteps<Real>::EndRunAt(int64_t step) {
 template <typename Real>
 absl::Status SpeculativeSteps<Real>::Verify(int64_t step) {
   for (BlockScan& scan : scans_) scan.sums = {};
-  return ForEachRow([&](int64_t row, BlockScan& scan, Scratch& scratch) {
+  return this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+    BlockScan& scan = scans_[block];
     RowRun& run = this->run(row);
     if (run.done > step && IsWrong(run, step)) {
       Rollback(row);
@@ -292,7 +261,7 @@ template <typename Real>
 absl::StatusOr<ScreenedOutcome> SpeculativeSteps<Real>::Take(int64_t first, int64_t limit) {
   const bool begins = BeginRuns(first, limit);
   const int64_t taken = std::ssize(thresholds_) * std::ssize(runs_);
-  SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row, BlockScan&, Scratch& scratch) {
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t, Scratch& scratch) {
     BeginRun(row, begins);
     Speculate(row, 0, scratch);
   }));
@@ -308,16 +277,16 @@ absl::StatusOr<ScreenedOutcome> SpeculativeSteps<Real>::TakeOne(
     int64_t iteration, absl::FunctionRef<double(double)> step_of) {
   const bool begins = BeginRuns(iteration, 1);
   for (BlockScan& scan : scans_) scan.sums = {};
-  SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row, BlockScan& scan, Scratch& scratch) {
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
     BeginRun(row, begins);
     Apply(row, scratch);
-    scan.sums.Add(run(row).steps[0].sums);
+    scans_[block].sums.Add(run(row).steps[0].sums);
   }));
   const StepSums sums = Total();
   const double step_size = step_of(sums.vertex_loss_change);
   if (step_size < 0) return ScreenedOutcome{.sums = {sums}, .stepped = false};
-  SPARSEFW_RETURN_IF_ERROR(ForEachRow(
-      [&](int64_t row, BlockScan&, Scratch& scratch) { Advance(row, step_size, scratch); }));
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow(
+      [&](int64_t row, size_t, Scratch& scratch) { Advance(row, step_size, scratch); }));
   return VerifyAll();
 }
 

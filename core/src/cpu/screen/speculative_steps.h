@@ -15,15 +15,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cpu/screen/gram_rows.h"
-#include "core/src/cpu/screen/screened_epoch.h"
 #include "core/src/cpu/screen/screened_steps.h"
 #include "core/src/cpu/screen/threshold_forecast.h"
 #include "core/src/cpu/select/threshold.h"
-#include "core/src/parallel/parallel_context.h"
-#include "core/src/parallel/scratch_pool.h"
 
 namespace sparsefw::cpu {
 
@@ -32,8 +27,8 @@ template <typename Real>
 class SpeculativeSteps final : public ScreenedSteps<Real> {
  public:
   // Both must outlive it.
-  SpeculativeSteps(ScreenedEpoch<Real>& epoch, const ParallelContext& context);
-  ~SpeculativeSteps() override;
+  SpeculativeSteps(ScreenedEpoch<Real>& epoch, const ParallelContext& context)
+      : ScreenedSteps<Real>(epoch, context), scans_(this->block_count()) {}
 
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
@@ -77,10 +72,9 @@ class SpeculativeSteps final : public ScreenedSteps<Real> {
     int64_t repeated = 0;  // iterations of rows taken again
     StepSums sums;
   };
-  struct Scratch;
+  using typename ScreenedSteps<Real>::Scratch;
+  using ScreenedSteps<Real>::epoch_;
 
-  template <typename Body>  // body(row, scan of its block, scratch)
-  absl::Status ForEachRow(const Body& body);
   RowRun& run(int64_t row) { return runs_[static_cast<size_t>(row)]; }
   StepThreshold& threshold(int64_t step) { return thresholds_[static_cast<size_t>(step)]; }
   size_t CandidatesBegin(const RowRun& run, int64_t step) const {
@@ -108,9 +102,6 @@ class SpeculativeSteps final : public ScreenedSteps<Real> {
   absl::StatusOr<ScreenedOutcome> VerifyAll();
   StepSums Total() const;
 
-  ScreenedEpoch<Real>& epoch_;
-  const ParallelContext& context_;
-  ScratchPool<Scratch> pool_;
   ThresholdForecast<Real> forecast_;
   int64_t first_ = 0;                      // of this run
   int64_t next_ = 0;                       // the iteration after it
