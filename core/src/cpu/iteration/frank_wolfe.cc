@@ -226,7 +226,7 @@ absl::Status FrankWolfe<Real>::ApplyAndScan(double step_size) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::ApplyDense(bool keep_older) {
-  if (keep_older) iterate_.KnowOlder();
+  if (keep_older) iterate_.TrackOlder();
   SPARSEFW_RETURN_IF_ERROR(update_.Toggle());
   return RecomputeVertexProduct();
 }
