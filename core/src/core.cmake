@@ -16,11 +16,9 @@ sparsefw_library(core
     cpu/iteration/frank_wolfe_dense.cc cpu/iteration/frank_wolfe_state.cc
     cpu/iteration/relaxed_mask.cc
     cpu/iteration/tiled_product.cc cpu/iteration/vertex_update.cc
-    cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/row_select.cc
-    cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc cpu/screen/screened_matrix.cc
-    cpu/screen/screened_ahead.cc cpu/screen/screened_ahead_cut.cc
-    cpu/screen/screened_epoch_state.cc cpu/screen/screened_rows.cc
-    cpu/screen/select_kernels.cc cpu/screen/toggle_kernels.cc
+    cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/independent_steps.cc
+    cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc
+    cpu/screen/screened_epoch_state.cc cpu/screen/speculative_steps.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
     cpu/linalg/half_product_loss.cc
     cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc cpu/linalg/row_dots.cc

@@ -1,4 +1,5 @@
-// Exact selection inside one row, or a group of its columns.
+// Exact selection: the order of all selections, and selection inside one row or a group of its
+// columns.
 #ifndef SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_
 #define SPARSEFW_CORE_SRC_SELECT_GROUP_SELECT_H_
 
@@ -16,10 +17,23 @@ struct Candidate {
   uint32_t col;
 };
 
-// The order of every selection: the higher key; of equal keys the higher column.
+// The same of a matrix.
+template <typename Key>
+struct MatrixCandidate {
+  Key key;
+  uint32_t row;
+  uint32_t col;
+};
+
+// The order of every selection: the higher key; of equal keys the higher row-major index.
 template <typename Key>
 bool Better(const Candidate<Key>& a, const Candidate<Key>& b) {
   return a.key != b.key ? a.key > b.key : a.col > b.col;
+}
+template <typename Key>
+bool Better(const MatrixCandidate<Key>& a, const MatrixCandidate<Key>& b) {
+  if (a.key != b.key) return a.key > b.key;
+  return a.row != b.row ? a.row > b.row : a.col > b.col;
 }
 
 // The same for sorting: inlined, which the name of a function is not.

@@ -59,8 +59,8 @@ TYPED_TEST(KernelTest, UpdateAndScan) {
                                       fixed.row(0), product.data()};
   const TypeParam low = static_cast<TypeParam>(0.2);
   const TypeParam high = static_cast<TypeParam>(0.7);
-  const double inner =
-      UpdateAndScan(row, static_cast<TypeParam>(0.25), low, high, above.row(0), window.row(0));
+  const double inner = Kernels<TypeParam>().update_and_scan(row, static_cast<TypeParam>(0.25), low,
+                                                            high, above.row(0), window.row(0));
   double expected_inner = 0;
   int64_t inside = 0;
   for (int64_t col = 0; col < this->kCols; ++col) {
@@ -89,9 +89,10 @@ TYPED_TEST(KernelTest, UpdateAndScore) {
   std::copy_n(product.data(), this->kCols, same.data());
   Matrix<TypeParam> scores(1, this->kCols);
   const auto half = static_cast<TypeParam>(0.5);
-  UpdateAndScore(RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(),
-                                        fixed.row(0), product.data()},
-                 half, scores.data());
+  Kernels<TypeParam>().update_and_score(
+      RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(), fixed.row(0),
+                             product.data()},
+      half, scores.data());
   for (int64_t col = 0; col < this->kCols; ++col) {
     EXPECT_NEAR(static_cast<double>(product(0, col)),
                 static_cast<double>(same(0, col) + vertex_product(0, col)) / 2, 4 * this->kEpsilon);
@@ -114,11 +115,12 @@ TYPED_TEST(KernelTest, UpdateAndSelect) {
       Matrix<TypeParam> same(1, this->kCols);
       std::copy_n(product.data(), this->kCols, same.data());
       Matrix<TypeParam> scores(1, this->kCols);
-      UpdateAndScore(RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(),
-                                            fixed.row(0), same.data()},
-                     half, scores.data());
+      Kernels<TypeParam>().update_and_score(
+          RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(), fixed.row(0),
+                                 same.data()},
+          half, scores.data());
       BitRows vertex(1, this->kCols);
-      const std::optional<double> inner = UpdateAndSelect(
+      const std::optional<double> inner = Kernels<TypeParam>().update_and_select(
           RowOperands<TypeParam>{this->kWords, weights.data(), vertex_product.data(), fixed.row(0),
                                  product.data()},
           half, group, static_cast<TypeParam>(capacity), vertex.row(0));
@@ -149,7 +151,7 @@ TYPED_TEST(KernelTest, UpdateAndSelectTakesTheHigherColumnOfTies) {
   BitRows fixed(1, this->kCols);
   fixed.Set(0, 3);
   BitRows vertex(1, this->kCols);
-  const auto inner = UpdateAndSelect(
+  const auto inner = Kernels<TypeParam>().update_and_select(
       RowOperands<TypeParam>{this->kWords, ones.data(), ones.data(), fixed.row(0), product.data()},
       0, 2, 1, vertex.row(0));
   if (!inner.has_value()) GTEST_SKIP() << "vectors of one lane";
@@ -164,14 +166,15 @@ TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
   const auto b = this->RandomRow();
   const auto skip = this->RandomBits(0.5);
   Matrix<TypeParam> zeroed(1, this->kCols);
-  ZeroMasked(this->kWords, a.data(), skip.row(0), zeroed.data());
+  Kernels<TypeParam>().zero_masked(this->kWords, a.data(), skip.row(0), zeroed.data());
   double expected = 0;
   for (int64_t col = 0; col < this->kCols; ++col) {
     EXPECT_EQ(zeroed(0, col), skip.Get(0, col) ? 0 : a(0, col));
     if (skip.Get(0, col)) continue;
     expected += static_cast<double>(a(0, col)) * static_cast<double>(b(0, col));
   }
-  EXPECT_NEAR(MaskedDot(this->kWords, a.data(), b.data(), skip.row(0)), expected, 1e-12);
+  EXPECT_NEAR(Kernels<TypeParam>().masked_dot(this->kWords, a.data(), b.data(), skip.row(0)),
+              expected, 1e-12);
 }
 
 template <typename Real>

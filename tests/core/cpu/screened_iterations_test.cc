@@ -170,6 +170,24 @@ TEST_P(ScreeningTest, SameVertexAndTogglesInBatchesInFloat64) {
   }
 }
 
+// Runs of many iterations and single ones, for line search and the gap stop, in one epoch.
+TEST_P(ScreeningTest, SameVertexWhereStepRulesChange) {
+  const auto plain = NewEngine(Screening::kNever, Precision::kFloat64);
+  const auto screened = NewEngine(Screening::kAlways, Precision::kFloat64);
+  for (const StepRequest& request :
+       {StepRequest{.count = 30}, StepRequest{.count = 5, .rule = StepRule::kLineSearch},
+        StepRequest{.count = 12}, StepRequest{.count = 5, .rel_gap = 1e-12},
+        StepRequest{.count = 12}}) {
+    const auto expected = plain->Step(request);
+    const auto stats = screened->Step(request);
+    SPARSEFW_ASSERT_OK(expected);
+    SPARSEFW_ASSERT_OK(stats);
+    if (expected->gap < 1e-9 * expected->relaxed_loss) return;  // rounding decides from here on
+    ASSERT_EQ(VertexOf(*screened), VertexOf(*plain)) << "iteration " << stats->iteration;
+    ASSERT_EQ(stats->toggled, expected->toggled) << "iteration " << stats->iteration;
+  }
+}
+
 TEST_P(ScreeningTest, SameLossInFloat32) {
   const auto plain = NewEngine(Screening::kNever, Precision::kFloat64);
   const auto screened = NewEngine(Screening::kAlways, Precision::kFloat32);

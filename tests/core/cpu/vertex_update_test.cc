@@ -143,7 +143,7 @@ TEST(VertexUpdateTest, GoesOnAfterADenseProduct) {
   RelaxedMask<double> relaxed(zigzag.it.previous, kRows, kCols);
   const ParallelContext context(1, nullptr);
   VertexUpdate<double> update(zigzag.it, relaxed, context);
-  zigzag.it.KnowOlder();
+  zigzag.it.TrackOlder();
   double loss = zigzag.Loss();
   for (size_t i = 0; i < 6; ++i) {
     zigzag.Next(false);

@@ -8,7 +8,8 @@
 
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/screen/screened_rows.h"
+#include "core/src/cpu/screen/independent_steps.h"
+#include "core/src/cpu/screen/speculative_steps.h"
 #include "core/src/cpu/select/rounding.h"
 #include "sparsefw/status_macros.h"
 
@@ -45,6 +46,15 @@ Iterate<Real> MakeIterate(std::shared_ptr<const PanelLayer<Real>> layer, const S
   return it;
 }
 
+// `rows`: null where one budget serves the matrix.
+template <typename Real>
+std::unique_ptr<ScreenedSteps<Real>> MakeScreenedSteps(ScreenedEpoch<Real>& epoch,
+                                                       RowSelector<Real>* rows,
+                                                       const ParallelContext& context) {
+  if (rows == nullptr) return std::make_unique<SpeculativeSteps<Real>>(epoch, context);
+  return std::make_unique<IndependentSteps<Real>>(epoch, *rows, context);
+}
+
 }  // namespace
 
 template <typename Real>
@@ -54,20 +64,14 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
       iterate_(MakeIterate(std::move(layer), start)),
       relaxed_(iterate_.previous, iterate_.layer->rows, iterate_.layer->cols),
       update_(iterate_, relaxed_, context),
-      row_selector_(MakeRowSelector(iterate_)),
-      selector_(row_selector_ == nullptr ? MakeWholeMatrixSelector(iterate_, context)
-                                         : MakeSelectorByRows(iterate_, *row_selector_)),
+      selector_(MakeVertexSelector(iterate_, context)),
       free_total_(iterate_.groups.total_kept - start.fixed.CountKept()),
       screen_(start.screening == Screening::kNever
                   ? nullptr
                   : std::make_unique<ScreenedEpoch<Real>>(iterate_, relaxed_, start.screening,
                                                           context)),
-      screened_matrix_(screen_ == nullptr ? nullptr
-                                          : std::make_unique<ScreenedMatrix<Real>>(
-                                                *screen_, row_selector_.get(), context)),
-      screened_ahead_(screen_ == nullptr || row_selector_ != nullptr
-                          ? nullptr
-                          : std::make_unique<ScreenedAhead<Real>>(*screen_, context)) {}
+      screened_(screen_ == nullptr ? nullptr
+                                   : MakeScreenedSteps(*screen_, selector_->rows(), context)) {}
 
 template <typename Real>
 absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
@@ -121,7 +125,8 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::Step(const StepRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(StepBy(request));
   unfinished_ = false;
   if (request.measure_drift) {
-    ForgetGathered();  // the product needs memory, and what comes after it is the end
+    // The product needs memory, and what comes after it is the end.
+    if (screened_ != nullptr) screened_->Forget();
     SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, false));
   }
   StepStats stats = {.iteration = at_.iteration,
@@ -176,16 +181,6 @@ double FrankWolfe<Real>::StepSize(StepRule rule) const {
 }
 
 template <typename Real>
-void FrankWolfe<Real>::TakeOpenLoopSteps(const std::vector<StepSums>& sums) {
-  for (const StepSums& step : sums) {
-    at_.vertex_loss += step.vertex_loss_change;
-    toggled_ += step.toggled;
-    TakeStep(at_, OpenLoopStep<Real>(at_.iteration));
-    EvaluateVertex(at_, step.vertex_inner);
-  }
-}
-
-template <typename Real>
 absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
   const bool refresh = ComputesProductAnew();
   const bool anew = ComputesVertexProductAnew();
@@ -231,7 +226,7 @@ absl::Status FrankWolfe<Real>::ApplyAndScan(double step_size) {
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::ApplyDense(bool keep_older) {
-  if (keep_older) iterate_.KnowOlder();
+  if (keep_older) iterate_.TrackOlder();
   SPARSEFW_RETURN_IF_ERROR(update_.Toggle());
   return RecomputeVertexProduct();
 }
@@ -280,7 +275,7 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t older = weights + 8 * rows * (words + 1);
   // W is counted though the caller's may do: that depends on its values.
   // None of these are held at the same time.
-  const int64_t gathered = std::min(ScreenedRows<Real>::kScratchBytes, gram);
+  const int64_t gathered = std::min(kGatheredBytes, gram);
   const int64_t row_by_row = kBytesPerWeight<Real> * rows * cols + threads * gathered;
   const int64_t epoch = std::max(row_by_row, kHeldBytesPerWeight<Real> * rows * cols);
   const int64_t whole = std::max(GramProductBytes<Real>(rows, cols, threads),

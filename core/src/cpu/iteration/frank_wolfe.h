@@ -9,6 +9,14 @@
 // which also says when E, U, L and b are computed anew by dense products. Which of
 // the two ways U is updated depends on the iterates alone: the same input gives the
 // same bits however Step is cut into batches.
+//
+// In this folder, in the order in which to read it:
+//   iterate, relaxed_mask             E, U, V and M
+//   frank_wolfe                       a step on all columns, and when it is taken on fewer:
+//                                     frank_wolfe_screened.cc and ../screen/active_row.h
+//   vertex_update                     U_s -> U_t by row_changes, sparse_rows, tiled_product
+//   ../select/vertex_selector.h       E_t -> E_{t+1} and V_{t+1}
+//   frank_wolfe_dense, frank_wolfe_state   refreshes and checkpoints
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_
 
@@ -21,10 +29,8 @@
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/iteration/vertex_update.h"
-#include "core/src/cpu/screen/screened_ahead.h"
 #include "core/src/cpu/screen/screened_epoch.h"
-#include "core/src/cpu/screen/screened_matrix.h"
-#include "core/src/cpu/select/row_selector.h"
+#include "core/src/cpu/screen/screened_steps.h"
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/incremental_frank_wolfe.h"
 #include "core/src/frank_wolfe/recurrence.h"
@@ -74,13 +80,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   // frank_wolfe_screened.cc
   absl::StatusOr<int64_t> ScreenedStepsFrom(const StepRequest& request, int64_t left);
   absl::Status AdvanceScreened(const StepRequest& request, int64_t count);
-  absl::Status AdvanceScreenedRows(int64_t count);
-  absl::Status AdvanceScreenedAhead(int64_t count);
-  absl::StatusOr<bool> AdvanceScreenedMatrix(StepRule rule);
+  absl::Status EndEpochInStep(const ScreenedOutcome& outcome, double step_size);
   absl::Status LeaveEpoch();
-  void ReleaseWholeIterations();
-  void ForgetGathered();
-  void TakeOpenLoopSteps(const std::vector<StepSums>& sums);
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
   absl::Status ApplyDense(bool keep_older);
@@ -113,12 +114,10 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
   VertexUpdate<Real> update_;
-  std::unique_ptr<RowSelector<Real>> row_selector_;  // null: one budget for all rows
   std::unique_ptr<VertexSelector<Real>> selector_;
   const int64_t free_total_;
   std::unique_ptr<ScreenedEpoch<Real>> screen_;  // null: no iteration is screened
-  std::unique_ptr<ScreenedMatrix<Real>> screened_matrix_;
-  std::unique_ptr<ScreenedAhead<Real>> screened_ahead_;  // null: rows have budgets of their own
+  std::unique_ptr<ScreenedSteps<Real>> screened_;
   bool unfinished_ = false;
   bool fresh_ = false;  // E and L were computed anew at this M
   // Steps on all columns since U was last computed anew. Only these round E and U: an epoch of

@@ -17,7 +17,7 @@ namespace {
 template <typename Real>
 double Dot(int64_t words, const Real* a, const Real* b) {
   const std::vector<uint64_t> none(static_cast<size_t>(words));
-  return MaskedDot(words, a, b, none.data());
+  return Kernels<Real>().masked_dot(words, a, b, none.data());
 }
 
 // A row of D(M) G: its part of the loss, and by how much E_i is off, squared.
@@ -68,7 +68,7 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
     std::vector<uint64_t> kept(static_cast<size_t>(it.layer->words));
     std::transform(it.fixed.row(row), it.fixed.row(row) + it.layer->words, it.previous.row(row),
                    kept.begin(), std::bit_or<>());
-    ZeroMasked(it.layer->words, it.layer->weights.row(row), kept.data(), out);
+    Kernels<Real>().zero_masked(it.layer->words, it.layer->weights.row(row), kept.data(), out);
   };
   const auto visit = [&](int64_t row, const Real* pruned, const Real* product) {
     std::copy_n(product, it.layer->stride(), it.vertex_product.row(row));

@@ -78,7 +78,7 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
   if (unfinished_) return absl::FailedPreconditionError("a step was not finished");
   const bool products = !ProductsFollowFromMask();
-  const bool older = products && iterate_.older.known();
+  const bool older = products && iterate_.older.tracked();
   const Scalars scalars = {.recurrence = at_,
                            .toggled = toggled_,
                            .drift = drift_,
@@ -121,7 +121,7 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
     }
   }
   if (scalars.older != 0) {
-    iterate_.KnowOlder();
+    iterate_.TrackOlder();
     SPARSEFW_RETURN_IF_ERROR(VisitOlder(read));
     SPARSEFW_RETURN_IF_ERROR(
         CheckPadding(iterate_.older.bits, iterate_.layer->rows, iterate_.layer->cols));

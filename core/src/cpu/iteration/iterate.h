@@ -24,11 +24,11 @@ struct OlderVertex {
   Matrix<Real> product;        // U_{t-2}; never read in a row where V_{t-2} = V_{t-1}
   std::vector<double> change;  // b_{t-1} - b_{t-2} of each row
 
-  bool known() const { return product.size() > 0; }
+  bool tracked() const { return product.size() > 0; }
   void Forget() { *this = {}; }
-  // As if V_{t-2} were V_{t-1}, unless it is known.
-  void Know(BitRows& previous, const Matrix<Real>& vertex_product, int64_t cols) {
-    if (known()) return;
+  // As if V_{t-2} were V_{t-1}, unless it is tracked.
+  void StartTracking(BitRows& previous, const Matrix<Real>& vertex_product, int64_t cols) {
+    if (tracked()) return;
     const int64_t rows = vertex_product.rows();
     bits = BitRows(rows, cols);
     std::copy_n(previous.span().data(), previous.span().size(), bits.span().data());
@@ -54,7 +54,7 @@ struct Iterate {
     return {layer->words, layer->weights.row(row), vertex_product.row(row), fixed.row(row),
             product.row(row)};
   }
-  void KnowOlder() { older.Know(previous, vertex_product, layer->cols); }
+  void TrackOlder() { older.StartTracking(previous, vertex_product, layer->cols); }
 };
 
 }  // namespace sparsefw::cpu

@@ -42,8 +42,6 @@ class SparseRows {
 
   int64_t rows() const { return std::ssize(cuts_) / (tiles_ + 1); }
   int64_t tiles() const { return tiles_; }
-  int64_t tile_depth() const { return tile_depth_; }
-  int64_t term_count() const { return std::ssize(terms_); }
   std::span<const Term<Real>> row(int64_t row) const { return Between(row, 0, tiles_); }
   std::span<const Term<Real>> tile(int64_t row, int64_t tile) const {
     return Between(row, tile, tile + 1);

@@ -35,7 +35,7 @@ VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& rela
 
 template <typename Real>
 absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
-  const bool known = iterate_.older.known();
+  const bool tracked = iterate_.older.tracked();
   const int64_t words = iterate_.layer->words;
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     VertexDistance& count = counts_[static_cast<size_t>(block)];
@@ -43,7 +43,7 @@ absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       const uint64_t* const to = iterate_.vertex.row(row);
       count.toggled += Differing(iterate_.previous.row(row), to, words);
-      if (known) count.terms += Differing(iterate_.older.bits.row(row), to, words);
+      if (tracked) count.terms += Differing(iterate_.older.bits.row(row), to, words);
     }
   }));
   VertexDistance total;
@@ -51,38 +51,28 @@ absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
     total.toggled += count.toggled;
     total.terms += count.terms;
   }
-  back_ = known && total.terms < total.toggled;
+  back_ = tracked && total.terms < total.toggled;
   if (!back_) total.terms = total.toggled;
   return total;
 }
 
-// M alone.
-template <typename Real>
-void VertexUpdate<Real>::ToggleRow(int64_t row) {
-  const uint64_t* const from = iterate_.previous.row(row);
-  const uint64_t* const to = iterate_.vertex.row(row);
-  for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-    const uint64_t entered = to[word];
-    ForEachBit(from[word] ^ entered, word,
-               [&](int64_t col) { relaxed_.Toggle(row, col, ((entered >> (col & 63)) & 1) != 0); });
-  }
-}
-
 template <typename Real>
 absl::Status VertexUpdate<Real>::Toggle() {
-  const bool known = iterate_.older.known();
+  const bool tracked = iterate_.older.tracked();
   const int64_t words = iterate_.layer->words;
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
+    RowChanges changes;
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      ToggleRow(row);
-      if (known) {
+      ListChanges(row, changes);
+      ToggleRow(row, changes.toggled.get());
+      if (tracked) {
         changes_[static_cast<size_t>(row)] = LastLoss(row);
         std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
       }
       std::copy_n(iterate_.vertex.row(row), words, iterate_.previous.row(row));
     }
   }));
-  if (known) std::swap(iterate_.vertex_product, iterate_.older.product);
+  if (tracked) std::swap(iterate_.vertex_product, iterate_.older.product);
   return absl::OkStatus();
 }
 
@@ -93,13 +83,13 @@ double VertexUpdate<Real>::LastLoss(int64_t row) const {
   std::vector<uint64_t> kept(static_cast<size_t>(words));
   std::transform(iterate_.fixed.row(row), iterate_.fixed.row(row) + words,
                  iterate_.previous.row(row), kept.begin(), std::bit_or<>());
-  return MaskedDot(words, iterate_.layer->weights.row(row), iterate_.vertex_product.row(row),
-                   kept.data());
+  return Kernels<Real>().masked_dot(words, iterate_.layer->weights.row(row),
+                                    iterate_.vertex_product.row(row), kept.data());
 }
 
 template <typename Real>
 void VertexUpdate<Real>::SetLosses(const std::vector<double>& losses) {
-  if (!iterate_.older.known()) return;
+  if (!iterate_.older.tracked()) return;
   for (size_t row = 0; row < losses.size(); ++row) {
     iterate_.older.change[row] = losses[row] - changes_[row];
   }
@@ -140,14 +130,14 @@ void VertexUpdate<Real>::CollectTerms(int64_t row, const RowChanges& changes,
   terms.EndRow();
   const int64_t words = iterate_.layer->words;
   uint64_t* const previous = iterate_.previous.row(row);
-  if (iterate_.older.known()) std::copy_n(previous, words, iterate_.older.bits.row(row));
+  if (iterate_.older.tracked()) std::copy_n(previous, words, iterate_.older.bits.row(row));
   std::copy_n(iterate_.vertex.row(row), words, previous);
 }
 
 // b_t - b_{t-1} from b_t - b_s.
 template <typename Real>
 double VertexUpdate<Real>::MoveOn(int64_t row, double inner) {
-  if (!iterate_.older.known()) return inner;
+  if (!iterate_.older.tracked()) return inner;
   double& last = iterate_.older.change[static_cast<size_t>(row)];
   last = back_ ? inner - last : inner;
   return last;
@@ -181,7 +171,7 @@ int64_t VertexUpdate<Real>::EndOfGroup(int64_t first_block) const {
 template <typename Real>
 absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)> then, bool last) {
   const RowBlocks& blocks = iterate_.blocks;
-  if (!last) iterate_.KnowOlder();
+  if (!last) iterate_.TrackOlder();
   if (back_) std::swap(iterate_.vertex_product, iterate_.older.product);
   for (int64_t first = 0, end = 0; first < blocks.count(); first = end) {
     end = EndOfGroup(first);
@@ -217,7 +207,7 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
       if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, next);
       ToggleRow(row, changes.toggled.get());
       CollectTerms(row, changes, delta);
-      if (!back_ && iterate_.older.known()) {
+      if (!back_ && iterate_.older.tracked()) {
         std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),
                     iterate_.older.product.row(row));
       }

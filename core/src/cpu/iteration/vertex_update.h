@@ -40,7 +40,7 @@ class VertexUpdate {
 
   absl::StatusOr<VertexDistance> CountToggles();
 
-  // Toggles alone, no product. Where the older vertex is known it becomes V_{t-1}, with U_{t-1},
+  // Toggles alone, no product. Where the older vertex is tracked it becomes V_{t-1}, with U_{t-1},
   // and U_t is to be formed in its place.
   absl::Status Toggle();
   // After it, with b_t of each row.
@@ -48,7 +48,7 @@ class VertexUpdate {
 
   // After CountToggles. Calls then(block) for every block of rows when its U_t
   // is complete and some of it still in the cache; concurrently. `last`: U is formed anew
-  // after it, so that an older vertex is of no use unless one is known already.
+  // after it, so that an older vertex is of no use unless one is tracked already.
   absl::StatusOr<double> Apply(absl::FunctionRef<void(int64_t)> then, bool last = false);
 
   // Gives back what Apply keeps from one iteration to the next.
@@ -63,7 +63,6 @@ class VertexUpdate {
     ChangeList toggled;
     ChangeList terms;
   };
-  void ToggleRow(int64_t row);
   void ToggleRow(int64_t row, std::span<const ColumnChange> toggled);
   void ListChanges(int64_t row, RowChanges& changes);
   void CollectTerms(int64_t row, const RowChanges& changes, SparseRows<Real>& terms);

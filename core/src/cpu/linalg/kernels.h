@@ -19,46 +19,43 @@ struct RowOperands {
   const Real* weights = nullptr;         // W_i
   const Real* vertex_product = nullptr;  // U_i
   const uint64_t* fixed = nullptr;
-  Real* product = nullptr;  // E_i, updated in place
+  Real* product = nullptr;     // E_i, updated in place
+  int64_t lanes = words * 64;  // a multiple of kLaneGroup; E, U and W are 0 beyond them
 };
 
-// The fused pass for a selection by threshold:
-//   E += step * (U - E);  s = W.E;  above = free coordinates with s > high;
-//   window = those with low < s <= high
-// Returns <W, E> over the coordinates neither fixed nor above, in float64.
-double UpdateAndScan(const RowOperands<float>& row, float step, float low, float high,
-                     uint64_t* above, uint64_t* window);
-double UpdateAndScan(const RowOperands<double>& row, double step, double low, double high,
-                     uint64_t* above, uint64_t* window);
+// Columns of the widest vector.
+inline constexpr int64_t kLaneGroup = 16;
 
-// E += step * (U - E);  scores = W.E
-void UpdateAndScore(const RowOperands<float>& row, float step, float* scores);
-void UpdateAndScore(const RowOperands<double>& row, double step, double* scores);
+// The loops for the processor at hand: Kernels<Real>().masked_dot(...).
+template <typename Real>
+struct RowKernels {
+  // The fused pass for a selection by threshold:
+  //   E += step * (U - E);  s = W.E;  above = free coordinates with s > high;
+  //   window = those with low < s <= high
+  // Returns <W, E> over the coordinates neither fixed nor above, in float64.
+  double (*update_and_scan)(const RowOperands<Real>& row, Real step, Real low, Real high,
+                            uint64_t* above, uint64_t* window);
 
-// The fused pass for groups of a few columns, small enough for one vector and a
-// power of two; nothing is done for others:
-//   E += step * (U - E);  s = W.E;  vertex = in every group the free coordinates
-//   with s > 0 that fewer than `capacity` coordinates of the group rank before:
-//   fixed ones, larger s, of equal s the higher columns
-// Returns <W, E> over the coordinates neither fixed nor in the vertex, in float64.
-std::optional<double> UpdateAndSelect(const RowOperands<float>& row, float step, int64_t group,
-                                      float capacity, uint64_t* vertex);
-std::optional<double> UpdateAndSelect(const RowOperands<double>& row, double step, int64_t group,
-                                      double capacity, uint64_t* vertex);
+  // E += step * (U - E);  scores = W.E
+  void (*update_and_score)(const RowOperands<Real>& row, Real step, Real* scores);
 
-// <a, b> over the columns that are not in `skip`, in float64.
-double MaskedDot(int64_t words, const float* a, const float* b, const uint64_t* skip);
-double MaskedDot(int64_t words, const double* a, const double* b, const uint64_t* skip);
+  // The fused pass for groups of a few columns, small enough for one vector and a
+  // power of two; nothing is done for others:
+  //   E += step * (U - E);  s = W.E;  vertex = in every group the free coordinates
+  //   with s > 0 that fewer than `capacity` coordinates of the group rank before:
+  //   fixed ones, larger s, of equal s the higher columns
+  // Returns <W, E> over the coordinates neither fixed nor in the vertex, in float64.
+  std::optional<double> (*update_and_select)(const RowOperands<Real>& row, Real step, int64_t group,
+                                             Real capacity, uint64_t* vertex);
 
-// out = a, zero on the columns in `skip`.
-void ZeroMasked(int64_t words, const float* a, const uint64_t* skip, float* out);
-void ZeroMasked(int64_t words, const double* a, const uint64_t* skip, double* out);
+  // <a, b> over the columns that are not in `skip`, in float64.
+  double (*masked_dot)(int64_t words, const Real* a, const Real* b, const uint64_t* skip);
 
-// The columns of `keep`, moved together. Column c of `a` is a[c / 64 *
-// word_stride + c % 64]. Writes up to one vector beyond the last of them.
-void Compress(int64_t words, const float* a, int64_t word_stride, const uint64_t* keep, float* out);
-void Compress(int64_t words, const double* a, int64_t word_stride, const uint64_t* keep,
-              double* out);
+  // out = a, zero on the columns in `skip`.
+  void (*zero_masked)(int64_t words, const Real* a, const uint64_t* skip, Real* out);
+};
+template <typename Real>
+const RowKernels<Real>& Kernels();
 
 // "AVX3", "AVX2", ...: the instruction set in use.
 const char* SimdTargetName();

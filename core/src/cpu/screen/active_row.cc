@@ -47,14 +47,14 @@ void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
   std::transform(it.fixed.row(row), it.fixed.row(row) + it.layer->words, it.previous.row(row),
                  kept.begin(), std::bit_or<>());
   const Real* const weights = it.layer->weights.row(row);
-  movement = RowMovement{};
+  state_ = {};
+  RowMovement& movement = state_.movement;
   movement.start_loss = StartLoss(layer, row);
   movement.inner_start = movement.start_loss;
-  movement.vertex_inner = MaskedDot(it.layer->words, weights, it.product.row(row), kept.data());
+  const auto dot = Kernels<Real>().masked_dot;
+  movement.vertex_inner = dot(it.layer->words, weights, it.product.row(row), kept.data());
   movement.vertex_start = movement.vertex_inner;
-  movement.vertex_loss =
-      MaskedDot(it.layer->words, weights, it.vertex_product.row(row), kept.data());
-  largest_moved = 0;
+  movement.vertex_loss = dot(it.layer->words, weights, it.vertex_product.row(row), kept.data());
 }
 
 template <typename Real>
@@ -100,9 +100,9 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const 
     values_(kVertexProduct, lane) = vertex_product[from];
     values_(kEntries, lane) = entries[from];
   }
-  newest_ = kVertexProduct;
+  state_.swapped = 0;
+  state_.toggled = 0;
   LoadBits(layer);
-  toggled_ = 0;
 }
 
 template <typename Real>
@@ -139,40 +139,37 @@ int64_t ActiveRow<Real>::Distance(Bit from) const {
 
 template <typename Real>
 void ActiveRow<Real>::Commit() {
-  const ChangeSums sums =
-      SumChange(Change(kPrevious), values_.row(kProduct), values_.row(kStartProduct));
-  toggled_ = sums.changed;
-  movement.ToggleVertex(sums.with_a, sums.with_b);
-}
-
-template <typename Real>
-void ActiveRow<Real>::RestoreToggles() {
-  toggled_ =
-      SumChange(Change(kPrevious), values_.row(kProduct), values_.row(kStartProduct)).changed;
+  const ChangeSums sums = KernelsOfScreening<Real>().sum_change(
+      Change(kPrevious), values_.row(kProduct), values_.row(kStartProduct));
+  state_.toggled = sums.changed;
+  state_.movement.ToggleVertex(sums.with_a, sums.with_b);
 }
 
 template <typename Real>
 void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
-                            int64_t gram_limit, ToggleScratch<Real>& scratch) {
+                            ToggleScratch<Real>& scratch) {
   vertex_loss_change_ = 0;
   const int64_t from_previous = Distance(kPrevious);
   if (from_previous == 0) return;
+  const ScreenKernels<Real>& kernels = KernelsOfScreening<Real>();
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
-  ToggleEntries(Change(kPrevious), static_cast<Real>(scale.vertex_sum), values_.row(kEntries),
-                values_.row(kShift));
+  kernels.toggle_entries(Change(kPrevious), static_cast<Real>(scale.vertex_sum),
+                         values_.row(kEntries), values_.row(kShift));
   const int64_t from_older = Distance(kOlder);
   const bool back = from_older < from_previous;
   const int64_t count = back ? from_older : from_previous;
   const VertexChange<Real> change = Change(back ? kOlder : kPrevious);
-  gram.MakeRoom(count, gram_limit);
+  gram.MakeRoom(count);
   CollectTerms(layer, change, count, gram, scratch);
-  const double loss = (back ? older_loss_ : movement.vertex_loss) +
-                      AddGramTerms(scratch.terms.data(), count, change,
-                                   values_.row(back ? oldest() : newest_), values_.row(oldest()));
-  vertex_loss_change_ = loss - movement.vertex_loss;
-  older_loss_ = movement.vertex_loss;
-  movement.vertex_loss = loss;
-  newest_ = oldest();
+  double& last_loss = state_.movement.vertex_loss;
+  const double loss =
+      (back ? state_.older_loss : last_loss) +
+      kernels.add_gram_terms(scratch.terms.data(), count, change,
+                             values_.row(back ? oldest() : newest()), values_.row(oldest()));
+  vertex_loss_change_ = loss - last_loss;
+  state_.older_loss = last_loss;
+  last_loss = loss;
+  state_.swapped = state_.swapped != 0 ? 0 : 1;
   std::copy_n(bits_.row(kPrevious), words_, bits_.row(kOlder));
   std::copy_n(bits_.row(kVertex), words_, bits_.row(kPrevious));
 }
@@ -206,23 +203,17 @@ void ActiveRow<Real>::CollectTerms(const ScreenedLayer<Real>& layer,
 }
 
 template <typename Real>
-void ActiveRow<Real>::AdvanceScalars(const ScreenedLayer<Real>& layer, double step) {
+void ActiveRow<Real>::Advance(const ScreenedLayer<Real>& layer, double step) {
   LazyScale old;
   AdvanceScale(layer.relaxed.scales()[static_cast<size_t>(row_)], step, old);
-  movement.TakeStep(step);
-}
-
-template <typename Real>
-void ActiveRow<Real>::Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high,
-                              Real* scores, uint64_t* above, uint64_t* window) {
-  AdvanceScalars(layer, step);
-  AdvanceActive(Operands(), groups(), static_cast<Real>(step), low, high, scores, above, window);
+  state_.movement.TakeStep(step);
 }
 
 template <typename Real>
 bool ActiveRow<Real>::WithinRadius() {
-  const double moved = movement.moved + MovementNoise<Real>() * std::abs(movement.start_loss);
-  largest_moved = std::max(largest_moved, moved);
+  const double moved =
+      state_.movement.moved + MovementNoise<Real>() * std::abs(state_.movement.start_loss);
+  state_.largest_moved = std::max(state_.largest_moved, moved);
   return moved <= radius * radius;
 }
 
@@ -230,9 +221,10 @@ template <typename Real>
 void ActiveRow<Real>::Leave(const ScreenedLayer<Real>& layer, SparseRows<Real>& product_terms,
                             SparseRows<Real>& vertex_terms) {
   Iterate<Real>& it = layer.iterate;
-  const auto decay = static_cast<Real>(movement.decay);
-  BlendRow(it.layer->words, decay, it.vertex_product.row(row_),
-           static_cast<Real>(1 - movement.decay), it.product.row(row_));
+  const double decay = state_.movement.decay;
+  KernelsOfScreening<Real>().blend_row(it.layer->words, static_cast<Real>(decay),
+                                       it.vertex_product.row(row_), static_cast<Real>(1 - decay),
+                                       it.product.row(row_));
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   product_terms.BeginRow();
   vertex_terms.BeginRow();
@@ -252,12 +244,6 @@ void ActiveRow<Real>::Leave(const ScreenedLayer<Real>& layer, SparseRows<Real>& 
 }
 
 template <typename Real>
-void ActiveRow<Real>::SetOlder(const Older& older) {
-  newest_ = older.swapped != 0 ? kOtherProduct : kVertexProduct;
-  older_loss_ = older.loss;
-}
-
-template <typename Real>
 void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
   Real* const entries = layer.relaxed.row(row_);
   uint64_t* const previous = layer.iterate.previous.row(row_);
@@ -274,24 +260,16 @@ template <typename Real>
 void ActiveRow<Real>::SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const {
   saved.values.assign(values_.row(kProduct), values_.row(0) + values_.size());
   saved.bits.assign(bits_.row(kPrevious), bits_.row(0) + bits_.size());
-  saved.movement = movement;
   saved.scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
-  saved.largest_moved = largest_moved;
-  saved.older_loss = older_loss_;
-  saved.newest = newest_;
-  saved.toggled = toggled_;
+  saved.state = state_;
 }
 
 template <typename Real>
 void ActiveRow<Real>::RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved) {
   std::copy(saved.values.begin(), saved.values.end(), values_.row(kProduct));
   std::copy(saved.bits.begin(), saved.bits.end(), bits_.row(kPrevious));
-  movement = saved.movement;
   layer.relaxed.scales()[static_cast<size_t>(row_)] = saved.scale;
-  largest_moved = saved.largest_moved;
-  older_loss_ = saved.older_loss;
-  newest_ = saved.newest;
-  toggled_ = saved.toggled;
+  state_ = saved.state;
 }
 
 template class ActiveRow<float>;

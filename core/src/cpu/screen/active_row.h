@@ -6,10 +6,21 @@
 // at the end of the epoch are two sums over the coordinates that toggled at all. s is t - 1 or
 // t - 2, whichever vertex is nearer: late iterates zigzag, and half of what an iteration
 // toggles it toggles back.
+//
+// In this folder, in the order in which to read it:
+//   column_choice          which columns of a row are active
+//   active_row, gram_rows  a row on them
+//   row_plan               its radius and window, with the constants of all of this
+//   screened_epoch         all rows from one pair of full products E, U to the next
+//   screened_steps         how rows take iterations: many each, or one at a time
+//   independent_steps      rows that share no budget
+//   speculative_steps      rows that do: ahead of the threshold that threshold_forecast predicts
+//   screen_kernels         the vectorised loops
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,7 +29,6 @@
 #include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/screen_kernels.h"
-#include "core/src/cpu/screen/toggle_kernels.h"
 #include "core/src/frank_wolfe/lazy_mask.h"
 #include "core/src/frank_wolfe/screening.h"
 #include "sparsefw/matrix.h"
@@ -56,30 +66,22 @@ class ActiveRow {
 
   // V_{t-1} -> V_t is known: the toggles, a_t and c_t.
   void Commit();
-  void RestoreToggles();  // of what was committed: all that a checkpoint leaves out
 
   // The mask's toggles and U of the committed vertex; b_t.
-  void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, int64_t gram_limit,
-             ToggleScratch<Real>& scratch);
+  void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
 
-  // Begins to gather for its columns, a few rows of G at a time: what is not asked for is
-  // not allocated.
-  void BeginGram(GramRows<Real>& gram) const {
-    constexpr int64_t kRowsPerChunk = 4;
-    const int64_t lanes_of_row = groups() * kLaneGroup;
-    gram = {};
-    gram.Reset(lanes_, lanes_of_row, kRowsPerChunk * lanes_of_row);
+  // Begins to gather for its columns. Up to `limit` bytes are allocated in large pieces; without
+  // one a few rows of G at a time, so that what is not asked for takes no memory.
+  void BeginGram(GramRows<Real>& gram, int64_t limit = 0) const {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
+    constexpr int64_t kChunkBytes = int64_t{1} << 20;
+    const int64_t stride = groups() * kLaneGroup;
+    gram.Reset(lanes_, stride, limit > 0 ? kChunkBytes / kSize : 4 * stride,
+               limit > 0 ? limit / kSize : std::numeric_limits<int64_t>::max());
   }
 
-  // M, E and the movement's scalars take a step; scores as AdvanceActive.
-  void Advance(const ScreenedLayer<Real>& layer, double step, Real low, Real high, Real* scores,
-               uint64_t* above, uint64_t* window);
-  void Advance(const ScreenedLayer<Real>& layer, double step, Real* scores) {
-    AdvanceScalars(layer, step);
-    ScoreActive(Operands(), groups(), static_cast<Real>(step), scores);
-  }
-  // M and the scalars alone, for whoever moves E by another kernel.
-  void AdvanceScalars(const ScreenedLayer<Real>& layer, double step);
+  // M and the movement's scalars take a step. E is moved by the kernel that selects the vertex.
+  void Advance(const ScreenedLayer<Real>& layer, double step);
 
   // Whether the row is as near to where the epoch began as its columns were chosen for.
   bool WithinRadius();
@@ -99,31 +101,39 @@ class ActiveRow {
   int64_t stride() const { return words_ * 64; }
   int64_t col(int64_t lane) const { return cols_[static_cast<size_t>(lane)]; }
   RowOperands<Real> Operands() {
-    return {words_, values_.row(kWeights), values_.row(newest_), bits_.row(kFixed),
-            values_.row(kProduct)};
+    return {words_,
+            values_.row(kWeights),
+            values_.row(newest()),
+            bits_.row(kFixed),
+            values_.row(kProduct),
+            groups() * kLaneGroup};
   }
   const Real* product() const { return values_.row(kProduct); }
   const uint64_t* fixed() const { return bits_.row(kFixed); }
   uint64_t* vertex() { return bits_.row(kVertex); }
   // Coordinates of the last vertex change, zero weights left out.
-  int64_t toggled() const { return toggled_; }
+  int64_t toggled() const { return state_.toggled; }
+  RowMovement& movement() { return state_.movement; }
+  double largest_moved() const { return state_.largest_moved; }
   double vertex_loss_change() const { return vertex_loss_change_; }
 
-  RowMovement movement;
-  double radius = 0;         // of the columns chosen
-  double largest_moved = 0;  // n^2 seen since the epoch began
-  int64_t capacity = 0;      // of the vertex on the active columns, where the row has one
+  double radius = 0;     // of the columns chosen
+  int64_t capacity = 0;  // of the vertex on the active columns, where the row has one
 
+  // The scalars that iterations change. All of 8 bytes, so that there is no padding.
+  struct State {
+    RowMovement movement;
+    double largest_moved = 0;  // n^2 seen since the epoch began
+    double older_loss = 0;     // b_{t-2}
+    int64_t swapped = 0;       // not 0: U_{t-1} and U_{t-2} have changed places
+    int64_t toggled = 0;
+  };
   // All that iterations change, to take them back.
   struct Saved {
     std::vector<Real> values;
     std::vector<uint64_t> bits;
-    RowMovement movement;
     LazyScale scale;
-    double largest_moved = 0;
-    double older_loss = 0;
-    int64_t newest = 0;
-    int64_t toggled = 0;
+    State state;
   };
   void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
   // On the same columns.
@@ -133,13 +143,7 @@ class ActiveRow {
   std::span<const uint32_t> cols() const { return cols_; }
   Matrix<Real>& values() { return values_; }
   Matrix<uint64_t>& bits() { return bits_; }
-  // Which of two rows of the values U_{t-1} is, and b_{t-2}.
-  struct Older {
-    int64_t swapped = 0;
-    double loss = 0;
-  };
-  Older older() const { return {newest_ == kVertexProduct ? 0 : 1, older_loss_}; }
-  void SetOlder(const Older& older);
+  State& state() { return state_; }
 
  private:
   enum Value : int64_t {
@@ -161,7 +165,8 @@ class ActiveRow {
     kBitCount
   };
 
-  int64_t oldest() const { return newest_ == kVertexProduct ? kOtherProduct : kVertexProduct; }
+  Value newest() const { return state_.swapped != 0 ? kOtherProduct : kVertexProduct; }
+  Value oldest() const { return state_.swapped != 0 ? kVertexProduct : kOtherProduct; }
   int64_t Distance(Bit from) const;  // of V_t
   void CollectTerms(const ScreenedLayer<Real>& layer, const VertexChange<Real>& change,
                     int64_t count, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
@@ -175,9 +180,7 @@ class ActiveRow {
   std::vector<int32_t> offsets_;  // in a row of G
   Matrix<Real> values_;           // [kValueCount, stride]
   Matrix<uint64_t> bits_;         // [kBitCount, words]
-  int64_t newest_ = kVertexProduct;
-  double older_loss_ = 0;
-  int64_t toggled_ = 0;
+  State state_;
   double vertex_loss_change_ = 0;
 };
 

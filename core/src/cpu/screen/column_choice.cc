@@ -39,12 +39,12 @@ void ColumnChoice<Real>::Choose(int64_t row, double radius, const Window<Real>& 
   const RowOperands<Real> operands = {words, iterate_.layer->weights.row(row),
                                       iterate_.vertex_product.row(row), iterate_.fixed.row(row),
                                       const_cast<Real*>(iterate_.product.row(row))};
-  ScreenRow(operands,
-            {.norms = norms_.data(),
-             .radius = static_cast<Real>(radius * kRadiusMargin),
-             .low = window.low,
-             .high = window.high},
-            out.active.data(), out.above.data());
+  KernelsOfScreening<Real>().screen_row(operands,
+                                        {.norms = norms_.data(),
+                                         .radius = static_cast<Real>(radius * kRadiusMargin),
+                                         .low = window.low,
+                                         .high = window.high},
+                                        out.active.data(), out.above.data());
   const uint64_t* const previous = iterate_.previous.row(row);
   const int64_t last = iterate_.layer->cols & 63;
   for (int64_t word = 0; word < words; ++word) {
@@ -105,7 +105,8 @@ Real ColumnChoice<Real>::Threshold(int64_t row, int64_t free) const {
   const int64_t words = iterate_.layer->words;
   const uint64_t* const vertex = iterate_.vertex.row(row);
   if (CountBits(vertex, words) < free || free == 0) return 0;
-  return LeastScore(words, iterate_.layer->weights.row(row), iterate_.product.row(row), vertex);
+  return KernelsOfScreening<Real>().least_score(words, iterate_.layer->weights.row(row),
+                                                iterate_.product.row(row), vertex);
 }
 
 template class ColumnChoice<float>;

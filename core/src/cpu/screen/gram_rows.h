@@ -20,23 +20,24 @@ inline int32_t PanelOffset(int64_t col, int64_t panel_stride) {
   return static_cast<int32_t>((col / kPanelCols) * panel_stride + col % kPanelCols);
 }
 
-// Not thread-safe. Memory: up to the limit given to MakeRoom, in chunks that are kept from
+// Not thread-safe. Memory: up to the limit given to Reset, in chunks that are kept from
 // one row of the layer to the next.
 template <typename Real>
 class GramRows {
  public:
-  // Begins with other columns, `stride` values of each row of G, padding included. A chunk
-  // has `chunk` values, or one row.
-  void Reset(int64_t lanes, int64_t stride, int64_t chunk) {
+  // Begins with other columns, padded to `stride`. New chunks have `chunk` values, or one row.
+  // `limit`: values that it may hold.
+  void Reset(int64_t lanes, int64_t stride, int64_t chunk, int64_t limit) {
     rows_.assign(static_cast<size_t>(lanes), nullptr);
     stride_ = stride;
     chunk_ = std::max(chunk, stride);
+    limit_ = limit;
     Forget();
   }
 
-  // Forgets what was gathered if `count` more rows might not fit `limit` values.
-  void MakeRoom(int64_t count, int64_t limit) {
-    if ((gathered_ + count) * stride_ <= limit) return;
+  // Forgets what was gathered if `count` more rows might not fit the limit.
+  void MakeRoom(int64_t count) {
+    if ((gathered_ + count) * stride_ <= limit_) return;
     std::fill(rows_.begin(), rows_.end(), nullptr);
     Forget();
   }
@@ -51,15 +52,12 @@ class GramRows {
       Real* const out = Allocate();
       const Real* const next =
           i + 1 < lanes.size() ? gram.data + cols[lanes[i + 1]] * kPanelCols : nullptr;
-      GatherRow(gram.data + cols[lanes[i]] * kPanelCols, next, offsets.data(), std::ssize(offsets),
-                out);
+      KernelsOfScreening<Real>().gather_row(gram.data + cols[lanes[i]] * kPanelCols, next,
+                                            offsets.data(), std::ssize(offsets), out);
       std::fill(out + std::ssize(offsets), out + stride_, Real{0});
       rows_[lanes[i]] = out;
     }
   }
-
-  int64_t gathered() const { return gathered_; }
-  int64_t stride() const { return stride_; }
 
  private:
   void Forget() {
@@ -81,6 +79,7 @@ class GramRows {
 
   int64_t stride_ = 0;
   int64_t chunk_ = 0;
+  int64_t limit_ = 0;
   int64_t gathered_ = 0;
   size_t current_ = 0;
   int64_t offset_ = 0;  // in the current chunk

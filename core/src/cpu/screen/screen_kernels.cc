@@ -8,15 +8,15 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 // After foreach_target.h.
-#include "core/src/cpu/screen/lane_bits-inl.h"
+#include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sparsefw::cpu::HWY_NAMESPACE {
 
 template <typename Real>
-HWY_INLINE void ScreenAs(const RowOperands<Real>& row, const ScreenTest<Real>& test,
-                         uint64_t* HWY_RESTRICT active, uint64_t* HWY_RESTRICT above) {
+void ScreenRow(const RowOperands<Real>& row, const ScreenTest<Real>& test,
+               uint64_t* HWY_RESTRICT active, uint64_t* HWY_RESTRICT above) {
   const hn::ScalableTag<Real> d;
   const size_t lanes = hn::Lanes(d);
   const auto radius = hn::Set(d, test.radius);
@@ -41,8 +41,8 @@ HWY_INLINE void ScreenAs(const RowOperands<Real>& row, const ScreenTest<Real>& t
 }
 
 template <typename Real>
-HWY_INLINE Real LeastAs(int64_t words, const Real* HWY_RESTRICT weights,
-                        const Real* HWY_RESTRICT product, const uint64_t* HWY_RESTRICT vertex) {
+Real LeastScore(int64_t words, const Real* HWY_RESTRICT weights, const Real* HWY_RESTRICT product,
+                const uint64_t* HWY_RESTRICT vertex) {
   const hn::ScalableTag<Real> d;
   const size_t lanes = hn::Lanes(d);
   const auto largest = hn::Set(d, std::numeric_limits<Real>::max());
@@ -59,54 +59,8 @@ HWY_INLINE Real LeastAs(int64_t words, const Real* HWY_RESTRICT weights,
 }
 
 template <typename Real>
-HWY_INLINE void AdvanceAs(const RowOperands<Real>& row, int64_t groups, Real step, Real low,
-                          Real high, Real* HWY_RESTRICT scores, uint64_t* HWY_RESTRICT above,
-                          uint64_t* HWY_RESTRICT window) {
-  const hn::ScalableTag<Real> d;
-  const size_t lanes = hn::Lanes(d);
-  const auto steps = hn::Set(d, step);
-  const auto lows = hn::Set(d, low);
-  const auto highs = hn::Set(d, high);
-  const int64_t end = groups * kLaneGroup;
-  above[0] = window[0] = 0;
-  for (int64_t first = 0, word = 0; first < end; first += kWord, ++word) {
-    uint64_t over_low = 0;
-    uint64_t over_high = 0;
-    const auto count = static_cast<size_t>(std::min<int64_t>(kWord, end - first));
-    for (size_t lane = 0; lane < count; lane += lanes) {
-      const int64_t col = first + static_cast<int64_t>(lane);
-      const auto e = hn::Load(d, row.product + col);
-      const auto u = hn::Load(d, row.vertex_product + col);
-      const auto moved = hn::MulAdd(steps, hn::Sub(u, e), e);
-      hn::Store(moved, d, row.product + col);
-      const auto score = hn::Mul(hn::Load(d, row.weights + col), moved);
-      hn::Store(score, d, scores + col);
-      over_low |= BitsAt(d, hn::Gt(score, lows), lane);
-      over_high |= BitsAt(d, hn::Gt(score, highs), lane);
-    }
-    above[word] = over_high;
-    window[word] = over_low & ~over_high;
-  }
-}
-
-template <typename Real>
-HWY_INLINE void ScoreActiveAs(const RowOperands<Real>& row, int64_t groups, Real step,
-                              Real* HWY_RESTRICT scores) {
-  const hn::ScalableTag<Real> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto steps = hn::Set(d, step);
-  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
-    const auto e = hn::Load(d, row.product + col);
-    const auto u = hn::Load(d, row.vertex_product + col);
-    const auto moved = hn::MulAdd(steps, hn::Sub(u, e), e);
-    hn::Store(moved, d, row.product + col);
-    hn::Store(hn::Mul(hn::Load(d, row.weights + col), moved), d, scores + col);
-  }
-}
-
-template <typename Real>
-HWY_INLINE void BlendAs(int64_t words, Real keep, const Real* HWY_RESTRICT other, Real move,
-                        Real* HWY_RESTRICT out) {
+void BlendRow(int64_t words, Real keep, const Real* HWY_RESTRICT other, Real move,
+              Real* HWY_RESTRICT out) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto keeps = hn::Set(d, keep);
@@ -118,9 +72,8 @@ HWY_INLINE void BlendAs(int64_t words, Real keep, const Real* HWY_RESTRICT other
 }
 
 template <typename Real>
-HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const Real* HWY_RESTRICT next,
-                         const int32_t* HWY_RESTRICT offsets, int64_t count,
-                         Real* HWY_RESTRICT out) {
+void GatherRow(const Real* HWY_RESTRICT from, const Real* HWY_RESTRICT next,
+               const int32_t* HWY_RESTRICT offsets, int64_t count, Real* HWY_RESTRICT out) {
   if (next == nullptr) {
     for (int64_t i = 0; i < count; ++i) out[i] = from[offsets[i]];
     return;
@@ -131,34 +84,245 @@ HWY_INLINE void GatherAs(const Real* HWY_RESTRICT from, const Real* HWY_RESTRICT
   }
 }
 
-// The dispatch tables want one plain function for each.
-#define SPARSEFW_PLAIN(Real, Suffix)                                                            \
-  void ScreenRow##Suffix(const RowOperands<Real>& row, const ScreenTest<Real>& test,            \
-                         uint64_t* active, uint64_t* above) {                                   \
-    ScreenAs(row, test, active, above);                                                         \
-  }                                                                                             \
-  Real LeastScore##Suffix(int64_t words, const Real* weights, const Real* product,              \
-                          const uint64_t* vertex) {                                             \
-    return LeastAs(words, weights, product, vertex);                                            \
-  }                                                                                             \
-  void AdvanceActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step, Real low, \
-                             Real high, Real* scores, uint64_t* above, uint64_t* window) {      \
-    AdvanceAs(row, groups, step, low, high, scores, above, window);                             \
-  }                                                                                             \
-  void ScoreActive##Suffix(const RowOperands<Real>& row, int64_t groups, Real step,             \
-                           Real* scores) {                                                      \
-    ScoreActiveAs(row, groups, step, scores);                                                   \
-  }                                                                                             \
-  void BlendRow##Suffix(int64_t words, Real keep, const Real* other, Real move, Real* out) {    \
-    BlendAs(words, keep, other, move, out);                                                     \
-  }                                                                                             \
-  void GatherRow##Suffix(const Real* from, const Real* next, const int32_t* offsets,            \
-                         int64_t count, Real* out) {                                            \
-    GatherAs(from, next, offsets, count, out);                                                  \
+template <typename Real>
+HWY_INLINE int64_t CountOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  size_t count = 0;
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    count += hn::CountTrue(d, hn::Gt(hn::Load(d, scores + col), limits));
   }
-SPARSEFW_PLAIN(float, F32)
-SPARSEFW_PLAIN(double, F64)
-#undef SPARSEFW_PLAIN
+  return static_cast<int64_t>(count);
+}
+
+// The least score above `limit`; the largest value where none is.
+template <typename Real>
+HWY_INLINE Real LeastOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  auto least = hn::Set(d, std::numeric_limits<Real>::max());
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    const auto score = hn::Load(d, scores + col);
+    least = hn::IfThenElse(hn::Gt(score, limits), hn::Min(least, score), least);
+  }
+  return hn::GetLane(hn::MinOfLanes(d, least));
+}
+
+// More than `wanted` - 1 scores lie over `low`, fewer over `high`.
+template <typename Real>
+struct Bracket {
+  Real low = 0;
+  Real high = std::numeric_limits<Real>::max();
+  int64_t over_low = 0;
+  int64_t over_high = 0;
+};
+
+// Probes from the guess on, to the side where the threshold is, until few scores are left
+// between the ends.
+template <typename Real>
+HWY_INLINE Bracket<Real> BracketThreshold(const Real* HWY_RESTRICT scores, int64_t groups,
+                                          int64_t wanted, ThresholdGuess<Real>& guess) {
+  constexpr int kProbes = 12;
+  constexpr int64_t kFew = 2;
+  Bracket<Real> bracket;
+  bracket.over_low = -1;  // not counted yet
+  Real probe = guess.threshold;
+  for (int i = 0; i < kProbes && probe > 0; ++i) {
+    const int64_t over = CountOver(scores, groups, probe);
+    (over >= wanted ? bracket.low : bracket.high) = probe;
+    (over >= wanted ? bracket.over_low : bracket.over_high) = over;
+    const bool below_known = bracket.over_low >= 0;
+    const bool above_known = bracket.high < std::numeric_limits<Real>::max();
+    if (below_known && above_known) {
+      const int64_t between = bracket.over_low - bracket.over_high;
+      if (between <= kFew) break;
+      const Real width = bracket.high - bracket.low;
+      if (i < 4) guess.spacing = width / static_cast<Real>(between);
+      const auto share = (static_cast<Real>(wanted - bracket.over_high) - static_cast<Real>(0.5)) /
+                         static_cast<Real>(between);
+      probe = bracket.high - width * share;
+      if (!(probe > bracket.low && probe < bracket.high)) break;
+      continue;
+    }
+    // A little too far rather than not far enough.
+    const auto missing = static_cast<Real>((over >= wanted ? over - wanted : wanted - over) + 1);
+    const Real step = guess.spacing * missing * static_cast<Real>(1 << i);
+    probe = over >= wanted ? probe + step : probe - step;
+  }
+  if (bracket.over_low < 0) bracket.over_low = CountOver(scores, groups, Real{0});
+  return bracket;
+}
+
+template <typename Real>
+HWY_INLINE void SelectOver(const Real* HWY_RESTRICT scores, int64_t groups, Real threshold,
+                           int64_t equal_wanted, uint64_t* HWY_RESTRICT vertex) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limit = hn::Set(d, threshold);
+  const int64_t end = groups * kLaneGroup;
+  for (int64_t first = (end - 1) / kWord * kWord; first >= 0; first -= kWord) {
+    uint64_t over = 0;
+    uint64_t equal = 0;
+    for (int64_t col = first; col < std::min(end, first + kWord); col += lanes) {
+      const auto score = hn::Load(d, scores + col);
+      over |= BitsAt(d, hn::Gt(score, limit), static_cast<size_t>(col - first));
+      equal |= BitsAt(d, hn::Eq(score, limit), static_cast<size_t>(col - first));
+    }
+    // The later of equal ones.
+    auto found = static_cast<int64_t>(hwy::PopCount(equal));
+    for (; found > equal_wanted; --found) equal &= equal - 1;
+    equal_wanted -= found;
+    vertex[first / kWord] = over | equal;
+  }
+}
+
+template <typename Real>
+Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t wanted,
+                   ThresholdGuess<Real>& guess, uint64_t* HWY_RESTRICT vertex) {
+  if (!(guess.spacing > 0)) guess.spacing = guess.threshold * static_cast<Real>(0.01);
+  const Bracket<Real> bracket = BracketThreshold(scores, groups, wanted, guess);
+  if (bracket.over_low <= wanted && bracket.low == 0) {  // every positive one
+    SelectOver(scores, groups, Real{0}, 0, vertex);
+    guess.threshold = LeastOver(scores, groups, Real{0});
+    return bracket.over_low < wanted ? 0 : guess.threshold;
+  }
+  // One after the other, from below.
+  Real threshold = bracket.low;
+  int64_t over = bracket.over_low;
+  while (over >= wanted) {
+    threshold = LeastOver(scores, groups, threshold);
+    over = bracket.over_low - bracket.over_high == 1 ? bracket.over_high
+                                                     : CountOver(scores, groups, threshold);
+  }
+  SelectOver(scores, groups, threshold, wanted - over, vertex);
+  guess.threshold = threshold;
+  return threshold;
+}
+
+template <class D, typename Real>
+HWY_INLINE hn::Vec<D> DeltaAt(D d, const VertexChange<Real>& change, int64_t col) {
+  const auto word = static_cast<size_t>(col / kWord);
+  const auto shift = static_cast<size_t>(col % kWord);
+  const uint64_t before = change.before[word];
+  const uint64_t after = change.after[word];
+  const auto weight = hn::Load(d, change.weights + col);
+  const auto left = hn::IfThenElseZero(MaskAt(d, before & ~after, shift), weight);
+  return hn::Sub(left, hn::IfThenElseZero(MaskAt(d, after & ~before, shift), weight));
+}
+
+// sum += a * b in float64, lane by lane or in pairs of them.
+template <class D, class V, class S>
+HWY_INLINE S AddProducts(D /*d*/, V a, V b, S sum) {
+  const hn::ScalableTag<double> dd;
+  if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) {
+    return hn::MulAdd(a, b, sum);
+  } else {
+#if HWY_TARGET == HWY_SCALAR
+    return hn::MulAdd(hn::PromoteTo(dd, a), hn::PromoteTo(dd, b), sum);
+#else
+    const hn::Half<D> half;
+    const auto low = hn::Mul(hn::PromoteTo(dd, hn::LowerHalf(half, a)),
+                             hn::PromoteTo(dd, hn::LowerHalf(half, b)));
+    const auto high = hn::MulAdd(hn::PromoteTo(dd, hn::UpperHalf(half, a)),
+                                 hn::PromoteTo(dd, hn::UpperHalf(half, b)), low);
+    return hn::Add(sum, high);
+#endif
+  }
+}
+
+template <typename Real>
+ChangeSums SumChange(const VertexChange<Real>& change, const Real* HWY_RESTRICT a,
+                     const Real* HWY_RESTRICT b) {
+  const hn::ScalableTag<Real> d;
+  const hn::ScalableTag<double> dd;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto with_a = hn::Zero(dd);
+  auto with_b = hn::Zero(dd);
+  size_t changed = 0;
+  for (int64_t col = 0; col < change.groups * kLaneGroup; col += lanes) {
+    const auto delta = DeltaAt(d, change, col);
+    changed += hn::CountTrue(d, hn::Ne(delta, hn::Zero(d)));
+    with_a = AddProducts(d, delta, hn::Load(d, a + col), with_a);
+    with_b = AddProducts(d, delta, hn::Load(d, b + col), with_b);
+  }
+  return {hn::GetLane(hn::SumOfLanes(dd, with_a)), hn::GetLane(hn::SumOfLanes(dd, with_b)),
+          static_cast<int64_t>(changed)};
+}
+
+template <typename Real>
+void ToggleEntries(const VertexChange<Real>& change, Real step, Real* HWY_RESTRICT entries,
+                   Real* HWY_RESTRICT shift) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto steps = hn::Set(d, step);
+  for (int64_t col = 0; col < change.groups * kLaneGroup; col += lanes) {
+    const auto word = static_cast<size_t>(col / kWord);
+    const auto from = static_cast<size_t>(col % kWord);
+    const uint64_t before = change.before[word];
+    const uint64_t after = change.after[word];
+    const auto moved = hn::Sub(hn::IfThenElseZero(MaskAt(d, before & ~after, from), steps),
+                               hn::IfThenElseZero(MaskAt(d, after & ~before, from), steps));
+    hn::Store(hn::Add(hn::Load(d, entries + col), moved), d, entries + col);
+    hn::Store(hn::Add(hn::Load(d, shift + col), moved), d, shift + col);
+  }
+}
+
+// `kVectors` vectors of `out` stay in registers over all terms.
+template <int kVectors, class D, class S, typename Real>
+HWY_INLINE S AddTo(D d, const GramTerm<Real>* HWY_RESTRICT terms, int64_t count, int64_t first,
+                   const VertexChange<Real>& change, S inner, const Real* before, Real* out) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<D> sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) sums[v] = hn::Load(d, before + first + v * lanes);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto factor = hn::Set(d, terms[i].factor);
+    const Real* HWY_RESTRICT from = terms[i].row + first;
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::MulAdd(factor, hn::Load(d, from + v * lanes), sums[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t col = first + v * lanes;
+    const auto delta = DeltaAt(d, change, col);
+    inner = AddProducts(d, delta, hn::Load(d, before + col), inner);
+    inner = AddProducts(d, delta, sums[v], inner);
+    hn::Store(sums[v], d, out + col);
+  }
+  return inner;
+}
+
+template <typename Real>
+double AddGramTerms(const GramTerm<Real>* HWY_RESTRICT terms, int64_t count,
+                    const VertexChange<Real>& change, const Real* before, Real* out) {
+  const hn::ScalableTag<Real> d;
+  const hn::ScalableTag<double> dd;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t end = change.groups * kLaneGroup;
+  auto inner = hn::Zero(dd);
+  int64_t first = 0;
+  for (; first + 8 * lanes <= end; first += 8 * lanes) {
+    inner = AddTo<8>(d, terms, count, first, change, inner, before, out);
+  }
+  for (; first + 4 * lanes <= end; first += 4 * lanes) {
+    inner = AddTo<4>(d, terms, count, first, change, inner, before, out);
+  }
+  for (; first + 2 * lanes <= end; first += 2 * lanes) {
+    inner = AddTo<2>(d, terms, count, first, change, inner, before, out);
+  }
+  for (; first < end; first += lanes)
+    inner = AddTo<1>(d, terms, count, first, change, inner, before, out);
+  return hn::GetLane(hn::SumOfLanes(dd, inner));
+}
+
+// Highway dispatches plain functions: one for each type hands out its table.
+template <typename Real>
+constexpr ScreenKernels<Real> kScreenKernels = {
+    ScreenRow<Real>,     LeastScore<Real>, BlendRow<Real>,      GatherRow<Real>,
+    SelectLargest<Real>, SumChange<Real>,  ToggleEntries<Real>, AddGramTerms<Real>};
+const ScreenKernels<float>* FloatScreenKernels() { return &kScreenKernels<float>; }
+const ScreenKernels<double>* DoubleScreenKernels() { return &kScreenKernels<double>; }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -166,39 +330,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-#define SPARSEFW_DISPATCH(Real, Suffix)                                                            \
-  HWY_EXPORT(ScreenRow##Suffix);                                                                   \
-  HWY_EXPORT(LeastScore##Suffix);                                                                  \
-  HWY_EXPORT(AdvanceActive##Suffix);                                                               \
-  HWY_EXPORT(ScoreActive##Suffix);                                                                 \
-  HWY_EXPORT(BlendRow##Suffix);                                                                    \
-  HWY_EXPORT(GatherRow##Suffix);                                                                   \
-  void ScreenRow(const RowOperands<Real>& row, const ScreenTest<Real>& test, uint64_t* active,     \
-                 uint64_t* above) {                                                                \
-    HWY_DYNAMIC_DISPATCH(ScreenRow##Suffix)(row, test, active, above);                             \
-  }                                                                                                \
-  Real LeastScore(int64_t words, const Real* weights, const Real* product,                         \
-                  const uint64_t* vertex) {                                                        \
-    return HWY_DYNAMIC_DISPATCH(LeastScore##Suffix)(words, weights, product, vertex);              \
-  }                                                                                                \
-  void AdvanceActive(const RowOperands<Real>& row, int64_t groups, Real step, Real low, Real high, \
-                     Real* scores, uint64_t* above, uint64_t* window) {                            \
-    HWY_DYNAMIC_DISPATCH(AdvanceActive##Suffix)                                                    \
-    (row, groups, step, low, high, scores, above, window);                                         \
-  }                                                                                                \
-  void ScoreActive(const RowOperands<Real>& row, int64_t groups, Real step, Real* scores) {        \
-    HWY_DYNAMIC_DISPATCH(ScoreActive##Suffix)(row, groups, step, scores);                          \
-  }                                                                                                \
-  void BlendRow(int64_t words, Real keep, const Real* other, Real move, Real* out) {               \
-    HWY_DYNAMIC_DISPATCH(BlendRow##Suffix)(words, keep, other, move, out);                         \
-  }                                                                                                \
-  void GatherRow(const Real* from, const Real* next, const int32_t* offsets, int64_t count,        \
-                 Real* out) {                                                                      \
-    HWY_DYNAMIC_DISPATCH(GatherRow##Suffix)(from, next, offsets, count, out);                      \
-  }
-SPARSEFW_DISPATCH(float, F32)
-SPARSEFW_DISPATCH(double, F64)
-#undef SPARSEFW_DISPATCH
+HWY_EXPORT(FloatScreenKernels);
+HWY_EXPORT(DoubleScreenKernels);
+
+template <>
+const ScreenKernels<float>& KernelsOfScreening() {
+  static const ScreenKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatScreenKernels)();
+  return kernels;
+}
+template <>
+const ScreenKernels<double>& KernelsOfScreening() {
+  static const ScreenKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleScreenKernels)();
+  return kernels;
+}
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

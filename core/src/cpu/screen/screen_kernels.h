@@ -2,7 +2,7 @@
 // instruction sets and chosen at run time: ../linalg/kernels.h has the rules.
 //
 // Rows of active columns are 64-byte aligned and padded with zeros to whole words
-// of 64; loops over them end at the next multiple of kLaneGroup.
+// of 64; loops over them end after `groups` times kLaneGroup columns.
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCREEN_KERNELS_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREEN_KERNELS_H_
 
@@ -11,8 +11,6 @@
 #include "core/src/cpu/linalg/kernels.h"
 
 namespace sparsefw::cpu {
-
-inline constexpr int64_t kLaneGroup = 16;
 
 // Which scores may reach the threshold while the row moves by `radius` at most.
 template <typename Real>
@@ -23,42 +21,75 @@ struct ScreenTest {
   Real high = 0;
 };
 
-// With s = W.E and r = |W|.norms.radius, of the coordinates that are not fixed:
-//   above = those with s - r > high;  active = those with neither that nor s + r < low
-//   nor s + r <= 0, for only positive scores are ever selected
-void ScreenRow(const RowOperands<float>& row, const ScreenTest<float>& test, uint64_t* active,
-               uint64_t* above);
-void ScreenRow(const RowOperands<double>& row, const ScreenTest<double>& test, uint64_t* active,
-               uint64_t* above);
+// Where the threshold of a selection was, and how far apart scores lay there.
+template <typename Real>
+struct ThresholdGuess {
+  Real threshold = 0;
+  Real spacing = 0;
+};
 
-// The least score W.E over the coordinates in `vertex`; the largest value of the type if none is.
-float LeastScore(int64_t words, const float* weights, const float* product, const uint64_t* vertex);
-double LeastScore(int64_t words, const double* weights, const double* product,
-                  const uint64_t* vertex);
+// A row of G on the active columns and what it is multiplied by.
+template <typename Real>
+struct GramTerm {
+  const Real* row;
+  Real factor;
+};
 
-// The fused pass over the active columns of a row, `groups` times kLaneGroup of them:
-//   E += step * (U - E);  s = W.E;  above = those with s > high;
-//   window = those with low < s <= high;  scores = s
-// At least one word of bits is written.
-void AdvanceActive(const RowOperands<float>& row, int64_t groups, float step, float low, float high,
-                   float* scores, uint64_t* above, uint64_t* window);
-void AdvanceActive(const RowOperands<double>& row, int64_t groups, double step, double low,
-                   double high, double* scores, uint64_t* above, uint64_t* window);
+// A vertex of a row that changes: those in `after` and not in `before` have entered it, and
+// left D; delta = W on those that left it, -W on those that entered.
+template <typename Real>
+struct VertexChange {
+  int64_t groups = 0;
+  const Real* weights = nullptr;
+  const uint64_t* before = nullptr;
+  const uint64_t* after = nullptr;
+};
 
-// E += step * (U - E);  scores = W.E
-void ScoreActive(const RowOperands<float>& row, int64_t groups, float step, float* scores);
-void ScoreActive(const RowOperands<double>& row, int64_t groups, double step, double* scores);
+// <delta, a> and <delta, b>, in float64; coordinates of weight 0 left out of `changed`.
+struct ChangeSums {
+  double with_a = 0;
+  double with_b = 0;
+  int64_t changed = 0;
+};
 
-// out = keep * out + move * other
-void BlendRow(int64_t words, float keep, const float* other, float move, float* out);
-void BlendRow(int64_t words, double keep, const double* other, double move, double* out);
+template <typename Real>
+struct ScreenKernels {
+  // With s = W.E and r = |W|.norms.radius, of the coordinates that are not fixed:
+  //   above = those with s - r > high;  active = those with neither that nor s + r < low
+  //   nor s + r <= 0, for only positive scores are ever selected
+  void (*screen_row)(const RowOperands<Real>& row, const ScreenTest<Real>& test, uint64_t* active,
+                     uint64_t* above);
 
-// out[i] = from[offsets[i]], i below `count`; fetches next[offsets[i]], if it is not null, into
-// the cache meanwhile.
-void GatherRow(const float* from, const float* next, const int32_t* offsets, int64_t count,
-               float* out);
-void GatherRow(const double* from, const double* next, const int32_t* offsets, int64_t count,
-               double* out);
+  // The least score W.E over the coordinates in `vertex`; the largest value of the type if none is.
+  Real (*least_score)(int64_t words, const Real* weights, const Real* product,
+                      const uint64_t* vertex);
+
+  // out = keep * out + move * other
+  void (*blend_row)(int64_t words, Real keep, const Real* other, Real move, Real* out);
+
+  // out[i] = from[offsets[i]], i below `count`; fetches next[offsets[i]], if it is not null, into
+  // the cache meanwhile.
+  void (*gather_row)(const Real* from, const Real* next, const int32_t* offsets, int64_t count,
+                     Real* out);
+
+  // The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
+  // least of them, 0 where no other is positive. Exact whatever the guess, which is brought
+  // up to date.
+  Real (*select_largest)(const Real* scores, int64_t groups, int64_t wanted,
+                         ThresholdGuess<Real>& guess, uint64_t* vertex);
+
+  ChangeSums (*sum_change)(const VertexChange<Real>& change, const Real* a, const Real* b);
+
+  // entries, shift += -step where one entered, +step where one left.
+  void (*toggle_entries)(const VertexChange<Real>& change, Real step, Real* entries, Real* shift);
+
+  // out = from + sum of factor * row over the terms, in their order; returns <delta, out + from>.
+  // `from` may be `out`.
+  double (*add_gram_terms)(const GramTerm<Real>* terms, int64_t count,
+                           const VertexChange<Real>& change, const Real* from, Real* out);
+};
+template <typename Real>
+const ScreenKernels<Real>& KernelsOfScreening();
 
 }  // namespace sparsefw::cpu
 

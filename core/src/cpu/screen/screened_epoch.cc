@@ -12,57 +12,6 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// Before that the bound admits half of the columns.
-constexpr int64_t kFirstEpoch = 50;
-constexpr int64_t kFirstLength = 50;
-constexpr int64_t kLongest = 800;
-constexpr double kLonger = 2;
-// An epoch gets longer when no more than such a share of the rows had to begin anew.
-constexpr double kFewRestarts = 0.5;
-// Room beside the largest values seen. A wide window costs little, a row that begins
-// anew as much as an epoch of it. Moves shrink as 1/t.
-constexpr double kRadiusRoom = 1.1;
-constexpr double kWindowRoom = 2;
-constexpr double kGrowth = 1.2;
-// Before anything is known: the radius in moves of one step, the window in thresholds.
-constexpr double kFirstRadius = 1.4;
-constexpr double kFirstWindow = 0.1;
-constexpr double kFirstSharedWindow = 0.02;
-constexpr double kNarrowestWindow = 1e-3;
-// Per row at alpha 0.75, 0.4 and 0.3 are slower, since epochs begin later; at alpha 0.5 they are
-// 5 % faster (docs/benchmarks/cpu-log.md, section 12).
-constexpr double kLargestShare = 0.5;
-constexpr int64_t kRetryAfter = 50;
-// Share of the columns active in a row whose row of G is gathered in the first epoch. It is more in
-// later ones, on fewer columns.
-constexpr double kToggledShare = 0.65;
-
-}  // namespace
-
-template <typename Real>
-void RowPlan<Real>::Begin(Real theta) {
-  threshold = theta;
-  if (below < 0) below = above = static_cast<Real>(kFirstWindow) * theta;
-  if (!guess.known()) guess.threshold = theta;
-  last.threshold = theta;
-  seen_below = seen_above = 0;
-}
-
-template <typename Real>
-void RowPlan<Real>::Widen() {
-  const auto growth = static_cast<Real>(kGrowth);
-  if (seen_below > below) below = growth * seen_below;
-  if (seen_above > above) above = growth * seen_above;
-}
-
-template <typename Real>
-bool RowPlan<Real>::Follow(Real next) {
-  seen_below = std::max(seen_below, threshold - next);
-  seen_above = std::max(seen_above, next - threshold);
-  return window().Holds(next);
-}
 
 template <typename Real>
 ScreenedEpoch<Real>::ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
@@ -75,7 +24,7 @@ ScreenedEpoch<Real>::ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& re
       layer_{iterate, relaxed, choice_.norms()},
       plans_(static_cast<size_t>(iterate.layer->rows)),
       free_of_matrix_(iterate.groups.total_kept),
-      length_(kFirstLength),
+      length_(kFirstEpoch),
       next_try_(always_ ? 1 : kFirstEpoch) {
   for (int64_t row = 0; row < iterate.layer->rows; ++row) {
     free_of_matrix_ -= CountBits(iterate.fixed.row(row), iterate.layer->words);
@@ -97,8 +46,9 @@ void ScreenedEpoch<Real>::PlanRow(int64_t row, double step) {
   RowPlan<Real>& plan = this->plan(row);
   ActiveRow<Real>& active = this->row(row);
   active.Measure(layer_, row);
-  const double noise = std::sqrt(4 * MovementNoise<Real>() * std::abs(active.movement.start_loss));
-  if (plan.radius == 0) plan.radius = kFirstRadius * step * std::sqrt(active.movement.VertexAway());
+  const RowMovement& movement = active.movement();
+  const double noise = std::sqrt(4 * MovementNoise<Real>() * std::abs(movement.start_loss));
+  if (plan.radius == 0) plan.radius = kFirstRadius * step * std::sqrt(movement.VertexAway());
   plan.radius = std::max(plan.radius, noise);
   active.radius = plan.radius;
   plan.restarts = 0;
@@ -108,7 +58,7 @@ template <typename Real>
 void ScreenedEpoch<Real>::ChooseRow(int64_t row, ChosenColumns& out) {
   RowPlan<Real>& plan = this->plan(row);
   if (budget_by_row()) {
-    plan.Begin(choice_.Threshold(row, FreeOf(row)));
+    plan.Begin(choice_.Threshold(row, FreeOf(row)), kFirstWindow);
     choice_.Choose(row, plan.radius, plan.window(), out);
   } else {
     choice_.Choose(row, plan.radius, shared_.window(), out);
@@ -133,21 +83,18 @@ void ScreenedEpoch<Real>::PlanThreshold() {
     const uint64_t* const vertex = iterate_.vertex.row(row);
     const int64_t words = iterate_.layer->words;
     free -= CountBits(vertex, words);
-    least = std::min(least, LeastScore(words, iterate_.layer->weights.row(row),
-                                       iterate_.product.row(row), vertex));
+    least = std::min(least,
+                     KernelsOfScreening<Real>().least_score(words, iterate_.layer->weights.row(row),
+                                                            iterate_.product.row(row), vertex));
   }
-  const Real theta = free > 0 ? 0 : least;
-  if (shared_.below < 0) {
-    shared_.below = shared_.above = static_cast<Real>(kFirstSharedWindow) * theta;
-  }
-  shared_.Begin(theta);
+  shared_.Begin(free > 0 ? 0 : least, kFirstSharedWindow);
 }
 
-// By the columns that each row would have.
+// By the columns that each row would have. Rows of one budget keep a state to go back to, and lists
+// of candidates, about as much.
 template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
-  // Rows of one budget that run ahead can be taken back, to two states.
   const int64_t saved = iterate_.groups.whole_matrix ? 2 * ActiveRow<Real>::kSavedBytesPerLane : 0;
   double bytes = 0;
   double share = 0;
@@ -180,7 +127,7 @@ absl::Status ScreenedEpoch<Real>::Begin(const Recurrence& at, bool together, boo
   }));
   if (!Pays(lanes, together)) {
     rows_.clear();
-    next_try_ = at.iteration + kRetryAfter;
+    next_try_ = at.iteration + kFirstEpoch;
     std::fill(plans_.begin(), plans_.end(), RowPlan<Real>());
     shared_ = {};
     return absl::OkStatus();
@@ -250,16 +197,20 @@ void ScreenedEpoch<Real>::LeaveRow(int64_t row) {
 }
 
 template <typename Real>
-void ScreenedEpoch<Real>::Widen(int64_t row, bool radius) {
+void ScreenedEpoch<Real>::RestartRow(int64_t row, ChosenColumns& scratch,
+                                     absl::FunctionRef<void()> select) {
   RowPlan<Real>& plan = this->plan(row);
   const int64_t restarts = plan.restarts + 1;
-  if (radius) {
-    plan.radius *= kGrowth;
-  } else {
+  if (this->row(row).WithinRadius()) {
     plan.Widen();
+  } else {
+    plan.radius *= kGrowth;
   }
+  LeaveRow(row);
   PlanRow(row, 0);
   plan.restarts = restarts;
+  select();
+  BeginRow(row, scratch);
 }
 
 template <typename Real>
@@ -307,14 +258,6 @@ absl::Status ScreenedEpoch<Real>::End(int64_t iteration) {
   return absl::OkStatus();
 }
 
-template <typename Real>
-void ScreenedEpoch<Real>::AdaptWindow(RowPlan<Real>& plan, double shrink) {
-  const Real least = static_cast<Real>(kNarrowestWindow) * plan.threshold;
-  const auto room = static_cast<Real>(kWindowRoom * shrink);
-  plan.below = std::max(least, room * plan.seen_below);
-  plan.above = std::max(least, room * plan.seen_above);
-}
-
 // The next epoch's length, radii and windows.
 template <typename Real>
 void ScreenedEpoch<Real>::Adapt(int64_t iteration) {
@@ -324,24 +267,19 @@ void ScreenedEpoch<Real>::Adapt(int64_t iteration) {
     RowPlan<Real>& plan = this->plan(row);
     restarts += plan.restarts;
     if (plan.restarts > 0) continue;
-    plan.radius = kRadiusRoom * shrink * std::sqrt(this->row(row).largest_moved);
-    if (budget_by_row()) AdaptWindow(plan, shrink);
+    plan.radius = kRadiusRoom * shrink * std::sqrt(this->row(row).largest_moved());
+    if (budget_by_row()) plan.AdaptWindow(shrink);
   }
-  if (iterate_.groups.whole_matrix && iteration >= end_) AdaptWindow(shared_, shrink);
+  if (iterate_.groups.whole_matrix && iteration >= end_) shared_.AdaptWindow(shrink);
   counts_.iterations += iteration - begin_;
   counts_.active_share += static_cast<double>(iteration - begin_) * ShareNow();
   if (iteration < end_) return;
   if (static_cast<double>(restarts) <= kFewRestarts * static_cast<double>(iterate_.layer->rows)) {
-    const double longer = kLonger * static_cast<double>(length_);
-    length_ = std::min(kLongest, static_cast<int64_t>(longer));
+    length_ = std::min(kLongestEpoch, 2 * length_);
   }
 }
 
-#define SPARSEFW_INSTANTIATE(Real) \
-  template struct RowPlan<Real>;   \
-  template class ScreenedEpoch<Real>
-SPARSEFW_INSTANTIATE(float);
-SPARSEFW_INSTANTIATE(double);
-#undef SPARSEFW_INSTANTIATE
+template class ScreenedEpoch<float>;
+template class ScreenedEpoch<double>;
 
 }  // namespace sparsefw::cpu

@@ -17,44 +17,13 @@
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/screen/active_row.h"
 #include "core/src/cpu/screen/column_choice.h"
-#include "core/src/cpu/screen/select_kernels.h"
+#include "core/src/cpu/screen/row_plan.h"
 #include "core/src/frank_wolfe/recurrence.h"
-#include "core/src/frank_wolfe/score_window.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/iteration_state.h"
 
 namespace sparsefw::cpu {
-
-// What is known of a row from one epoch to the next.
-template <typename Real>
-struct RowPlan {
-  double radius = 0;   // 0: not known yet
-  Real threshold = 0;  // theta where the row began; rows with a budget of their own
-  Real below = -1;     // half widths of its window; below 0: not known yet
-  Real above = -1;
-  Real seen_below = 0;  // what theta did
-  Real seen_above = 0;
-  ScoreWindow<Real> guess;    // of the matrix
-  ThresholdGuess<Real> last;  // of a row
-  int64_t restarts = 0;       // in this epoch
-
-  Window<Real> window() const { return {threshold - below, threshold + above}; }
-  void Begin(Real theta);
-  bool Follow(Real next);  // false: outside the window
-  void Widen();            // to what was seen
-};
-
-// Memory of an epoch beside the iterate, what rows gathered of G together included: none
-// begins that would need more.
-template <typename Real>
-inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real));
-
-// What one holds after all where all rows take their steps together, for estimates: rows that
-// begin anew have more columns than those that were counted, and vectors room. At 2048x2048, one
-// budget for all rows, 60 %, alpha = 0.9: 11.3 values a weight.
-template <typename Real>
-inline constexpr int64_t kHeldBytesPerWeight = 23 * static_cast<int64_t>(sizeof(Real)) / 2;
 
 template <typename Real>
 class ScreenedEpoch {
@@ -66,7 +35,6 @@ class ScreenedEpoch {
   bool running() const { return running_; }
   int64_t end() const { return end_; }  // the iteration at which it ends, at the latest
 
-  // None begins before this iteration.
   // Whether an epoch may begin at the iteration; E_t, U_{t-1}, V_t are known.
   bool MayBegin(int64_t iteration) const;
   // Chooses columns; running() says whether that pays. `together`: all rows take a step
@@ -80,12 +48,9 @@ class ScreenedEpoch {
   // M and the vertices alone.
   absl::Status StoreMasks();
 
-  // One row alone, whose V is to be selected anew: its E, U, M and V_{t-1} complete.
-  void LeaveRow(int64_t row);
-  // It goes on at V_t, on other columns. Distinct rows concurrently.
-  void BeginRow(int64_t row, ChosenColumns& scratch);
-  // The row moved beyond its radius, or its threshold out of its window.
-  void Widen(int64_t row, bool radius);
+  // A row that moved beyond its radius, or its threshold out of its window, begins anew on other
+  // columns. `select` chooses its vertex at the complete E. Distinct rows concurrently.
+  void RestartRow(int64_t row, ChosenColumns& scratch, absl::FunctionRef<void()> select);
 
   ActiveRow<Real>& row(int64_t row) { return rows_[static_cast<size_t>(row)]; }
   RowPlan<Real>& plan(int64_t row) { return plans_[static_cast<size_t>(row)]; }
@@ -107,10 +72,11 @@ class ScreenedEpoch {
   struct Scalars;
   void PlanRow(int64_t row, double step);
   void PlanThreshold();
+  void LeaveRow(int64_t row);
+  void BeginRow(int64_t row, ChosenColumns& scratch);
   absl::Status RestoreRow(int64_t row, StateReader& reader);
   bool Pays(const std::vector<int64_t>& lanes, bool together) const;
   void ChooseRow(int64_t row, ChosenColumns& out);
-  static void AdaptWindow(RowPlan<Real>& plan, double shrink);
   double ShareNow() const;
   int64_t FreeOf(int64_t row) const;
   void Adapt(int64_t iteration);

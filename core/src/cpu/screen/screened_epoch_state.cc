@@ -2,7 +2,8 @@
 // and, inside an epoch, the rows on their active columns.
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cstring>
+#include <type_traits>
 
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "sparsefw/status_macros.h"
@@ -12,48 +13,45 @@ namespace sparsefw::cpu {
 namespace {
 
 // All of 8 bytes, so that there is no padding.
-struct SavedPlan {
-  double radius, threshold, below, above, seen_below, seen_above, guess, spread, last, spacing;
-  int64_t restarts;
-};
-
+template <typename Real>
 struct SavedRow {
-  RowMovement movement;
-  double radius, largest_moved, older_loss;
-  int64_t older_swapped, capacity, lanes;
+  typename ActiveRow<Real>::State state;
+  double radius;
+  int64_t capacity, lanes;
 };
-static_assert(sizeof(SavedRow) == sizeof(RowMovement) + 6 * sizeof(int64_t));
+static_assert(sizeof(SavedRow<float>) == sizeof(RowMovement) + 7 * sizeof(int64_t));
 static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written as they are");
+
+constexpr size_t kPlanFields = 9;
+using SavedPlan = std::array<double, kPlanFields>;
+
+// Calls visit(member, value of `saved`) for each.
+template <typename Plan, typename Saved, typename Visit>
+void VisitPlan(Plan& plan, Saved& saved, const Visit& visit) {
+  visit(plan.radius, saved[0]);
+  visit(plan.threshold, saved[1]);
+  visit(plan.below, saved[2]);
+  visit(plan.above, saved[3]);
+  visit(plan.seen_below, saved[4]);
+  visit(plan.seen_above, saved[5]);
+  visit(plan.last.threshold, saved[6]);
+  visit(plan.last.spacing, saved[7]);
+  visit(plan.restarts, saved[8]);
+}
 
 template <typename Real>
 SavedPlan Saved(const RowPlan<Real>& plan) {
-  const auto wide = [](Real value) { return static_cast<double>(value); };
-  return {plan.radius,
-          wide(plan.threshold),
-          wide(plan.below),
-          wide(plan.above),
-          wide(plan.seen_below),
-          wide(plan.seen_above),
-          wide(plan.guess.threshold),
-          wide(plan.guess.spread),
-          wide(plan.last.threshold),
-          wide(plan.last.spacing),
-          plan.restarts};
+  SavedPlan saved;
+  VisitPlan(plan, saved, [](auto from, double& to) { to = static_cast<double>(from); });
+  return saved;
 }
 
 template <typename Real>
 RowPlan<Real> Restored(const SavedPlan& saved) {
   RowPlan<Real> plan;
-  plan.radius = saved.radius;
-  plan.threshold = static_cast<Real>(saved.threshold);
-  plan.below = static_cast<Real>(saved.below);
-  plan.above = static_cast<Real>(saved.above);
-  plan.seen_below = static_cast<Real>(saved.seen_below);
-  plan.seen_above = static_cast<Real>(saved.seen_above);
-  plan.guess.threshold = static_cast<Real>(saved.guess);
-  plan.guess.spread = static_cast<Real>(saved.spread);
-  plan.last = {static_cast<Real>(saved.last), static_cast<Real>(saved.spacing)};
-  plan.restarts = saved.restarts;
+  VisitPlan(plan, saved, [](auto& to, double from) {
+    to = static_cast<std::remove_reference_t<decltype(to)>>(from);
+  });
   return plan;
 }
 
@@ -85,9 +83,7 @@ absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
   }
   if (!running_) return absl::OkStatus();
   for (ActiveRow<Real>& row : rows_) {
-    const auto older = row.older();
-    const SavedRow saved = {row.movement,  row.radius,   row.largest_moved, older.loss,
-                            older.swapped, row.capacity, row.lanes()};
+    const SavedRow<Real> saved = {row.state(), row.radius, row.capacity, row.lanes()};
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_row", BytesOf(saved)));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_cols", std::as_bytes(row.cols())));
     SPARSEFW_RETURN_IF_ERROR(writer.Field("active_values", std::as_bytes(row.values().span())));
@@ -126,7 +122,7 @@ absl::Status ScreenedEpoch<Real>::Restore(StateReader& reader) {
 
 template <typename Real>
 absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader) {
-  SavedRow saved;
+  SavedRow<Real> saved;
   SPARSEFW_RETURN_IF_ERROR(reader.Read("active_row", WritableBytesOf(saved)));
   if (saved.lanes < 0 || saved.lanes > iterate_.layer->cols) return NotARow(index);
   std::vector<uint32_t> cols(static_cast<size_t>(saved.lanes));
@@ -146,12 +142,9 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   const int64_t last = saved.lanes == 0 ? 0 : (saved.lanes - 1) >> 6;
   const uint64_t beyond = left == 0 && saved.lanes > 0 ? 0 : ~uint64_t{0} << left;
   for (int64_t set = 0; set < row.bits().rows(); ++set) row.bits()(set, last) &= ~beyond;
-  row.movement = saved.movement;
+  row.state() = saved.state;
   row.radius = saved.radius;
-  row.largest_moved = saved.largest_moved;
   row.capacity = saved.capacity;
-  row.SetOlder({saved.older_swapped, saved.older_loss});
-  row.RestoreToggles();
   return absl::OkStatus();
 }
 

@@ -6,7 +6,6 @@
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_THRESHOLD_FORECAST_H_
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -19,7 +18,6 @@ class ThresholdForecast {
     Real middle = 0;
     Real low = 0;
     Real high = 0;
-    Real doubt = 0;  // the threshold often lies so far from the middle
   };
 
   // The threshold of the iteration that comes next is the first to be forecast.
@@ -27,24 +25,32 @@ class ThresholdForecast {
     if (count_ == 0) Add(threshold);
   }
 
-  void Forget() { count_ = 0; }
+  void Forget() {
+    count_ = 0;
+    level_ = slope_ = noise_ = 0;
+  }
 
-  // The one that was found.
+  // The one that was found. Thresholds scatter around a line as independent values do; it is fitted
+  // by least squares while they are few, and forgets the older ones then
+  // (docs/benchmarks/cpu-log.md, section 10).
   void Add(Real threshold) {
-    last_[static_cast<size_t>(count_ % kKept)] = threshold;
     ++count_;
-    Fit();
+    const auto known = static_cast<double>(std::min(count_, kKept));
+    const double error = static_cast<double>(threshold) - (level_ + slope_);
+    level_ += slope_ + 2 * (2 * known - 1) / (known * (known + 1)) * error;
+    if (count_ > 1) slope_ += 6 / (known * (known + 1)) * error;
+    if (count_ > 2) noise_ = std::max(kFading * noise_, std::abs(error));
   }
 
   // The interval of the iteration `ahead` >= 1 after the last one added.
   Interval At(int64_t ahead) const {
     const auto steps = static_cast<double>(ahead);
-    const double spread = noise_ + 0.5 * std::abs(slope_) * steps;
-    const double reach = Known() < 3 ? kFirstReach * level_ : kRoom * spread + kLeastReach * level_;
+    const double reach =
+        count_ < 3 ? kFirstReach * level_
+                   : kRoom * (noise_ + 0.5 * std::abs(slope_) * steps) + kLeastReach * level_;
     const double middle = std::max(0.0, level_ + slope_ * steps);
-    const double doubt = std::min(reach, kDoubt * spread);
     return {static_cast<Real>(middle), static_cast<Real>(std::max(0.0, middle - reach)),
-            static_cast<Real>(middle + reach), static_cast<Real>(doubt)};
+            static_cast<Real>(middle + reach)};
   }
 
   // How many iterations to run ahead.
@@ -60,44 +66,18 @@ class ThresholdForecast {
   }
 
  private:
-  // Around a line the thresholds scatter as independent values do: the more of them, the better it
-  // is known (docs/benchmarks/cpu-log.md, section 10).
   static constexpr int64_t kKept = 40;
+  static constexpr double kFading = 0.95;
   static constexpr int64_t kEnough = 8;
   static constexpr int64_t kLongest = 32;
   static constexpr double kRoom = 2;
   static constexpr double kFirstReach = 0.02;
   static constexpr double kLeastReach = 1e-5;
-  static constexpr double kDoubt = 0.75;
 
-  int64_t Known() const { return std::min(count_, kKept); }
-  Real Last(int64_t back) const { return last_[static_cast<size_t>((count_ - 1 - back) % kKept)]; }
-  // The line through what is kept, by least squares; its value at the newest.
-  void Fit() {
-    const auto known = static_cast<double>(Known());
-    double sum = 0;
-    double moment = 0;
-    for (int64_t back = 0; back < Known(); ++back) {
-      const auto value = static_cast<double>(Last(back));
-      sum += value;
-      moment -= static_cast<double>(back) * value;
-    }
-    const double centre = -(known - 1) / 2;
-    const double inertia = known * (known * known - 1) / 12;
-    slope_ = Known() < 2 ? 0 : (moment - centre * sum) / inertia;
-    level_ = sum / known - slope_ * centre;
-    noise_ = 0;
-    for (int64_t back = 0; back < Known(); ++back) {
-      const double line = level_ - slope_ * static_cast<double>(back);
-      noise_ = std::max(noise_, std::abs(static_cast<double>(Last(back)) - line));
-    }
-  }
-
-  std::array<Real, kKept> last_ = {};
   int64_t count_ = 0;
   double level_ = 0;
   double slope_ = 0;  // of an iteration
-  double noise_ = 0;  // the furthest that one of them is off the line
+  double noise_ = 0;  // how far thresholds lie from the line
   int64_t length_ = 4;
 };
 

@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/src/cpu/iteration/iterate.h"
+#include "core/src/cpu/select/threshold.h"
+#include "core/src/cpu/select/vertex_selector.h"
+#include "core/src/frank_wolfe/score_window.h"
 #include "core/src/select/group_select.h"
 #include "sparsefw/matrix.h"
 
@@ -17,33 +20,44 @@ namespace sparsefw::cpu {
 // Scratch of a selection beside the row; one for every thread.
 template <typename Real>
 struct RowScratch {
-  explicit RowScratch(int64_t words) : bits(1, words), scores(1, words * 64) {}
+  explicit RowScratch(int64_t words) : bits(1, words), row_scores(1, words * 64) {}
 
   Matrix<uint64_t> bits;
-  Matrix<Real> scores;
-  std::vector<Candidate<Real>> candidates;
+  Matrix<Real> row_scores;
+  WindowScores<Real> scores;
+  std::vector<MatrixCandidate<Real>> merged;
 };
 
-// As VertexSelector, of which it is the part that one row needs.
 template <typename Real>
-class RowSelector {
+class RowSelector final : public VertexSelector<Real> {
  public:
-  virtual ~RowSelector() = default;
+  explicit RowSelector(Iterate<Real>& iterate);
+
+  void Scan(int64_t block, Real step) override;
+  absl::StatusOr<double> Finish() override;
+  std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(guesses_)); }
+  RowSelector<Real>* rows() override { return this; }
 
   // E_i += step * (U_i - E_i) and the row's vertex at the new E_i; returns
-  // <D_V, E> of the row. `operands` are those of row `row`, or of its free
-  // columns alone where the selector may leave out columns. Distinct rows
-  // concurrently.
-  virtual double Select(int64_t row, const RowOperands<Real>& operands, Real step,
-                        RowScratch<Real>& scratch, uint64_t* vertex) = 0;
+  // <D_V, E> of the row. Distinct rows concurrently.
+  double Select(int64_t row, Real step, RowScratch<Real>& scratch);
 
-  // As VertexSelector::guesses.
-  virtual std::span<std::byte> guesses() = 0;
+ private:
+  double SelectInRow(int64_t row, Real step, RowScratch<Real>& scratch);
+
+  Iterate<Real>& iterate_;
+  std::vector<double> inner_;  // of each block
+  // Where the row has one budget, of each row: what the fixed set leaves of it, and a guess.
+  std::vector<int64_t> free_;
+  std::vector<ScoreWindow<Real>> guesses_;
 };
 
-// Null where one budget serves the whole matrix.
+// The same of any row, where every run of a few of its `cols` columns has a budget; nothing:
+// <D_V, E> was not summed.
 template <typename Real>
-std::unique_ptr<RowSelector<Real>> MakeRowSelector(const Iterate<Real>& iterate);
+std::optional<double> UpdateAndSelectGroups(const RowOperands<Real>& operands, Real step,
+                                            const Groups& groups, int64_t cols, Real* scores,
+                                            uint64_t* vertex);
 
 }  // namespace sparsefw::cpu
 

@@ -16,10 +16,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
-#include "core/src/cpu/select/row_selector.h"
 #include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw::cpu {
+
+template <typename Real>
+class RowSelector;
 
 // Keeps what it learnt from earlier selections, its guesses: the vertex never
 // depends on them, only the time it takes and the last bits of <D_V, E>, which is
@@ -42,18 +44,15 @@ class VertexSelector {
 
   // The bytes of its guesses, for a checkpoint.
   virtual std::span<std::byte> guesses() = 0;
+
+  // The selector of single rows; null where one budget serves the whole matrix.
+  virtual RowSelector<Real>* rows() { return nullptr; }
 };
 
-// One budget for the whole matrix: whole_matrix_selector.cc.
-// All of these: what is passed must outlive the selector; iterate.fixed is final.
+// What is passed must outlive the selector; iterate.fixed is final.
 template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
-                                                              const ParallelContext& context);
-
-// Rows that share nothing, each by the selector of rows.
-template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeSelectorByRows(Iterate<Real>& iterate,
-                                                         RowSelector<Real>& rows);
+std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate,
+                                                         const ParallelContext& context);
 
 // <D_V, E> of one row whose vertex is final. Scratch: as many words as the row.
 template <typename Real>

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/src/cpu/select/row_selector.h"
+#include "core/src/cpu/select/threshold.h"
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/score_window.h"
 #include "core/src/select/ordered_key.h"
@@ -26,10 +28,6 @@ double TermAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
          static_cast<double>(iterate.product(row, col));
 }
 
-double Sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 // One budget for the whole matrix.
 template <typename Real>
 class WholeMatrixSelector final : public VertexSelector<Real> {
@@ -46,93 +44,62 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
   void Scan(int64_t block, Real step) override {
     BlockScan& scan = scans_[static_cast<size_t>(block)];
-    scan = BlockScan{.candidates = std::move(scan.candidates)};
-    scan.candidates.clear();
+    WindowScores<Real>& scores = scan.scores;
+    scan.inner = 0;
+    scores.above = 0;
+    scores.inside.clear();
     // Bounds the memory of a bad guess; a block that has more is a miss.
     const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer->stride() / 8;
     std::vector<uint64_t> window(static_cast<size_t>(iterate_.layer->words));
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       uint64_t* above = iterate_.vertex.row(row);
-      scan.inner += UpdateAndScan(iterate_.Row(row), step, window_.low(), window_.high(), above,
-                                  window.data());
+      scan.inner += Kernels<Real>().update_and_scan(iterate_.Row(row), step, window_.low(),
+                                                    window_.high(), above, window.data());
       for (int64_t word = 0; word < iterate_.layer->words; ++word) {
-        scan.above += PopCount(above[word]);
-        if (std::ssize(scan.candidates) > limit) continue;
+        scores.above += PopCount(above[word]);
+        if (std::ssize(scores.inside) > limit) continue;
         ForEachBit(window[static_cast<size_t>(word)], word, [&](int64_t col) {
-          scan.candidates.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(row),
-                                     static_cast<uint32_t>(col)});
+          scores.inside.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(row),
+                                   static_cast<uint32_t>(col)});
         });
       }
     }
-    scan.overflow = std::ssize(scan.candidates) > limit;
+    scan.overflow = std::ssize(scores.inside) > limit;
   }
 
   absl::StatusOr<double> Finish() override {
-    int64_t above = 0;
-    int64_t inside = 0;
-    bool overflow = false;
-    for (const BlockScan& scan : scans_) {
-      above += scan.above;
-      inside += std::ssize(scan.candidates);
-      overflow |= scan.overflow;
-    }
-    // Nothing positive lies below a window that begins at 0.
-    const bool all = window_.low() == 0 && above + inside <= free_;
-    if (overflow || above > free_ || (above + inside < free_ && !all)) return SelectAnew();
-    return TakeCandidates(std::min(free_ - above, inside), all);
+    const bool overflow =
+        std::any_of(scans_.begin(), scans_.end(), [](const auto& scan) { return scan.overflow; });
+    const auto threshold =
+        overflow ? std::nullopt
+                 : FindThreshold(scans_, free_, window_.low(), window_.high(), merged_);
+    if (!threshold) return SelectAnew();
+    window_.Move(threshold->value, true);
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEach(std::ssize(scans_), [&](int64_t block) {
+      BlockScan& scan = scans_[static_cast<size_t>(block)];
+      for (const MatrixCandidate<Real>& candidate : scan.scores.inside) {
+        if (!threshold->Selects(candidate)) continue;
+        iterate_.vertex.Set(candidate.row, candidate.col);
+        scan.inner -= TermAt(iterate_, candidate.row, candidate.col);
+      }
+    }));
+    return std::accumulate(scans_.begin(), scans_.end(), 0.0,
+                           [](double sum, const BlockScan& scan) { return sum + scan.inner; });
   }
 
   void Release() override {
-    for (BlockScan& scan : scans_) std::vector<Candidate>().swap(scan.candidates);
-    std::vector<Candidate>().swap(merged_);
+    for (BlockScan& scan : scans_) scan.scores = {};
+    std::vector<MatrixCandidate<Real>>().swap(merged_);
   }
 
   std::span<std::byte> guesses() override { return std::as_writable_bytes(std::span(&window_, 1)); }
 
  private:
-  struct Candidate {
-    Real score;
-    uint32_t row;
-    uint32_t col;
-  };
   struct BlockScan {
     double inner = 0;  // <W, E> over the coordinates neither fixed nor above
-    int64_t above = 0;
     bool overflow = false;
-    std::vector<Candidate> candidates;
+    WindowScores<Real> scores;
   };
-
-  static bool Better(const Candidate& a, const Candidate& b) {
-    if (a.score != b.score) return a.score > b.score;
-    return a.row != b.row ? a.row > b.row : a.col > b.col;
-  }
-
-  // `count` of the candidates, the best ones; all: no positive score is left.
-  absl::StatusOr<double> TakeCandidates(int64_t count, bool all) {
-    merged_.clear();
-    for (const BlockScan& scan : scans_) {
-      merged_.insert(merged_.end(), scan.candidates.begin(), scan.candidates.end());
-    }
-    Candidate last{window_.high(), 0, 0};
-    if (count > 0) {
-      const auto position = merged_.begin() + count - 1;
-      std::nth_element(merged_.begin(), position, merged_.end(), Better);
-      last = *position;
-    }
-    window_.Move(all ? 0 : last.score, true);
-    if (count > 0) {
-      SPARSEFW_RETURN_IF_ERROR(context_.ForEach(std::ssize(scans_), [&](int64_t block) {
-        BlockScan& scan = scans_[static_cast<size_t>(block)];
-        for (const Candidate& candidate : scan.candidates) {
-          if (Better(last, candidate)) continue;
-          iterate_.vertex.Set(candidate.row, candidate.col);
-          scan.inner -= TermAt(iterate_, candidate.row, candidate.col);
-        }
-      }));
-    }
-    return std::accumulate(scans_.begin(), scans_.end(), 0.0,
-                           [](double sum, const BlockScan& scan) { return sum + scan.inner; });
-  }
 
   // The guess missed: several passes over the scores find the threshold.
   absl::StatusOr<double> SelectAnew() {
@@ -170,7 +137,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
         sum += VertexInner(iterate_.Row(row), iterate_.vertex.row(row), scratch.data());
       }
     }));
-    return Sum(sums);
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
   }
 
   Iterate<Real>& iterate_;
@@ -178,20 +145,21 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   int64_t free_;
   ScoreWindow<Real> window_;
   std::vector<BlockScan> scans_;
-  std::vector<Candidate> merged_;
+  std::vector<MatrixCandidate<Real>> merged_;
 };
 
 }  // namespace
 
 template <typename Real>
-std::unique_ptr<VertexSelector<Real>> MakeWholeMatrixSelector(Iterate<Real>& iterate,
-                                                              const ParallelContext& context) {
+std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate,
+                                                         const ParallelContext& context) {
+  if (!iterate.groups.whole_matrix) return std::make_unique<RowSelector<Real>>(iterate);
   return std::make_unique<WholeMatrixSelector<Real>>(iterate, context);
 }
 
-template std::unique_ptr<VertexSelector<float>> MakeWholeMatrixSelector(Iterate<float>&,
-                                                                        const ParallelContext&);
-template std::unique_ptr<VertexSelector<double>> MakeWholeMatrixSelector(Iterate<double>&,
-                                                                         const ParallelContext&);
+template std::unique_ptr<VertexSelector<float>> MakeVertexSelector(Iterate<float>&,
+                                                                   const ParallelContext&);
+template std::unique_ptr<VertexSelector<double>> MakeVertexSelector(Iterate<double>&,
+                                                                    const ParallelContext&);
 
 }  // namespace sparsefw::cpu

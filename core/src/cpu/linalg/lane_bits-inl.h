@@ -1,10 +1,10 @@
-// Bits of a word and lanes of a vector, for the kernels of this folder. Included once for every
+// Bits of a word and lanes of a vector, for the kernels. Included once for every
 // instruction set, as Highway's own headers of that kind.
-#if defined(SPARSEFW_CORE_SRC_CPU_SCREEN_LANE_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef SPARSEFW_CORE_SRC_CPU_SCREEN_LANE_BITS_INL_H_
-#undef SPARSEFW_CORE_SRC_CPU_SCREEN_LANE_BITS_INL_H_
+#if defined(SPARSEFW_CORE_SRC_CPU_LINALG_LANE_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SPARSEFW_CORE_SRC_CPU_LINALG_LANE_BITS_INL_H_
+#undef SPARSEFW_CORE_SRC_CPU_LINALG_LANE_BITS_INL_H_
 #else
-#define SPARSEFW_CORE_SRC_CPU_SCREEN_LANE_BITS_INL_H_
+#define SPARSEFW_CORE_SRC_CPU_LINALG_LANE_BITS_INL_H_
 #endif
 
 #include <array>
@@ -41,4 +41,4 @@ HWY_INLINE hn::Mask<D> MaskAt(D d, uint64_t word, size_t shift) {
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // SPARSEFW_CORE_SRC_CPU_SCREEN_LANE_BITS_INL_H_
+#endif  // SPARSEFW_CORE_SRC_CPU_LINALG_LANE_BITS_INL_H_

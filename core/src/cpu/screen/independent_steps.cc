@@ -1,0 +1,102 @@
+#include "core/src/cpu/screen/independent_steps.h"
+
+#include "core/src/frank_wolfe/recurrence.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+using SumsOfBlocks = std::vector<std::vector<StepSums>>;  // of each block and iteration
+
+std::vector<StepSums> Total(const SumsOfBlocks& sums) {
+  std::vector<StepSums> total(sums.empty() ? 0 : sums.front().size());
+  for (const std::vector<StepSums>& of_block : sums) {
+    for (size_t i = 0; i < of_block.size(); ++i) total[i].Add(of_block[i]);
+  }
+  return total;
+}
+
+}  // namespace
+
+// V_t enters U.
+template <typename Real>
+void IndependentSteps<Real>::Apply(int64_t row, GramRows<Real>& gram, StepSums& sums,
+                                   Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  active.Apply(epoch_.layer(), gram, scratch.toggles);
+  sums.vertex_loss_change += active.vertex_loss_change();
+  sums.toggled += active.toggled();
+}
+
+// E_t -> E_{t+1}, and V_{t+1} is chosen.
+template <typename Real>
+void IndependentSteps<Real>::Advance(int64_t row, double step, GramRows<Real>& gram, StepSums& sums,
+                                     Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  active.Advance(epoch_.layer(), step);
+  const bool in_window = Select(row, step, scratch);
+  if (!active.WithinRadius() || !in_window) {
+    epoch_.RestartRow(row, scratch.columns, [&] { selector_.Select(row, Real{0}, scratch.row); });
+    active.BeginGram(gram);
+  }
+  active.Commit();
+  sums.vertex_inner += active.movement().vertex_inner;
+}
+
+// Whether the threshold is in the window of the active columns.
+template <typename Real>
+bool IndependentSteps<Real>::Select(int64_t row, double step, Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  if (active.lanes() == 0) return true;
+  const RowOperands<Real> operands = active.Operands();
+  Real* const scores = scratch.row.row_scores.data();
+  if (!epoch_.budget_by_row()) {
+    UpdateAndSelectGroups(operands, static_cast<Real>(step), epoch_.iterate().groups,
+                          active.lanes(), scores, active.vertex());
+    return true;
+  }
+  Kernels<Real>().update_and_score(operands, static_cast<Real>(step), scores);
+  RowPlan<Real>& plan = epoch_.plan(row);
+  return plan.Follow(KernelsOfScreening<Real>().select_largest(
+      scores, active.groups(), active.capacity, plan.last, active.vertex()));
+}
+
+template <typename Real>
+absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::Take(int64_t first, int64_t limit) {
+  grams_.clear();
+  SumsOfBlocks sums(this->block_count(), std::vector<StepSums>(static_cast<size_t>(limit)));
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+    epoch_.row(row).BeginGram(scratch.gram, kGatheredBytes);
+    for (int64_t i = 0; i < limit; ++i) {
+      StepSums& step = sums[block][static_cast<size_t>(i)];
+      Apply(row, scratch.gram, step, scratch);
+      Advance(row, OpenLoopStep<Real>(first + i), scratch.gram, step, scratch);
+    }
+  }));
+  return ScreenedOutcome{.sums = Total(sums)};
+}
+
+template <typename Real>
+absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::TakeOne(
+    int64_t /*iteration*/, absl::FunctionRef<double(double)> step_of) {
+  const bool begins = grams_.empty();
+  grams_.resize(static_cast<size_t>(epoch_.iterate().layer->rows));
+  SumsOfBlocks sums(this->block_count(), std::vector<StepSums>(1));
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+    GramRows<Real>& gram = grams_[static_cast<size_t>(row)];
+    if (begins) epoch_.row(row).BeginGram(gram);
+    Apply(row, gram, sums[block][0], scratch);
+  }));
+  const double step = step_of(Total(sums)[0].vertex_loss_change);
+  if (step >= 0) {
+    SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+      Advance(row, step, grams_[static_cast<size_t>(row)], sums[block][0], scratch);
+    }));
+  }
+  return ScreenedOutcome{.sums = Total(sums), .stepped = step >= 0};
+}
+
+template class IndependentSteps<float>;
+template class IndependentSteps<double>;
+
+}  // namespace sparsefw::cpu
