@@ -22,7 +22,7 @@
 #include "server/app/server.h"
 #include "server/app/settings.h"
 #include "server/net/descriptor_limit.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

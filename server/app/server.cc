@@ -34,8 +34,8 @@
 #include "server/status/refusals.h"
 #include "server/status/status_document.h"
 #include "server/status/status_page.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_format.h"
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

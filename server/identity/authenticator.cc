@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "server/identity/tenant_name.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "server/identity/byte_size.h"
 #include "server/identity/tenant_name.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -7,8 +7,8 @@
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {

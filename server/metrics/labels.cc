@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

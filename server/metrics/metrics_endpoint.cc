@@ -16,8 +16,8 @@
 #include "server/net/connection_acceptor.h"
 #include "server/net/descriptor_limit.h"
 #include "server/net/listen_sockets.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

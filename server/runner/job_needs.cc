@@ -6,10 +6,10 @@
 #include "server/jobs/job_spec.h"
 #include "server/runner/devices.h"
 #include "sparsefw/alps.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sparsegpt.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

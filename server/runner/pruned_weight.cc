@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/dtype.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 

@@ -14,9 +14,9 @@
 #include "server/runner/sweep_results.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/problem.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

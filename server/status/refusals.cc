@@ -1,7 +1,7 @@
 #include "server/status/refusals.h"
 
 #include "server/metrics/labels.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 

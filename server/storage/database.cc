@@ -15,8 +15,8 @@
 #include "server/failpoint/failpoint.h"
 #include "server/storage/connection.h"
 #include "server/storage/migrations.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sqlite3.h"
 
 namespace sparsefw::server {

@@ -13,7 +13,7 @@
 #include "server/fields/option_fields.h"
 #include "server/storage/record_values.h"
 #include "sparsefw/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

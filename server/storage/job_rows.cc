@@ -8,8 +8,8 @@
 #include "server/jobs/kept_bytes.h"
 #include "server/storage/job_record.h"
 #include "sparsefw/crc32c.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

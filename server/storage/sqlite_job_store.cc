@@ -16,8 +16,8 @@
 #include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/escaping.h"
 #include "server/storage/connection.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "absl/status/status.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

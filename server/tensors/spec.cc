@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/gram.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

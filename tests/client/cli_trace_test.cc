@@ -5,7 +5,7 @@
 #include "client/cpp/cli/trace.h"
 #include "gtest/gtest.h"
 #include "sparsefw/client/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::cli {
 namespace {

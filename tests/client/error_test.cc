@@ -3,7 +3,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/client/fake_server.h"
 #include "tests/testing/matchers.h"
 

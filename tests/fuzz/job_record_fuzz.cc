@@ -3,7 +3,7 @@
 
 #include "server/rpc/convert/convert.h"
 #include "server/storage/job_record.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

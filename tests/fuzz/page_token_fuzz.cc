@@ -4,7 +4,7 @@
 
 #include "server/jobs/job_store.h"
 #include "server/tensors/store/page_token.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "server/identity/tenants.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "client/cpp/cli/exit_code.h"
 #include "sparsefw/client/tls.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {

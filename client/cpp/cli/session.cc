@@ -10,9 +10,9 @@
 #include "client/cpp/cli/output/result.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mask.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {

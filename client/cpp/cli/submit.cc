@@ -19,8 +19,8 @@
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/printable.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/strings/cord.h"
 #include "client/cpp/cli/exit_code.h"
 #include "sparsefw/client/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "client/cpp/src/page_walk.h"
 #include "client/cpp/src/rpc.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "client/cpp/src/rpc.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

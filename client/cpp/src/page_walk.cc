@@ -1,7 +1,7 @@
 #include "client/cpp/src/page_walk.h"
 
 #include "absl/strings/str_format.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::client::internal {
 

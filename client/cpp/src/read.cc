@@ -14,8 +14,8 @@
 #include "sparsefw/client/enum_names.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/crc32c.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

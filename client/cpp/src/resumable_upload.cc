@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "sparsefw/client/error.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client::internal {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "absl/strings/match.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

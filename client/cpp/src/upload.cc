@@ -8,8 +8,8 @@
 #include "client/cpp/src/rpc.h"
 #include "sparsefw/client/client.h"
 #include "sparsefw/crc32c.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

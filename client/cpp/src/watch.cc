@@ -12,8 +12,8 @@
 #include "sparsefw/client/client.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/job_state.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::client {
 namespace {

@@ -13,8 +13,8 @@
 #include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/alps.h"
 #include "sparsefw/joint.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace alps {

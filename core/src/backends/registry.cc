@@ -8,7 +8,7 @@
 #include "core/src/cpu/runtime/cpu_backend.h"
 #include "core/src/reference/reference_backend.h"
 #include "sparsefw/backend.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw {
 namespace {

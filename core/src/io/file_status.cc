@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_format.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::io {
 namespace {

@@ -14,9 +14,9 @@
 #include "core/src/io/file_status.h"
 #include "core/src/io/safetensors_format.h"
 #include "core/src/io/safetensors_header.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/base/number_text.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

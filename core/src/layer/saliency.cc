@@ -10,8 +10,8 @@
 #include "core/src/base/number_text.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/select/selection.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

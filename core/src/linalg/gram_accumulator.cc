@@ -11,8 +11,8 @@
 #include "core/src/linalg/gram_state.h"
 #include "core/src/linalg/widen.h"
 #include "sparsefw/problem.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

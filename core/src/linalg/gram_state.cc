@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <span>
 
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

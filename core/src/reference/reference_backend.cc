@@ -9,7 +9,7 @@
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/reference/reference_engine.h"
 #include "core/src/reference/reference_gram.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw {
 namespace {

@@ -6,8 +6,8 @@
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/linalg/gram_state.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw {
 

@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "core/src/base/number_text.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/stages.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

@@ -4,8 +4,8 @@
 #include <new>
 
 #include "core/src/solver/stages.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw {

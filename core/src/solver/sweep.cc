@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "core/src/solver/solve_run.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw {

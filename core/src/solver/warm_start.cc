@@ -3,9 +3,9 @@
 
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/stages.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/saliency.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace {

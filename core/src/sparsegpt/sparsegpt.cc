@@ -11,8 +11,8 @@
 #include "core/src/reconstruct/rounded_value.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw {
 namespace sparsegpt {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

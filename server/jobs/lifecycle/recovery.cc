@@ -10,8 +10,8 @@
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "server/jobs/lifecycle/state_machine.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id,

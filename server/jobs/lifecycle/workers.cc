@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {

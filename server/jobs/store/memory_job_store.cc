@@ -10,8 +10,8 @@
 #include "server/jobs/job_store.h"
 #include "server/jobs/kept_bytes.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

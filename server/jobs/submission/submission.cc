@@ -7,8 +7,8 @@
 #include "server/identity/random_hex.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

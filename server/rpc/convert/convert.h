@@ -18,7 +18,7 @@
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
 #include "server/tensors/tensor_store.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/v1/job.pb.h"
 #include "sparsefw/v1/prune_service.pb.h"
 #include "sparsefw/v1/tensor.pb.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/metrics/labels.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "server/net/peer_address.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

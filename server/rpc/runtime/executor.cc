@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

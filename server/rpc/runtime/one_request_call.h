@@ -6,8 +6,8 @@
 
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/runtime/call.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 

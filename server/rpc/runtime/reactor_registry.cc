@@ -1,7 +1,7 @@
 #include "server/rpc/runtime/reactor_registry.h"
 
 #include "server/rpc/runtime/call.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "server/identity/visible.h"
 #include "sparsefw/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

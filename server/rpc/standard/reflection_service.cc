@@ -10,7 +10,7 @@
 #include "reflection.pb.h"
 #include "server/rpc/convert/status_converter.h"
 #include "server/rpc/runtime/call.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

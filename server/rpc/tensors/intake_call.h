@@ -10,7 +10,7 @@
 
 #include "server/rpc/runtime/call.h"
 #include "server/rpc/runtime/strand.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 

@@ -19,8 +19,8 @@
 #include "server/tensors/random_id.h"
 #include "server/tensors/spool/file_remover.h"
 #include "server/tensors/spool/spool.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

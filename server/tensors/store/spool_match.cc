@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/tensors/catalog/tensor_catalog.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

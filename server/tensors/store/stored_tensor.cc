@@ -6,8 +6,8 @@
 
 #include "server/tensors/spec.h"
 #include "sparsefw/crc32c.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::server {
 namespace {

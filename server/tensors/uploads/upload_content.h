@@ -16,7 +16,7 @@
 #include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 

@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "server/runner/devices.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/app/test_server.h"
 
 namespace sparsefw::server {

@@ -11,7 +11,7 @@
 #include "health.grpc.pb.h"
 #include "server/net/listen_sockets.h"
 #include "server/runner/devices.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/app/test_server.h"
 
 namespace sparsefw::server {

@@ -25,7 +25,7 @@
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
 #include "sparsefw/mutex.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

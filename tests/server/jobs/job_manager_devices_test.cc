@@ -2,7 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_split.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
 namespace sparsefw::server {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 #include "tests/server/jobs/fake_gram.h"
 #include "tests/server/jobs/job_test_util.h"
 

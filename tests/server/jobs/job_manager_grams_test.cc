@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "absl/strings/str_split.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/fake_gram.h"
 #include "tests/server/jobs/job_test_util.h"
 

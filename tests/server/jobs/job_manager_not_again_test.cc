@@ -1,7 +1,7 @@
 // Jobs that no later process runs again: cancelled ones, and those of a lost stream.
 #include <string>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/recovery_fixture.h"
 
 namespace sparsefw::server {

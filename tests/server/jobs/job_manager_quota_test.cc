@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "server/jobs/kept_bytes.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
 namespace sparsefw::server {

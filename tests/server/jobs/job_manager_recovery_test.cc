@@ -5,7 +5,7 @@
 #include "server/jobs/lifecycle/active_job.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "server/jobs/scheduling/scheduler.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/recovery_fixture.h"
 
 namespace sparsefw::server {

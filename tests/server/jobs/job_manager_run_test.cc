@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
 namespace sparsefw::server {

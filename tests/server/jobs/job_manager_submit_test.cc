@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "tests/server/jobs/job_test_util.h"
 
 namespace sparsefw::server {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -13,7 +13,7 @@
 #include "server/fields/option_fields.h"
 #include "server/jobs/kept_bytes.h"
 #include "sparsefw/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/storage/v1/job_record.pb.h"
 #include "tests/testing/matchers.h"
 

@@ -11,7 +11,7 @@
 
 #include "server/tensors/spool/spool.h"
 #include "sparsefw/mutex.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "core/src/cpu/iteration/frank_wolfe.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cpu {
 namespace {

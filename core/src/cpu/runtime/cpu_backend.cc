@@ -16,7 +16,7 @@
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/linalg/mask_loss.h"
 #include "core/src/parallel/host_info.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw {
 namespace {

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "core/src/cpu/screen/screened_epoch.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cpu {
 namespace {

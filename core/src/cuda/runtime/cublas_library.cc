@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_format.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cuda {
 namespace {

@@ -19,8 +19,8 @@
 #include "core/src/cuda/runtime/cuda_engine.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/use_device.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
-#include "sparsefw/status_reason.h"
 
 namespace sparsefw::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 
 #include "absl/strings/str_format.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::cuda {
 namespace {

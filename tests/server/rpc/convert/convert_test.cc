@@ -7,7 +7,7 @@
 #include "server/rpc/convert/fingerprint.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

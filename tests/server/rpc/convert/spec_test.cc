@@ -8,7 +8,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "sparsefw/options.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/rpc/runtime/strand.h"
 #include "server/rpc/runtime/timer.h"
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {

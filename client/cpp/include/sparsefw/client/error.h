@@ -1,7 +1,7 @@
 // The server's errors as absl::Status.
 //
 // The code is the RPC's code and the message the server's message, Printable; ReasonOf and
-// ReasonMetadataOf (sparsefw/status_reason.h) give the google.rpc.ErrorInfo.
+// ReasonMetadataOf (sparsefw/reason.h) give the google.rpc.ErrorInfo.
 // docs/api.md lists the reasons.
 #ifndef SPARSEFW_CLIENT_ERROR_H_
 #define SPARSEFW_CLIENT_ERROR_H_

@@ -1,4 +1,4 @@
-#include "sparsefw/status_reason.h"
+#include "sparsefw/reason.h"
 
 #include <optional>
 #include <utility>
