@@ -74,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) {
       std::string name = std::get<0>(test.param);
       std::replace(name.begin(), name.end(), '.', '_');
-      return name + "_" + NameOf(std::get<1>(test.param)) + "_" + NameOf(std::get<2>(test.param));
+      return name + "_" + NameOf(std::get<1>(test.param)) + "_" +
+             std::string(NameOf(std::get<2>(test.param)));
     });
 
 }  // namespace
