@@ -19,13 +19,6 @@ absl::Time TimeOf(const records::Duration& record);
 records::Status ToRecord(const absl::Status& status);
 absl::Status StatusOf(const records::Status& record);
 
-// The records number the values as the enums do, which the definition asserts. A
-// number that an enum lacks comes from a newer server, whose schema this one refuses.
-template <typename To, typename From>
-constexpr To SameNumber(From value) {
-  return static_cast<To>(static_cast<int>(value));
-}
-
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_STORAGE_RECORD_VALUES_H_

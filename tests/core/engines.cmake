@@ -14,7 +14,7 @@ core_test(cpu_engine_test LABELS unit tsan SOURCES cpu/cpu_engine_test)
 core_test(cpu_test LABELS unit tsan
   SOURCES cpu/conjugate_gradients_test cpu/cpu_parts_test cpu/cpu_products_test cpu/half_product_loss_test
           cpu/loss_change_test cpu/screened_iterations_test cpu/swap_parts_test
-          cpu/threshold_forecast_test cpu/vertex_update_test cpu/weights_in_place_test)
+          cpu/threshold_forecast_test cpu/threshold_test cpu/vertex_update_test cpu/weights_in_place_test)
 
 core_test(backend_test LABELS unit tsan SOURCES backends/backend_test)
 # Both load modules that stand for CUDA's, in a process of their own.

@@ -1,5 +1,5 @@
 // Types of the public headers that sources of kernels read, too: nothing that takes nvcc long is
-// included here (script/check-layering).
+// included here (script/check layering).
 #ifndef SPARSEFW_KERNEL_TYPES_H_
 #define SPARSEFW_KERNEL_TYPES_H_
 

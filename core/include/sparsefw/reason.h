@@ -28,7 +28,7 @@ struct ReasonInfo {
   ReasonKind kind;
 };
 
-// docs/api.md says what each of them means; they go over the wire as they are.
+// All but those of the client go over the wire as they are, and docs/api.md says what they mean.
 inline constexpr auto kReasons = std::to_array<ReasonInfo>({
     {"ATTEMPTS_EXHAUSTED", ReasonKind::kSeries},
     {"CHECKSUM_MISMATCH", ReasonKind::kSeries},

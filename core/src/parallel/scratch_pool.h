@@ -11,7 +11,7 @@
 
 namespace sparsefw {
 
-// Thread-safe. None is given back before the pool's end.
+// Thread-safe. None is freed before Clear or the pool's end.
 template <typename Scratch>
 class ScratchPool {
  public:
@@ -30,6 +30,12 @@ class ScratchPool {
     ScratchPool& pool_;
     std::unique_ptr<Scratch> scratch_;
   };
+
+  // Frees those that no thread works with.
+  void Clear() {
+    const MutexLock lock(mutex_);
+    free_.clear();
+  }
 
  private:
   std::unique_ptr<Scratch> Take() {

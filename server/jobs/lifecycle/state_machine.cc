@@ -178,7 +178,6 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
   bool unstored = false;  // ends as soon as the store takes it
   {
     MutexLock lock(job->mutex);
-    job->AskToStop(ActiveJob::StopReason::kCancelled);
     if (job->unstored_end != nullptr) {
       unstored = true;
     } else if (job->job->state == JobState::kQueued) {
@@ -189,6 +188,7 @@ absl::Status StateMachine::Cancel(const JobPtr& job) {
       next.cancel_requested = true;
       stored = Commit(*job, std::move(next));
     }
+    job->AskToStop(ActiveJob::StopReason::kCancelled);
   }
   if (unstored) return StoreEnd(job);
   if (end) return Tell(job, *end);

@@ -1,11 +1,9 @@
 #include "server/jobs/lifecycle/workers.h"
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/reason.h"

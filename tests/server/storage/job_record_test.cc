@@ -20,8 +20,9 @@
 namespace sparsefw::server {
 namespace {
 
-// All fields of a struct. A field that is added does not compile until it is named here
-// (and, but for SolveOptions, until EncodeJob keeps it); then AllSet fails until the test sets it.
+// All fields of a struct. A field that is added does not compile until it is named here (and, but
+// for SolveOptions, in job_record.cc); then AllSet fails until the test sets it, and the round trip
+// until the record has a field of that name and type.
 auto Fields(const Pattern& v) {
   const auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);

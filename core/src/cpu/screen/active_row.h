@@ -70,12 +70,14 @@ class ActiveRow {
   // The mask's toggles and U of the committed vertex; b_t.
   void Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
 
-  // Begins to gather for its columns. Up to `limit` bytes are allocated in large pieces; without
-  // one a few rows of G at a time, so that what is not asked for takes no memory.
-  void BeginGram(GramRows<Real>& gram, int64_t limit = 0) const {
+  // Begins to gather for its columns. Up to `limit` bytes are allocated in large pieces, which
+  // stay; with 0, no limit, a few rows of G at a time, so that what is not asked for takes no
+  // memory.
+  void BeginGram(GramRows<Real>& gram, int64_t limit) const {
     constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
     constexpr int64_t kChunkBytes = int64_t{1} << 20;
     const int64_t stride = groups() * kLaneGroup;
+    if (limit == 0) gram = {};  // pieces of other columns may be too short for these
     gram.Reset(lanes_, stride, limit > 0 ? kChunkBytes / kSize : 4 * stride,
                limit > 0 ? limit / kSize : std::numeric_limits<int64_t>::max());
   }

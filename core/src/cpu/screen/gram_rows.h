@@ -20,8 +20,8 @@ inline int32_t PanelOffset(int64_t col, int64_t panel_stride) {
   return static_cast<int32_t>((col / kPanelCols) * panel_stride + col % kPanelCols);
 }
 
-// Not thread-safe. Memory: up to the limit given to Reset, in chunks that are kept from
-// one row of the layer to the next.
+// Not thread-safe. Memory: up to the limit given to Reset, in chunks that the next Reset
+// keeps.
 template <typename Real>
 class GramRows {
  public:

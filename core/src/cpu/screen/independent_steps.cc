@@ -30,14 +30,14 @@ void IndependentSteps<Real>::Apply(int64_t row, GramRows<Real>& gram, StepSums& 
 
 // E_t -> E_{t+1}, and V_{t+1} is chosen.
 template <typename Real>
-void IndependentSteps<Real>::Advance(int64_t row, double step, GramRows<Real>& gram, StepSums& sums,
+void IndependentSteps<Real>::Advance(int64_t row, double step, Gathered gathered, StepSums& sums,
                                      Scratch& scratch) {
   ActiveRow<Real>& active = epoch_.row(row);
   active.Advance(epoch_.layer(), step);
   const bool in_window = Select(row, step, scratch);
   if (!active.WithinRadius() || !in_window) {
     epoch_.RestartRow(row, scratch.columns, [&] { selector_.Select(row, Real{0}, scratch.row); });
-    active.BeginGram(gram);
+    active.BeginGram(gathered.rows, gathered.limit);
   }
   active.Commit();
   sums.vertex_inner += active.movement().vertex_inner;
@@ -70,7 +70,7 @@ absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::Take(int64_t first, int6
     for (int64_t i = 0; i < limit; ++i) {
       StepSums& step = sums[block][static_cast<size_t>(i)];
       Apply(row, scratch.gram, step, scratch);
-      Advance(row, OpenLoopStep<Real>(first + i), scratch.gram, step, scratch);
+      Advance(row, OpenLoopStep<Real>(first + i), {scratch.gram, kGatheredBytes}, step, scratch);
     }
   }));
   return ScreenedOutcome{.sums = Total(sums)};
@@ -84,13 +84,13 @@ absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::TakeOne(
   SumsOfBlocks sums(this->block_count(), std::vector<StepSums>(1));
   SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
     GramRows<Real>& gram = grams_[static_cast<size_t>(row)];
-    if (begins) epoch_.row(row).BeginGram(gram);
+    if (begins) epoch_.row(row).BeginGram(gram, 0);
     Apply(row, gram, sums[block][0], scratch);
   }));
   const double step = step_of(Total(sums)[0].vertex_loss_change);
   if (step >= 0) {
     SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
-      Advance(row, step, grams_[static_cast<size_t>(row)], sums[block][0], scratch);
+      Advance(row, step, {grams_[static_cast<size_t>(row)], 0}, sums[block][0], scratch);
     }));
   }
   return ScreenedOutcome{.sums = Total(sums), .stepped = step >= 0};

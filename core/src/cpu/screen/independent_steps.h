@@ -32,14 +32,22 @@ class IndependentSteps final : public ScreenedSteps<Real> {
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
                                           absl::FunctionRef<double(double)> step_of) override;
-  void Forget() override { grams_.clear(); }
+  void Forget() override {
+    grams_.clear();
+    this->ReleaseScratch();
+  }
 
  private:
   using typename ScreenedSteps<Real>::Scratch;
   using ScreenedSteps<Real>::epoch_;
 
+  struct Gathered {
+    GramRows<Real>& rows;
+    int64_t limit;  // of bytes; 0: none
+  };
+
   void Apply(int64_t row, GramRows<Real>& gram, StepSums& sums, Scratch& scratch);
-  void Advance(int64_t row, double step, GramRows<Real>& gram, StepSums& sums, Scratch& scratch);
+  void Advance(int64_t row, double step, Gathered gathered, StepSums& sums, Scratch& scratch);
   bool Select(int64_t row, double step, Scratch& scratch);
 
   RowSelector<Real>& selector_;

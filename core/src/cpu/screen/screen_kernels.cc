@@ -181,6 +181,10 @@ HWY_INLINE void SelectOver(const Real* HWY_RESTRICT scores, int64_t groups, Real
 template <typename Real>
 Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t wanted,
                    ThresholdGuess<Real>& guess, uint64_t* HWY_RESTRICT vertex) {
+  if (wanted == 0) {
+    std::fill_n(vertex, (groups * kLaneGroup + kWord - 1) / kWord, 0);
+    return 0;
+  }
   if (!(guess.spacing > 0)) guess.spacing = guess.threshold * static_cast<Real>(0.01);
   const Bracket<Real> bracket = BracketThreshold(scores, groups, wanted, guess);
   if (bracket.over_low <= wanted && bracket.low == 0) {  // every positive one

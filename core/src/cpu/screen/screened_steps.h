@@ -88,6 +88,7 @@ class ScreenedSteps {
       }
     });
   }
+  void ReleaseScratch() { pool_.Clear(); }
   size_t block_count() const { return static_cast<size_t>(epoch_.iterate().blocks.count()); }
 
   ScreenedEpoch<Real>& epoch_;

@@ -20,7 +20,7 @@ constexpr int64_t kNever = -1;
 template <typename Real>
 void SpeculativeSteps<Real>::BeginRun(int64_t row, bool begins) {
   RowRun& run = this->run(row);
-  if (begins) epoch_.row(row).BeginGram(run.gram);
+  if (begins) epoch_.row(row).BeginGram(run.gram, 0);
   run.done = 0;
   run.steps.assign(thresholds_.size(), RowStep{});
 }
@@ -116,7 +116,7 @@ void SpeculativeSteps<Real>::Restart(int64_t row, Scratch& scratch) {
   epoch_.RestartRow(row, scratch.columns, [&] {
     std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
   });
-  epoch_.row(row).BeginGram(run(row).gram);
+  epoch_.row(row).BeginGram(run(row).gram, 0);
   FindCandidates(row, 0, scratch);
   run(row).stalled = false;
 }

@@ -5,7 +5,7 @@
 // every row takes a run of iterations with thresholds that are predicted, in the cache, with the
 // rows of G that it asks for (Speculate). Then, iteration by iteration, the exact threshold is
 // found among the scores that lay near the predicted one in any row (Verify). The few rows whose
-// vertex it changes go back to a checkpoint and on from there (Replay). The vertices are those of
+// vertex it changes go back to a checkpoint and on from there (Rollback). The vertices are those of
 // iterations one by one, whatever was predicted. A run of one iteration predicts nothing.
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SPECULATIVE_STEPS_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SPECULATIVE_STEPS_H_

@@ -22,7 +22,9 @@ struct WindowScores {
 
 template <typename Real>
 struct Threshold {
-  Real value = 0;                   // the least score selected; 0: every positive one is
+  // The least score selected. 0: fewer positive ones are there than wanted. The window's upper end
+  // where no score inside is selected.
+  Real value = 0;
   bool any = false;                 // of the scores inside, those up to `last` are selected
   MatrixCandidate<Real> last = {};  // the last one selected
 
@@ -44,7 +46,7 @@ std::optional<Threshold<Real>> FindThreshold(const Blocks& blocks, int64_t free,
     merged.insert(merged.end(), block.scores.inside.begin(), block.scores.inside.end());
   }
   const int64_t inside = std::ssize(merged);
-  const bool all = low == 0 && inside <= wanted;
+  const bool all = low == 0 && inside < wanted;
   if (wanted < 0 || (inside < wanted && !all)) return std::nullopt;
   Threshold<Real> threshold{.value = all ? 0 : high};
   const int64_t count = std::min(wanted, inside);
