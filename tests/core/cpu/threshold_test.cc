@@ -4,9 +4,11 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/src/cpu/screen/screen_kernels.h"
+#include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
 namespace {
