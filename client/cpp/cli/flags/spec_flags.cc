@@ -27,18 +27,19 @@ constexpr SpecFlag kSpecFlags[] = {
     {SpecFlagGroup::kMethod, "--ria-exponent", "warm_start.ria_exponent", "A",
      "RIA's exponent of the activation norm (default 0.5)"},
     {SpecFlagGroup::kMethod, "--shrinkage", "shrinkage", "S",
-     "share of the inputs' correlations that is taken away, [0, 1): better with few tokens; losses "
-     "are then of what is left (default 0, or the preset's)"},
+     "reduces the correlations of the inputs in the Gram matrix by this share, [0, 1): better with "
+     "few tokens (default 0, or the preset's)"},
     {SpecFlagGroup::kMethod, "--damping", "sparsegpt.damping", "D",
-     "SparseGPT: share of the mean diagonal added to it, [0, 1] (default 0.01)"},
+     "SparseGPT: this share of the mean of the Gram matrix's diagonal is added to the diagonal, "
+     "[0, 1] (default 0.01)"},
     {SpecFlagGroup::kMethod, "--block-size", "sparsegpt.block_size", "N",
      "SparseGPT: columns whose mask is chosen together (default 128)"},
     {SpecFlagGroup::kSolver, "--iterations", "sparsefw.iterations", "N",
      "iterations (default 2000)"},
     {SpecFlagGroup::kSolver, "--step-rule", "sparsefw.step_rule", "", "default open-loop"},
     {SpecFlagGroup::kSolver, "--alpha", "sparsefw.alpha", "SHARE",
-     "share of the kept weights that is fixed from the start, [0, 1] (default 0.9; with --joint "
-     "and A:B 0.4)"},
+     "share of the kept weights that is fixed from the start, also for --swaps and --joint, [0, 1] "
+     "(default 0.9; with --joint and A:B 0.4; or the preset's)"},
     {SpecFlagGroup::kSolver, "--rel-gap", "sparsefw.rel_gap", "R",
      "stop once gap <= R * relaxed loss (default 0: never; with auto 2e-3)"},
     {SpecFlagGroup::kSolver, "--report-every", "sparsefw.report_every", "N",
@@ -48,16 +49,17 @@ constexpr SpecFlag kSpecFlags[] = {
     {SpecFlagGroup::kRefinement, "--swaps", "refine.swaps", nullptr,
      "exchange kept and removed weights while that lowers the loss; not with sparsegpt and alps"},
     {SpecFlagGroup::kRefinement, "--no-keep-fixed", "refine.keep_fixed", nullptr,
-     "let swaps remove the weights that --alpha has fixed", "off"},
+     "let --swaps and --joint remove the weights that --alpha has fixed", "off"},
     {SpecFlagGroup::kRefinement, "--reconstruct", "reconstruct", nullptr,
      "least-squares update of the kept weights, for --out-weights"},
     {SpecFlagGroup::kRefinement, "--joint", "refine.joint", nullptr,
      "find mask and weights together: exchanges with the weights solved anew, for --out-weights"},
     {SpecFlagGroup::kRefinement, "--joint-damping", "refine.joint_damping", "D",
-     "--joint: share of the mean diagonal added to it, [0, 1] (default 0.001)"},
+     "--joint: as --damping, [0, 1] (default 0.001)"},
     {SpecFlagGroup::kRefinement, "--joint-excluded", "refine.joint_excluded", "SHARE",
-     "--joint: share of a row's columns, those that promise least, that enter only where they "
-     "surely gain, [0, 1) (default: all but as many as may leave the row; with A:B 0.25)"},
+     "--joint: share of a row's weights, removed ones that would gain least, that the search "
+     "leaves "
+     "out until its end, [0, 1) (default: as many may return as may be removed; with A:B 0.25)"},
     {SpecFlagGroup::kJob, "--device", "device", "auto|cpu|reference|cuda|cuda:N", "default auto"},
     {SpecFlagGroup::kJob, "--precision", "product_precision", "",
      "of dense products on a CUDA device (default fp32)"},
