@@ -70,6 +70,11 @@ if(SPARSEFW_BUILD_SERVER)
   install(FILES ${PROJECT_SOURCE_DIR}/deploy/grafana/sparsefw.json
                 ${PROJECT_SOURCE_DIR}/deploy/grafana/provisioning.yaml
           DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/grafana COMPONENT runtime)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/deploy/backup/sparsefw-backup
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/backup COMPONENT runtime)
+  install(FILES ${PROJECT_SOURCE_DIR}/deploy/backup/sparsefw-backup.service
+                ${PROJECT_SOURCE_DIR}/deploy/backup/sparsefw-backup.timer
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/backup COMPONENT runtime)
   # The unit holds paths, which depend on the prefix of `cmake --install --prefix`.
   install(CODE "set(SPARSEFW_DEPLOY_DIR \"${PROJECT_SOURCE_DIR}/deploy\")
 set(SPARSEFW_BINDIR \"${CMAKE_INSTALL_BINDIR}\")" COMPONENT runtime)

@@ -27,11 +27,11 @@ def metric(server, name):
 
 
 class Peak(threading.Thread):
-    """The most of what jobs reserve and of the process' own memory (files of tensors are not counted)."""
+    """The most of the process' own memory (files of tensors are not counted)."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
-        self.server, self.stop, self.reserved, self.used = server, threading.Event(), 0, 0
+        self.server, self.stop, self.used = server, threading.Event(), 0
         self.before, self.busy = self.anonymous(), self.seconds()
 
     def anonymous(self):
@@ -45,8 +45,6 @@ class Peak(threading.Thread):
     def run(self):
         while not self.stop.wait(0.02):  # not a limit
             self.used = max(self.used, self.anonymous() - self.before)
-            if self.reserved == 0:
-                self.reserved = metric(self.server, "sparsefw_solve_memory_used_bytes")
 
 
 def write_layer(folder, rows, cols):
@@ -63,7 +61,7 @@ def write_layer(folder, rows, cols):
 
 
 def on_host(folder, inputs, preset):
-    """(bytes reserved, bytes used, seconds of the processors)"""
+    """(bytes used, seconds of the processors)"""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         server = Server(place)
         peak = Peak(server)
@@ -75,20 +73,28 @@ def on_host(folder, inputs, preset):
         peak.stop.set()
         peak.join()
         server.close()
-    return peak.reserved, peak.used, spent
+    return peak.used, spent
 
 
-def on_device(folder, inputs):
-    """Bytes reserved when the job starts; the emulated device is then killed."""
+def reserved(folder, inputs, preset, name, *flags, env=None):
+    """What the metric says when the job runs; the server is then killed."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        server = Server(place, "--device", "cuda", env={
-            "SPARSEFW_CUDA_MODULE": str(BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"),
-            "SPARSEFW_CUDA_ON_HOST_MEMORY": "80000000000"})
-        Cli(server.address).run("submit", *inputs, "--preset", "balanced", "--detach", timeout=HANG).expect(0)
-        name = 'sparsefw_device_memory_used_bytes{device="cuda:0"}'
-        reserved = wait_until(lambda: metric(server, name), "the job")
+        server = Server(place, *flags, env=env)
+        Cli(server.address).run("submit", *inputs, "--preset", preset, "--detach", timeout=HANG).expect(0)
+        found = wait_until(lambda: metric(server, name), "the job")
         server.close()
-    return reserved
+    return f"{found / MIB:.0f} MiB"
+
+
+def reserved_on_host(folder, inputs, preset):
+    return reserved(folder, inputs, preset, "sparsefw_solve_memory_used_bytes")
+
+
+def reserved_on_device(folder, inputs):
+    return reserved(folder, inputs, "balanced", 'sparsefw_device_memory_used_bytes{device="cuda:0"}', "--device",
+                    "cuda", env={
+                        "SPARSEFW_CUDA_MODULE": str(BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"),
+                        "SPARSEFW_CUDA_ON_HOST_MEMORY": "80000000000"})
 
 
 def main():
@@ -103,16 +109,17 @@ def main():
             presets = PRESETS if shape[0] * shape[1] <= LARGE else PRESETS[:1]
             host = [on_host(folder, inputs, preset) for preset in presets]
             cells = [f"{shape[0]}×{shape[1]}", f"{tensors / MIB:.0f} MiB",
-                     f"{max(one[0] for one in host) / MIB:.0f} MiB", f"{max(one[1] for one in host) / MIB:.0f} MiB",
-                     f"{on_device(folder, inputs) / MIB:.0f} MiB", *(f"{one[2]:.3g} s" for one in host),
+                     *(reserved_on_host(folder, inputs, preset) for preset in (*PRESETS, "best")),
+                     f"{max(one[0] for one in host) / MIB:.0f} MiB", reserved_on_device(folder, inputs),
+                     *(f"{one[1]:.3g} s" for one in host),
                      *[""] * (len(PRESETS) - len(presets))]
         rows.append("| " + " | ".join(cells) + " |")
         print(rows[-1], flush=True)
-    head = ["| layer, float32 | W and Gram | reserved on the host | used there | reserved on a device | `fast` | `balanced` |",
-            "|---|---|---|---|---|---|---|"]
-    note = ("The pattern is per-row, 60 %. Seconds are processor time; two idle cores need half of that or more. "
-            "Only `fast` was run for the large layers.\n"
-            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load average {load:.1f} at the start.")
+    head = ["| layer, float32 | W and G | host, reserved: `fast` | `balanced` | `best` | most used "
+            "| GPU, reserved: `balanced` | time: `fast` | `balanced` |", "|---|---|---|---|---|---|---|---|---|"]
+    note = ('The pattern is per-row, 60 %. "Most used" is the largest of the jobs that have a time. Seconds are '
+            "processor time; two idle cores need half of that or more.\n"
+            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load average {load:.1f} at the start. GPU: emulated.")
     text = "\n".join(["<!-- capacity:begin -->", *head, *rows, "", note, "<!-- capacity:end -->"])
     if "--quick" not in sys.argv:
         old = DOCUMENT.read_text()

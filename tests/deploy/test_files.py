@@ -8,6 +8,7 @@ import pytest
 
 import dashboard
 from conftest import SOURCE_DIR
+from support.processes import BIN_DIR
 
 DEPLOY = SOURCE_DIR / "deploy"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
@@ -63,3 +64,15 @@ def test_pods_have_the_time_that_a_drain_takes():
     drain = int(re.search(r"SPARSEFW_DRAIN_GRACE=(\d+)s", configuration)[1])
     fetch = int(re.search(r"SPARSEFW_FETCH_GRACE=(\d+)s", configuration)[1])
     assert grace >= before + drain + fetch + 15
+
+
+def test_the_configuration_file_has_every_key_with_its_default():
+    """As --help says. A line that ends in "# example" has no default."""
+    done = subprocess.run([BIN_DIR / "sparsefw-server", "--help"], capture_output=True, text=True, check=True)
+    flags = dict(re.findall(r"^  --([a-z-]+)(?: [^=\n]*?(?:=(.*?))?)?(?:  .*)?$", done.stdout, re.M))
+    lines = re.findall(r'^#([a-z-]+) = "?([^"\n]+?)"?( +# example)?$', (DEPLOY / "server.conf").read_text(), re.M)
+    assert {key for key, _, _ in lines} == flags.keys() - {"config", "state-dir", "spool-dir", "discard-unmatched"}
+    known = {key: value for key, value, example in lines if not example and value != "false"}
+    assert known == {key: flags[key] for key in known}
+    for key, _, example in lines:
+        assert bool(example) == (key not in known and not key.startswith("insecure")), key

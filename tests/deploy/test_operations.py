@@ -19,8 +19,21 @@ DOCUMENT = (SOURCE_DIR / "docs/operations.md").read_text()
 
 
 def commands(name):
-    block = re.search(rf"<!-- {name}:begin -->\n```\n(.*?)```\n<!-- {name}:end -->", DOCUMENT, re.S)[1]
-    return [line for line in block.splitlines() if line]
+    """All blocks between the marks, as one script."""
+    part = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", DOCUMENT, re.S)[1]
+    return "".join(re.findall(r"^```\n(.*?)^```$", part, re.S | re.M))
+
+
+def run(script, **environment):
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True,
+                          env={**os.environ, **{name: str(value) for name, value in environment.items()}})
+
+
+def backup(state, backups):
+    installed = "/usr/share/sparsefw/backup/sparsefw-backup"
+    assert installed in commands("backup")
+    return run(commands("backup").replace(installed, str(SOURCE_DIR / "deploy/backup/sparsefw-backup")),
+               STATE=state, BACKUPS=backups)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +46,7 @@ def package(tmp_path_factory):
     return next(folder.glob("sparsefw_*.deb"))
 
 
-# After the ten: what they were for. Prometheus scrapes every 15 s.
+# After the commands: what they were for. Prometheus scrapes every 15 s.
 CHECKS = r"""
 sparsefw-cli health --server localhost:50051 --tls-ca /etc/sparsefw/tls/server.pem
 ask() { promtool query instant http://localhost:9090 "$1" | grep -q "=> $2 @"; }
@@ -54,13 +67,13 @@ echo THE FIRST DAY IS OVER
 @pytest.mark.skipif(shutil.which("prometheus-blackbox-exporter") is None,
                     reason="prometheus-blackbox-exporter is not installed")
 def test_the_first_day(package, tmp_path):
-    lines = commands("first-day")
-    assert len(lines) == 10
+    first_day = commands("first-day")
+    assert first_day.count("\n") > 20
     (tmp_path / "dist").mkdir()
     shutil.copy(package, tmp_path / "dist")
     (tmp_path / "tests").symlink_to(SOURCE_DIR / "tests")
     script = tmp_path / "script"
-    script.write_text("set -euo pipefail\n" + "".join(f"{{ {line}; }} || exit 1\n" for line in lines) + CHECKS)
+    script.write_text("set -euo pipefail\n" + first_day + CHECKS)
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
     done = subprocess.run([sys.executable, machine.__file__, script], cwd=tmp_path, timeout=HANG,
@@ -97,10 +110,8 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
         submitter.start()
         wait_until(lambda: len(submitter.jobs) > 3, "jobs")
         acknowledged = list(submitter.jobs)
-        backup = tmp_path / "backup"
-        for line in commands("backup"):
-            subprocess.run(["bash", "-euc", line], check=True,
-                           env={**os.environ, "STATE": str(server.state_dir), "BACKUP": str(backup)})
+        done = backup(server.state_dir, tmp_path / "backups")
+        assert done.returncode == 0, done.stderr
         more = len(submitter.jobs)
         wait_until(lambda: len(submitter.jobs) > more, "jobs after the backup")
     finally:
@@ -109,9 +120,8 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
         server.close()
     shutil.rmtree(server.state_dir)
     (tmp_path / "restored").mkdir()
-    for line in commands("restore"):
-        subprocess.run(["bash", "-euc", line], check=True,
-                       env={**os.environ, "STATE": str(tmp_path / "restored/state"), "BACKUP": str(backup)})
+    done = run(commands("restore"), STATE=tmp_path / "restored/state", BACKUP=done.stdout.strip())
+    assert done.returncode == 0, done.stderr
     restored = Server(tmp_path / "restored")
     try:
         cli = Cli(restored.address)
@@ -126,3 +136,22 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
         assert restored.stop() == 0
     finally:
         restored.close()
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+def test_a_backup_that_lacks_a_file_fails(tmp_path):
+    """A file that the server still names, that is; and only the newest backups are kept."""
+    layer = Layer(tmp_path, 64, 96, seed=9)
+    server = Server(tmp_path)
+    try:
+        Cli(server.address).run(*layer.submit("--method", "wanda", "--keep-tensors")).expect(0)
+        program = [SOURCE_DIR / "deploy/backup/sparsefw-backup", server.state_dir, tmp_path / "backups", "2"]
+        made = [subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip() for _ in range(3)]
+        kept = sorted(map(str, (tmp_path / "backups").iterdir()))
+        assert kept == made[1:]
+        next((server.state_dir / "spool").glob("*.tensor")).unlink()
+        done = subprocess.run(program, capture_output=True, text=True)
+        assert done.returncode == 1 and "lacks files of" in done.stderr
+        assert sorted(map(str, (tmp_path / "backups").iterdir())) == kept
+    finally:
+        server.close()

@@ -80,6 +80,8 @@ def test_files(packages, root):
                      "usr/share/sparsefw/prometheus/prometheus.yml",
                      "usr/share/sparsefw/prometheus/alerts.yml",
                      "usr/share/sparsefw/grafana/sparsefw.json",
+                     "usr/share/sparsefw/backup/sparsefw-backup",
+                     "usr/share/sparsefw/backup/sparsefw-backup.timer",
                      "usr/share/doc/sparsefw/copyright", "usr/share/doc/sparsefw/changelog.gz"}
     assert ("usr/lib/sparsefw/libsparsefw_cuda.so" in files) == \
         (BUILD_DIR / "bin/libsparsefw_cuda.so").exists()
