@@ -84,8 +84,8 @@ MAIN = Scale("main", 64, 512, 64, 200, ("60 % per-row", "2:4"), draws=(1, 2))
 # The paper's samples: nearly all of the calibration text, so that another draw would be the same.
 FULL = Scale("full", 128, 2048, 64, 2000, tuple(PATTERNS))
 # Single layers at 1k, 8k and 32k tokens, of both models.
-LAYERS = Scale("layers", 16, 512, 64, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
-               sample_counts=(2, 16, 64), blocks=6, layers=True)
+LAYERS = Scale("layers", 16, 512, 32, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
+               sample_counts=(16, 2, 64), blocks=4, layers=True)
 LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None)
 SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL, "layers": LAYERS,
           "layers-bytes": LAYERS_BYTES}
