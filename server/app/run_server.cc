@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpc/support/log.h"
 #include "server/app/config.h"
@@ -106,10 +107,15 @@ void StartWatchdog(absl::Duration limit, Logger* logger) {
 void Notify(const char* state) { static_cast<void>(sd_notify(0, state)); }
 
 int Fail(const absl::Status& status) {
-  const absl::string_view message = status.message();
-  std::fprintf(stderr, "sparsefw-server: %.*s\n", static_cast<int>(message.size()), message.data());
+  const std::string reason = ReasonOf(status);
+  const std::string message =
+      absl::StrCat("sparsefw-server: ", status.message(), reason.empty() ? "" : " (", reason,
+                   reason.empty() ? "" : ")");
+  std::fprintf(stderr, "%s\n", message.c_str());
   // As for a wrong flag: starting again does not help.
-  return HasReason(status, "CONFIGURATION_INVALID") ? 2 : 1;
+  const bool lasting = HasReason(status, "CONFIGURATION_INVALID") ||
+                       HasReason(status, "SPOOL_MISMATCH") || HasReason(status, "STORE_VERSION");
+  return lasting ? 2 : 1;
 }
 
 }  // namespace

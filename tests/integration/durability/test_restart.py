@@ -320,24 +320,24 @@ def test_the_job_of_a_stream_ends_with_a_kill_unless_it_is_detached(restartable,
 
 # ---- Files that are no database of this server.
 
-def refused(folder, *words):
-    return refuses(1, ["sparsefw.db", *words], *loopback(folder, "--device", "cpu"))
+def refused(folder, *words, code=2):
+    return refuses(code, ["sparsefw.db", *words], *loopback(folder, "--device", "cpu"))
 
 
 def test_other_files_are_refused(folder):
     (folder / "state").mkdir()
     path = folder / "state/sparsefw.db"
     path.write_text("not a database " * 1000)
-    refused(folder, "database of sparsefw-server")
+    refused(folder, "database of sparsefw-server", "(STORE_VERSION)")
     assert path.read_text().startswith("not a database")
     path.unlink()
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE recipes (name TEXT)")
     database.close()
-    refused(folder, "database of sparsefw-server")
+    refused(folder, "database of sparsefw-server", "(STORE_VERSION)")
     path.unlink()
     path.mkdir()
-    refused(folder, "file that can be written")
+    refused(folder, "file that can be written", code=1)
 
 
 def test_a_database_of_a_newer_server_is_refused(start_server, folder):
@@ -349,4 +349,4 @@ def test_a_database_of_a_newer_server_is_refused(start_server, folder):
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 99")
     database.close()
-    refused(folder, "99", "newer server")
+    refused(folder, "99", "newer server", "(STORE_VERSION)")

@@ -38,8 +38,10 @@ class State:
     def refused(self, *flags):
         """The message of the start."""
         server = self.start_server("--state-dir", self.folder, *flags, wait=False)
-        assert server.wait() == 1, server.log()
-        return server.log().splitlines()[-1]
+        assert server.wait() == 2, server.log()
+        line = server.log().splitlines()[-1]
+        assert line.endswith(" (SPOOL_MISMATCH)"), line
+        return line
 
     def starts(self, *flags):
         """Starts, and returns the names of the tensors."""
