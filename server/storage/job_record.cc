@@ -91,6 +91,15 @@ struct Members {
   }
 };
 
+// The option's field. None where the record is of a server that did not know the option, which
+// then has its default; only fields with presence tell that.
+FieldPlace<const Message> Written(const Message& options, std::string_view name) {
+  const FieldPlace<const Message> place = FieldAt(options, name);
+  const bool written = place.message == nullptr || !place.field->has_presence() ||
+                       place.message->GetReflection()->HasField(*place.message, place.field);
+  return written ? place : FieldPlace<const Message>();
+}
+
 class Encoder {
  public:
   explicit Encoder(Message& to) : to_(to), record_(*to.GetReflection()) {}
@@ -184,7 +193,7 @@ class Decoder {
   }
   static void Decode(const Message& from, SolveOptions& options) {
     ForEachOption([&](const OptionInfo& info, auto get) {
-      ReadOption(FieldAt(from, info.name), info.name, &get(options))
+      ReadOption(Written(from, info.name), info.name, &get(options))
           .IgnoreError();  // checked before
     });
     Decoder code(from);
@@ -255,7 +264,7 @@ bool HasKnownValues(const records::SolveOptions& options) {
   bool known = true;
   ForEachOption([&](const OptionInfo& info, auto get) {
     SolveOptions read;
-    known = known && ReadOption(FieldAt(options, info.name), info.name, &get(read)).ok();
+    known = known && ReadOption(Written(options, info.name), info.name, &get(read)).ok();
   });
   return known;
 }

@@ -1,5 +1,7 @@
 """Options of a job as keyword arguments: one for every option that a message has, and each finds its field."""
 
+import re
+
 import pytest
 
 import sparsefw
@@ -17,6 +19,8 @@ def test_every_option_of_the_messages_is_a_keyword():
     fields = {field.name for message in PARTS.values() for field in message.DESCRIPTOR.fields} - OTHERS
     assert "joint_excluded" in fields and "shrinkage" in fields
     assert fields <= set(spec.JobOptions.__annotations__)
+    for name in fields:
+        assert re.search(rf"\b{name}\b", spec.JobOptions.__doc__), f"the docstring lacks {name}"
 
 
 @pytest.mark.parametrize("name", sorted(set(spec.JobOptions.__annotations__) - set(spec._COMPOSED)))

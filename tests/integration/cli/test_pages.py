@@ -28,6 +28,14 @@ def table(text):
     return "".join(["| flag of submit | |\n|---|---|\n", *(f"| {left} | {right} |\n" for left, right in cells)])
 
 
+def test_every_option_has_a_flag():
+    page = (PAGE.parent / "api.md").read_text()
+    options = re.findall(r"(?m)^\| `([\w.]+)` \|", page.partition("<!-- options:begin -->")[2].partition("<!-- options:end -->")[0])
+    flags = (PAGE.parents[1] / "client/cpp/cli/flags/spec_flags.cc").read_text()
+    assert "sparsefw.alpha" in options
+    assert [path for path in options if f'"{path}"' not in flags] == []
+
+
 def test_the_flags_of_submit():
     text = subprocess.run([BIN_DIR / "sparsefw-cli", "submit", "--help"], capture_output=True, text=True,
                           env=clean_environment(), check=True).stdout
