@@ -149,6 +149,17 @@ def test_a_backup_that_lacks_a_file_fails(tmp_path):
         made = [subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip() for _ in range(3)]
         kept = sorted(map(str, (tmp_path / "backups").iterdir()))
         assert kept == made[1:]
+        for wrong in ("0", "-1", "all"):
+            done = subprocess.run([*program[:-1], wrong], capture_output=True, text=True)
+            assert done.returncode == 2 and "KEEP" in done.stderr
+        assert sorted(map(str, (tmp_path / "backups").iterdir())) == kept
+        # What cannot be compared is no backup either.
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/join").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "bin/join").chmod(0o755)
+        done = subprocess.run(program, capture_output=True, env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+        assert done.returncode == 1
+        assert sorted(map(str, (tmp_path / "backups").iterdir())) == kept
         next((server.state_dir / "spool").glob("*.tensor")).unlink()
         done = subprocess.run(program, capture_output=True, text=True)
         assert done.returncode == 1 and "lacks files of" in done.stderr
