@@ -830,9 +830,8 @@ type Refine struct {
 	// Share of G's mean diagonal that the joint search and its weights add to its diagonal, [0, 1];
 	// unset means 0.001.
 	JointDamping *float64 `protobuf:"fixed64,4,opt,name=joint_damping,json=jointDamping,proto3,oneof" json:"joint_damping,omitempty"`
-	// Share of a row's columns, those that promise least, that take part in the joint search only
-	// where they surely gain, [0, 1). Unset means that as many take part as may leave the row, with
-	// n:m 0.25.
+	// Share of a row's weights, removed ones that would gain least, that the joint search leaves out
+	// until its end, [0, 1). Unset means that as many may return as may be removed, with n:m 0.25.
 	JointExcluded *float64 `protobuf:"fixed64,5,opt,name=joint_excluded,json=jointExcluded,proto3,oneof" json:"joint_excluded,omitempty"`
 }
 

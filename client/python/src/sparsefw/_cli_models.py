@@ -56,7 +56,7 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         "--shrinkage",
         type=float,
         metavar="S",
-        help="share of the inputs' correlations that is taken away; better with few samples",
+        help="reduces the correlations of the inputs by this share; better with few samples",
     )
     parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
     for name in ("swaps", "reconstruct", "joint"):

@@ -27,15 +27,15 @@ class JobOptions(TypedDict, total=False):
     warm_start:   "wanda" (default), "ria", "magnitude", or an array or tensor [d_out, d_in]: of bool a mask
                   with the exact counts, of float32 scores, higher is kept.
     ria_exponent: RIA's exponent of the activation norm; 0.5.
-    shrinkage:    share of the inputs' correlations that is taken away, [0, 1); 0. The losses are of the Gram
-                  matrix without it, but `Losses.unshrunk`.
+    shrinkage:    reduces the correlations of the inputs in G by this share, [0, 1); 0. Losses are of the G so
+                  shrunk, but for `Losses.unshrunk`.
     swaps:        exchange kept and removed weights while that lowers the loss; False.
     keep_fixed:   swaps leave the fixed weights alone; True.
     reconstruct:  recompute the kept weights; False.
     joint:        find mask and weights together, from the method's result; False.
     joint_damping: of the joint search, share of the mean diagonal, [0, 1]; 0.001.
-    joint_excluded: of the joint search, share of a row's columns that it leaves out, [0, 1): all but as
-                  many as may leave the row, with "K:N" 0.25.
+    joint_excluded: the share of a row's weights, removed ones that would gain least, that the joint search
+                  leaves out until its end, [0, 1): as many may return as may be removed; "K:N": 0.25.
     preset:       "paper", "fast", "balanced" or "best": settings for what is not given here.
     damping:      of SparseGPT, share of the mean diagonal; 0.01.
     block_size:   of SparseGPT, columns whose mask is chosen together; 128.
