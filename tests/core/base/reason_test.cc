@@ -11,7 +11,7 @@
 namespace sparsefw {
 namespace {
 
-TEST(StatusReasonTest, CarriesReasonAndMetadata) {
+TEST(ReasonTest, CarriesReasonAndMetadata) {
   const absl::Status status = WithReason(absl::FailedPreconditionError("a gap"), "OFFSET_GAP",
                                          {{"committed_size", "4096"}, {"expression", "a=b"}});
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -21,21 +21,21 @@ TEST(StatusReasonTest, CarriesReasonAndMetadata) {
             (ReasonMetadata{{"committed_size", "4096"}, {"expression", "a=b"}}));
 }
 
-TEST(StatusReasonTest, TheLastReasonWins) {
+TEST(ReasonTest, TheLastReasonWins) {
   const absl::Status status =
       WithReason(WithReason(absl::InternalError("x"), "OFFSET_GAP", {{"a", "1"}}), "SPEC_INVALID");
   EXPECT_EQ(ReasonOf(status), "SPEC_INVALID");
   EXPECT_TRUE(ReasonMetadataOf(status).empty());
 }
 
-TEST(StatusReasonTest, NothingWhereThereIsNone) {
+TEST(ReasonTest, NothingWhereThereIsNone) {
   EXPECT_EQ(ReasonOf(absl::InternalError("x")), "");
   EXPECT_TRUE(ReasonMetadataOf(absl::InternalError("x")).empty());
   EXPECT_TRUE(WithReason(absl::OkStatus(), "SPEC_INVALID").ok());
   EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "SPEC_INVALID")), "");
 }
 
-TEST(StatusReasonTest, TheListHasEveryReasonOnce) {
+TEST(ReasonTest, TheListHasEveryReasonOnce) {
   std::set<std::string_view> names;
   for (const ReasonInfo& reason : kReasons) {
     EXPECT_TRUE(names.insert(reason.name).second) << reason.name;
@@ -45,14 +45,14 @@ TEST(StatusReasonTest, TheListHasEveryReasonOnce) {
   EXPECT_FALSE((std::is_constructible_v<Reason, std::string>)) << "only literals of the list are";
 }
 
-TEST(StatusReasonTest, AReasonFromElsewhereIsKeptAsItIs) {
+TEST(ReasonTest, AReasonFromElsewhereIsKeptAsItIs) {
   const absl::Status status = WithReasonText(absl::InternalError("x"), "NEVER_HEARD_OF");
   EXPECT_EQ(ReasonOf(status), "NEVER_HEARD_OF");
   EXPECT_FALSE(HasReason(status, "SPEC_INVALID"));
   EXPECT_TRUE(HasReason(WithReason(status, "SPEC_INVALID"), "SPEC_INVALID"));
 }
 
-TEST(StatusReasonTest, AnEmptyValueIsKept) {
+TEST(ReasonTest, AnEmptyValueIsKept) {
   EXPECT_EQ(ReasonMetadataOf(WithReason(absl::InternalError("x"), "SPEC_INVALID", {{"key", ""}})),
             (ReasonMetadata{{"key", ""}}));
 }

@@ -2,6 +2,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/jobs/scheduling/device_pool.h"
+#include "tests/server/jobs/scheduling/two_devices.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -9,8 +10,6 @@ namespace {
 
 using testing::IsOk;
 using testing::StatusIs;
-
-const std::vector<std::string> kBoth = {"cuda:0", "cuda:1"};
 
 // Two devices of 100 bytes with three streams each.
 class DevicePoolGramsTest : public ::testing::Test {

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/jobs/scheduling/two_devices.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -10,25 +11,6 @@ namespace {
 using testing::IsOk;
 using testing::StatusIs;
 
-const std::vector<std::string> kDevices = {"cuda:0", "cuda:1"};
-const std::vector<std::string> kFirst = {"cuda:0"};
-const std::vector<std::string> kOnlySecond = {"cuda:1"};
-
-DevicePool TwoDevices(int streams = 2) {
-  return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
-}
-
-// Both are for jobs without a Gram.
-void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
-  EvictedGrams evicted;
-  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);
-  EXPECT_TRUE(evicted.empty());
-}
-void Release(DevicePool& pool, const std::string& device, int64_t bytes) {
-  EvictedGrams evicted;
-  pool.Release(device, {{device}, bytes}, &evicted);
-  EXPECT_TRUE(evicted.empty());
-}
 bool MarkLost(DevicePool& pool, const std::string& device) {
   EvictedGrams evicted;
   return pool.MarkLost(device, &evicted);
@@ -36,20 +18,20 @@ bool MarkLost(DevicePool& pool, const std::string& device) {
 
 TEST(DevicePoolTest, TheDeviceWithMostUnreservedMemoryIsChosen) {
   DevicePool pool = TwoDevices();
-  EXPECT_EQ(pool.Choose({kDevices, 30}), "cuda:0");
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
   Reserve(pool, "cuda:0", 30);
-  EXPECT_EQ(pool.Choose({kDevices, 30}), "cuda:0");
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
   Reserve(pool, "cuda:0", 30);
-  EXPECT_EQ(pool.Choose({kDevices, 30}), "cuda:1");
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:1");
   Release(pool, "cuda:0", 30);
-  EXPECT_EQ(pool.Choose({kDevices, 30}), "cuda:0");
+  EXPECT_EQ(pool.Choose({kBoth, 30}), "cuda:0");
   EXPECT_EQ(pool.usage()[0].reserved_bytes, 30);
   EXPECT_EQ(pool.usage()[0].jobs, 1);
 }
 
 TEST(DevicePoolTest, OfEqualOnesTheFirst) {
   const DevicePool pool({{"cuda:0", 50, 1}, {"cuda:1", 50, 1}});
-  EXPECT_EQ(pool.Choose({kDevices, 1}), "cuda:0");
+  EXPECT_EQ(pool.Choose({kBoth, 1}), "cuda:0");
 }
 
 TEST(DevicePoolTest, ANamedDeviceIsNotReplaced) {
@@ -70,8 +52,8 @@ TEST(DevicePoolTest, StreamsAndBytesBothLimit) {
 
 TEST(DevicePoolTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
   const DevicePool pool = TwoDevices();
-  EXPECT_THAT(pool.CheckPossible({kDevices, 100}), IsOk());
-  const absl::Status refused = pool.CheckPossible({kDevices, 101});
+  EXPECT_THAT(pool.CheckPossible({kBoth, 100}), IsOk());
+  const absl::Status refused = pool.CheckPossible({kBoth, 101});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
                                 "needs about 101 bytes of device memory; running jobs "
                                 "may use 100 on cuda:0, 60 on cuda:1 together"));
@@ -84,11 +66,10 @@ TEST(DevicePoolTest, ALostDeviceTakesNothing) {
   DevicePool pool = TwoDevices();
   EXPECT_TRUE(MarkLost(pool, "cuda:0"));
   EXPECT_FALSE(MarkLost(pool, "cuda:0"));
-  EXPECT_EQ(pool.Choose({kDevices, 1}), "cuda:1");
+  EXPECT_EQ(pool.Choose({kBoth, 1}), "cuda:1");
   EXPECT_EQ(pool.Choose({kFirst, 1}), std::nullopt);
-  EXPECT_THAT(
-      pool.CheckPossible({kDevices, 80}),
-      StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY", "may use 60 on cuda:1"));
+  EXPECT_THAT(pool.CheckPossible({kBoth, 80}), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                        "DEVICE_MEMORY", "may use 60 on cuda:1"));
   const absl::Status refused = pool.CheckPossible({kFirst, 1});
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
                                 "got cuda:0, lost until the server restarts"));

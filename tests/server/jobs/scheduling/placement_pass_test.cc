@@ -2,24 +2,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/jobs/scheduling/two_devices.h"
 
 namespace sparsefw::server {
 namespace {
-
-const std::vector<std::string> kBoth = {"cuda:0", "cuda:1"};
-const std::vector<std::string> kFirst = {"cuda:0"};
-const std::vector<std::string> kSecond = {"cuda:1"};
-
-DevicePool TwoDevices(int streams = 2) {
-  return DevicePool({{"cuda:0", 100, streams}, {"cuda:1", 60, streams}});
-}
-
-// Reserves for jobs without a Gram.
-void Reserve(DevicePool& pool, const std::string& device, int64_t bytes) {
-  EvictedGrams evicted;
-  EXPECT_EQ(pool.Reserve(device, {{device}, bytes}, &evicted), nullptr);
-  EXPECT_TRUE(evicted.empty());
-}
 
 TEST(PlacementPassTest, JobsForOtherDevicesPassOneThatWaits) {
   DevicePool pool = TwoDevices();
@@ -71,8 +57,8 @@ TEST(PlacementPassTest, WithoutAWorkerOnlyDevicesTakeJobs) {
 TEST(PlacementPassTest, WhatMovesFromALostDeviceComesFirst) {
   const DevicePool pool = TwoDevices();
   PlacementPass pass(pool, {});
-  pass.Claim({kSecond, 50});
-  EXPECT_EQ(pass.Place({0, {kSecond, 1}}), std::nullopt);
+  pass.Claim({kOnlySecond, 50});
+  EXPECT_EQ(pass.Place({0, {kOnlySecond, 1}}), std::nullopt);
   EXPECT_EQ(pass.Place({0, {kFirst, 1}}), "cuda:0");
 }
 
