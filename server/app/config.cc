@@ -255,6 +255,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(CheckDevice);
   app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--job-threads", config->job_threads,
+                 "Threads of a job on the CPU; 0: the machine's cores / workers")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--io-threads", config->io_threads, "Threads that write and read tensors")
       ->check(CLI::Range(1, 1024));
   AddLimits(app, config);

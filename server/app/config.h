@@ -33,6 +33,7 @@ struct ServerConfig {
   std::string store = "sqlite";  // sqlite: <state_dir>/sparsefw.db; memory
   std::string device = "auto";   // or as in --device
   int workers = 1;
+  int job_threads = 0;  // of a job on the CPU; 0: cores / workers
   int io_threads = 4;
   int64_t host_memory_bytes = int64_t{8} << 30;
   int64_t disk_budget_bytes = 0;  // of tensor files and the database; 0: what the disk has

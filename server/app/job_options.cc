@@ -7,6 +7,7 @@
 namespace sparsefw::server {
 
 int ThreadsPerJob(const ServerConfig& config) {
+  if (config.job_threads > 0) return config.job_threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers);
 }
 

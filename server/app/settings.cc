@@ -22,6 +22,7 @@ constexpr auto kForClients = std::to_array<std::string_view>({"checkpoint-period
                                                               "insecure",
                                                               "insecure-metrics",
                                                               "io-threads",
+                                                              "job-threads",
                                                               "log-format",
                                                               "log-level",
                                                               "max-attempts",

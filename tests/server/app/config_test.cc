@@ -106,6 +106,8 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
                                          "cuda:0,1",
                                          "--workers",
                                          "3",
+                                         "--job-threads",
+                                         "2",
                                          "--io-threads",
                                          "5",
                                          "--host-memory",
@@ -142,6 +144,7 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.spool_dir, "/p");
   EXPECT_EQ(config.device, "cuda:0,1");
   EXPECT_EQ(config.workers, 3);
+  EXPECT_EQ(config.job_threads, 2);
   EXPECT_EQ(config.io_threads, 5);
   EXPECT_EQ(config.host_memory_bytes, int64_t{2} << 30);
   EXPECT_EQ(config.staging_memory_bytes, 64 << 20);
@@ -177,6 +180,7 @@ TEST_F(ConfigTest, BadUsageNamesTheFlag) {
   ExpectBad({"stray"}, "stray");
   ExpectBad({"--workers", "0"}, "--workers");
   ExpectBad({"--workers", "two"}, "--workers");
+  ExpectBad({"--job-threads", "-1"}, "--job-threads");
   ExpectBad({"--listen", "nowhere"}, "must be HOST:PORT");
   ExpectBad({"--listen", "127.0.0.1:70000"}, "--listen");
   ExpectBad({"--host-memory", "8 gigs"}, "--host-memory");

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsefw._text import printable
-from sparsefw.client import Client, connect
+from sparsefw.client import connect
 from sparsefw.errors import invalid
 
 
@@ -99,8 +99,12 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         "--server",
         action="append",
         metavar="HOST:PORT",
-        help='may be repeated: layers are divided among them; "auto" (the default) starts one',
+        help='may be repeated: layers are divided among them; "auto" (the default) starts one; "ray" or '
+        '"ray:HOST:PORT" is a Ray cluster',
     )
+    group.add_argument("--ray-cpus", type=int, metavar="N", help="cores of a worker on Ray")
+    group.add_argument("--ray-gpus", type=int, metavar="N", help="GPUs of a worker on Ray: 0 or 1")
+    group.add_argument("--ray-workers", type=int, metavar="N", help="workers on Ray, at most")
     group.add_argument("--token-file", metavar="FILE", help="or the token in SPARSEFW_TOKEN")
     group.add_argument("--tls-ca", metavar="FILE", help="or SPARSEFW_TLS_CA; connects by TLS")
     group.add_argument("--tls-cert", metavar="FILE")
@@ -125,7 +129,16 @@ def add_tune(commands: Any) -> None:
     parser.set_defaults(run=_tune)
 
 
-def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list[Client]:
+def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Any:
+    of_ray = {"cpus": arguments.ray_cpus, "gpus": arguments.ray_gpus, "workers": arguments.ray_workers}
+    of_ray = {key: value for key, value in of_ray.items() if value is not None}
+    named = arguments.server or ["auto"]
+    if any(server.partition(":")[0] == "ray" for server in named):
+        if len(named) > 1:
+            raise invalid("--server ray cannot be one of several")
+        return _models().Ray(address=named[0].partition(":")[2] or None, **of_ray)
+    if of_ray:
+        raise invalid(f"--ray-{next(iter(of_ray))} needs --server ray")
     token = _read(arguments.token_file).strip() if arguments.token_file else None
     return [
         stack.enter_context(
@@ -137,7 +150,7 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list
                 tls_key=arguments.tls_key,
             )
         )
-        for server in arguments.server or ["auto"]
+        for server in named
     ]
 
 

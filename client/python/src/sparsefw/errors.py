@@ -24,6 +24,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from sparsefw._text import printable
 
+# A cluster has lost hidden states, and could not make them again.
+CALIBRATION_LOST: Final = "CALIBRATION_LOST"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 

@@ -97,6 +97,13 @@ class GramSum:
                 self._sum += (values.T @ values).to(self._sum.device)
         self.tokens += len(tokens)
 
+    def merge(self, other: GramSum) -> None:
+        """Adds the sum of other tokens."""
+        if other.d_in != self.d_in:
+            raise invalid(f"a sum of {self.d_in} features cannot take one of {other.d_in}")
+        self._sum += other._sum.to(self._sum.device)
+        self.tokens += other.tokens
+
     @property
     def is_zero(self) -> bool:
         """No token, or none that says anything."""

@@ -316,7 +316,7 @@ def test_quantised_weights_are_refused(client, folder):
 
 
 def test_hidden_states_in_a_file_are_the_same(client, folder, monkeypatch):
-    from sparsefw.hf import hidden
+    from sparsefw.hf.calibration import hidden
 
     save("llama", folder / "dense", torch.bfloat16)
     prune(folder / "dense", folder / "memory", client)

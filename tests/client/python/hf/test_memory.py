@@ -17,7 +17,8 @@ ROOT = Path(sparsefw.__file__).resolve().parents[1]
 MEASURED = """
 import json, re, sys
 import torch
-from sparsefw.hf import hidden, prune_model
+from sparsefw.hf import prune_model
+from sparsefw.hf.calibration import hidden
 torch.set_num_threads(1)
 import torch._dynamo, transformers.models.llama.modeling_llama  # what optimizers load
 def memory(what):

@@ -6,7 +6,8 @@ import torch
 from layers import ENDLESS, Layer, running
 from sparsefw import _core
 from sparsefw.hf.layout import Matrix
-from sparsefw.hf.solve import Pool, Task
+from sparsefw.hf.pools.servers import Servers
+from sparsefw.hf.pools.tasks import Task
 from support.processes import HANG
 
 
@@ -22,7 +23,7 @@ def task_of(**options):
 
 def solve(client, task, on_event=lambda *_: None, way="solve"):
     """As a process that may come back."""
-    with Pool([client], "one run", 0, lasting=True) as pool:
+    with Servers([client], "one run", 1 << 20, lasting=True) as pool:
         pool.add_gram("key", torch.tensor(Layer().gram), 200)
         if way == "sweep":
             return [outcome for _, outcome in pool.sweep([task], [0.4, 0.5])]
@@ -94,7 +95,7 @@ def test_a_result_that_is_gone_is_made_anew(client):
 
 def test_a_request_that_is_another_jobs_leaves_no_weight(client):
     layer = Layer()
-    with Pool([client], "one run", 0, lasting=True) as pool:
+    with Servers([client], "one run", 1 << 20, lasting=True) as pool:
         pool.add_gram("key", torch.tensor(layer.gram), 200)
         request = pool._request(task_of(), (0, 24))
         other = client.submit(layer.weight, layer.gram, sparsity=0.25, request_id=f"{request}/1").wait()

@@ -12,7 +12,8 @@ import sparsefw
 import tiny
 import torch
 import transformers
-from sparsefw.hf import BlockRefinement, data, hidden, prune_model
+from sparsefw.hf import BlockRefinement, data, prune_model
+from sparsefw.hf.calibration import hidden, step
 from sparsefw.hf.training import refine, steps
 from support.processes import HANG
 
@@ -165,10 +166,8 @@ def test_every_step_keeps_zeros_and_the_best_state_counts(client, monkeypatch):
         arguments[6] = lambda epoch, error: (seen.append((epoch, error)), show(epoch, error))
         return refined(*arguments)
 
-    from sparsefw.hf import run
-
     monkeypatch.setattr(steps.Training, "write", written)
-    monkeypatch.setattr(run, "refine_block", watched)
+    monkeypatch.setattr(step, "refine_block", watched)
     model = tiny.make("llama", dtype=torch.bfloat16)
     report = prune(model, client, refine_blocks=REFINE)
     assert [epoch for epoch, _ in seen] == [0, 1, 2, 3, 4] * 2
@@ -238,7 +237,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import tiny, torch
-from sparsefw.hf import BlockRefinement, data, hidden, prune_model
+from sparsefw.hf import BlockRefinement, data, prune_model
+from sparsefw.hf.calibration import hidden
 from sparsefw.hf.training import refine, steps
 torch.set_num_threads(1)
 write, left = steps.Training.write, [int(sys.argv[6])]

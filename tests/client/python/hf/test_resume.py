@@ -278,11 +278,11 @@ def test_an_interrupt_keeps_finished_blocks(folder, client, monkeypatch):
     save(folder / "dense")
     solve = runs.Run._solve
 
-    def interrupted(self, pool, of_block, *rest):
-        if of_block.index == 2:
+    def interrupted(self, pool, step, *rest):
+        if step.layout.index == 2:
             threading.main_thread()
             signal.raise_signal(signal.SIGINT)
-        return solve(self, pool, of_block, *rest)
+        return solve(self, pool, step, *rest)
 
     monkeypatch.setattr(runs.Run, "_solve", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -4,9 +4,10 @@ import pytest
 import sparsefw
 import tiny
 import torch
-from sparsefw.hf import hidden, prune_model, run, walk, work
-from sparsefw.hf.capture import first_call
-from sparsefw.hf.grams import find_groups, stream_inputs
+from sparsefw.hf import prune_model, run, work
+from sparsefw.hf.calibration import hidden, step, walk
+from sparsefw.hf.calibration.capture import first_call
+from sparsefw.hf.calibration.grams import find_groups, stream_inputs
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.source import InMemory, Streamed
 
@@ -50,13 +51,13 @@ def hooks_of(model):
 def test_an_error_while_activations_are_streamed_leaves_no_hook(restartable, monkeypatch):
     """Nor gradients switched off, however long somebody looks at the error."""
     server, model = restartable(), tiny.make("llama")
-    stream = run.stream_inputs
+    stream = step.stream_inputs
 
     def lost(*arguments):
         server.kill()
         return stream(*arguments)
 
-    monkeypatch.setattr(run, "stream_inputs", lost)
+    monkeypatch.setattr(step, "stream_inputs", lost)
     options = sparsefw.Options(retry=sparsefw.Retry(give_up_after=0.5))
     with sparsefw.connect(server.address, options=options) as client:
         with pytest.raises(sparsefw.Unavailable) as held:

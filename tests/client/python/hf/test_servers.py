@@ -10,7 +10,8 @@ import tiny
 import torch
 from sparsefw.hf import allocate, prune_model
 from sparsefw.hf.layout import Matrix
-from sparsefw.hf.solve import Pool, Task, row_parts
+from sparsefw.hf.pools.servers import Servers
+from sparsefw.hf.pools.tasks import Task, parts_of
 from support import reference
 
 
@@ -28,11 +29,11 @@ def test_two_servers_share_the_work(start_server):
     alone, together, split = (tiny.make("llama") for _ in range(3))
     first = prune(alone, servers[0])
     prune(together, servers)
-    third = prune(split, servers, split_above=0)
+    third = prune(split, servers, split_above=512)
     assert same(alone, together)
     assert same(alone, split)  # Wanda's rows know nothing of each other
     assert {row["parts"] for row in first.layers} == {1}
-    assert {row["parts"] for row in third.layers} == {2}
+    assert {row["parts"] for row in third.layers} == {1, 2, 3}
     for one, two in zip(first.layers, third.layers, strict=True):
         assert one["kept"] == two["kept"]
         for name in ("full", "final", "lower_bound"):
@@ -47,7 +48,7 @@ def test_losses_with_g_itself_are_reported_whatever_the_split(start_server):
     servers = [start_server().address for _ in range(2)]
     plain = prune(tiny.make("llama"), servers[0], propagate=False)
     alone = prune(tiny.make("llama"), servers[0], propagate=False, shrinkage=0.25)
-    parts = prune(tiny.make("llama"), servers, propagate=False, shrinkage=0.25, split_above=0)
+    parts = prune(tiny.make("llama"), servers, propagate=False, shrinkage=0.25, split_above=512)
     for one, two, other in zip(alone.layers, parts.layers, plain.layers, strict=True):
         assert "unshrunk" not in other["losses"]
         assert one["losses"]["full"] != pytest.approx(other["losses"]["full"], rel=1e-3)
@@ -73,13 +74,13 @@ def test_requests_are_named_by_their_content(client):
 
     names = []
     for scale in (2.0, 2.0, 3.0):
-        pool = Pool([client], "run-of-this-test", 0, lasting=True)  # as if its process had been killed
+        pool = Servers([client], "run-of-this-test", 1 << 20, lasting=True)  # as if its process had been killed
         assert solve(pool, scale) == 32 * scale
         names.append(pool._grams["key"][0].name)
     assert names[0] == names[1] != names[2]
     pool.drop_grams()
     # What somebody has removed meanwhile is sent again.
-    assert solve(Pool([client], "run-of-this-test", 0, lasting=True), 3.0) == 96
+    assert solve(Servers([client], "run-of-this-test", 1 << 20, lasting=True), 3.0) == 96
 
 
 def test_losses_along_the_iterations(start_server):
@@ -94,19 +95,21 @@ def test_losses_along_the_iterations(start_server):
         assert last["relaxed_loss"] == pytest.approx(layer["losses"]["relaxed"], rel=1e-3)
         assert last["rounded_loss"] == pytest.approx(layer["losses"]["rounded"], rel=1e-3)
         assert last["threshold_residual"] >= 0
-    split = prune(tiny.make("llama"), [first, start_server().address], split_above=0, **options)
-    assert all("trace" not in layer for layer in split.layers)
+    split = prune(tiny.make("llama"), [first, start_server().address], split_above=512, **options)
+    assert all(("trace" in layer) == (layer["parts"] == 1) for layer in split.layers)
     assert all("trace" not in layer for layer in prune(tiny.make("llama"), first, method="sparsefw").layers)
 
 
 def test_which_rows_are_parts():
-    matrix = Matrix("m", "", "weight", 10, 8)
-    assert row_parts(matrix, "per-row", 3, 79) == [(0, 3), (3, 6), (6, 10)]
-    assert row_parts(matrix, "2:4", 2, 79) == [(0, 5), (5, 10)]
-    assert row_parts(matrix, "per-row", 3, 80) == [(0, 10)]
-    assert row_parts(matrix, "unstructured", 3, 0) == [(0, 10)]
-    assert row_parts(matrix, "per-row", 1, 0) == [(0, 10)]
-    assert row_parts(Matrix("m", "", "weight", 2, 8), "per-row", 3, 0) == [(0, 1), (1, 2)]
+    """The shape decides, whatever there is to run them."""
+    def parts(split_above, pattern="per-row", rows=10):
+        return parts_of(Task(Matrix("m", "", "weight", rows, 8), None, "", {"pattern": pattern}), split_above)
+
+    assert parts(80) == [(0, 10)]
+    assert parts(79) == [(0, 5), (5, 10)]
+    assert parts(30, "2:4") == [(0, 3), (3, 6), (6, 10)]
+    assert parts(1) == [(row, row + 1) for row in range(10)]
+    assert parts(1, "unstructured") == [(0, 10)]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mixtral"])
@@ -120,13 +123,13 @@ def test_gram_matrices_of_the_server(client, family):
 
 
 def test_few_tokens_are_sent_instead_of_their_sum(client, monkeypatch):
-    from sparsefw.hf import solve
+    from sparsefw.hf.pools import servers
 
     calls = []
     for name in ("add_gram", "stream_gram"):
-        original = getattr(solve.Pool, name)
+        original = getattr(servers.Servers, name)
         monkeypatch.setattr(
-            solve.Pool, name,
+            servers.Servers, name,
             lambda *args, name=name, original=original: calls.append(name) or original(*args))
     prune(tiny.make("llama"), client, data=tiny.tokens(1, 8))
     assert set(calls) == {"stream_gram"}

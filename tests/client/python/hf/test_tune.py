@@ -9,7 +9,8 @@ import tiny
 import torch
 import transformers
 from sparsefw import _cli
-from sparsefw.hf import BlockRefinement, Tuning, grams, hidden, prune_model, run, source, tune, tuning
+from sparsefw.hf import BlockRefinement, Tuning, prune_model, run, source, tune, tuning
+from sparsefw.hf.calibration import grams, hidden, step
 from test_programs import TEXT, tokenizer
 
 CANDIDATES = [
@@ -91,7 +92,7 @@ def test_the_winner_prunes_the_whole_model_with_all_text(client, folder):
 def test_the_first_blocks_gram_matrices_are_summed_once(client, monkeypatch):
     sums = []
     monkeypatch.setattr(
-        run, "sum_grams", lambda *args, **named: (sums.append(1), grams.sum_grams(*args, **named))[1])
+        step, "sum_grams", lambda *args, **named: (sums.append(1), grams.sum_grams(*args, **named))[1])
     tune(tiny.make("llama"), data=tokens(), server=client, candidates=CANDIDATES, blocks=2, gram="client", **COMMON)
     assert len(sums) == 1 + len(CANDIDATES)
 
@@ -104,11 +105,11 @@ def test_goes_on_after_an_end(client, folder, monkeypatch):
     solved = []
     solve = run.Run._solve
 
-    def stops(self, pool, block, *rest):
-        solved.append(block.index)
+    def stops(self, pool, step, *rest):
+        solved.append(step.layout.index)
         if len(solved) == 4:
             raise KeyboardInterrupt
-        return solve(self, pool, block, *rest)
+        return solve(self, pool, step, *rest)
 
     monkeypatch.setattr(run.Run, "_solve", stops)
     model = tiny.make("llama")
@@ -131,12 +132,24 @@ def test_goes_on_after_an_end(client, folder, monkeypatch):
         prune_model(tiny.make("llama"), state_dir=folder / "state", **{**options, "tune": CANDIDATES[:2]})
 
 
-@pytest.mark.parametrize("place", ["run_block", "after_blocks"])
+def while_judging(patch, module, name, function):
+    """The module has the function only while candidates are judged, not while they prune."""
+    judge = tuning._losses
+
+    def judged(*arguments):
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(module, name, function)
+            return judge(*arguments)
+
+    patch.setattr(tuning, "_losses", judged)
+
+
+@pytest.mark.parametrize("place", [(step, "run_block"), (tuning, "after_blocks")])
 def test_an_end_while_candidates_are_judged_leaves_the_model_as_it_was(place, client, folder, monkeypatch):
     model = tiny.make("llama")
     before = weights(model)
     calls = []
-    real = getattr(tuning, place)
+    real = getattr(*place)
 
     def stops(*arguments, **named):
         calls.append(1)
@@ -145,7 +158,7 @@ def test_an_end_while_candidates_are_judged_leaves_the_model_as_it_was(place, cl
         return real(*arguments, **named)
 
     options = {"data": tokens(), "server": client, "candidates": CANDIDATES, "blocks": 2, **COMMON}
-    monkeypatch.setattr(tuning, place, stops)
+    while_judging(monkeypatch, *place, stops)
     with pytest.raises(KeyboardInterrupt):
         tune(model, state_dir=folder / "state", **options)
     for name, value in before.items():
@@ -157,7 +170,7 @@ def test_an_end_while_candidates_are_judged_leaves_the_model_as_it_was(place, cl
 def test_a_model_that_overflows_is_the_worst(client):
     model = tiny.make("llama", dtype=torch.float16)
     seen = []
-    real = tuning.apply
+    real = step.apply
 
     def overflows(block, layout, tensors):
         real(block, layout, tensors)
@@ -166,14 +179,15 @@ def test_a_model_that_overflows_is_the_worst(client):
             block.mlp.down_proj.weight.detach().fill_(6e4)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "apply", overflows)
+        while_judging(patch, step, "apply", overflows)
         found = tune(
             model, data=tokens(), server=client, candidates=[{"method": "wanda"}, {"method": "magnitude"}], blocks=1,
             **COMMON)
         assert found.chosen == 1
         assert found.candidates[0]["loss"] == float("inf")
         assert "inf" in str(found)
-        patch.setattr(tuning, "apply", lambda block, *_: block.mlp.down_proj.weight.detach().fill_(6e4))
+    with pytest.MonkeyPatch.context() as patch:
+        while_judging(patch, step, "apply", lambda block, *_: block.mlp.down_proj.weight.detach().fill_(6e4))
         with pytest.raises(sparsefw.InvalidArgument, match="no candidate of tune leaves a model with a finite loss"):
             tune(model, data=tokens(), server=client, candidates=[{}, {"method": "magnitude"}], blocks=1, **COMMON)
 

@@ -8,6 +8,7 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.report import Report
@@ -20,6 +21,7 @@ __all__ = [
     "BlockRefinement",
     "Distillation",
     "Perplexity",
+    "Ray",
     "Report",
     "Tuned",
     "Tuning",

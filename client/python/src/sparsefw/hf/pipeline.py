@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sparsefw.client import Client
 from sparsefw.hf.folder import resolve_out
+from sparsefw.hf.pools.choice import Given
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.training.distill import Distillation
@@ -28,7 +28,7 @@ def prune_model(
     sparsity: float | None = None,
     pattern: str = "per-row",
     method: str | None = None,
-    server: str | Client | Sequence[str | Client] = "auto",
+    server: Given = "auto",
     ignore: str | Sequence[str] = ("lm_head",),
     routers: bool = False,
     propagate: bool = True,
@@ -94,7 +94,8 @@ def prune_model(
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
                    summed there; "auto": what is fewer bytes. Fused experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
-        split_above: weights of a matrix above which its rows are divided among several servers.
+        split_above: weights of a matrix above which ranges of its rows are jobs of their own, which several
+                   servers share; but with "unstructured".
         device:    of torch, for a folder; None: CUDA where there is one.
         trace:     the report's layers also have "trace": relaxed and rounded loss, gap and threshold
                    residual at every report that arrived (options: report_every); a slow reader gets the
@@ -148,7 +149,7 @@ def tune(
     held_back: float = 0.25,
     sparsity: float | None = None,
     pattern: str = "per-row",
-    server: str | Client | Sequence[str | Client] = "auto",
+    server: Given = "auto",
     ignore: str | Sequence[str] = ("lm_head",),
     routers: bool = False,
     samples: int = 128,

@@ -16,12 +16,18 @@ class Progress:
 
     def __init__(self, total: int, blocks: int, shown: bool, what: str = "") -> None:
         """`what`: is pruned, where it is not all of the model."""
-        self._blocks, self._what = blocks, f"{what}, " if what else ""
+        self._blocks, self._what, self._place = blocks, f"{what}, " if what else "", ""
         self._bar: Any = tqdm(total=total, desc="pruning", unit="matrix", disable=not shown)
+
+    def place(self, what: str) -> None:
+        """Where the work is done; shown from the next stage on."""
+        self._place = f", {what}" if what else ""
 
     def block(self, index: int, what: str) -> None:
         """A new stage of a block."""
-        self._bar.set_description_str(f"{self._what}block {index + 1}/{self._blocks}", refresh=False)
+        self._bar.set_description_str(
+            f"{self._what}block {index + 1}/{self._blocks}{self._place}", refresh=False
+        )
         self._bar.set_postfix_str(what, refresh=True)
 
     def model(self, what: str) -> None:

@@ -36,6 +36,9 @@ class Report:
                   sparsefw.hf.training.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
         distillation: with distill: what sparsefw.hf.training.distill.distill returns.
+        cluster:  on Ray: "nodes" (address, workers, jobs, seconds, gram_bytes, gram_copies, gram_seconds of
+                  each), "sent" (bytes that the driver put into the object store, by kind), "waited" (its
+                  seconds, by what for), "lost_workers", "retries".
     """
 
     settings: dict[str, Any]
@@ -48,6 +51,7 @@ class Report:
     refinements: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tuning: dict[str, Any] | None = None
     distillation: dict[str, Any] | None = None
+    cluster: dict[str, Any] | None = None
 
     @property
     def sparsity(self) -> float:
@@ -166,6 +170,8 @@ class Report:
                 f"settings: {json.dumps(chosen['options'])}, the best of {len(self.tuning['candidates'])} "
                 f"candidates on {self.tuning['windows']} held-back windows"
             )
+        if self.cluster:
+            lines.append(_nodes(self.cluster))
         noted = collections.Counter(layer["note"] for layer in self.layers if layer["note"])
         lines += [f"{count} matrices: {note}" for note, count in noted.items()]
         # Several: of servers side by side, or of a run that went on after an update.
@@ -191,6 +197,19 @@ def _distilled(record: dict[str, Any]) -> str:
     return (
         f"model distilled in {record['seconds']:.1f} s: divergence from the dense model on held-back "
         f"sequences {before:.4f} nats a token before, {after:.4f} after{end}"
+    )
+
+
+def _nodes(cluster: dict[str, Any]) -> str:
+    shares = [
+        f"{node['address']} {node['jobs']} jobs in {node['seconds']:.1f} s, {node['gram_bytes'] / 1e6:.1f} MB"
+        for node in cluster["nodes"].values()
+    ]
+    sent = sum(cluster["sent"].values())
+    lost = f"; {cluster['lost_workers']} workers lost, {cluster['retries']} jobs run again"
+    return (
+        f"{len(shares)} nodes: {'; '.join(shares[:8])}{' ...' if len(shares) > 8 else ''}; sent by this "
+        f"process: {sent / 1e6:.1f} MB{lost if cluster['lost_workers'] else ''}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,25 +12,29 @@ import torch
 import transformers
 
 import sparsefw
-from sparsefw.client import Client
+from sparsefw.errors import CALIBRATION_LOST, Unavailable
 from sparsefw.hf import allocate
-from sparsefw.hf.grams import Group, find_groups, run_block, split_passes, stream_inputs, sum_grams
-from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.calibration.grams import Group, split_passes
+from sparsefw.hf.calibration.hidden import HiddenStates
+from sparsefw.hf.calibration.shared_grams import SharedGrams
+from sparsefw.hf.calibration.step import LocalStep, Step
+from sparsefw.hf.calibration.walk import walk
 from sparsefw.hf.layout import Block, Matrix, dense_outside
+from sparsefw.hf.pools.choice import Place, open_pool
+from sparsefw.hf.pools.servers import Servers
+from sparsefw.hf.pools.tasks import Pool, Task
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
-from sparsefw.hf.shared_grams import SharedGrams
-from sparsefw.hf.solve import Pool, Task
-from sparsefw.hf.source import InMemory, Source, apply, pack, pack_vectors
+from sparsefw.hf.source import InMemory, Source, apply, pack, packed
 from sparsefw.hf.state import BlockState, State
 from sparsefw.hf.training.distill import distill
-from sparsefw.hf.training.refine import refine_block
-from sparsefw.hf.walk import Step, tuple_length, walk
 
 # Begins the names of files in the state.
 _DISTILLED: Final = "distilled"
 DISTILLATION: Final = "distillation"
+# Losses of hidden states in a row, without a block between them, after which a run fails.
+_TRIES: Final = 3
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
 
@@ -61,6 +66,8 @@ class Run:
         self._distillation: dict[str, Any] | None = None
         # What the dense model's last block gives, for distillation, and the length of what a block returns.
         self._targets: tuple[HiddenStates, int] | None = None
+        self._cluster: dict[str, Any] | None = None
+        self._counted: set[int] = set()  # blocks whose matrices the progress has counted
 
     def outcomes(self, index: int) -> Mapping[str, Any]:
         """The tensors of a finished block."""
@@ -70,7 +77,7 @@ class Run:
         assert done is not None
         return done.tensors
 
-    def to_the_end(self, servers: Sequence[str | Client]) -> Report:
+    def to_the_end(self, place: Place) -> Report:
         matrices = [matrix for block in self._layout for matrix in block.matrices]
         for block in self._layout:
             if (done := self._state.load_block(block.index)) is not None:
@@ -90,8 +97,8 @@ class Run:
         last = max((block.index for block in missing if block.matrices), default=-1)
         last = self._layout[-1].index if distils else last
         if missing:
-            lasting, trace = self._lasting, self._trace
-            with Pool(servers, self._state.run, self._settings.split_above, lasting, trace) as pool:
+            run, above = self._state.run, self._settings.split_above
+            with open_pool(place, run, above, self._lasting, self._trace, self._progress) as pool:
                 self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares, curves = self._allocate(pool, matrices)
                 for block in missing:
@@ -99,7 +106,8 @@ class Run:
                         self._state.save_block(block.index, BlockState({}, []))
                         self._keep_records(block.index, BlockState({}, []))
                 if last >= 0:
-                    self._prune_blocks(pool, shares, last, distils)
+                    self._prune_despite_losses(pool, shares, last, distils)
+                self._cluster = pool.facts()
         elif distils:
             self._state.work_with(lambda: versions, len(self._layout))
             self._prune_blocks(None, {}, last, distils)
@@ -122,6 +130,7 @@ class Run:
             curves=curves,
             refinements=refinements,
             distillation=self._distillation,
+            cluster=self._cluster,
         )
 
     def _keep_records(self, index: int, block: BlockState) -> None:
@@ -136,8 +145,23 @@ class Run:
                     apply(module, block, self.outcomes(block.index))
         self._progress.done(sum(len(block.matrices) for block in finished))
 
-    def _walk(self, layout: Sequence[Block], streams: int = 1) -> Iterator[Step]:
-        return walk(self._source, self._samples, self._state.folder, layout, streams)
+    def _walk(self, pool: Pool | None, layout: Sequence[Block], streams: int = 1) -> Iterator[Step]:
+        way = pool.walk if pool else walk
+        return way(self._source, self._samples, self._state.folder, layout, streams)
+
+    def _prune_despite_losses(
+        self, pool: Pool, shares: Mapping[str, float], last: int, distils: bool
+    ) -> None:
+        """A cluster may lose hidden states for good. Then the samples pass the finished blocks again."""
+        finished, tries = len(self._records), 0
+        while True:
+            try:
+                return self._prune_blocks(pool, shares, last, distils)
+            except Unavailable as error:
+                tries = 1 if len(self._records) > finished else tries + 1
+                finished = len(self._records)
+                if error.reason != CALIBRATION_LOST or tries == _TRIES:
+                    raise
 
     def _prune_blocks(self, pool: Pool | None, shares: Mapping[str, float], last: int, distils: bool) -> None:
         """The first stream goes through the pruned blocks. A second one, for refinement and distillation,
@@ -149,37 +173,42 @@ class Run:
         propagate = self._settings.propagate
         streams = 1 if self._settings.refinement is None and not distils else 2
         layout = [block for block in self._layout if block.index <= last]
-        for of_block, block, (hidden, *dense), calls in self._walk(layout, streams):
+        for step in self._walk(pool, layout, streams):
+            of_block = step.layout
             index = of_block.index
             advance = index < last
             done = self._state.load_block(index) if index in self._records else None
             if done is None:
                 assert pool is not None
-                outcome = self._solve(pool, of_block, block, hidden, calls, shares)
+                outcome = self._solve(pool, step, shares)
             else:
                 outcome = done
             if advance and not propagate:
-                run_block(block, hidden, calls, advance=True)
-            if dense and (advance or done is None or distils):
+                step.advance()
+            if streams > 1 and (advance or done is None or distils):
                 self._progress.block(index, "dense forward")
-                run_block(block, dense[0], calls, advance=True)
-            apply(block, of_block, outcome.tensors)
+                step.advance(1)
+            step.apply(outcome.tensors)
             if done is None:
                 if self._settings.refinement is not None and of_block.matrices:
-                    outcome = self._refine(of_block, block, hidden, dense[0], calls, outcome)
+                    outcome = self._refine(step, outcome)
                 self._state.save_block(index, outcome)
                 self._keep_records(index, outcome)
             else:
                 self._progress.block(index, "finished before")
-                self._progress.done(len(of_block.matrices))
+                self._progress.done(0 if index in self._counted else len(of_block.matrices))
+            self._counted.add(index)
             if advance and propagate:
                 self._progress.block(index, "forward")
-                run_block(block, hidden, calls, advance=True)
+                step.advance()
             if distils and not advance:
-                targets = HiddenStates(self._state.folder)
-                for sample in range(len(calls)):
-                    targets.append(dense[0][sample])
-                self._targets = targets, tuple_length(block, hidden[0], calls[0])
+                self._keep_targets(step)
+
+    def _keep_targets(self, step: Step) -> None:
+        targets = HiddenStates(self._state.folder)
+        for sample in step.hidden(1):
+            targets.append(sample)
+        self._targets = targets, step.tuple_length()
 
     def _load_distillation(self) -> dict[str, Any] | None:
         """None where there was none, or where its outcome is damaged: it is done again then."""
@@ -207,50 +236,33 @@ class Run:
                 if of_block.matrices:
                     block = model.get_submodule(of_block.name)
                     self._state.save_block(
-                        of_block.index, BlockState(_packed(block, of_block), []), _DISTILLED
+                        of_block.index, BlockState(packed(block, of_block), []), _DISTILLED
                     )
         self._state.save(DISTILLATION, record)
         self._distillation = record
 
-    def _refine(
-        self,
-        of_block: Block,
-        block: Any,
-        hidden: HiddenStates,
-        targets: HiddenStates,
-        calls: Any,
-        outcome: BlockState,
-    ) -> BlockState:
+    def _refine(self, step: Step, outcome: BlockState) -> BlockState:
         """The block's outcome after refinement; the block has it."""
         settings = self._settings.refinement
         assert settings is not None
+        index, name = step.layout.index, step.layout.name
 
         def shown(epoch: int, error: float) -> None:
-            self._progress.block(of_block.index, f"refining {epoch}/{settings.epochs}, error {error:.2%}")
+            self._progress.block(index, f"refining {epoch}/{settings.epochs}, error {error:.2%}")
 
-        record = refine_block(block, of_block, hidden, targets, calls, settings, shown)
-        outcome = BlockState(outcome.tensors, outcome.records, {"name": of_block.name, **record})
-        if record["epoch"] == 0:  # the block is as it was
-            return outcome
-        return dataclasses.replace(outcome, tensors=_packed(block, of_block))
+        record, tensors = step.refine(settings, shown)
+        outcome = BlockState(outcome.tensors, outcome.records, {"name": name, **record})
+        return outcome if tensors is None else dataclasses.replace(outcome, tensors=tensors)
 
-    def _solve(
-        self,
-        pool: Pool,
-        of_block: Block,
-        block: Any,
-        hidden: HiddenStates,
-        calls: Any,
-        shares: Mapping[str, float],
-    ) -> BlockState:
+    def _solve(self, pool: Pool, step: Step, shares: Mapping[str, float]) -> BlockState:
         """The outcome of a block's jobs."""
         tensors: dict[str, Any] = {}
         records: dict[str, dict[str, Any]] = {}
-        if not of_block.matrices:
+        if not step.layout.matrices:
             return BlockState(tensors, [])
-        for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
+        for groups, tokens in self._with_grams(pool, step):
             tasks = [
-                self._task(block, matrix, group, tokens[group.key], shares)
+                self._task(step.block, matrix, group, tokens[group.key], shares)
                 for group in groups
                 for matrix in group.matrices
             ]
@@ -260,7 +272,7 @@ class Run:
                 tensors[name] = tensor
                 records[outcome.matrix.name] = {**outcome.record, "tokens": tokens[task.gram]}
                 self._progress.done()
-        return BlockState(tensors, [records[matrix.name] for matrix in of_block.matrices])
+        return BlockState(tensors, [records[matrix.name] for matrix in step.layout.matrices])
 
     def _task(
         self, block: Any, matrix: Matrix, group: Group, tokens: int, shares: Mapping[str, float]
@@ -276,36 +288,31 @@ class Run:
         }
         return Task(matrix, weight, group.key, {**keep, "method": "magnitude"}, UNSEEN)
 
-    def _with_grams(
-        self, pool: Pool, of_block: Block, block: Any, hidden: HiddenStates, calls: Any
-    ) -> Iterator[tuple[list[Group], dict[str, int]]]:
-        """Groups whose Gram matrices are on the servers, and the tokens in them, 0 where there are none.
+    def _with_grams(self, pool: Pool, step: Step) -> Iterator[tuple[list[Group], dict[str, int]]]:
+        """Groups whose Gram matrices are in the pool, and the tokens in them, 0 where there are none.
 
         As many groups at a time as fit into gram_memory; each time is a pass over the samples.
         """
-        with torch.no_grad():
-            groups = find_groups(block, of_block, hidden[0], calls[0])
-        here = [group for group in groups if not self._is_streamed(group, hidden)]
-        for group in groups:
-            if group not in here:
-                self._progress.block(of_block.index, "activations")
-                batches = lambda group=group: stream_inputs(block, group, hidden, calls)  # noqa: E731
-                tokens = pool.stream_gram(group.key, batches)
-                yield [group], {group.key: tokens}
-                pool.drop_grams()
+        here = []
+        for group in step.groups():
+            if not (isinstance(pool, Servers) and isinstance(step, LocalStep) and self._streams(group, step)):
+                here.append(group)
+                continue
+            self._progress.block(step.layout.index, "activations")
+            tokens = pool.stream_gram(group.key, functools.partial(step.inputs, group))
+            yield [group], {group.key: tokens}
+            pool.drop_grams()
         for some in split_passes(here, self._settings.gram_memory):
             counts = {}
-            for group, matrix, count in self._grams(of_block, block, some, hidden, calls):
+            for group, matrix, count in self._grams(step, some):
                 counts[group.key] = count
                 pool.add_gram(group.key, matrix, count)
             yield some, counts
             pool.drop_grams()
 
-    def _grams(
-        self, of_block: Block, block: Any, groups: Sequence[Group], hidden: HiddenStates, calls: Any
-    ) -> Iterator[tuple[Group, Any, int]]:
+    def _grams(self, step: Step, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
         """(group, Gram matrix, tokens in it); the identity where there are none."""
-        index = of_block.index
+        index = step.layout.index
         dense = not self._settings.propagate or index == self._first
         shared = self._shared if dense else None
         known = [group for group in groups if shared and shared.has(index, group.key)]
@@ -315,22 +322,16 @@ class Run:
         if len(known) == len(groups):
             return
         self._progress.block(index, "activations")
-        missing = [group for group in groups if group not in known]
-        sums = sum_grams(block, missing, hidden, calls, advance=False)
-        for group in missing:
-            gram = sums.pop(group.key)
-            tokens = 0 if gram.is_zero else gram.tokens
-            matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
-            del gram
+        for group, matrix, tokens in step.grams([group for group in groups if group not in known]):
             if shared:
                 shared.save(index, group.key, matrix, tokens)
             yield group, matrix, tokens
 
-    def _is_streamed(self, group: Group, hidden: HiddenStates) -> bool:
+    def _streams(self, group: Group, step: LocalStep) -> bool:
         """Activations go to the server, rather than their sum."""
         if not group.certain or self._settings.gram == "client":
             return False
-        activations = self._tokens * hidden[0].element_size()
+        activations = self._tokens * step.item_bytes()
         return self._settings.gram == "server" or activations < 4 * group.columns
 
     def _allocate(
@@ -365,26 +366,21 @@ class Run:
         missing = [b.index for b in self._layout if self._state.load(f"curve-{b.index:04d}") is None]
         if not missing:
             return
-        for of_block, block, (hidden,), calls in self._walk(self._layout):
-            if of_block.index in missing:
+        for step in self._walk(pool, self._layout):
+            index = step.layout.index
+            if index in missing:
                 curves: dict[str, Any] = {}
-                for groups, tokens in self._with_grams(pool, of_block, block, hidden, calls):
+                for groups, tokens in self._with_grams(pool, step):
                     tasks = [
-                        self._task(block, matrix, group, tokens[group.key], {matrix.name: settings.sparsity})
+                        self._task(
+                            step.block, matrix, group, tokens[group.key], {matrix.name: settings.sparsity}
+                        )
                         for group in groups
                         for matrix in group.matrices
                     ]
                     for task, curve in pool.sweep(tasks, points):
                         curves[task.matrix.name] = curve
-                self._state.save(f"curve-{of_block.index:04d}", curves)
-            if of_block.index < missing[-1]:
-                self._progress.block(of_block.index, "dense forward")
-                run_block(block, hidden, calls, advance=True)
-
-
-def _packed(block: Any, layout: Block) -> dict[str, Any]:
-    """All of a trained block that a run may have changed."""
-    tensors = dict(
-        pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in layout.matrices
-    )
-    return tensors | pack_vectors(block, layout)
+                self._state.save(f"curve-{index:04d}", curves)
+            if index < missing[-1]:
+                self._progress.block(index, "dense forward")
+                step.advance()

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparsefw import spec
-from sparsefw.client import Client
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.training.steps import resolve
-from sparsefw.hf.values import plain
+from sparsefw.hf.values import is_number, plain
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -55,6 +54,8 @@ class Settings:
             raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
         if not 0 < self.allocation_bound <= 1:
             raise invalid(f"allocation_bound must be in (0, 1]; got {self.allocation_bound}")
+        if not is_number(self.split_above) or self.split_above < 1:
+            raise invalid(f"split_above must be a number of weights of at least 1; got {self.split_above}")
         wrong = [name for name in _OWN if name in self.options]
         if wrong:
             raise invalid(f"prune_model sets {wrong[0]} itself")
@@ -135,11 +136,11 @@ class Settings:
             raise invalid(f'pattern "{self.pattern}" has its own sparsity; got sparsity={self.sparsity}')
         return options
 
-    def facts(self, model: Any, data: str, samples: Sequence[Any], servers: int) -> dict[str, Any]:
+    def facts(self, model: Any, data: str, samples: Sequence[Any]) -> dict[str, Any]:
         """What decides the outcome, for the manifest and the report."""
         return {
-            # 2: refinement changes norms and biases too; presets of models have jobs of their own.
-            "format": 2,
+            # 3: the shape of a matrix decides its row parts; Gram sums are added shard by shard.
+            "format": 3,
             "model": model,
             "data": data,
             "samples": len(samples),
@@ -155,8 +156,8 @@ class Settings:
             "allocation": allocate.describe(self.allocation),
             "allocation_bound": self.allocation_bound,
             "gram": self.gram,
-            # A row split has steps of its own for every part.
-            "split": {"servers": servers, "above": self.split_above} if servers > 1 else None,
+            # A row part has steps of its own.
+            "split_above": self.split_above,
         }
 
 
@@ -164,16 +165,6 @@ def method_name(options: Mapping[str, Any]) -> str:
     """For people: the method, or the preset that chooses it."""
     preset = options.get("preset")
     return str(options.get("method") or (f"preset {preset}" if preset else "sparsefw"))
-
-
-def servers_of(server: str | Client | Sequence[str | Client]) -> list[str | Client]:
-    """One or several; "auto" only alone."""
-    servers = [server] if isinstance(server, str | Client) else list(server)
-    if not servers:
-        raise invalid("there must be at least one server")
-    if len(servers) > 1 and "auto" in servers:
-        raise invalid('server="auto" is one server of this process; several must be named')
-    return servers
 
 
 def folder_of(model: Any) -> Path | None:

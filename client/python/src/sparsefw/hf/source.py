@@ -40,6 +40,14 @@ def pack_vectors(block: Any, layout: Block) -> dict[str, Any]:
     }
 
 
+def packed(block: Any, layout: Block) -> dict[str, Any]:
+    """All of a trained block that a run may have changed."""
+    tensors = dict(
+        pack(matrix, None, matrix.view(block).detach().cpu().clone()) for matrix in layout.matrices
+    )
+    return tensors | pack_vectors(block, layout)
+
+
 def _vectors(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Those of outcomes, by parameter."""
     return {name.removesuffix(VECTOR): value for name, value in tensors.items() if name.endswith(VECTOR)}

@@ -21,23 +21,22 @@ from typing import Any, Final
 import numpy as np
 
 from sparsefw._text import printable
-from sparsefw.client import Client
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
-from sparsefw.hf.capture import after_blocks
-from sparsefw.hf.grams import run_block
+from sparsefw.hf.calibration.capture import after_blocks
+from sparsefw.hf.calibration.shared_grams import SharedGrams
+from sparsefw.hf.calibration.walk import blocks_of, walk
 from sparsefw.hf.layout import Block
 from sparsefw.hf.perplexity import summed_loss
+from sparsefw.hf.pools.choice import Place
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings
-from sparsefw.hf.shared_grams import SharedGrams
-from sparsefw.hf.source import InMemory, Source, apply
+from sparsefw.hf.source import InMemory, Source
 from sparsefw.hf.state import State
 from sparsefw.hf.training.steps import Schedule
 from sparsefw.hf.values import is_number, plain
-from sparsefw.hf.walk import blocks_of, tuple_length, walk
 from sparsefw.paired import paired
 
 # What candidates may not differ in: then their losses would say nothing, or they would be other runs.
@@ -213,7 +212,7 @@ def tune_settings(
     layout: Sequence[Block],
     samples: Sequence[Any],
     state: State,
-    servers: Sequence[str | Client],
+    place: Place,
     model: Any,
     lasting: bool,
     progress: bool,
@@ -246,14 +245,14 @@ def tune_settings(
             begun = time.monotonic()
             # Distillation is of a whole model: it comes after the choice.
             of_this = _within(dataclasses.replace(one, distill=False), head)
-            facts = of_this.facts(model, texts.digest(calibration), calibration, len(servers))
+            facts = of_this.facts(model, texts.digest(calibration), calibration)
             own = State(folder / f"candidate-{index:02d}", facts)
             stack.callback(own.close)
             what = f"candidate {index + 1}/{len(tuning.candidates)}"
             shown = Progress(sum(len(block.matrices) for block in head), len(head), progress, what)
             with contextlib.closing(shown), _restored(source, head):
                 run = Run(source, of_this, head, calibration, own, shown, lasting, grams=shared)
-                report = run.to_the_end(servers)
+                report = run.to_the_end(place)
             outcomes.append(run.outcomes)
             facts_of.append({"sparsity": report.sparsity, "seconds": time.monotonic() - begun})
         windows = [samples[index].to(source.device) for index in judging]
@@ -313,18 +312,19 @@ def _losses(
     blocks for all of them.
     """
     losses: list[list[float]] = []
-    for of_block, block, streams, calls in walk(source, windows, folder, layout, 1 + len(outcomes)):
-        run_block(block, streams[0], calls, advance=True)
+    for step in walk(source, windows, folder, layout, 1 + len(outcomes)):
+        of_block, block, streams = step.layout, step.block, step.streams
+        step.advance(0)
         dense = _dense(block, of_block) if of_block.index < len(head) else {}
-        for stream, outcome in zip(streams[1:], outcomes, strict=True):
+        for index, outcome in enumerate(outcomes, 1):
             try:
                 if dense:
-                    apply(block, of_block, outcome(of_block.index))
-                run_block(block, stream, calls, advance=True)
+                    step.apply(outcome(of_block.index))
+                step.advance(index)
             finally:
                 _put_back(block, dense)
         if of_block is layout[-1]:
-            length = tuple_length(block, streams[0][0], calls[0])
+            length = step.tuple_length()
             blocks = blocks_of(source)
             with source.surroundings():
                 for stream in streams:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sparsefw.client import Client
+from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
+from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.folder import check_out, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
+from sparsefw.hf.pools.choice import Given, place_of
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.run import DISTILLATION, Run
-from sparsefw.hf.settings import Settings, folder_of, servers_of
+from sparsefw.hf.settings import Settings, folder_of
 from sparsefw.hf.source import InMemory, Source, Streamed
 from sparsefw.hf.state import State
 from sparsefw.hf.training.distill import check_head, check_memory
@@ -38,7 +39,7 @@ class Work:
         data: Any,
         settings: Settings,
         tuning: Tuning | None,
-        server: str | Client | Sequence[str | Client],
+        server: Given,
         state_dir: str | os.PathLike[str] | None,
         place: Path | None,
         progress: bool,
@@ -47,7 +48,7 @@ class Work:
         """See prune_model. `place`: the folder for the pruned model."""
         self._settings, self._tuning, self._shown = settings, tuning, progress
         listed = texts.listed(data)
-        self._servers = servers_of(server)
+        self._at = place_of(server)
         folder = folder_of(model)
         if place is not None:
             check_out(place, Path(state_dir) if state_dir is not None else None, folder)
@@ -57,7 +58,9 @@ class Work:
         if folder is None:
             self._source = InMemory(model)
         else:
-            self._source = Streamed(folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            # On Ray this process runs the embeddings alone.
+            here = torch.cuda.is_available() and not isinstance(self._at, Ray)
+            self._source = Streamed(folder, device or ("cuda" if here else "cpu"))
             tokenizer = tokenizer or texts.tokenizer_of(folder, listed)
         length = texts.longest(self._source.model.config, settings.sequence_length)
         self._samples = texts.sequences(tokenizer, listed, length, settings.samples)
@@ -70,6 +73,8 @@ class Work:
     def _check(self) -> None:
         every = [self._settings]
         model = self._source.model
+        if isinstance(self._at, Ray) and self._settings.gram == "server":
+            raise invalid('gram="server" needs a server; on Ray the nodes sum the Gram matrices: gram="auto"')
         if self._tuning is not None:
             self._tuning.check(len(self._samples))
             check_blocks_apart(model, "tune")
@@ -92,7 +97,7 @@ class Work:
 
     def _facts(self, settings: Settings) -> dict[str, Any]:
         digest = texts.digest(self._samples)
-        facts = settings.facts(self._model, digest, self._samples, len(self._servers))
+        facts = settings.facts(self._model, digest, self._samples)
         if self._tuning is None:
             return {**facts, "tune": None}
         meanings = [candidate.meaning() for candidate in settings_of(self._settings, self._tuning)]
@@ -124,7 +129,7 @@ class Work:
             self._layout,
             self._samples,
             self._state,
-            self._servers,
+            self._at,
             self._model,
             self._lasting,
             self._shown,
@@ -141,7 +146,7 @@ class Work:
             self._run = Run(
                 self._source, settings, self._layout, self._samples, self._state, shown, self._lasting, trace
             )
-            report = self._run.to_the_end(self._servers)
+            report = self._run.to_the_end(self._at)
         report.settings = self._facts(settings)
         report.tuning = tuned.to_dict() if tuned is not None else None
         return report

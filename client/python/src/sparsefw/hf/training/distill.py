@@ -18,9 +18,9 @@ import psutil
 import torch
 
 from sparsefw.errors import invalid
-from sparsefw.hf.capture import after_blocks, forward
+from sparsefw.hf.calibration.capture import after_blocks, forward
+from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.data import hold_back
-from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block
 from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training
 

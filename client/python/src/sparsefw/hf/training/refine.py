@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import torch
 
-from sparsefw.hf.capture import Call
+from sparsefw.hf.calibration.capture import Call
+from sparsefw.hf.calibration.hidden import Samples
 from sparsefw.hf.data import hold_back
-from sparsefw.hf.hidden import HiddenStates
 from sparsefw.hf.layout import Block
 from sparsefw.hf.training.steps import Schedule, Training, as_float
 
@@ -47,8 +47,8 @@ class BlockRefinement(Schedule):
 def refine_block(
     block: Any,
     layout: Block,
-    hidden: HiddenStates,
-    targets: HiddenStates,
+    hidden: Samples,
+    targets: Samples,
     calls: Sequence[Call],
     settings: BlockRefinement,
     on_epoch: Callable[[int, float], None] = lambda epoch, error: None,
@@ -116,7 +116,7 @@ def refine_block(
 class _Errors:
     """Errors of a block's output: of each token, relative to how far the dense block moves it."""
 
-    def __init__(self, hidden: HiddenStates, targets: HiddenStates, indices: Sequence[int]) -> None:
+    def __init__(self, hidden: Samples, targets: Samples, indices: Sequence[int]) -> None:
         # Not a small tensor of every sequence: each would be in the way of the next large ones in memory.
         changes = array.array("f")
         for index in indices:

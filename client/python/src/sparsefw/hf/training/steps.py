@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from sparsefw.errors import invalid
-from sparsefw.hf.capture import Call
+from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.layout import Block, find_blocks
 from sparsefw.hf.values import is_number, plain
 from sparsefw.torch import hold_zeros

@@ -175,6 +175,18 @@ def capture(
     return calls
 
 
+def tuple_length(block: Any, hidden: Any, call: Call) -> int:
+    """The length of what a block returns; 0: a tensor."""
+    returned: list[Any] = []
+    handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
+    try:
+        with torch.no_grad():
+            call.run(block, hidden)
+    finally:
+        handle.remove()
+    return len(returned[0]) if isinstance(returned[0], tuple) else 0
+
+
 def after_blocks(model: Any, blocks: Sequence[Any], tokens: Any, hidden: Any, tuple_length: int) -> Any:
     """The logits [1, tokens, vocabulary] that the model makes of what its last block gave.
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import torch
-
-from sparsefw.hf.capture import Call, Calls, capture, check_independent, first_call
-from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.calibration.capture import Calls, capture, check_independent, first_call, tuple_length
+from sparsefw.hf.calibration.hidden import HiddenStates
+from sparsefw.hf.calibration.step import LocalStep
 from sparsefw.hf.layout import Block, find_blocks
 from sparsefw.hf.source import Source
-
-# (layout, block, its inputs in every stream, its calls by sample)
-Step: TypeAlias = tuple[Block, Any, list[HiddenStates], list[Call]]
 
 
 def blocks_of(source: Source) -> list[Any]:
@@ -24,7 +20,7 @@ def blocks_of(source: Source) -> list[Any]:
 
 def walk(
     source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int = 1
-) -> Iterator[Step]:
+) -> Iterator[LocalStep]:
     """Every block of the layout in turn, loaded. Whoever iterates advances the streams, all of which begin
     with the first block's inputs.
 
@@ -43,7 +39,7 @@ def walk(
         for of_block in layout:
             of_this = calls[of_block.index]
             with source.block(of_block.index) as block:
-                yield of_block, block, states, of_this
+                yield LocalStep(of_block, block, states, of_this)
             of_this.clear()
     finally:
         for stream in states:
@@ -74,15 +70,3 @@ def calls_of(source: Source, samples: Sequence[Any], last: int, take: Callable[[
         true = capture(source.model, blocks, samples[:1], length, run=really)
         check_independent(calls, true)
     return calls
-
-
-def tuple_length(block: Any, hidden: Any, call: Call) -> int:
-    """The length of what a block returns; 0: a tensor."""
-    returned: list[Any] = []
-    handle = block.register_forward_hook(lambda _module, _args, out: returned.append(out))
-    try:
-        with torch.no_grad():
-            call.run(block, hidden)
-    finally:
-        handle.remove()
-    return len(returned[0]) if isinstance(returned[0], tuple) else 0

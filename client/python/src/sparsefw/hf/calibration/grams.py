@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 
-from sparsefw.hf.capture import Call
-from sparsefw.hf.hidden import HiddenStates
+from sparsefw.hf.calibration.capture import Call
+from sparsefw.hf.calibration.hidden import HiddenStates, Samples
 from sparsefw.hf.layout import Block, Matrix
 from sparsefw.torch import GramSum
+
+# Parts of a sum, at most.
+_SHARDS: Final = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +37,8 @@ class Group:
 
     @property
     def gram_bytes(self) -> int:
-        """Bytes of its sum in float64."""
-        return 8 * self.columns * self.columns
+        """Bytes of its sum in float64, and of the part that is added to it."""
+        return 2 * 8 * self.columns * self.columns
 
 
 def find_groups(block: Any, layout: Block, hidden: Any, call: Call) -> list[Group]:
@@ -139,46 +142,57 @@ def _watched(block: Any, groups: Sequence[Group], take: Callable[[Group, Any], N
         yield
 
 
-def run_block(
-    block: Any,
-    hidden: HiddenStates,
-    calls: Sequence[Call],
-    groups: Sequence[Group] = (),
-    take: Callable[[Group, Any], None] = lambda group, tokens: None,
-    *,
-    advance: bool,
-) -> None:
-    """Runs the block on every sample.
-
-    Args:
-        advance: its outputs replace the hidden states.
-    """
-    with torch.no_grad(), _watched(block, groups, take):
+def run_block(block: Any, hidden: HiddenStates, calls: Sequence[Call]) -> None:
+    """Runs the block on every sample; its outputs replace the hidden states."""
+    with torch.no_grad():
         for index, call in enumerate(calls):
-            out = call.run(block, hidden[index])
-            if advance:
-                hidden[index] = out
+            hidden[index] = call.run(block, hidden[index])
+
+
+def shards_of(count: int) -> list[range]:
+    """Ranges of samples whose sums are made apart and then added in their order. They depend on nothing
+    else, so that the sum has the same bits wherever its parts are made.
+    """
+    size = max(1, -(-count // _SHARDS))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def sum_grams(
-    block: Any, groups: Sequence[Group], hidden: HiddenStates, calls: Sequence[Call], *, advance: bool
+    block: Any, groups: Sequence[Group], hidden: Samples, calls: Sequence[Call]
 ) -> dict[str, GramSum]:
     """The Gram matrices of the groups by key, in one pass over the samples."""
-    device = hidden[0].device
-    sums = {group.key: GramSum(group.columns, device) for group in groups}
-    run_block(
-        block,
-        hidden,
-        calls,
-        groups,
-        lambda group, tokens: sums[group.key].add(tokens),
-        advance=advance,
-    )
+    sums: dict[str, GramSum] = {}
+    for shard in shards_of(len(calls)):
+        parts = sum_shard(block, groups, hidden, calls, shard)
+        for key in list(parts):
+            part = parts.pop(key)
+            if key in sums:
+                sums[key].merge(part)
+            else:
+                sums[key] = part
+    return sums
+
+
+def sum_shard(
+    block: Any, groups: Sequence[Group], hidden: Samples, calls: Sequence[Call], shard: Iterable[int]
+) -> dict[str, GramSum]:
+    """As `sum_grams`, of some of the samples."""
+    sums: dict[str, GramSum] = {}
+
+    def take(group: Group, tokens: Any) -> None:
+        sums[group.key].add(tokens)
+
+    with torch.no_grad(), _watched(block, groups, take):
+        for index in shard:
+            inputs = hidden[index]
+            if not sums:
+                sums.update({group.key: GramSum(group.columns, inputs.device) for group in groups})
+            calls[index].run(block, inputs)
     return sums
 
 
 def stream_inputs(
-    block: Any, group: Group, hidden: HiddenStates, calls: Sequence[Call]
+    block: Any, group: Group, hidden: Samples, calls: Sequence[Call]
 ) -> Generator[Any, None, None]:
     """The inputs of one group, sample by sample, for a server that sums them."""
     taken: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -14,6 +14,14 @@ from sparsefw.errors import invalid
 # Bytes of all samples together, in all streams; above it they go to a file.
 MEMORY_BYTES: Final = 256 << 20
 _WIDEST: Final = 8
+
+
+class Samples(Protocol):
+    """One tensor a sample, in whatever place."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class HiddenStates:

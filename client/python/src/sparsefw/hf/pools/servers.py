@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import hashlib
-import itertools
 import json
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
-
-import torch
 
 from sparsefw import arrays
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Job, Tensor
-from sparsefw.hf.layout import Matrix
-from sparsefw.hf.server import Server
-from sparsefw.hf.settings import method_name
-from sparsefw.results import Event, Progress, Result
+from sparsefw.hf.calibration.step import Step
+from sparsefw.hf.calibration.walk import walk
+from sparsefw.hf.layout import Block
+from sparsefw.hf.pools.server import Server
+from sparsefw.hf.pools.tasks import (
+    Pool,
+    Rows,
+    Solved,
+    Task,
+    cost,
+    keep_point,
+    merged,
+    merged_curves,
+    parts_of,
+)
+from sparsefw.hf.source import Source
+from sparsefw.results import Event, Result
 from sparsefw.spec import split_sweep
 from sparsefw.sweep_results import SweepResult
 
@@ -31,54 +41,10 @@ _JOBS: Final = 4
 _MOMENT: Final = 1.0
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
-# What a trace keeps of a report.
-TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 Outcome = TypeVar("Outcome")
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One matrix to prune.
-
-    Attributes:
-        gram:    key of its Gram matrix in the pool.
-        options: of the job (sparsefw.JobOptions).
-        note:    why these are not the ones that were asked for, or "".
-    """
-
-    matrix: Matrix
-    weight: Any
-    gram: str
-    options: Mapping[str, Any]
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Solved:
-    """The outcome of a task.
-
-    Attributes:
-        mask:   bool [rows, columns], True = keep.
-        weight: new weights in the dtype of the old ones, or None.
-        record: facts for the report.
-    """
-
-    matrix: Matrix
-    mask: Any
-    weight: Any
-    record: dict[str, Any]
-
-
-def row_parts(matrix: Matrix, pattern: str, servers: int, split_above: int) -> list[tuple[int, int]]:
-    """Ranges of rows that are jobs of their own: rows are independent but with "unstructured"."""
-    if servers < 2 or pattern == "unstructured" or matrix.rows * matrix.columns <= split_above:
-        return [(0, matrix.rows)]
-    count = min(servers, matrix.rows)
-    bounds = [matrix.rows * index // count for index in range(count + 1)]
-    return list(itertools.pairwise(bounds))
-
-
-class Pool:
+class Servers(Pool):
     """Servers, and Gram matrices that are on them. A context manager.
 
     Requests are named by their content, so that the same work after a crash finds what a server that
@@ -112,7 +78,7 @@ class Pool:
             self._stack.close()
             raise
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Servers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -140,16 +106,22 @@ class Pool:
 
     @property
     def name(self) -> str:
-        """The names of the servers, for the report."""
         return ", ".join(client.address for client in self.clients)
+
+    def walk(
+        self, source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int = 1
+    ) -> Iterator[Step]:
+        return walk(source, samples, folder, layout, streams)
+
+    def facts(self) -> None:
+        return None
 
     @property
     def version(self) -> str:
-        """The versions of the servers, each once."""
         return ", ".join(dict.fromkeys(client.info().version for client in self.clients))
 
     def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
-        """Sends a Gram matrix, float32 [d_in, d_in], to every server."""
+        """Sends it to every server."""
         data = arrays.as_buffer(matrix, "gram", ("float32",))
         digest = _digest(data.data)
         self._digests[key] = digest
@@ -171,7 +143,6 @@ class Pool:
         return tensor.tokens
 
     def drop_grams(self) -> None:
-        """Removes those that were added."""
         for index, server in enumerate(self._servers):
             server.delete(server.client, [of_key[index] for of_key in self._grams.values()])
         self._grams.clear()
@@ -179,19 +150,18 @@ class Pool:
         self._nameless = False
 
     def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
-        """Runs the tasks in parallel; yields them in their order."""
         traces: dict[str, list[dict[str, float]]] = {}
 
         def seen(task: Task, event: Event) -> None:
             on_event(task, event)
             if event.progress is not None:
-                _keep_point(traces.setdefault(task.matrix.name, []), event.progress)
+                keep_point(traces.setdefault(task.matrix.name, []), event.progress)
 
         for task, results in self._each(
             tasks, lambda task, part, server: self._prune(task, part, server, seen)
         ):
-            solved = _merged(task, results)
-            # No report has the whole matrix's losses where its row ranges are on several servers.
+            solved = merged(task, results)
+            # No report has the whole matrix's losses where its row ranges are jobs of their own.
             if self._trace and len(results) == 1:
                 solved.record["trace"] = traces.get(task.matrix.name, [])
             yield solved
@@ -199,22 +169,24 @@ class Pool:
     def sweep(
         self, tasks: Sequence[Task], sparsities: Sequence[float]
     ) -> Iterator[tuple[Task, list[dict[str, float]]]]:
-        """For every task, in their order: (sparsity, loss) of one sweep on its Gram matrix."""
         for task, results in self._each(
             tasks, lambda task, part, server: self._curve(task, part, server, sparsities)
         ):
-            yield task, _merged_curves(results)
+            yield task, merged_curves(results)
 
     def _each(
-        self, tasks: Sequence[Task], work: Callable[[Task, tuple[int, int], int], Any]
+        self, tasks: Sequence[Task], work: Callable[[Task, Rows, int], Any]
     ) -> Iterator[tuple[Task, list[Any]]]:
-        futures = [
-            [self._threads.submit(work, task, part, self._choose(task, part)) for part in self._parts(task)]
-            for task in tasks
-        ]
-        owner = {future: task for task, parts in zip(tasks, futures, strict=True) for future in parts}
+        jobs = [(task, part) for task in tasks for part in parts_of(task, self._split_above)]
+        # The longest first, so that servers end at about the same time.
+        begun = {
+            index: self._threads.submit(work, *jobs[index], self._choose(*jobs[index]))
+            for index in sorted(range(len(jobs)), key=lambda index: -cost(*jobs[index]))
+        }
+        owner = {begun[index]: task for index, (task, _) in enumerate(jobs)}
         running = set(owner)
-        for task, parts in zip(tasks, futures, strict=True):
+        for task in tasks:
+            parts = [future for future, of_task in owner.items() if of_task is task]
             # An error is told at once, not after hours of the matrices before it.
             while not running.isdisjoint(parts):
                 ended, running = concurrent.futures.wait(
@@ -224,18 +196,13 @@ class Pool:
                     _raise_first(owner)
             yield task, [future.result() for future in parts]
 
-    def _parts(self, task: Task) -> list[tuple[int, int]]:
-        pattern = str(task.options.get("pattern") or "per-row")
-        return row_parts(task.matrix, pattern, len(self._servers), self._split_above)
-
-    def _choose(self, task: Task, part: tuple[int, int]) -> int:
+    def _choose(self, task: Task, part: Rows) -> int:
         """The server with the least work so far."""
         index = min(range(len(self._load)), key=self._load.__getitem__)
-        # A step costs rows times the square of the columns.
-        self._load[index] += (part[1] - part[0]) * task.matrix.columns**2
+        self._load[index] += cost(task, part)
         return index
 
-    def _request(self, task: Task, part: tuple[int, int], extra: Any = None) -> str:
+    def _request(self, task: Task, part: Rows, extra: Any = None) -> str:
         dtypes = ("float32", "float16", "bfloat16")
         weight = arrays.as_buffer(task.weight[part[0] : part[1]], "weight", dtypes)
         facts = [task.matrix.name, part, dict(task.options), _digest(weight.data), extra]
@@ -245,9 +212,7 @@ class Pool:
     def _job_options(self, task: Task) -> dict[str, Any]:
         return {"labels": {_RUN: self._run, "sparsefw.matrix": task.matrix.name[-60:]}, **task.options}
 
-    def _prune(
-        self, task: Task, part: tuple[int, int], number: int, on_event: Callable[[Task, Event], None]
-    ) -> Result:
+    def _prune(self, task: Task, part: Rows, number: int, on_event: Callable[[Task, Event], None]) -> Result:
         server = self._servers[number]
 
         def run(request: str) -> Result:
@@ -264,9 +229,7 @@ class Pool:
         result.check_weight()
         return result
 
-    def _curve(
-        self, task: Task, part: tuple[int, int], number: int, sparsities: Sequence[float]
-    ) -> SweepResult:
+    def _curve(self, task: Task, part: Rows, number: int, sparsities: Sequence[float]) -> SweepResult:
         server = self._servers[number]
         options = {key: value for key, value in self._job_options(task).items() if key != "sparsity"}
         job_options, points = split_sweep({**options, "sparsity": list(sparsities)}, None)
@@ -313,55 +276,3 @@ def _named(request: str, run: Callable[[str], Outcome]) -> Outcome:
 
 def _digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _keep_point(trace: list[dict[str, float]], progress: Progress) -> None:
-    """Adds a report to a trace, unless it is there (a watch that went on repeats the last one)."""
-    if progress.iteration > 0 and (not trace or trace[-1]["iteration"] < progress.iteration):
-        trace.append({name: getattr(progress, name) for name in TRACED})
-
-
-def _merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:
-    points = []
-    for parts in zip(*tables, strict=True):
-        for point in parts:
-            if point.error is not None:
-                raise point.error
-        results = [point.result for point in parts if point.result is not None]
-        full = sum(result.losses.full for result in results) or 1.0
-        loss = sum(result.losses.result for result in results)
-        points.append({"sparsity": float(parts[0].setting["sparsity"]), "loss": loss / full})
-    return points
-
-
-def _merged(task: Task, parts: Sequence[Result]) -> Solved:
-    """Rows are independent: losses and bounds of parts add up."""
-    names = ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound")
-    losses: dict[str, Any] = {name: sum(getattr(part.losses, name) for part in parts) for name in names}
-    new = [part.losses.reconstructed for part in parts]
-    losses["reconstructed"] = sum(value for value in new if value is not None) if None not in new else None
-    unshrunk = [part.losses.unshrunk for part in parts if part.losses.unshrunk is not None]
-    if unshrunk:
-        losses["unshrunk"] = {
-            name: sum(getattr(part, name) for part in unshrunk) for name in ("full", "warm_start", "result")
-        }
-    weight = torch.cat([part.torch_weight() for part in parts]) if parts[0].has_weight else None
-    kept = sum(part.kept for part in parts)
-    shape = (task.matrix.rows, task.matrix.columns)
-    record = {
-        "name": task.matrix.name,
-        "shape": list(shape),
-        "method": method_name(task.options),
-        "pattern": task.options.get("pattern") or "per-row",
-        "kept": kept,
-        "sparsity": 1 - kept / (shape[0] * shape[1]),
-        "losses": losses,
-        "iterations": max(part.iterations for part in parts),
-        "swaps": sum(part.swaps for part in parts),
-        "stop_reason": parts[0].stop_reason,
-        "device": parts[0].device,
-        "seconds": sum(part.timings.solve for part in parts),
-        "parts": len(parts),
-        "note": task.note,
-    }
-    return Solved(task.matrix, torch.cat([part.torch_mask() for part in parts]), weight, record)

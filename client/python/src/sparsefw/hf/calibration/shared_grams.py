@@ -33,6 +33,7 @@ class SharedGrams:
         return tensors["gram"], int(tensors["tokens"])
 
     def save(self, block: int, key: str, gram: Any, tokens: int) -> None:
-        """Keeps one."""
-        tensors = {"gram": gram.contiguous(), "tokens": torch.tensor(tokens)}
+        """Keeps one: a matrix, or where it is on a cluster."""
+        matrix = gram if isinstance(gram, torch.Tensor) else gram.fetch()
+        tensors = {"gram": matrix.contiguous(), "tokens": torch.tensor(tokens)}
         write_tensors(self._path(block, key), tensors)

@@ -1,0 +1,1 @@
+"""What actors of a cluster run without PyTorch."""

@@ -1,0 +1,1 @@
+"""The samples' way through the blocks of a model, and what is measured and trained on it."""

@@ -1,0 +1,224 @@
+"""The layers of a block as jobs on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+from sparsefw import errors
+from sparsefw._cluster.seen import Seen
+from sparsefw.errors import CALIBRATION_LOST, Error, InvalidArgument
+from sparsefw.hf.calibration.step import Step
+from sparsefw.hf.cluster import step
+from sparsefw.hf.cluster.facts import Facts
+from sparsefw.hf.cluster.objects import Detached, Objects, Stored
+from sparsefw.hf.cluster.session import connect_cluster, cores_of_smallest, task_size
+from sparsefw.hf.cluster.settings import Ray
+from sparsefw.hf.cluster.worker import Done, Solve
+from sparsefw.hf.cluster.workers import Workers
+from sparsefw.hf.layout import Block
+from sparsefw.hf.pools.tasks import Pool, Solved, Task, cost, merged, merged_curves, parts_of
+from sparsefw.hf.progress import Progress
+from sparsefw.hf.source import Source
+from sparsefw.results import Event
+from sparsefw.results import Progress as Report
+from sparsefw.v1 import job_pb2
+
+
+class RayPool(Pool):
+    """A context manager.
+
+    Attributes:
+        objects: what this process puts into the object store.
+        threads, device: of PyTorch in every task.
+        seen:    an actor that refinement tells of its epochs.
+    """
+
+    def __init__(self, settings: Ray, split_above: int, trace: bool, progress: Progress) -> None:
+        connect_cluster(settings)
+        self.threads = settings.cpus or cores_of_smallest(settings.gpus)
+        if self.threads == 0:
+            gpu = " and a GPU" if settings.gpus else ""
+            raise errors.refuse(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "DEVICE_UNAVAILABLE",
+                f"no node of the Ray cluster has a CPU{gpu} for work; start nodes, or give Ray(cpus=)",
+            )
+        self.device = "cuda" if settings.gpus else "cpu"
+        self.objects = Objects()
+        self._settings, self._split_above = settings, split_above
+        self._trace, self._progress = trace, progress
+        self._facts = Facts()
+        self._weights: dict[str, Any] = {}
+        self._grams: dict[str, tuple[Any, int]] = {}
+        self._functions: dict[Any, Any] = {}
+        self._pass = 0
+        self._workers = Workers(settings, self.threads, self._facts)
+
+    def __enter__(self) -> RayPool:
+        self._workers.__enter__()
+        try:
+            here = ray.get_runtime_context().get_node_id()
+            near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
+            self.seen = ray.remote(num_cpus=0)(Seen).options(scheduling_strategy=near).remote()
+            self._workers.start()
+        except BaseException:
+            self._workers.__exit__()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._workers.__exit__()
+        self._grams.clear()
+        self._weights.clear()
+
+    @property
+    def version(self) -> str:
+        return self._workers.version
+
+    def walk(
+        self, source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int = 1
+    ) -> Iterator[Step]:
+        return step.walk(self, source, samples, folder, layout, streams)
+
+    def facts(self) -> dict[str, Any]:
+        return self._facts.to_dict(self.objects.sent)
+
+    def remote(self, function: Any, retries: int) -> Any:
+        """A function as a task of a worker's size."""
+        if function not in self._functions:
+            size = task_size(self.threads, self._settings.gpus)
+            self._functions[function] = ray.remote(max_retries=retries, **size)(function)
+        return self._functions[function]
+
+    def put_block(self, block: Any, layout: Block) -> Detached:
+        """The block's skeleton and tensors. Jobs read their weights from the same objects."""
+        detached, refs = self.objects.detach_block(block, layout.name)
+        self._weights = {matrix.parameter: refs[id(matrix.of(block))] for matrix in layout.matrices}
+        return detached
+
+    def put_outcome(self, tensors: dict[str, Stored] | None) -> Any:
+        """The object of a block's outcome."""
+        self.objects.sent["outcome"] += sum(value.data.nbytes for value in (tensors or {}).values())
+        return ray.put(tensors)
+
+    def get(self, ref: Any, what: str, on_epoch: Callable[[int, float], None] | None = None) -> Any:
+        """The object, once it is there.
+
+        Args:
+            what:     it is waited for.
+            on_epoch: gets what a refinement tells meanwhile.
+
+        Raises:
+            Unavailable (CALIBRATION_LOST): Ray cannot make it again.
+        """
+        started = time.monotonic()
+        try:
+            while on_epoch and not ray.wait([ref], timeout=1.0)[0]:
+                self._tell(on_epoch)
+            return ray.get(ref)
+        except RayTaskError as error:
+            if isinstance(error.cause, Error):
+                raise error.cause from None
+            raise
+        except RayError as error:
+            raise errors.refuse(
+                grpc.StatusCode.UNAVAILABLE,
+                CALIBRATION_LOST,
+                f"{what} of the calibration are lost, and Ray could not make them again: {error}",
+            ) from error
+        finally:
+            self._facts.waited[what] += time.monotonic() - started
+
+    def _tell(self, on_epoch: Callable[[int, float], None]) -> None:
+        try:
+            news = ray.get(self.seen.last.remote(), timeout=1.0)
+        except (GetTimeoutError, RayError):
+            return
+        if news is not None:
+            on_epoch(*news)
+
+    def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
+        ref = matrix.ref if isinstance(matrix, step.RemoteGram) else self.objects.put(matrix, "gram", key)
+        self._grams[key] = ref, tokens
+
+    def drop_grams(self) -> None:
+        self._grams.clear()
+        self._pass += 1
+
+    def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
+        for task, parts in self._each(tasks, None, on_event):
+            solved = merged(task, [done.result for done in parts])
+            # No report has the whole matrix's losses where its row ranges are jobs of their own.
+            if self._trace and len(parts) == 1:
+                solved.record["trace"] = parts[0].trace
+            yield solved
+
+    def sweep(
+        self, tasks: Sequence[Task], sparsities: Sequence[float]
+    ) -> Iterator[tuple[Task, list[dict[str, float]]]]:
+        for task, parts in self._each(tasks, tuple(sparsities), lambda task, event: None):
+            yield task, merged_curves([done.result for done in parts])
+
+    def _each(
+        self,
+        tasks: Sequence[Task],
+        sparsities: tuple[float, ...] | None,
+        on_event: Callable[[Task, Event], None],
+    ) -> Iterator[tuple[Task, list[Any]]]:
+        """(task, outcomes of its parts), in their order."""
+        pieces = [(task, rows) for task in tasks for rows in parts_of(task, self._split_above)]
+        live = frozenset(f"{self._pass} {key}" for key in self._grams)
+        jobs = []
+        for task, rows in pieces:
+            gram, tokens = self._grams[task.gram]
+            jobs.append(
+                Solve(
+                    task.matrix,
+                    rows,
+                    {"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options},
+                    (self._weights[task.matrix.parameter],),
+                    (gram,),
+                    f"{self._pass} {task.gram}",
+                    live,
+                    tokens,
+                    sparsities,
+                    self._trace,
+                )
+            )
+        # The longest first, so that workers end at about the same time.
+        order = sorted(range(len(jobs)), key=lambda index: -cost(*pieces[index]))
+        found: dict[int, Done] = {}
+        told = lambda index, report: on_event(pieces[index][0], _event(report))  # noqa: E731
+        ended = self._workers.run(jobs, order, told)
+        for task in tasks:
+            wanted = [index for index, (of_task, _) in enumerate(pieces) if of_task is task]
+            while not found.keys() >= set(wanted):
+                index, done = next(ended)
+                self._facts.job(
+                    done.node, jobs[index].gram_key, done.seconds, done.gram_bytes, done.gram_seconds
+                )
+                self._progress.place(str(self._facts))
+                if done.error is not None:
+                    raise self._named(pieces[index][0], done)
+                found[index] = done
+            yield task, [found.pop(index) for index in wanted]
+
+    def _named(self, task: Task, done: Done) -> Error:
+        error = done.error
+        assert error is not None
+        text = f"{task.matrix.name}: {error.message}"
+        if not isinstance(error, InvalidArgument):  # else it is not the node's fault
+            last = " | ".join(done.log.splitlines()[-3:])
+            text += f" (node {self._facts.name(done.node)}; its server's log ends: {last})"
+        return error.with_message(text)
+
+
+def _event(report: Report) -> Event:
+    return Event("PROGRESS", "RUNNING", 0, report, 0, job_pb2.JobEvent())

@@ -1,0 +1,94 @@
+"""The connection to a Ray cluster, and what a run may use of it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, Final
+
+import grpc
+
+from sparsefw import errors
+from sparsefw.errors import invalid
+from sparsefw.hf.cluster.settings import Ray
+
+# What decides which program a worker's server is.
+_PROGRAM: Final = ("SPARSEFW_SERVER_PROGRAM", "SPARSEFW_CUDA_MODULE")
+
+
+def load_ray() -> Any:
+    """The package.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): it is not installed.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise invalid("ray is not installed: pip install 'sparsefw[ray]'") from None
+
+
+def connect_cluster(settings: Ray) -> None:
+    """Connects this process, unless it is connected.
+
+    Raises:
+        Unavailable (UNREACHABLE): no cluster at the address.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        return
+    try:
+        if settings.address is not None or os.environ.get("RAY_ADDRESS"):
+            ray.init(address=settings.address, log_to_driver=False)
+            return
+        try:
+            ray.init(address="auto", log_to_driver=False)
+        except ConnectionError:  # no cluster on this machine
+            ray.init(address="local", log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        at = settings.address or os.environ.get("RAY_ADDRESS") or "this machine"
+        raise errors.refuse(
+            grpc.StatusCode.UNAVAILABLE, "UNREACHABLE", f"no Ray cluster at {at}: {error}"
+        ) from None
+
+
+def environment() -> dict[str, str]:
+    """Variables that workers get from this process."""
+    return {name: os.environ[name] for name in _PROGRAM if name in os.environ}
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The living nodes: NodeID, NodeManagerAddress, Resources."""
+    return [node for node in load_ray().nodes() if node["Alive"]]
+
+
+def cores_of_smallest(gpus: int) -> int:
+    """Whole cores of the smallest node that may have workers; 0: there is none."""
+    cores = [
+        int(node["Resources"].get("CPU", 0))
+        for node in nodes()
+        if node["Resources"].get("GPU", 0) >= gpus and node["Resources"].get("CPU", 0) >= 1
+    ]
+    return min(cores, default=0)
+
+
+def slots(cpus: int, gpus: int) -> int:
+    """Workers that fit on the living nodes."""
+    total = 0
+    for node in nodes():
+        resources = node["Resources"]
+        fit = int(resources.get("CPU", 0) // cpus)
+        total += min(fit, int(resources.get("GPU", 0) // gpus)) if gpus else fit
+    return total
+
+
+def actor_size(cpus: int, gpus: int) -> dict[str, float]:
+    """What an actor reserves: about half of a worker. The rest is for the tasks of calibration, which run in
+    turn with jobs. Two actors cannot share a GPU.
+    """
+    return {"num_cpus": cpus // 2 or 0.5, "num_gpus": 0.6 * gpus}
+
+
+def task_size(cpus: int, gpus: int) -> dict[str, float]:
+    """What a task reserves. Ray knows no fractions above one."""
+    return {"num_cpus": cpus - cpus // 2 if cpus > 1 else 0.5, "num_gpus": 0.4 * gpus}

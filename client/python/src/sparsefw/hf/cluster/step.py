@@ -1,0 +1,181 @@
+"""The samples' way through a model by tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+import torch
+
+from sparsefw.hf.calibration.capture import Call, tuple_length
+from sparsefw.hf.calibration.grams import Group, shards_of
+from sparsefw.hf.calibration.step import Refined, Step
+from sparsefw.hf.calibration.walk import calls_of
+from sparsefw.hf.cluster import tasks
+from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, own_copy, tensor_of
+from sparsefw.hf.layout import Block
+from sparsefw.hf.source import Source, apply
+from sparsefw.hf.training.refine import BlockRefinement
+
+if TYPE_CHECKING:
+    from sparsefw.hf.cluster.pool import RayPool
+
+# Hidden states of so many blocks can be made again from what the driver has put. Then it puts them anew: what
+# it keeps for that does not grow with the model.
+_LINEAGE: Final = 8
+# Times that Ray runs a task again after it has lost its node or its outcome.
+_RETRIES: Final = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteGram:
+    """A Gram matrix that is in the object store."""
+
+    ref: Any
+
+    def fetch(self) -> Any:
+        """The matrix, float32 [d_in, d_in]."""
+        return own_copy(ray.get(self.ref))
+
+
+def walk(
+    pool: RayPool, source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int
+) -> Iterator[Step]:
+    """As sparsefw.hf.calibration.walk.walk. Hidden states are objects, one a shard; `folder` is not used."""
+    shards = shards_of(len(samples))
+    roots: list[Any] = []
+    taken: list[Any] = []
+
+    def take(hidden: Any) -> None:
+        taken.append(hidden)
+        if len(taken) == len(shards[len(roots)]):
+            roots.append(pool.objects.put_samples(taken))
+            taken.clear()
+
+    calls = calls_of(source, samples, layout[-1].index, take)
+    hidden = [list(roots) for _ in range(streams)]
+    kept: list[Any] = [roots]  # what hidden states can be made from again
+    for number, of_block in enumerate(layout, 1):
+        of_this = calls[of_block.index]
+        with source.block(of_block.index) as block:
+            step = RayStep(pool, of_block, block, hidden, of_this, shards)
+            kept.append(step)
+            yield step
+        step.let_go()
+        of_this.clear()
+        if number % _LINEAGE == 0 and of_block is not layout[-1]:
+            hidden = [[_again(pool, ref) for ref in stream] for stream in hidden]
+            kept = [list(stream) for stream in hidden]
+
+
+def _again(pool: RayPool, ref: Any) -> Any:
+    return pool.objects.put_samples(pool.get(ref, "hidden states"))
+
+
+class RayStep(Step):
+    """A block whose samples are in the object store, shard by shard. It keeps what its tasks were given for
+    as long as it lives: with these Ray makes lost objects again.
+    """
+
+    def __init__(
+        self,
+        pool: RayPool,
+        layout: Block,
+        block: Any,
+        streams: list[list[Any]],
+        calls: Sequence[Call],
+        shards: Sequence[range],
+    ) -> None:
+        self.layout, self.block = layout, block
+        self._pool, self._streams = pool, streams
+        self._first = calls[0]
+        self._calls = [pool.objects.detach_calls([calls[index] for index in shard]) for shard in shards]
+        self._block = pool.put_block(block, layout)
+        self._outcome: Any = None
+        self._kept: list[Any] = []
+
+    def _work(self, *calls: Detached) -> tasks.Work:
+        return tasks.Work(
+            self._block.skeleton,
+            self.layout,
+            len(self._block.tensors),
+            tuple(of_shard.skeleton for of_shard in calls),
+            self._pool.threads,
+            self._pool.device,
+        )
+
+    def _start(self, function: Any, name: str, *args: Any, returns: int = 1) -> Any:
+        # Tasks are named in Ray's dashboard.
+        return self._pool.remote(function, _RETRIES).options(name=name, num_returns=returns).remote(*args)
+
+    def _on_shard(self, function: Any, shard: int, *args: Any, returns: int = 1) -> Any:
+        calls = self._calls[shard]
+        name = f"{function.__name__} {self.layout.name} shard {shard}"
+        arrays = (*self._block.tensors, *calls.tensors)
+        return self._start(function, name, self._work(calls), *args, *arrays, returns=returns)
+
+    def groups(self) -> list[Group]:
+        found: list[Group] = self._pool.get(
+            self._on_shard(tasks.groups, 0, self._streams[0][0]), "activations"
+        )
+        return found
+
+    def grams(self, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
+        parts = [
+            self._on_shard(tasks.gram, shard, list(groups), self._streams[0][shard], returns=len(groups))
+            for shard in range(len(self._calls))
+        ]
+        of_groups = [parts] if len(groups) == 1 else list(zip(*parts, strict=True))
+        sums = [
+            self._start(tasks.add, f"add {group.key}", group.columns, list(of_group), returns=2)
+            for group, of_group in zip(groups, of_groups, strict=True)
+        ]
+        for group, (matrix, tokens) in zip(groups, sums, strict=True):
+            yield group, RemoteGram(matrix), self._pool.get(tokens, "activations")
+
+    def apply(self, tensors: Mapping[str, Any]) -> None:
+        self._outcome = self._pool.put_outcome(arrays_of(dict(tensors)))
+        apply(self.block, self.layout, tensors)
+
+    def refine(self, settings: BlockRefinement, on_epoch: Callable[[int, float], None]) -> Refined:
+        record, arrays = self._start(
+            tasks.refine,
+            f"refine {self.layout.name}",
+            self._work(*self._calls),
+            settings,
+            self._outcome,
+            [list(stream) for stream in self._streams],
+            [list(calls.tensors) for calls in self._calls],
+            self._pool.seen,
+            *self._block.tensors,
+            returns=2,
+        )
+        found: dict[str, Any] = self._pool.get(record, "refinement", on_epoch)
+        if found["epoch"] == 0:
+            return found, None
+        self._outcome = arrays
+        tensors = {name: own_copy(value) for name, value in self._pool.get(arrays, "refinement").items()}
+        apply(self.block, self.layout, tensors)
+        return found, tensors
+
+    def advance(self, stream: int = 0) -> None:
+        before = self._streams[stream]
+        self._streams[stream] = [
+            self._on_shard(tasks.forward, shard, self._outcome, before[shard]) for shard in range(len(before))
+        ]
+
+    def hidden(self, stream: int = 0) -> Iterator[Any]:
+        for ref in self._streams[stream]:
+            yield from map(own_copy, self._pool.get(ref, "hidden states"))
+
+    def tuple_length(self) -> int:
+        first: Sequence[Stored] = self._pool.get(self._streams[0][0], "hidden states")
+        with torch.no_grad():
+            return tuple_length(self.block, tensor_of(first[0]), self._first)
+
+    def let_go(self) -> None:
+        """The block is not loaded any more."""
+        self.block = None

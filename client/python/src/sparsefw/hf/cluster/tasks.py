@@ -1,0 +1,183 @@
+"""What nodes compute of the samples' way through a block. Every task is a function of its arguments alone, so
+that Ray can run it again on another node, to the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+import torch
+
+from sparsefw.hf.calibration.capture import Call
+from sparsefw.hf.calibration.grams import Group, find_groups, sum_shard
+from sparsefw.hf.cluster.objects import Stored, arrays_of, attach, own_copy, stored, tensor_of
+from sparsefw.hf.layout import Block
+from sparsefw.hf.source import apply, packed
+from sparsefw.hf.training.refine import BlockRefinement, refine_block
+from sparsefw.torch import GramSum
+
+Outcome = Mapping[str, Stored] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What every task on a block gets.
+
+    Attributes:
+        block:   the skeleton of the module; its tensors follow as arguments.
+        tensors: how many these are. Tensors of calls come after them.
+        calls:   the skeleton of the calls of a shard, or of every shard.
+        threads: of PyTorch.
+        device:  "cpu" or "cuda".
+    """
+
+    block: bytes
+    layout: Block
+    tensors: int
+    calls: tuple[bytes, ...]
+    threads: int
+    device: str
+
+
+def _at_work(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With as many threads as the plan says, and without gradients."""
+
+    @functools.wraps(function)
+    def run(work: Work, *args: Any) -> Any:
+        torch.set_num_threads(work.threads)
+        with torch.no_grad():
+            return function(work, *args)
+
+    return run
+
+
+def _block(work: Work, outcome: Outcome, arrays: Sequence[Stored], trained: bool = False) -> Any:
+    """The module, with the outcome of its jobs.
+
+    Args:
+        trained: it will be written to.
+    """
+    own = trained or outcome is not None
+    tensors = [(own_copy if own else tensor_of)(array).to(work.device) for array in arrays[: work.tensors]]
+    block = attach(work.block, tensors)
+    if outcome is not None:
+        apply(block, work.layout, {name: tensor_of(value) for name, value in outcome.items()})
+    return block
+
+
+def _calls(work: Work, skeleton: bytes, arrays: Sequence[Stored]) -> list[Call]:
+    found: list[Call] = attach(skeleton, [tensor_of(array).to(work.device) for array in arrays])
+    return found
+
+
+class _Samples:
+    """Tensors of a list of arrays, one at a time."""
+
+    def __init__(self, values: Sequence[Stored], device: str) -> None:
+        self._values, self._device = values, device
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: int) -> Any:
+        return tensor_of(self._values[index]).to(self._device)
+
+
+@_at_work
+def groups(work: Work, shard: Sequence[Stored], *arrays: Stored) -> list[Group]:
+    """Which matrices share a Gram matrix, by the first sample."""
+    block = _block(work, None, arrays)
+    calls = _calls(work, work.calls[0], arrays[work.tensors :])
+    return find_groups(block, work.layout, _Samples(shard, work.device)[0], calls[0])
+
+
+@_at_work
+def gram(work: Work, of: Sequence[Group], shard: Sequence[Stored], *arrays: Stored) -> Any:
+    """The sums of a shard, one for every group."""
+    block = _block(work, None, arrays)
+    calls = _calls(work, work.calls[0], arrays[work.tensors :])
+    sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
+    found = [sums[group.key] for group in of]
+    return found[0] if len(found) == 1 else found
+
+
+def add(columns: int, parts: Sequence[Any]) -> tuple[Stored, int]:
+    """(the Gram matrix, its tokens; the identity and 0 where there are none). Parts are added in their order,
+    one in memory at a time.
+    """
+    total = GramSum(columns)
+    for part in parts:
+        total.merge(ray.get(part))
+    if total.is_zero:
+        return stored(torch.eye(columns)), 0
+    return stored(total.matrix()), total.tokens
+
+
+@_at_work
+def forward(work: Work, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored) -> list[Stored]:
+    """What the block makes of a shard."""
+    block = _block(work, outcome, arrays)
+    calls = _calls(work, work.calls[0], arrays[work.tensors :])
+    samples = _Samples(shard, work.device)
+    return [stored(call.run(block, samples[index])) for index, call in enumerate(calls)]
+
+
+class _Stream:
+    """Hidden states of all shards; those of one are here at a time."""
+
+    def __init__(self, shards: Sequence[Any], sizes: Sequence[int], device: str) -> None:
+        self._shards, self._device = shards, device
+        self._where = [(shard, place) for shard, size in enumerate(sizes) for place in range(size)]
+        self._number, self._values = -1, list[Stored]()
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def __getitem__(self, index: int) -> Any:
+        shard, place = self._where[index]
+        if shard != self._number:
+            self._values = ray.get(self._shards[shard])
+            self._number = shard
+        return tensor_of(self._values[place]).to(self._device)
+
+
+@_at_work
+def refine(
+    work: Work,
+    settings: BlockRefinement,
+    outcome: Outcome,
+    streams: Sequence[Sequence[Any]],
+    call_tensors: Sequence[Sequence[Any]],
+    seen: Any,
+    *arrays: Stored,
+) -> tuple[dict[str, Any], dict[str, Stored] | None]:
+    """(record, the block's tensors; None: they are as before) after refinement.
+
+    Args:
+        streams: objects of the shards of the block's inputs, and of its targets.
+        call_tensors: objects of the tensors in the calls of every shard.
+        seen: an actor that is told of every epoch.
+    """
+    block = _block(work, outcome, arrays, trained=True)
+    calls = [
+        _calls(work, skeleton, ray.get(list(tensors)))
+        for skeleton, tensors in zip(work.calls, call_tensors, strict=True)
+    ]
+    sizes = [len(of_shard) for of_shard in calls]
+    hidden, targets = (_Stream(shards, sizes, work.device) for shards in streams)
+    record = refine_block(
+        block,
+        work.layout,
+        hidden,
+        targets,
+        [call for of_shard in calls for call in of_shard],
+        settings,
+        lambda epoch, error: seen.tell.remote((epoch, error)),
+    )
+    if record["epoch"] == 0:
+        return record, None
+    return record, arrays_of(packed(block, work.layout))
