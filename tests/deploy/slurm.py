@@ -39,7 +39,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
 ReturnToService=2
-KillWait=30
+KillWait=5
 """
 
 
