@@ -23,6 +23,7 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     parent, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    leave_cleaner(parent, folder)
     wake, alarm = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(alarm, False)
@@ -51,6 +52,32 @@ def main() -> int:
     if left_alone:
         shutil.rmtree(folder, ignore_errors=True)
     return program.wait()
+
+
+def leave_cleaner(parent: int, folder: str) -> None:
+    """A process that removes the folder where this one is killed, too. Ray kills the children of a worker that
+    ends: so it is nobody's child, in a session of its own.
+    """
+    try:
+        ends = [os.pidfd_open(os.getpid()), os.pidfd_open(parent)]
+    except ProcessLookupError:  # the parent has ended; this process sees it, too
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        for end_of in ends:
+            os.close(end_of)
+        return
+    if os.fork() == 0:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):  # pipes of others
+            os.dup2(nowhere, number)
+        select.select(ends[:1], [], [])
+        while os.path.exists(folder) and not select.select(ends[1:], [], [], LOOK)[0]:
+            pass
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 def start(command: "list[str]") -> "subprocess.Popen[bytes]":

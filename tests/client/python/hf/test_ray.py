@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import sparsefw
+import test_programs
 import tiny
 
 pytest.importorskip("ray", reason="ray is not installed: client/python/make-environment --hf build/venv")
@@ -105,6 +106,7 @@ def test_a_job_that_loses_every_worker_fails_by_name(nodes, dense, place):
 
 def test_a_server_that_ends_counts_as_a_lost_worker(nodes, dense, folder, place):
     """Its job runs again elsewhere."""
+    wait_until(lambda: not servers(place), "the end of earlier servers")
     killed = []
 
     def kill():
@@ -159,6 +161,7 @@ def test_nothing_of_a_killed_driver_stays_and_the_same_call_goes_on(nodes, dense
 
 def test_hidden_states_that_are_lost_for_good_are_made_from_the_first_block(nodes, dense, folder, monkeypatch):
     """Without the objects that Ray would make them from."""
+    from ray._private.internal_api import free
     from sparsefw.hf.cluster import step
 
     lost = []
@@ -166,10 +169,8 @@ def test_hidden_states_that_are_lost_for_good_are_made_from_the_first_block(node
 
     def loses(self):
         if self.layout.index == 2 and not lost:
-            import ray
-
             lost.append(1)
-            ray.internal.free([ref for stream in self._streams for ref in stream])
+            free([ref for stream in self._streams for ref in stream])
         return again(self)
 
     monkeypatch.setattr(step.RayStep, "groups", loses)
@@ -179,6 +180,7 @@ def test_hidden_states_that_are_lost_for_good_are_made_from_the_first_block(node
 
 def test_no_cluster_at_an_address_is_an_error(dense, folder):
     (folder / "text.txt").write_text("text " * 100)
+    test_programs.tokenizer().save_pretrained(dense / "dense")
     words = [sys.executable, "-m", "sparsefw", "prune-model", str(dense / "dense"), "--data", str(folder / "text.txt")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_gcs_server_request_timeout_seconds": "1"}
     ended = subprocess.run(
