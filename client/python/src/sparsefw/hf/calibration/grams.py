@@ -176,7 +176,7 @@ def sum_grams(
 def sum_shard(
     block: Any, groups: Sequence[Group], hidden: Samples, calls: Sequence[Call], shard: Iterable[int]
 ) -> dict[str, GramSum]:
-    """As `sum_grams`, of some of the samples."""
+    """As `sum_grams`, of some of the samples; symmetric to the bit."""
     sums: dict[str, GramSum] = {}
 
     def take(group: Group, tokens: Any) -> None:
@@ -188,6 +188,8 @@ def sum_shard(
             if not sums:
                 sums.update({group.key: GramSum(group.columns, inputs.device) for group in groups})
             calls[index].run(block, inputs)
+    for part in sums.values():
+        part.make_symmetric()
     return sums
 
 

@@ -56,6 +56,20 @@ def own_copy(value: Stored) -> Any:
     return tensor_of(value).clone()
 
 
+def joined(strips: Sequence[Any]) -> Any:
+    """The matrix whose strips of rows are these objects; one of them is read at a time."""
+    if len(strips) == 1:
+        return tensor_of(ray.get(strips[0]))
+    first = tensor_of(ray.get(strips[0]))
+    whole = torch.empty(first.shape[1], first.shape[1], dtype=first.dtype)
+    row = 0
+    for strip in strips:
+        values = tensor_of(ray.get(strip))
+        whole[row : row + len(values)] = values
+        row += len(values)
+    return whole
+
+
 class _Detacher(CloudPickler):  # type: ignore[misc]
     """Pickles a value; tensors become numbers."""
 

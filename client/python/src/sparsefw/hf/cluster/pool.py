@@ -56,7 +56,7 @@ class RayPool(Pool):
         self._trace, self._progress = trace, progress
         self._facts = Facts()
         self._weights: dict[str, Any] = {}
-        self._grams: dict[str, tuple[Any, int]] = {}
+        self._grams: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._functions: dict[Any, Any] = {}
         self._pass = 0
         self._workers = Workers(settings, self.threads, self._facts)
@@ -145,8 +145,8 @@ class RayPool(Pool):
             on_epoch(*news)
 
     def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
-        ref = matrix.ref if isinstance(matrix, step.RemoteGram) else self.objects.put(matrix, "gram", key)
-        self._grams[key] = ref, tokens
+        here = not isinstance(matrix, step.RemoteGram)
+        self._grams[key] = (self.objects.put(matrix, "gram", key),) if here else matrix.strips, tokens
 
     def drop_grams(self) -> None:
         self._grams.clear()
@@ -184,7 +184,7 @@ class RayPool(Pool):
                     rows,
                     {"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options},
                     (self._weights[task.matrix.parameter],),
-                    (gram,),
+                    gram,
                     f"{self._pass} {task.gram}",
                     live,
                     tokens,

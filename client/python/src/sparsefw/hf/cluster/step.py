@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import ray
 import torch
 
 from sparsefw.hf.calibration.capture import Call, tuple_length
@@ -15,7 +14,7 @@ from sparsefw.hf.calibration.grams import Group, shards_of
 from sparsefw.hf.calibration.step import Refined, Step
 from sparsefw.hf.calibration.walk import calls_of
 from sparsefw.hf.cluster import tasks
-from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, own_copy, tensor_of
+from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, joined, own_copy, tensor_of
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import Source, apply
 from sparsefw.hf.training.refine import BlockRefinement
@@ -32,13 +31,13 @@ _RETRIES: Final = 20
 
 @dataclasses.dataclass(frozen=True)
 class RemoteGram:
-    """A Gram matrix that is in the object store."""
+    """A Gram matrix that is in the object store, in strips of rows."""
 
-    ref: Any
+    strips: tuple[Any, ...]
 
     def fetch(self) -> Any:
         """The matrix, float32 [d_in, d_in]."""
-        return own_copy(ray.get(self.ref))
+        return joined(self.strips)
 
 
 def walk(
@@ -124,17 +123,23 @@ class RayStep(Step):
         return found
 
     def grams(self, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
+        strips = [(group, rows) for group in groups for rows in tasks.strips_of(group.columns)]
+        named = [(group.key, rows) for group, rows in strips]
         parts = [
-            self._on_shard(tasks.gram, shard, list(groups), self._streams[0][shard], returns=len(groups))
+            self._on_shard(
+                tasks.gram, shard, list(groups), named, self._streams[0][shard], returns=len(strips)
+            )
             for shard in range(len(self._calls))
         ]
-        of_groups = [parts] if len(groups) == 1 else list(zip(*parts, strict=True))
-        sums = [
-            self._start(tasks.add, f"add {group.key}", group.columns, list(of_group), returns=2)
-            for group, of_group in zip(groups, of_groups, strict=True)
-        ]
-        for group, (matrix, tokens) in zip(groups, sums, strict=True):
-            yield group, RemoteGram(matrix), self._pool.get(tokens, "activations")
+        of_strips = [parts] if len(strips) == 1 else list(zip(*parts, strict=True))
+        sums: dict[str, list[Any]] = {group.key: [] for group in groups}
+        for (group, rows), of_strip in zip(strips, of_strips, strict=True):
+            name = f"add {group.key} rows {rows[0]}-{rows[1]}"
+            sums[group.key].append(self._start(tasks.add, name, rows[0], list(of_strip), returns=2))
+        for group in groups:
+            matrix = RemoteGram(tuple(strip for strip, _ in sums[group.key]))
+            tokens = max(self._pool.get(count, "activations") for _, count in sums[group.key])
+            yield group, matrix if tokens else torch.eye(group.columns), tokens
 
     def apply(self, tensors: Mapping[str, Any]) -> None:
         self._outcome = self._pool.put_outcome(arrays_of(dict(tensors)))

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import ray
 import torch
 
@@ -18,9 +20,12 @@ from sparsefw.hf.cluster.objects import Stored, arrays_of, attach, own_copy, sto
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import apply, packed
 from sparsefw.hf.training.refine import BlockRefinement, refine_block
-from sparsefw.torch import GramSum
 
 Outcome = Mapping[str, Stored] | None
+Rows = tuple[int, int]
+# Strips of a Gram matrix, at most, and bytes of one in float64, at least.
+_STRIPS: Final = 16
+_STRIP_BYTES: Final = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,26 +100,43 @@ def groups(work: Work, shard: Sequence[Stored], *arrays: Stored) -> list[Group]:
     return find_groups(block, work.layout, _Samples(shard, work.device)[0], calls[0])
 
 
+def strips_of(columns: int) -> list[Rows]:
+    """Rows of a Gram matrix that are added together; several nodes add large matrices."""
+    count = min(_STRIPS, max(1, columns * columns * 8 // _STRIP_BYTES))
+    bounds = [columns * index // count for index in range(count + 1)]
+    return list(itertools.pairwise(bounds))
+
+
 @_at_work
-def gram(work: Work, of: Sequence[Group], shard: Sequence[Stored], *arrays: Stored) -> Any:
-    """The sums of a shard, one for every group."""
+def gram(
+    work: Work,
+    of: Sequence[Group],
+    strips: Sequence[tuple[str, Rows]],
+    shard: Sequence[Stored],
+    *arrays: Stored,
+) -> Any:
+    """The sums of a shard: (rows of the sum, tokens) for every strip, which has the key of its group."""
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
-    found = [sums[group.key] for group in of]
+    found = [(sums[key].rows(*rows).cpu().numpy(), sums[key].tokens) for key, rows in strips]
     return found[0] if len(found) == 1 else found
 
 
-def add(columns: int, parts: Sequence[Any]) -> tuple[Stored, int]:
-    """(the Gram matrix, its tokens; the identity and 0 where there are none). Parts are added in their order,
-    one in memory at a time.
+def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
+    """(a strip of the Gram matrix, its tokens; 0 where its part of the diagonal is 0). Parts are added in
+    their order, one in memory at a time.
+
+    Args:
+        first: row of the strip.
     """
-    total = GramSum(columns)
+    total, tokens = None, 0
     for part in parts:
-        total.merge(ray.get(part))
-    if total.is_zero:
-        return stored(torch.eye(columns)), 0
-    return stored(total.matrix()), total.tokens
+        values, count = ray.get(part)
+        total = values.copy() if total is None else total + values
+        tokens += count
+    assert total is not None
+    return stored(torch.from_numpy(total).float()), tokens if np.diagonal(total, first).any() else 0
 
 
 @_at_work

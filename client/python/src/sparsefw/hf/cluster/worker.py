@@ -14,7 +14,7 @@ import ray
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor
-from sparsefw.hf.cluster.objects import Stored, tensor_of
+from sparsefw.hf.cluster.objects import joined, tensor_of
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.pools.tasks import Rows, keep_point
 from sparsefw.results import Event, Progress, Result
@@ -27,7 +27,8 @@ class Solve:
     """One job.
 
     Attributes:
-        weight, gram: objects, in lists so that Ray does not fetch them before the job begins.
+        weight, gram: objects, in tuples so that Ray does not fetch them before the job begins; the Gram
+                  matrix is in strips of rows.
         gram_key: of the Gram matrix.
         live:     keys of the Gram matrices that more jobs need.
         sparsities: of a sweep; None: the options have the one.
@@ -38,7 +39,7 @@ class Solve:
     rows: Rows
     options: Mapping[str, Any]
     weight: tuple[Any]
-    gram: tuple[Any]
+    gram: tuple[Any, ...]
     gram_key: str
     live: frozenset[str]
     tokens: int
@@ -136,10 +137,9 @@ class Worker:
     def _gram(self, client: Client, job: Solve, done: Done) -> Tensor:
         if job.gram_key not in self._grams:
             started = time.monotonic()
-            (ref,) = job.gram
-            value: Stored = ray.get(ref)
-            done.gram_bytes = value.data.nbytes
-            self._grams[job.gram_key] = client.upload(tensor_of(value), "gram", tokens=job.tokens)
+            matrix = joined(job.gram)
+            done.gram_bytes = matrix.nbytes
+            self._grams[job.gram_key] = client.upload(matrix, "gram", tokens=job.tokens)
             done.gram_seconds = time.monotonic() - started
         return self._grams[job.gram_key]
 
