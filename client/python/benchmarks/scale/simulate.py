@@ -30,8 +30,8 @@ SERIES = [
     ("list of servers, passes cost nothing", "list of servers", "10 GbE", {"free": True}, "paper"),
     ("list of servers, balanced", "list of servers", "10 GbE", {"refined": EPOCHS}, "balanced"),
     *((f"Ray, {link}", "Ray", link, {}, "paper") for link in nodes.LINKS),
-    *((f"Ray, sums in strips, {link}", "Ray", link, {"strips": 16}, "paper") for link in nodes.LINKS),
-    ("Ray, sums in strips, 64 shards, 100 GbE", "Ray", "100 GbE", {"strips": 64, "shards": 64}, "paper"),
+    ("Ray, a Gram matrix in one piece, 10 GbE", "Ray", "10 GbE", {"strips": 1}, "paper"),
+    ("Ray, 64 shards, 100 GbE", "Ray", "100 GbE", {"strips": 64, "shards": 64}, "paper"),
     ("Ray, Gram matrices passed on, 10 GbE", "Ray", "10 GbE", {"spread": True}, "paper"),
     ("Ray, balanced, 10 GbE", "Ray", "10 GbE", {"refined": EPOCHS}, "balanced"),
     ("Ray, balanced, 100 GbE", "Ray", "100 GbE", {"refined": EPOCHS}, "balanced"),
@@ -42,8 +42,6 @@ DRAWN = {
     "list of servers": ("list of servers, rows divided by shape", "tab:gray", "-"),
     "Ray, 10 GbE": ("Ray, 10 GbE", "tab:blue", "-"),
     "Ray, 100 GbE": ("Ray, 100 GbE", "tab:blue", "--"),
-    "Ray, sums in strips, 10 GbE": ("Ray, Gram sums in strips, 10 GbE", "tab:green", "-"),
-    "Ray, sums in strips, 100 GbE": ("Ray, Gram sums in strips, 100 GbE", "tab:green", "--"),
     "Ray, balanced, 10 GbE": ("Ray, preset balanced (refined), 10 GbE", "tab:red", "-"),
 }
 
@@ -149,6 +147,8 @@ def simulate():
             "tokens": run.tokens,
             "shards": run.shards,
             "split_above": ways.SPLIT_ABOVE,
+            "strips": run.strips,
+            "strip_bytes": ways.STRIP_BYTES,
             "gram_memory": ways.GRAM_MEMORY,
             "hidden_states_renewed": ways.RENEWED,
             "assumptions": [

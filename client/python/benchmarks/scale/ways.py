@@ -19,6 +19,8 @@ from shapes import BFLOAT16, FLOAT32, FLOAT64
 
 SPLIT_ABOVE = 2048 * 2048
 GRAM_MEMORY = 4 << 30
+# Bytes of a strip of a Gram matrix in float64, at least.
+STRIP_BYTES = 64 << 20
 # Bytes of a weight in a mask.
 MASK = 1 / 8
 # Blocks between two times that the driver takes the hidden states and puts them anew.
@@ -32,7 +34,7 @@ class Run:
     Attributes:
         refined: epochs of refinement.
         shards:  of the samples, on Ray.
-        strips:  parts of rows in which partial Gram sums are added, each by a task of its own, on Ray.
+        strips:  of rows of a Gram matrix, at most; each is added by a task of its own, on Ray.
         spread:  nodes that have pulled a Gram matrix pass it on; else all pull it from where it was made.
     """
 
@@ -43,7 +45,7 @@ class Run:
     tokens: int = 2048
     refined: int = 0
     shards: int = 16
-    strips: int = 1
+    strips: int = 16
     spread: bool = False
 
     @property
@@ -192,10 +194,11 @@ def add_partials(run, network, homes, name, now):
     size = run.model.gram_bytes(FLOAT64)[name]
     first = list(run.model.gram_bytes(FLOAT64)).index(name)
     found = []
-    for strip in range(run.strips):
+    strips = min(run.strips, max(1, size // STRIP_BYTES))
+    for strip in range(strips):
         home = homes[(first + strip) % len(homes)]
-        there = max(network.send(node, home, size / run.strips, now) for node in homes)
-        found.append((home, size / 2 / run.strips, there))
+        there = max(network.send(node, home, size / strips, now) for node in homes)
+        found.append((home, size / 2 / strips, there))
     return found
 
 

@@ -136,6 +136,16 @@ def test_a_run_goes_on_at_another_place(place, expected, folder, start_server, m
     assert (folder / "state/block-0000.json").stat().st_mtime_ns == first
 
 
+def test_strips_of_gram_matrices_change_no_bit(nodes, expected, monkeypatch):
+    from sparsefw.hf.cluster import tasks
+
+    monkeypatch.setattr(tasks, "_STRIP_BYTES", 1)
+    assert len(tasks.strips_of(32)) == 16
+    model = tiny.make("llama")
+    prune(model, Ray(cpus=1), **CASES["rows are parts"][1])
+    assert same(weights(model), expected["rows are parts"][0])
+
+
 def test_candidates_share_gram_matrices_on_a_cluster(nodes, client):
     arguments = {"data": tiny.tokens(8), "sparsity": 0.5, "gram": "client", "progress": False, "blocks": 1}
     candidates = [{"method": "wanda"}, {"method": "magnitude"}]

@@ -291,3 +291,23 @@ def test_numpy_is_enough_without_torch():
     path = str(np.asarray(sparsefw.__file__)).rpartition("/sparsefw/")[0]
     done = subprocess.run([sys.executable, "-c", source], env={"PYTHONPATH": path}, check=False)
     assert done.returncode == 0
+
+
+def test_parts_of_a_gram_sum_add_up_to_the_bit_in_any_strips():
+    """Symmetric parts: adding whole matrices, or some rows of all of them, gives the same symmetric matrix."""
+    generator = torch.Generator().manual_seed(1)
+    parts = []
+    for count in (5, 300, 17):
+        part = GramSum(70)
+        part.add(torch.randn(count, 70, generator=generator))
+        part.make_symmetric()
+        assert torch.equal(part.rows(0, 70), part.rows(0, 70).T)
+        parts.append(part)
+    strips = [sum(part.rows(first, last).clone() for part in parts) for first, last in ((0, 33), (33, 70))]
+    whole = GramSum(70)
+    for part in parts:
+        whole.merge(part)
+    assert whole.tokens == 322
+    assert torch.equal(torch.cat(strips).float(), whole.matrix())
+    with pytest.raises(sparsefw.InvalidArgument, match="a sum of 70 features cannot take one of 3"):
+        whole.merge(GramSum(3))
