@@ -55,8 +55,8 @@ def main() -> int:
 
 
 def leave_cleaner(parent: int, folder: str) -> None:
-    """A process that removes the folder where this one is killed, too. Ray kills the children of a worker that
-    ends: so it is nobody's child, in a session of its own.
+    """A process that removes the folder where this one is killed, too. Ray kills the children of a worker
+    that ends: so it is nobody's child, in a session of its own.
     """
     try:
         ends = [os.pidfd_open(os.getpid()), os.pidfd_open(parent)]

@@ -57,7 +57,7 @@ def dense(tmp_path_factory):
 
 def servers(place):
     return [process for process in psutil.process_iter(["cmdline"])
-            if any(str(place) in word for word in process.info["cmdline"] or ())]
+            if any(word.startswith(f"{place}/sparsefw-") for word in process.info["cmdline"] or ())]
 
 
 def test_killed_nodes_change_no_bit(nodes, dense, folder):
@@ -118,7 +118,7 @@ def test_a_server_that_ends_counts_as_a_lost_worker(nodes, dense, folder, place)
     ended = threading.Event()
     thread = threading.Thread(target=wait_until, args=(kill, "a running job"))
     thread.start()
-    options = {**OPTIONS, "iterations": 30_000, "ignore": ["self_attn", "gate", "up_proj"], "refine_blocks": False}
+    options = {**OPTIONS, "iterations": 400_000, "ignore": ["self_attn", "gate", "up_proj"], "refine_blocks": False}
     report = prune_model(dense / "dense", server=Ray(cpus=1), out=folder / "out", **options)
     ended.set()
     thread.join()
@@ -160,8 +160,7 @@ def test_nothing_of_a_killed_driver_stays_and_the_same_call_goes_on(nodes, dense
 
 
 def test_hidden_states_that_are_lost_for_good_are_made_from_the_first_block(nodes, dense, folder, monkeypatch):
-    """Without the objects that Ray would make them from."""
-    from ray._private.internal_api import free
+    """All nodes are killed, and Ray may run no task again."""
     from sparsefw.hf.cluster import step
 
     lost = []
@@ -170,9 +169,11 @@ def test_hidden_states_that_are_lost_for_good_are_made_from_the_first_block(node
     def loses(self):
         if self.layout.index == 2 and not lost:
             lost.append(1)
-            free([ref for stream in self._streams for ref in stream])
+            for index in range(len(nodes.nodes)):
+                nodes.kill(index)
         return again(self)
 
+    monkeypatch.setattr(step, "_RETRIES", 0)
     monkeypatch.setattr(step.RayStep, "groups", loses)
     prune_model(dense / "dense", server=Ray(cpus=1), out=folder / "out", **OPTIONS)
     assert lost and bits(folder / "out") == bits(dense / "expected")
@@ -182,7 +183,7 @@ def test_no_cluster_at_an_address_is_an_error(dense, folder):
     (folder / "text.txt").write_text("text " * 100)
     test_programs.tokenizer().save_pretrained(dense / "dense")
     words = [sys.executable, "-m", "sparsefw", "prune-model", str(dense / "dense"), "--data", str(folder / "text.txt")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_gcs_server_request_timeout_seconds": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
         [*words, "--out", str(folder / "out"), "--sparsity", "0.5", "--server", "ray:127.0.0.1:1"],
         env=environment, capture_output=True, text=True, timeout=HANG, check=False)

@@ -123,11 +123,14 @@ class RayPool(Pool):
             while on_epoch and not ray.wait([ref], timeout=1.0)[0]:
                 self._tell(on_epoch)
             return ray.get(ref)
-        except RayTaskError as error:
-            if isinstance(error.cause, Error):
-                raise error.cause from None
-            raise
         except RayError as error:
+            cause: BaseException = error
+            while isinstance(cause, RayTaskError):  # of a task, or of one whose outcome it needed
+                cause = cause.cause
+            if isinstance(cause, Error):
+                raise cause from None
+            if not isinstance(cause, RayError):  # a fault of the program
+                raise
             raise errors.refuse(
                 grpc.StatusCode.UNAVAILABLE,
                 CALIBRATION_LOST,

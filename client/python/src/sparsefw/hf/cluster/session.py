@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 from typing import Any, Final
 
 import grpc
@@ -12,6 +13,8 @@ from sparsefw import errors
 from sparsefw.errors import invalid
 from sparsefw.hf.cluster.settings import Ray
 
+# Seconds until a head must have answered.
+_PATIENCE: Final = 10.0
 # What decides which program a worker's server is.
 _PROGRAM: Final = ("SPARSEFW_SERVER_PROGRAM", "SPARSEFW_CUDA_MODULE")
 
@@ -37,19 +40,30 @@ def connect_cluster(settings: Ray) -> None:
     ray = load_ray()
     if ray.is_initialized():
         return
+    address = settings.address or os.environ.get("RAY_ADDRESS", "")
     try:
-        if settings.address is not None or os.environ.get("RAY_ADDRESS"):
-            ray.init(address=settings.address, log_to_driver=False)
+        if address:
+            _look(address)
+            ray.init(address=address, log_to_driver=False)
             return
         try:
             ray.init(address="auto", log_to_driver=False)
         except ConnectionError:  # no cluster on this machine
             ray.init(address="local", log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        at = settings.address or os.environ.get("RAY_ADDRESS") or "this machine"
+    except (OSError, ValueError, RuntimeError) as error:
         raise errors.refuse(
-            grpc.StatusCode.UNAVAILABLE, "UNREACHABLE", f"no Ray cluster at {at}: {error}"
+            grpc.StatusCode.UNAVAILABLE,
+            "UNREACHABLE",
+            f"no Ray cluster at {address or 'this machine'}: {error}",
         ) from None
+
+
+def _look(address: str) -> None:
+    """Ray tries for minutes to reach a head that is not there."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE):
+            pass
 
 
 def environment() -> dict[str, str]:
