@@ -8,6 +8,7 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+from sparsefw.hf import packing
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
 from sparsefw.hf.report import Report
@@ -24,6 +25,7 @@ __all__ = [
     "Tuned",
     "Tuning",
     "evaluate_perplexity",
+    "packing",
     "paired",
     "prune_model",
     "tune",

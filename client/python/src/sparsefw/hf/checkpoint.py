@@ -244,6 +244,8 @@ def meta_model(folder: Path, device: Any) -> Any:
             f"{folder}: has no config.json; a model must be a folder of transformers, or the model itself"
         )
     config = transformers.AutoConfig.from_pretrained(folder)
+    if (folder / "sparsefw-packed.json").is_file():
+        raise invalid(f"{folder}: is packed; `sparsefw unpack` makes the folder that can be pruned")
     if getattr(config, "quantization_config", None):
         raise invalid(f"{folder}: has quantised weights, which cannot be pruned")
     names = getattr(config, "architectures", None) or []

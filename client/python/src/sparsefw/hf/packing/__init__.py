@@ -3,14 +3,15 @@
     from sparsefw.hf import packing
 
     print(packing.pack("pruned/", "packed/"))
-    model = transformers.AutoModelForCausalLM.from_pretrained("packed/")  # after `import sparsefw.hf.packing`
+    model = transformers.AutoModelForCausalLM.from_pretrained("packed/")
     packing.unpack("packed/", "pruned-again/")
 
-Needs zstandard: pip install 'sparsefw[pack]'.
+Importing sparsefw.hf is enough for from_pretrained. Needs zstandard: pip install 'sparsefw[pack]'.
 """
 
-from sparsefw.hf.packing import loader as _loader  # registers it
+import sparsefw.hf.packing.loader  # noqa: F401  # registers itself with transformers
 from sparsefw.hf.packing.folders import pack, unpack
+from sparsefw.hf.packing.masks import Masks, apply_masks, pack_masks
 from sparsefw.hf.packing.report import Packed
 
-__all__ = ["Packed", "pack", "unpack"]
+__all__ = ["Masks", "Packed", "apply_masks", "pack", "pack_masks", "unpack"]

@@ -67,8 +67,8 @@ class Encoder:
 
     def __init__(self) -> None:
         package = zstandard()
-        # Exponents are as good as independent of one another: what is found by a search for repeats costs more
-        # bits than it saves. With the smallest table nearly none are found, and entropy coding remains.
+        # Exponents are as good as independent of one another: repeats that a search finds cost more bits
+        # than they save. With the smallest table nearly none are found, and entropy coding remains.
         parameters = package.ZstdCompressionParameters(
             strategy=package.STRATEGY_FAST,
             window_log=17,
@@ -247,4 +247,5 @@ def _nibbles(values: Bytes) -> Bytes:
     """Two in a byte: a frequent exponent then takes less than one bit."""
     if len(values) % 2:
         values = np.append(values, np.uint8(0))
-    return values[0::2] | (values[1::2] << 4)
+    pairs: Bytes = values[0::2] | (values[1::2] << np.uint8(4))
+    return pairs

@@ -21,7 +21,7 @@ from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, Decoder, Encoder, words_type
 from sparsefw.hf.packing.report import Packed
-from sparsefw.hf.packing.shards import Entry, Hashed, Part, Shard, ShardWriter, read_shard
+from sparsefw.hf.packing.shards import Entry, Hashed, Part, ShardWriter, read_shard
 
 # In a packed folder: the digests of all files as they were, and the configuration, which is changed.
 MANIFEST: Final = "sparsefw-packed.json"
@@ -31,8 +31,8 @@ METHOD: Final = "sparsefw"
 FORMAT: Final = 1
 # In the metadata of a packed file: its header as it was.
 HEADER: Final = "sparsefw.header"
-# Smaller tensors stay as they are.
-_SMALLEST: Final = 4096
+# Bytes of the smallest tensor that is packed.
+_SMALLEST: Final = 1024
 Advance = Callable[[int], object]
 
 
@@ -53,7 +53,7 @@ def pack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progres
     names = list_files(source)
     report = Packed(os.fspath(out))
     total = sum(path.stat().st_size for path in models)
-    with new_folder(out, source) as partial, _bar("packing", 2 * total, progress) as advance:
+    with new_folder(out, source) as partial, bar("packing", 2 * total, progress) as advance:
         files: dict[str, Any] = {}
         for name in names:
             path = source / name
@@ -94,7 +94,7 @@ def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progr
     total = sum(entry["bytes"] for entry in files.values())
     with (
         new_folder(out, source, total) as partial,
-        _bar("unpacking", sum(files[path.name]["bytes"] for path in models), progress) as advance,
+        bar("unpacking", sum(files[path.name]["bytes"] for path in models), progress) as advance,
     ):
         for name, entry in files.items():
             path, place = source / name, partial / name
@@ -204,35 +204,36 @@ def _pack_shard(path: Path, out: Path, report: Packed, advance: Advance) -> str:
             zeros = _pack_tensor(file, entry, writer, encoder, digest, advance)
             part = report.pruned if zeros >= max(1, entry.elements // 8) else report.dense
             part.add(entry.elements, zeros, entry.size, writer.size)
-            if entry.size == writer.size:
-                writer.add(entry.name, entry.dtype, entry.shape)
-            else:
+            if _is_packed(entry):
                 writer.add(entry.name, "U8", [writer.size])
+            else:
+                writer.add(entry.name, entry.dtype, entry.shape)
         writer.close(metadata)
     return digest.close()
+
+
+def _is_packed(entry: Entry) -> bool:
+    """Others stay as they are."""
+    return entry.dtype in SIZES and entry.size >= _SMALLEST
 
 
 def _pack_tensor(
     file: Any, entry: Entry, writer: ShardWriter, encoder: Encoder, digest: Hashed, advance: Advance
 ) -> int:
     """Returns how many values are zero."""
-    part = Part(file, entry)
-    if entry.dtype not in SIZES or entry.size < _SMALLEST:
-        for piece in part.pieces():
-            digest.write(piece)
-            writer.write(piece)
-            advance(len(piece))
-        return 0
-    kind, zeros = words_type(entry.dtype), 0
-    writer.write(encoder.begin(entry.dtype, entry.shape))
-    for piece in part.pieces(CHUNK * kind.itemsize):
+    zeros, packed = 0, _is_packed(entry)
+    kind = words_type(entry.dtype) if entry.dtype in SIZES else np.dtype(np.uint8)
+    if packed:
+        writer.write(encoder.begin(entry.dtype, entry.shape))
+    for piece in Part(file, entry).pieces(CHUNK * kind.itemsize):
         digest.write(piece)
         words = np.frombuffer(piece, kind)
         zeros += len(words) - int(np.count_nonzero(words))
-        writer.write(encoder.chunk(words))
+        writer.write(encoder.chunk(words) if packed else piece)
         advance(len(piece))
-    writer.write(encoder.end(writer.size))
-    return zeros
+    if packed:
+        writer.write(encoder.end(writer.size))
+    return zeros if entry.dtype in SIZES else 0
 
 
 def unpack_shard(path: Path, out: Path | None, size: int, advance: Advance) -> str:
@@ -261,10 +262,7 @@ def unpack_shard(path: Path, out: Path | None, size: int, advance: Advance) -> s
 def _unpack_tensor(
     file: Any, path: Path, there: Entry, entry: Entry, target: Hashed, advance: Advance
 ) -> None:
-    """Args:
-    there: as it is in the packed file.
-    entry: as it was.
-    """
+    """`there`: as it is in the packed file; `entry`: as it was."""
     part = Part(file, there)
     if (there.dtype, there.shape) == (entry.dtype, entry.shape) and there.size == entry.size:
         for piece in part.pieces():
@@ -320,11 +318,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     here = {name for name in list_files(folder) if name != MANIFEST}
     if here != files.keys():
         name = min(here ^ files.keys())
-        raise invalid(f"{folder}: {name}: {'is not in' if name in here else 'is missing; it is in'} {MANIFEST}")
+        raise invalid(
+            f"{folder}: {name}: {'is not in' if name in here else 'is missing; it is in'} {MANIFEST}"
+        )
     return dict(manifest)
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int, shown: bool) -> Iterator[Advance]:
+def bar(what: str, total: int, shown: bool) -> Iterator[Advance]:
+    """A progress bar over bytes."""
     with tqdm(total=total, desc=what, unit="B", unit_scale=True, disable=not shown) as bar:
         yield bar.update

@@ -1,7 +1,7 @@
-"""Packed folders for transformers' from_pretrained, as a quantizer that is registered when this is imported.
+"""Packed folders for transformers' from_pretrained: a quantizer, registered when this module is imported.
 
-The tensors of a packed folder have the names that they had. What is loaded is the dense model that was packed:
-it can be trained and saved, and nothing of it says that it was packed.
+The tensors of a packed folder have the names that they had. What is loaded is the dense model that was
+packed: it can be trained and saved, and nothing of it says that it was packed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class Unpack(ConversionOps):  # type: ignore[misc]
         self.most = most
         self.dtype: Any = None  # that the parameter will have
 
-    @torch.no_grad()
     def convert(self, input_dict: dict[str, Any], **_: Any) -> dict[str, Any]:
         """What follows is transformers' own: several tensors may make one parameter."""
         return {
@@ -86,7 +85,6 @@ class Unpack(ConversionOps):  # type: ignore[misc]
 class UnpackOne(Unpack):
     """The same for parameters that are made of one tensor each."""
 
-    @torch.no_grad()
     def convert(self, input_dict: dict[str, Any], **facts: Any) -> dict[str, Any]:
         """By the name of the parameter."""
         ((value,),) = input_dict.values()
@@ -103,10 +101,9 @@ class PackedQuantizer(HfQuantizer):  # type: ignore[misc]
         zstandard()
         if not self.pre_quantized:
             raise invalid("a model is packed by `sparsefw pack`, not while it is loaded")
-        if self.quantization_config.format != FORMAT:
-            raise invalid(
-                f"the folder is packed in format {self.quantization_config.format}; this version reads {FORMAT}"
-            )
+        number = self.quantization_config.format
+        if number != FORMAT:
+            raise invalid(f"the folder is packed in format {number}; this version reads {FORMAT}")
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
         """Unpacking comes before what transformers does to make parameters of tensors."""
@@ -129,7 +126,7 @@ class PackedQuantizer(HfQuantizer):  # type: ignore[misc]
         for operation in getattr(converter, "operations", ()):
             if isinstance(operation, Unpack):
                 operation.dtype = dtype
-        return None if param.get_dtype() == "U8" else dtype
+        return super().get_new_dtype(converter, param, dtype)
 
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         model._weight_conversions = None  # saving then takes the model's own

@@ -123,7 +123,7 @@ class Hashed:
 
     def __init__(self, path: Path | None) -> None:
         """`path`: None: only the digest is wanted."""
-        self._file: IO[bytes] | None = open(path, "xb") if path else None
+        self._file: IO[bytes] | None = open(path, "xb") if path else None  # noqa: SIM115
         self._digest = hashlib.sha256()
         self.size = 0
 
@@ -155,7 +155,7 @@ class ShardWriter:
 
     def __init__(self, path: Path, room: int) -> None:
         """`room`: as `room_for` says, for all that will be added."""
-        self._file: IO[bytes] = open(path, "xb")
+        self._file: IO[bytes] = open(path, "xb")  # noqa: SIM115
         self._room = room
         self._file.write(bytes(_LENGTH.size + room))
         self._entries: dict[str, Any] = {}
@@ -264,6 +264,9 @@ def model_files(folder: Path) -> list[Path]:
         sound = False
     if not sound or not names:
         raise invalid(f"{index}: must name files of the same folder by tensor")
+    for name in names:
+        if not (folder / name).is_file():
+            raise invalid(f"{folder / name}: is missing; {INDEX} names it")
     return [folder / name for name in sorted(names)]
 
 
