@@ -64,8 +64,9 @@ def watch():
 thread = threading.Thread(target=watch)
 thread.start()
 began = time.perf_counter()
+more = {}
 if what == "pack":
-    packing.pack(source, out, progress=False)
+    more["report"] = packing.pack(source, out, progress=False).to_dict()
 elif what == "unpack":
     packing.unpack(source, out, progress=False)
 else:
@@ -74,7 +75,7 @@ seconds = time.perf_counter() - began
 ended.set()
 thread.join()
 peaks = {"peak": memory("VmHWM") - before[0], "peak_anonymous": peak - before[1]}
-print(json.dumps({"seconds": seconds, **peaks}))
+print(json.dumps({"seconds": seconds, **peaks, **more}))
 """
 
 
@@ -181,12 +182,14 @@ def measure(folder, name, runs, known):
         known: of an earlier call: bytes of zstd -19 take long, and are the same again.
     """
     source = prune(folder, name)
+    reports = []
     packed, unpacked = source.with_name(f"{name}-packed"), source.with_name(f"{name}-unpacked")
     steps = {key: [] for key in ("pack", "unpack", "load_dense", "load_packed")}
     for _ in range(runs):
         for out in (packed, unpacked):
             shutil.rmtree(out, ignore_errors=True)
         steps["pack"].append(step("pack", source, packed))
+        reports.append(steps["pack"][-1].pop("report"))
         steps["unpack"].append(step("unpack", packed, unpacked))
         steps["load_dense"].append(step("load", source))
         steps["load_packed"].append(step("load", packed))
@@ -197,13 +200,9 @@ def measure(folder, name, runs, known):
     same_tensors, same_logits = identical(*saved)
     for path in saved:
         path.unlink()
-    command = [sys.executable, "-m", "sparsefw", "pack", source, folder / "pack/again", "-q", "--json"]
-    shutil.rmtree(folder / "pack/again", ignore_errors=True)
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "client/python/src")}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True, env=env)
     return {
         "options": MODELS[name],
-        "report": json.loads(done.stdout),
+        "report": reports[-1],
         "sizes": known.get("sizes") or sizes(source),
         "entropy": known.get("entropy") or bounds(source),
         "steps": steps,

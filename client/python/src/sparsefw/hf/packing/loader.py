@@ -6,7 +6,7 @@ packed: it can be trained and saved, and nothing of it says that it was packed.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from transformers.core_model_loading import ConversionOps, WeightConverter
@@ -15,15 +15,9 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from sparsefw.errors import invalid
+from sparsefw.hf.checkpoint import DTYPES
 from sparsefw.hf.packing.codec import MAGIC, Decoder, words_type, zstandard
 from sparsefw.hf.packing.folders import FORMAT, METHOD
-
-_DTYPES: Final[dict[str, Any]] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-}
 
 
 @register_quantization_config(METHOD)
@@ -73,7 +67,7 @@ class Unpack(ConversionOps):  # type: ignore[misc]
         decoder = Decoder(_View(value))
         if decoder.elements > most:
             raise invalid(f"a tensor would have {decoder.elements} weights; there is room for {most}")
-        whole = torch.empty(decoder.shape, dtype=_DTYPES[decoder.dtype])
+        whole = torch.empty(decoder.shape, dtype=DTYPES[decoder.dtype])
         there = whole.view(-1).view(torch.uint8).numpy().view(words_type(decoder.dtype))
         begin = 0
         for words in decoder.chunks():

@@ -15,9 +15,8 @@ from typing import IO, Any, Final
 from safetensors import SafetensorError, safe_open
 
 from sparsefw.errors import invalid
+from sparsefw.hf.checkpoint import INDEX, SINGLE
 
-INDEX: Final = "model.safetensors.index.json"
-SINGLE: Final = "model.safetensors"
 # Bytes of a file that are copied at a time.
 _PIECE: Final = 8 << 20
 _LENGTH: Final = struct.Struct("<Q")
