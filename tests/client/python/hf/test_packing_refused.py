@@ -1,6 +1,7 @@
 """What cannot be packed, and folders from strangers."""
 
 import json
+import os
 import re
 import shutil
 import struct
@@ -71,7 +72,11 @@ HOSTILE = {
     "file missing": (lambda f: (f / "README.md").unlink(), "README.md: is missing"),
     "elsewhere": (lambda f: change_manifest(f, lambda m: m["files"].update({"../x": m["files"]["README.md"]})),
                   "../x: is missing"),
-    "other file": (lambda f: (f / "README.md").write_text("another"), "README.md: is damaged"),
+    "other file": (lambda f: (f / "README.md").write_text("acard "), "README.md: is damaged: its digest"),
+    "longer file": (lambda f: (f / "README.md").write_text("another"), "README.md: is damaged: must have 6 bytes"),
+    "long manifest": (lambda f: os.truncate(f / folders.MANIFEST, 101 << 20), "at most 104857600 bytes"),
+    "pipe": (lambda f: ((f / folders.MANIFEST).unlink(), os.mkfifo(f / folders.MANIFEST)), "must be a file"),
+    "device": (lambda f: ((f / "README.md").unlink(), (f / "README.md").symlink_to("/dev/zero")), "no file that can"),
     "other configuration": (lambda f: change_manifest(f, lambda m: m.update({"config.json": "{}"})),
                             "config.json: is damaged"),
     "larger than disks": (lambda f: change_manifest(f, lambda m: m["files"]["README.md"].update(bytes=1 << 60)),

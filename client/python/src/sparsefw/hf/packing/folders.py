@@ -105,6 +105,8 @@ def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progr
                 with Hashed(place) as file:
                     file.write(manifest[CONFIG].encode())
                     digest = file.close()
+            elif path.stat().st_size != entry["bytes"]:
+                raise invalid(f"{path}: is damaged: must have {entry['bytes']} bytes")
             else:
                 _, digest = shards.copy_file(path, place)
             if digest != entry["sha256"]:
@@ -168,12 +170,9 @@ def _read_config(folder: Path) -> str:
     if (folder / MANIFEST).exists():
         raise invalid(f"{folder}: is packed already")
     try:
-        text = path.read_bytes().decode()
-        config = json.loads(text)
+        config, text = shards.read_json(path)
     except FileNotFoundError:
         raise invalid(f"{folder}: has no {CONFIG}; it must be a folder of transformers") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise invalid(f"{path}: cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise invalid(f"{path}: must be an object; got {type(config).__name__}")
     if config.get("quantization_config") is not None:
@@ -293,11 +292,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """That of a packed folder, which has all files that it names, and no others."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest, _ = shards.read_json(path)
         files, number = manifest["files"], manifest["format"]
     except FileNotFoundError:
         raise invalid(f"{folder}: has no {MANIFEST}: it is no packed folder") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError) as error:
         raise invalid(f"{path}: is damaged: {error}") from None
     if number != FORMAT:
         raise invalid(f"{path}: has format {number}; this version reads {FORMAT}")

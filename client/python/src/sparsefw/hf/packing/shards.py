@@ -17,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 from sparsefw.errors import invalid
 from sparsefw.hf.checkpoint import INDEX, SINGLE
 
+# Bytes of the longest file of JSON, as safetensors has it for headers.
+_LONGEST_JSON: Final = 100 << 20
 # Bytes of a file that are copied at a time.
 _PIECE: Final = 8 << 20
 _LENGTH: Final = struct.Struct("<Q")
@@ -245,6 +247,23 @@ def digest_of(data: bytes) -> tuple[int, str]:
     return len(data), hashlib.sha256(data).hexdigest()
 
 
+def read_json(path: Path) -> tuple[Any, str]:
+    """(what a file of JSON says, its text)
+
+    Raises:
+        FileNotFoundError: there is none.
+        InvalidArgument (CLIENT_ARGUMENT): it is damaged.
+    """
+    size = path.stat().st_size
+    if not path.is_file() or size > _LONGEST_JSON:
+        raise invalid(f"{path}: must be a file of at most {_LONGEST_JSON} bytes; has {size}")
+    try:
+        text = path.read_bytes().decode()
+        return json.loads(text), text
+    except (OSError, ValueError, RecursionError) as error:
+        raise invalid(f"{path}: is damaged: {error}") from None
+
+
 def model_files(folder: Path) -> list[Path]:
     """The files of safetensors that from_pretrained reads.
 
@@ -257,9 +276,9 @@ def model_files(folder: Path) -> list[Path]:
     if not index.is_file():
         raise invalid(f"{folder}: has neither {SINGLE} nor {INDEX}")
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        names = set(read_json(index)[0]["weight_map"].values())
         sound = all(isinstance(name, str) and _is_plain(name) for name in names)
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (KeyError, AttributeError, TypeError):
         sound = False
     if not sound or not names:
         raise invalid(f"{index}: must name files of the same folder by tensor")
