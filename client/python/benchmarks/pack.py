@@ -14,6 +14,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +132,46 @@ def bounds(folder):
     return {"bits_a_weight": a_weight, "share_of_bfloat16": sum(a_weight.values()) / 16}
 
 
+def codings(folder):
+    """Bits a kept weight for its exponent, and seconds, of every seventh pruned matrix."""
+    import zstandard
+
+    from sparsefw.hf.packing import codec
+
+    def frame(level):
+        return zstandard.ZstdCompressor(level=level).compress
+
+    def huffman(data):
+        deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
+        return deflate.compress(data) + deflate.flush()
+
+    chosen = codec.Encoder()._compressor.compress
+    ways = {
+        "zstd 3": (1, frame(3)),
+        "zstd 19": (1, frame(19)),
+        "two in a byte, zstd 3": (2, frame(3)),
+        "two in a byte, zstd 19": (2, frame(19)),
+        "two in a byte, zstd, smallest table": (2, chosen),
+        "two in a byte, zlib, Huffman codes only": (2, huffman),
+    }
+    found = {name: {"bits": 0.0, "seconds": 0.0} for name in ways}
+    count, needed = 0, 0.0
+    for data in list(tensors(folder, True))[::7]:
+        words = np.frombuffer(data, "<u2")
+        exponents = ((words[words != 0] >> 7) & 255).astype(np.uint8)
+        below = np.minimum(exponents.max() - exponents, 15)
+        inputs = {1: exponents.tobytes(), 2: codec._nibbles(below).tobytes()}
+        count += len(exponents)
+        needed += len(exponents) * entropy(exponents)
+        for name, (kind, compress) in ways.items():
+            began = time.process_time()
+            found[name]["bits"] += 8 * len(compress(inputs[kind]))
+            found[name]["seconds"] += time.process_time() - began
+    for row in found.values():
+        row["bits"] /= count
+    return {"entropy": needed / count, **found}
+
+
 def sizes(folder):
     """Bytes as they are and by zstd -19: a frame of the pruned matrices, one of the other tensors, and one of
     every other file.
@@ -205,6 +247,7 @@ def measure(folder, name, runs, known):
         "report": reports[-1],
         "sizes": known.get("sizes") or sizes(source),
         "entropy": known.get("entropy") or bounds(source),
+        "codings_of_exponents": known.get("codings_of_exponents") or codings(source),
         "steps": steps,
         "identical": {"files": same_files, "tensors": same_tensors, "logits": same_logits},
     }

@@ -79,6 +79,8 @@ HOSTILE = {
     "device": (lambda f: ((f / "README.md").unlink(), (f / "README.md").symlink_to("/dev/zero")), "no file that can"),
     "other configuration": (lambda f: change_manifest(f, lambda m: m.update({"config.json": "{}"})),
                             "config.json: is damaged"),
+    "no Unicode": (lambda f: change_manifest(f, lambda m: m.update({"config.json": "\ud800"})),
+                   "config.json: is damaged"),
     "larger than disks": (lambda f: change_manifest(f, lambda m: m["files"]["README.md"].update(bytes=1 << 60)),
                           "its file system has"),
     "cut off": (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),

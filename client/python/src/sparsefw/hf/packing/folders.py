@@ -103,7 +103,7 @@ def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progr
                 digest = unpack_shard(path, place, entry["bytes"], advance)
             elif name == CONFIG:
                 with Hashed(place) as file:
-                    file.write(manifest[CONFIG].encode())
+                    file.write(manifest[CONFIG].encode(errors="replace"))
                     digest = file.close()
             elif path.stat().st_size != entry["bytes"]:
                 raise invalid(f"{path}: is damaged: must have {entry['bytes']} bytes")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsefw._files import sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import invalid
 from sparsefw.hf.packing import shards
@@ -120,6 +121,7 @@ def pack_masks(
                 raise invalid(f"{folder}: has no zero where {dense} has none: nothing was removed")
             writer.close({FORMAT: "1", TENSORS: json.dumps(facts)})
         partial.rename(place)
+        sync_folder(place.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -192,6 +192,7 @@ class ShardWriter:
     def close(self, metadata: Mapping[str, str]) -> None:
         """The file is whole, and on the disk."""
         text = json.dumps({"__metadata__": metadata, **self._entries}).encode()
+        assert len(text) <= self._room
         self._file.seek(0)
         self._file.write(_LENGTH.pack(self._room) + text.ljust(self._room))
         self._file.flush()
