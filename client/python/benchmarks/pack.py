@@ -232,6 +232,7 @@ def measure(folder, name, runs, known):
             shutil.rmtree(out, ignore_errors=True)
         steps["pack"].append(step("pack", source, packed))
         reports.append(steps["pack"][-1].pop("report"))
+        del reports[-1]["out"]
         steps["unpack"].append(step("unpack", packed, unpacked))
         steps["load_dense"].append(step("load", source))
         steps["load_packed"].append(step("load", packed))
