@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
+from sparsefw._commands import pack
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
@@ -158,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
         _cli_models.add_prune_model,
         _cli_models.add_tune,
         _cli_models.add_eval_perplexity,
+        pack.add_pack,
+        pack.add_unpack,
         _add_info,
     ):
         add(commands)

@@ -107,7 +107,7 @@ def atomically(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _stream(path: Path) -> IO[bytes] | None:
@@ -121,7 +121,8 @@ def _stream(path: Path) -> IO[bytes] | None:
     return open(path, "wb") if system or (path.exists() and not path.is_file()) else None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Names in it are on the disk from now on."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

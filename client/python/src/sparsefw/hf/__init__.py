@@ -8,6 +8,7 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+from sparsefw.hf import packing
 from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity
 from sparsefw.hf.pipeline import prune_model, tune
@@ -26,6 +27,7 @@ __all__ = [
     "Tuned",
     "Tuning",
     "evaluate_perplexity",
+    "packing",
     "paired",
     "prune_model",
     "tune",

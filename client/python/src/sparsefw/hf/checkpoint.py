@@ -28,8 +28,8 @@ from transformers.modeling_utils import LoadStateDictConfig
 from sparsefw.errors import invalid
 from sparsefw.hf.state import file_digest
 
-_INDEX: Final = "model.safetensors.index.json"
-_SINGLE: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+SINGLE: Final = "model.safetensors"
 # These files of a model folder are weights in another form; they would not be pruned.
 _OTHER_WEIGHTS: Final = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors")
 
@@ -45,15 +45,15 @@ class Checkpoint:
         """`model`: on the device "meta"."""
         self.folder = folder
         self._model = model
-        index = folder / _INDEX
+        index = folder / INDEX
         if index.exists():
             names: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             self._files = {key: folder / file for key, file in names.items()}
-        elif (folder / _SINGLE).exists():
-            with safe_open(folder / _SINGLE, "pt") as file:
-                self._files = dict.fromkeys(file.keys(), folder / _SINGLE)
+        elif (folder / SINGLE).exists():
+            with safe_open(folder / SINGLE, "pt") as file:
+                self._files = dict.fromkeys(file.keys(), folder / SINGLE)
         else:
-            raise invalid(f"{folder}: has neither {_SINGLE} nor {_INDEX}")
+            raise invalid(f"{folder}: has neither {SINGLE} nor {INDEX}")
         self._mapping = get_model_conversion_mapping(model)
         # As from_pretrained: some families keep what decides routing in float32. Taken now: loading changes
         # the dtypes that are asked for here.
@@ -192,9 +192,9 @@ class PatchedCopy:
         entry = entries[key]
         if entry["shape"] != list(marks.shape):
             raise invalid(f"{key}: is {entry['shape']} on disk; got {list(marks.shape)}")
-        if entry["dtype"] not in _DTYPES:
-            raise invalid(f"{key}: is {entry['dtype']} on disk; can be pruned: {', '.join(_DTYPES)}")
-        dtype = _DTYPES[entry["dtype"]]
+        if entry["dtype"] not in DTYPES:
+            raise invalid(f"{key}: is {entry['dtype']} on disk; can be pruned: {', '.join(DTYPES)}")
+        dtype = DTYPES[entry["dtype"]]
         start, end = entry["data_offsets"]
         with open(path, "rb+") as file:
             file.seek(begin + start)
@@ -213,7 +213,7 @@ class PatchedCopy:
             file.write(data)
 
 
-_DTYPES: Final[dict[str, Any]] = {
+DTYPES: Final[dict[str, Any]] = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -244,6 +244,8 @@ def meta_model(folder: Path, device: Any) -> Any:
             f"{folder}: has no config.json; a model must be a folder of transformers, or the model itself"
         )
     config = transformers.AutoConfig.from_pretrained(folder)
+    if (folder / "sparsefw-packed.json").is_file():
+        raise invalid(f"{folder}: is packed; `sparsefw unpack` makes the folder that can be pruned")
     if getattr(config, "quantization_config", None):
         raise invalid(f"{folder}: has quantised weights, which cannot be pruned")
     names = getattr(config, "architectures", None) or []
@@ -269,10 +271,10 @@ def _stored_dtype(folder: Path) -> Any:
     for path in sorted(folder.glob("*.safetensors")):
         for entry in _read_header(path)[1].values():
             counts[str(entry.get("dtype"))] += math.prod(entry.get("shape", [0]))
-    known = [name for name, _ in counts.most_common() if name in _DTYPES]
+    known = [name for name, _ in counts.most_common() if name in DTYPES]
     if not known:
         raise invalid(f"{folder}: has no safetensors files with floating-point weights")
-    return _DTYPES[known[0]]
+    return DTYPES[known[0]]
 
 
 def unload(model: Any, names: Iterable[str]) -> None:
