@@ -236,8 +236,10 @@ TEST_F(CliParseTest, ListAndGram) {
   EXPECT_THAT(options.states, ::testing::ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_QUEUED));
   EXPECT_EQ(options.labels.at("k"), "v");
   EXPECT_EQ(options.limit, 3);
-  const auto gram = ParseArgs({"gram", "--activations", "x", "--out", "g", "--dtype", "F64"});
+  const auto gram = ParseArgs(
+      {"gram", "--activations", "x", "y", "--activations", "z:t", "--out", "g", "--dtype", "F64"});
   SPARSEFW_ASSERT_OK(gram);
+  EXPECT_THAT(std::get<GramOptions>(*gram).activations, ::testing::ElementsAre("x", "y", "z:t"));
   EXPECT_EQ(std::get<GramOptions>(*gram).dtype, DType::kF64);
 }
 

@@ -145,10 +145,11 @@ void AddList(CLI::App& app, Flags& flags) {
 
 void AddGram(CLI::App& app, Flags& flags) {
   CLI::App& gram = AddCommand(app, "gram", "sum activations into a Gram matrix");
-  gram.add_option("--activations", flags.gram.activations, "activations [tokens, d_in]")
+  gram.add_option("--activations", flags.gram.activations,
+                  "activations [tokens, d_in], of one or several files")
       ->type_name("FILE[:TENSOR]")
       ->required();
-  GroupFlags(gram, "Inputs (safetensors; :TENSOR where a file holds several)");
+  GroupFlags(gram, "Inputs (safetensors or .npy; :TENSOR where a file holds several)");
   gram.add_option("--out", flags.gram.out, "the Gram matrix (safetensors)")
       ->type_name("FILE")
       ->required();

@@ -55,11 +55,15 @@ void AddInputFlags(CLI::App& app, SubmitOptions& options) {
   AddOption(app, "--weights", options.weights, file,
             "the weight [d_out, d_in], or tensors/ID on the server")
       ->required();
-  AddOption(app, "--gram", options.gram, file,
-            "the Gram matrix X X^T [d_in, d_in], or tensors/ID on the server");
-  AddOption(app, "--activations", options.activations, file,
-            "activations [tokens, d_in] in place of --gram; the server sums the Gram matrix");
-  GroupFlags(app, "Inputs (safetensors; :TENSOR where a file holds several)");
+  AddOption(
+      app, "--gram", options.gram, file,
+      "the Gram matrix x.T @ x [d_in, d_in] of activations x [tokens, d_in], or tensors/ID on the "
+      "server");
+  AddOption(
+      app, "--activations", options.activations, file,
+      "activations [tokens, d_in] in place of --gram, of one or several files; the server sums "
+      "the Gram matrix");
+  GroupFlags(app, "Inputs (safetensors or .npy; :TENSOR where a file holds several)");
 }
 
 void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
