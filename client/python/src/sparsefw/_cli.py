@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
+from sparsefw._inputs import files
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
@@ -49,11 +50,19 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_prune(commands: Any) -> None:
-    parser = commands.add_parser("prune", help="prune one layer from safetensors files")
+    parser = commands.add_parser(
+        "prune", help="prune one layer from files: safetensors, .npy, .npz, or of torch.save"
+    )
     parser.add_argument("--weights", required=True, metavar="FILE[:TENSOR]", help="[d_out, d_in]")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--gram", metavar="FILE[:TENSOR]", help="[d_in, d_in]")
-    source.add_argument("--activations", metavar="FILE[:TENSOR]", help="[tokens, d_in]")
+    source.add_argument("--gram", metavar="FILE[:TENSOR]", help="[d_in, d_in]: x.T @ x of activations x")
+    source.add_argument(
+        "--activations",
+        metavar="FILE[:TENSOR]",
+        nargs="+",
+        action="extend",
+        help="[tokens, d_in] or [..., tokens, d_in], of one or several files",
+    )
     parser.add_argument(
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
@@ -76,9 +85,9 @@ def _add_prune(commands: Any) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    weight, name = _files.open_tensor(arguments.weights)
-    gram = _files.open_tensor(arguments.gram)[0] if arguments.gram else None
-    activations = _files.open_tensor(arguments.activations)[0] if arguments.activations else None
+    weight, name = files.open_tensor(arguments.weights)
+    gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None
+    activations = files.open_batches(arguments.activations) if arguments.activations else None
     keys = ("alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
     options: dict[str, Any] = {key: getattr(arguments, key) for key in keys}
     if arguments.out_weights:
@@ -98,7 +107,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     _files.save(arguments.out, {"mask": (result.mask.tobytes(), "bool", result.shape)}, metadata)
     if arguments.out_weights:
         data, dtype = result.weight_bytes
-        _files.save(arguments.out_weights, {name: (data, dtype, result.shape)}, metadata)
+        _files.save(arguments.out_weights, {name or "weight": (data, dtype, result.shape)}, metadata)
     if arguments.json:
         print(json.dumps(facts))
     else:

@@ -89,7 +89,9 @@ class GramSum:
     def add(self, inputs: Any) -> None:
         """Adds tokens: [tokens, d_in] or [..., d_in], of any floating dtype."""
         if inputs.shape[-1] != self.d_in:
-            raise invalid(f"inputs must have {self.d_in} features; got shape {list(inputs.shape)}")
+            turned = inputs.dim() == 2 and inputs.shape[0] == self.d_in
+            hint = ", which looks transposed: pass x.T" if turned else ""
+            raise invalid(f"inputs must be [..., tokens, {self.d_in}]; got {list(inputs.shape)}{hint}")
         tokens = inputs.detach().reshape(-1, self.d_in)
         with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
