@@ -30,7 +30,9 @@ def _read(path: str) -> str:
 
 
 def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("model", metavar="MODEL_DIR", help="folder of a transformers model")
+    parser.add_argument(
+        "model", metavar="MODEL", help="folder of a transformers model, or ORG/NAME on the hub"
+    )
     parser.add_argument("--data", required=True, metavar="FILE.txt", help=f"{what} text, UTF-8")
     parser.add_argument("--sequence-length", type=int, default=2048, metavar="TOKENS")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
@@ -270,7 +272,8 @@ def add_eval_perplexity(commands: Any) -> None:
 def _eval_perplexity(arguments: argparse.Namespace) -> int:
     models = _models()
     text = _read(arguments.data)
-    if not (Path(arguments.model) / "config.json").is_file():
+    folder = Path(arguments.model)
+    if folder.is_dir() and not (folder / "config.json").is_file():
         raise invalid(f"{arguments.model}: has no config.json; it must be a folder of transformers")
     found = models.evaluate_perplexity(
         arguments.model,

@@ -155,7 +155,7 @@ class Client:
         progress: bool | TransferProgress = False,
         request_id: str | None = None,
     ) -> Tensor:
-        """Streams activations, whose Gram matrix G = sum of x x^T [d_in, d_in] the server sums.
+        """Streams activations, whose Gram matrix [d_in, d_in] the server sums: x.T @ x over batches x.
 
         Resumes as `upload` does, at whole tokens: none counts twice.
 

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Unpack
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "PyTorch is not installed: pip install 'sparsefw[hf]'", name="torch"
+    ) from _error
 
 from sparsefw._rpc.sync import run
 from sparsefw.client import Client, connect
@@ -69,7 +74,7 @@ def _full_precision() -> Iterator[None]:
 
 
 class GramSum:
-    """G = sum of x x^T over tokens x, where the activations are.
+    """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
 
     Products of up to 1024 tokens are float32, their sum is float64. The same batches in the same order
     give the same bits on the same machine with as many threads.

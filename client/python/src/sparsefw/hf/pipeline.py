@@ -56,9 +56,11 @@ def prune_model(
 
     Args:
         model:     a transformers model, which is pruned in place; or a folder of one, which is read block by
-                   block, so that it need not fit into memory.
+                   block, so that it need not fit into memory; or its name on the Hugging Face hub,
+                   "ORGANISATION/NAME", where no folder is called so.
         tokenizer: for data that is text; None with a folder: the folder's.
-        data:      texts, or token ids: one list that is cut, or a list (tensor) of sequences.
+        data:      texts (strings, a column of a Dataset, rows with a column "text"), the path of a file of
+                   text, or token ids: one list that is cut, or a list (tensor) of sequences.
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
                    joint, warm_start, ...); "sparsefw" unless method or preset says otherwise. The device of

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sparsefw import spec
 from sparsefw.client import Client
 from sparsefw.errors import invalid
-from sparsefw.hf import allocate
+from sparsefw.hf import allocate, hub
 from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
@@ -177,12 +177,5 @@ def servers_of(server: str | Client | Sequence[str | Client]) -> list[str | Clie
 
 
 def folder_of(model: Any) -> Path | None:
-    """Where `model` is a folder; None: it is the model."""
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
-        folder = Path(model)
-        if not folder.is_dir():
-            raise invalid(
-                f"{folder}: is no folder; a model from a hub must be downloaded first, or loaded and passed"
-            )
-        return folder
-    return None
+    """Where `model` is a folder, or a name on the hub; None: it is the model."""
+    return hub.local_folder(model)
