@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import sparsefw
-from sparsefw.hf import data, evaluate_perplexity, hub
+from sparsefw._inputs import hub
+from sparsefw.hf import data, evaluate_perplexity
 from support.processes import BIN_DIR, clean_environment
 from tiny import make
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import transformers
 
+from sparsefw._inputs.hub import local_folder
 from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
-from sparsefw.hf.hub import local_folder
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256

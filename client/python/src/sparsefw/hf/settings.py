@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparsefw import spec
+from sparsefw._inputs import hub
 from sparsefw.client import Client
 from sparsefw.errors import invalid
-from sparsefw.hf import allocate, hub
+from sparsefw.hf import allocate
 from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
