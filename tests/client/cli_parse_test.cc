@@ -300,7 +300,14 @@ std::vector<BadUsage> BadUsages() {
   return {
       {"Nothing", {}, "a command is required"},
       {"UnknownCommand", {"prune"}, "prune"},
-      {"UnknownFlag", Submit({"--sparsty", "1"}), "--sparsty"},
+      {"UnknownFlag", Submit({"--sparsty", "1"}),
+       "there is no flag --sparsty; is --sparsity meant?"},
+      {"UnknownBeforeMissing", {"submit", "--weight", "w"}, "is --weights meant?"},
+      {"UnknownWithValue",
+       {"gram", "--acts=x"},
+       "there is no flag --acts; sparsefw-cli gram --help"},
+      {"NoFlag", {"submit", "w.npy"}, "\"w.npy\" belongs to no flag"},
+      {"HelpOfNothing", {"help", "prune"}, "there is no command \"prune\""},
       {"NoWeights", {"submit", "--gram", "g", "--pattern", "2:4", "--out", "m"}, "--weights"},
       {"NoPattern", no_pattern, "--pattern"},
       {"NoGram", {"submit", "--weights", "w", "--pattern", "2:4", "--out", "m"}, "--gram"},
@@ -323,7 +330,9 @@ std::vector<BadUsage> BadUsages() {
       {"PatternHalf", with_pattern({"--pattern", "2:"}), "--pattern must be"},
       {"NoSparsity", with_pattern({"--pattern", "unstructured"}), "--sparsity is required"},
       {"SparsityOver", with_pattern({"--pattern", "per-row", "--sparsity", "60"}),
-       "--sparsity must be in [0, 1]; got 60"},
+       "--sparsity must be in [0, 1]; got 60 (60 % is 0.6)"},
+      {"SparsityPerCent", with_pattern({"--pattern", "per-row", "--sparsity", "60%"}),
+       "--sparsity must be a number in [0, 1]; got \"60%\" (that is 0.6)"},
       {"SparsityNan", with_pattern({"--pattern", "per-row", "--sparsity", "nan"}), "--sparsity"},
       {"SparsityWord", with_pattern({"--pattern", "per-row", "--sparsity", "most"}), "--sparsity"},
       {"SparsityOfGroups", with_pattern({"--pattern", "2:4", "--sparsity", "0.6"}), "0.5"},
@@ -351,6 +360,17 @@ std::vector<BadUsage> BadUsages() {
 
 INSTANTIATE_TEST_SUITE_P(Flags, CliUsageTest, ::testing::ValuesIn(BadUsages()),
                          [](const auto& test) { return test.param.name; });
+
+TEST(ParseTest, HelpIsACommandToo) {
+  EXPECT_EQ(std::get<PrintText>(*ParseArgs({"help", "gram"})).text,
+            std::get<PrintText>(*ParseArgs({"gram", "--help"})).text);
+  EXPECT_EQ(std::get<PrintText>(*ParseArgs({"help"})).text,
+            std::get<PrintText>(*ParseArgs({"--help"})).text);
+  EXPECT_TRUE(MustSubmit({"submit", "--weights", "w", "--gram", "g", "--pattern", "per_row",
+                          "--sparsity", "0.6", "--out", "m"})
+                  .spec.pattern()
+                  .has_per_row());
+}
 
 TEST(ParseTest, JointAndPresets) {
   const SubmitOptions joint = MustSubmit(Submit(

@@ -114,6 +114,7 @@ class Submission {
     }
     cancellation_.SetJob(&client_, job->name());
     const std::string name = job->name();
+    const Ticker ticker(display_);
     job = client_.WaitJob(name, [this](const v1::JobEvent& event) { display_.OnJob(event); });
     if (!job.ok()) return About(name, job.status());
     return Finish(*job);

@@ -18,6 +18,9 @@ namespace sparsefw::cli {
 std::string EnumWord(const google::protobuf::EnumValueDescriptor& value);
 std::string MethodName(v1::Method method);  // "sparsefw"; of number 0 "unknown"
 
+// A share such as "0.6". Errors: no number; one in per cent is told what it is as a share.
+absl::StatusOr<double> ParseShare(std::string_view flag, std::string_view text);
+
 // "unstructured", "per-row" (with a sparsity), "A:B" (A of every B are kept;
 // a sparsity, if given, must be 1 - A/B).
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity);

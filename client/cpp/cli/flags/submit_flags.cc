@@ -69,7 +69,15 @@ void AddInputFlags(CLI::App& app, SubmitOptions& options) {
 void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
   AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
             "A:B keeps A of every B consecutive inputs of a row");
-  AddOption(app, "--sparsity", flags.sparsity, "SHARE", "share of the weights to remove, [0, 1]");
+  app.add_option_function<std::string>(
+         "--sparsity",
+         [&flags](const std::string& text) {
+           const auto share = ParseShare("--sparsity", text);
+           if (!share.ok()) throw CLI::ConversionError(std::string(share.status().message()));
+           flags.sparsity = *share;
+         },
+         "share of the weights to remove, [0, 1]")
+      ->type_name("SHARE");
   AddSpecFlags(app, SpecFlagGroup::kMethod, spec);
   GroupFlags(app, "Method");
 }
