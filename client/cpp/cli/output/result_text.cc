@@ -150,7 +150,7 @@ void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) 
 std::string_view WhyStopped(v1::StopReason reason) {
   switch (reason) {
     case v1::STOP_REASON_GAP:
-      return "the gap was reached";
+      return "converged";
     case v1::STOP_REASON_DEADLINE:
       return "stopped by the deadline";
     case v1::STOP_REASON_CANCELLED:

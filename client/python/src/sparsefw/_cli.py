@@ -111,13 +111,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(facts))
     else:
-        print(
-            f"loss {result.loss:.3%} of pruning everything; {result.relative_reduction:.1%} below the warm "
-            f"start; a mask with the same fixed weights loses at least "
-            f"{result.losses.lower_bound / (result.losses.full or 1):.3%}\n"
-            f"removed {result.sparsity:.3%}, {result.kept} weights kept; {result.timings.solve:.2f} s on "
-            f"{printable(result.device)}"
-        )
+        print(result)
     return 0
 
 
@@ -127,6 +121,9 @@ def describe(result: Result) -> dict[str, Any]:
         "job": result.job,
         "state": result.state,
         "shape": list(result.shape),
+        "loss": result.loss,
+        "certificate": result.certificate if result.losses.lower_bound > 0 else None,
+        "sparsity": result.sparsity,
         "kept": result.kept,
         "losses": dataclasses.asdict(result.losses),
         "relative_reduction": result.relative_reduction,

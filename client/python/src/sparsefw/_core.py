@@ -277,7 +277,8 @@ class Core:
                 result = best
             else:
                 result = await self._fetch(job, outcome.result)
-            points.append(SweepPoint(spec.describe_point(outcome.point), result, error))
+            new = outcome.loss_with_new_weights if outcome.HasField("loss_with_new_weights") else None
+            points.append(SweepPoint(spec.describe_point(outcome.point), result, error, new))
         if not points:
             raise invalid(f"{job.name} is not a sweep")
         return SweepResult(job.name, points, job.result.best_point, best)
