@@ -3,6 +3,8 @@ package sparsefw
 import (
 	"fmt"
 	"strings"
+
+	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
 
 // Loss of what the job returns (new weights where there are any, else the mask) as a share of pruning
@@ -58,6 +60,9 @@ func (r *Result) String() string {
 	}
 	weights, kept := r.weights(), r.Job.GetResult().GetKeptCount()
 	line("sparsity", r.Sparsity(), fmt.Sprintf("%d of %d weights removed; %d kept", weights-kept, weights, kept))
+	if preset := r.Job.GetSpec().GetPreset(); preset != v1.Preset_PRESET_UNSPECIFIED {
+		fmt.Fprintf(&text, "%-11s  %10s\n", "preset", strings.ToLower(ShortName(preset)))
+	}
 	return text.String()
 }
 

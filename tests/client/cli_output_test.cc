@@ -58,8 +58,8 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
   EXPECT_THAT(Keys(json),
-              ElementsAre("job", "state", "method", "pattern", "shrinkage", "shape", "loss",
-                          "certificate", "sparsity", "kept", "losses", "relative_reduction",
+              ElementsAre("job", "state", "method", "preset", "pattern", "shrinkage", "shape",
+                          "loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
                           "iterations", "stop_reason", "candidate", "device", "timings", "swaps",
                           "drift", "damping", "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
@@ -100,6 +100,15 @@ TEST(ResultTest, JsonBeginsWithWhatEveryClientSays) {
   EXPECT_THAT(text, HasSubstr("fixed weights: 14.000 % of 15.050 % (G shrunk)"));
   losses.set_lower_bound(0);
   EXPECT_TRUE(ResultJson(job, {})["certificate"].is_null());
+}
+
+TEST(ResultTest, ThePresetIsSaidWhereThereIsOne) {
+  v1::Job job = SucceededJob();
+  EXPECT_TRUE(ResultJson(job, {})["preset"].is_null());
+  EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("preset")));
+  job.mutable_spec()->set_preset(v1::PRESET_BALANCED);
+  EXPECT_EQ(ResultJson(job, {})["preset"], "balanced");
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("\npreset       balanced\nmethod "));
 }
 
 TEST(ListTest, HasAHeaderLossesInPerCentAndLabels) {
@@ -146,7 +155,7 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::JOB_STATE_FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 23u);
+  EXPECT_EQ(Keys(json).size(), 24u);
   for (const char* key : {"loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
                           "iterations", "stop_reason", "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;

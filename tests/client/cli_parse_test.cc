@@ -53,7 +53,7 @@ TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
   EXPECT_EQ(submit.common.server, "127.0.0.1:50051");
   EXPECT_EQ(submit.weights, "w.safetensors");
   EXPECT_EQ(submit.output.out, "mask");
-  EXPECT_EQ(submit.spec.method(), v1::METHOD_SPARSEFW);
+  EXPECT_EQ(submit.spec.method(), v1::METHOD_UNSPECIFIED);
   EXPECT_DOUBLE_EQ(submit.spec.pattern().per_row().sparsity(), 0.6);
   EXPECT_FALSE(submit.spec.sparsefw().has_alpha());
   EXPECT_FALSE(submit.spec.sparsefw().has_iterations());

@@ -8,6 +8,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/files/calibration.h"
+#include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/output/json_text.h"
@@ -214,7 +215,14 @@ class Submission {
     if (cancellation_.call().stop.stop_requested()) return absl::CancelledError("stopped");
     // Not stoppable: a job whose name is unknown could not be cancelled.
     const auto job = client_.CreateJob(spec);
-    return job.ok() ? job : NameTheFile(job.status());
+    if (!job.ok()) return NameTheFile(job.status());
+    if (spec.preset() == 0 && job->spec().preset() != 0 && !options_.common.quiet) {
+      display_.Note(absl::StrFormat(
+          "preset %s, for no method and no option of one was given; --preset paper has the paper's "
+          "settings",
+          PresetName(job->spec().preset())));
+    }
+    return job;
   }
 
   void Warn() {

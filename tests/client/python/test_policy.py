@@ -193,7 +193,7 @@ def test_new_weights_of_any_point_of_a_sweep_are_asked_for():
 
 def test_what_is_not_given_is_left_to_the_server():
     message = spec.make_spec({"sparsity": 0.6})
-    expected = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
+    expected = job_pb2.JobSpec()
     expected.pattern.per_row.sparsity = 0.6
     assert message == expected
 

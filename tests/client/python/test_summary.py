@@ -55,6 +55,22 @@ def test_a_table_has_the_loss_with_new_weights(client, layer):
             assert row["new_weights_loss"] == pytest.approx(row["loss"], rel=1e-6)
 
 
+def test_nothing_named_is_the_preset_balanced_and_is_said(client, layer):
+    default = client.prune(layer.weight, layer.gram, sparsity=0.6)
+    balanced = client.prune(layer.weight, layer.gram, sparsity=0.6, preset="balanced")
+    assert default.losses == balanced.losses and np.array_equal(default.mask, balanced.mask)
+    assert default.preset == "balanced"
+    assert f"{default.job}, SUCCEEDED: preset balanced, " in str(default)
+    paper = client.prune(layer.weight, layer.gram, sparsity=0.6, preset="paper")
+    for options in ({"method": "sparsefw"}, {"iterations": 2000}):
+        named = client.prune(layer.weight, layer.gram, sparsity=0.6, **options)
+        assert named.losses == paper.losses and named.preset == "" and "preset" not in str(named)
+    # A sweep that varies no option of a method: balanced at every sparsity.
+    table = client.sweep(layer.weight, layer.gram, sparsity=[0.5, 0.6])
+    assert {row["alpha"] for row in table.rows()} == {0.5} and table.best.preset == "balanced"
+    assert client.sweep(layer.weight, layer.gram, sparsity=0.6, alpha=[0.9]).best.losses == paper.losses
+
+
 def test_what_was_not_asked_for_is_named(client, layer):
     result = client.prune(layer.weight, layer.gram, sparsity=0.6, method="wanda")
     with pytest.raises(sparsefw.FailedPrecondition, match="return_weight=True"):

@@ -65,6 +65,8 @@ std::string EnumWord(const google::protobuf::EnumValueDescriptor& value) {
 
 std::string MethodName(v1::Method method) { return Name(method); }
 
+std::string PresetName(v1::Preset preset) { return Name(preset); }
+
 absl::StatusOr<double> ParseShare(std::string_view flag, std::string_view text) {
   double share = 0;
   if (absl::SimpleAtod(absl::string_view(text.data(), text.size()), &share)) return share;

@@ -145,7 +145,6 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
 absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
   SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
   v1::JobSpec& spec = options.spec;
-  if (spec.method() == 0 && spec.preset() == 0) spec.set_method(v1::METHOD_SPARSEFW);
   SPARSEFW_RETURN_IF_ERROR(ApplyPattern(flags, spec));
   if (!flags.deadline.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const absl::Duration deadline,

@@ -123,6 +123,8 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   json["job"] = job.name();
   json["state"] = JobStateName(job.state());
   json["method"] = MethodName(point.method());
+  const v1::Preset preset = job.spec().preset();
+  json["preset"] = preset == v1::PRESET_UNSPECIFIED ? Json(nullptr) : Json(PresetName(preset));
   json["pattern"] = PatternName(point.pattern());
   json["shrinkage"] = Number(job.spec().shrinkage());
   json["shape"] = Json::array();

@@ -235,6 +235,9 @@ std::string TimesText(const v1::Job& job, const ClientTimes& times) {
 void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTimes& times,
                 const OutputOptions& output, Table& table) {
   const v1::JobResult& result = job.result();
+  if (const v1::Preset preset = job.spec().preset(); preset != v1::PRESET_UNSPECIFIED) {
+    table.Add("preset", PresetName(preset));
+  }
   table.Add("method", MethodText(result, point));
   if (job.spec().shrinkage() > 0) {
     table.Add("shrinkage",

@@ -67,8 +67,11 @@ def _add_prune(commands: Any) -> None:
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
+    parser.add_argument("--method", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude")
     parser.add_argument(
-        "--method", default="sparsefw", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude"
+        "--preset",
+        choices=["paper", "fast", "balanced", "best"],
+        help="balanced, unless a method or an option of one is given",
     )
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
@@ -88,7 +91,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     weight, name = files.open_tensor(arguments.weights)
     gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None
     activations = files.open_batches(arguments.activations) if arguments.activations else None
-    keys = ("alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
+    keys = ("preset", "alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
     options: dict[str, Any] = {key: getattr(arguments, key) for key in keys}
     if arguments.out_weights:
         options["return_weight"] = True
@@ -120,6 +123,7 @@ def describe(result: Result) -> dict[str, Any]:
     return {
         "job": result.job,
         "state": result.state,
+        "preset": result.preset or None,
         "shape": list(result.shape),
         "loss": result.loss,
         "certificate": result.certificate if result.losses.lower_bound > 0 else None,

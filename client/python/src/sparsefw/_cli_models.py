@@ -49,7 +49,7 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
-    parser.add_argument("--method", help="sparsefw (the default), sparsegpt, alps, ria, wanda, magnitude")
+    parser.add_argument("--method", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude")
     parser.add_argument("--warm-start", choices=["wanda", "ria", "magnitude"])
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
@@ -60,7 +60,11 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="reduces the correlations of the inputs by this share; better with few samples",
     )
-    parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
+    parser.add_argument(
+        "--preset",
+        choices=["paper", "fast", "balanced", "best"],
+        help="balanced, unless a method, an option of one, --refine-blocks or --distill is given",
+    )
     for name in ("swaps", "reconstruct", "joint"):
         parser.add_argument(f"--{name}", action="store_true", default=None)
     parser.add_argument(

@@ -186,6 +186,7 @@ class Result:
         joint:       see Joint; None where it was not asked for or there was no time for it.
         screening:   see Screening; None where no iteration was screened.
         device:      "cpu", "cuda:0".
+        preset:      that the options were taken from, also where nothing was asked for; "": none.
         timings:     seconds.
         mask_tensor, weight_tensor: names of the tensors on the server; "" where there is none.
         message:     the result as it came, with fields that are newer than this class.
@@ -206,6 +207,7 @@ class Result:
     joint: Joint | None
     screening: Screening | None
     device: str
+    preset: str
     timings: Timings
     mask_tensor: str
     weight_tensor: str
@@ -315,7 +317,9 @@ class Result:
         note = f"{weights - self.kept} of {weights} weights removed; {self.kept} kept"
         lines.append(("sparsity", self.sparsity, note))
         text = "\n".join(f"{name:11}  {_per_cent(share):>10}  {note}" for name, share, note in lines)
-        return f"{text}\n{self.job}, {self.state}: {self.timings.solve:.2f} s on {printable(self.device)}"
+        preset = f"preset {self.preset}, " if self.preset else ""
+        ended = f"{self.job}, {self.state}: {preset}{self.timings.solve:.2f} s on {self.device}"
+        return f"{text}\n{printable(ended)}"
 
     @classmethod
     def of(
@@ -342,6 +346,7 @@ class Result:
             joint=Joint.of(message.joint) if message.HasField("joint") else None,
             screening=Screening.of(message.screening) if message.HasField("screening") else None,
             device=message.device,
+            preset=short_name(job_pb2.Preset, job.spec.preset).lower() if job.spec.preset else "",
             timings=Timings(
                 queue=seconds(message.timings.queue),
                 load=seconds(message.timings.load),

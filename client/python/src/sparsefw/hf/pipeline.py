@@ -63,9 +63,9 @@ def prune_model(
                    text, or token ids: one list that is cut, or a list (tensor) of sequences.
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
-                   joint, warm_start, ...); "sparsefw" unless method or preset says otherwise. The device of
-                   the server is `job_device`. preset: "fast", "balanced", "best" prune and refine, slower
-                   in this order; "paper" is the paper's.
+                   joint, warm_start, ...). The device of the server is `job_device`. preset: "fast",
+                   "balanced", "best" prune and refine, slower in this order; "paper" is the paper's. It
+                   is "balanced" where no method, no option of one and no training is named.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
                    two or more dimensions that is neither covered nor ignored is an error. Embeddings and the
