@@ -277,6 +277,8 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
                "sparsefw-server");
   app.option_defaults()->always_capture_default();
   AddOptions(app, &config);
+  app.set_version_flag("--version", std::string("sparsefw-server ") + SPARSEFW_VERSION,
+                       "Print the version and exit");
   app.set_config("--config", "", "File of key = value lines; the keys are the flags' names");
   app.allow_config_extras(CLI::config_extras_mode::error);
 
@@ -285,7 +287,7 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   std::vector<std::string> all;
   for (CLI::Option* option : app.get_options()) {
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    if (option->get_lnames().empty() || option->get_single_name() == "help") continue;
+    if (option->get_lnames().empty() || IsQuestion(option->get_single_name())) continue;
     const std::string value = getenv(EnvironmentName(option->get_single_name()));
     if (!value.empty()) all.push_back("--" + option->get_single_name() + "=" + value);
   }
@@ -298,9 +300,16 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   } catch (const CLI::CallForHelp&) {
     result.text = app.help();
     return result;
+  } catch (const CLI::CallForVersion& version) {
+    result.text = absl::StrFormat("%s\n", version.what());
+    return result;
   } catch (const CLI::ParseError& error) {
     result.exit_code = 2;
-    result.text = absl::StrFormat("sparsefw-server: %s\n", error.what());
+    const std::vector<std::string> unknown = app.remaining();
+    result.text =
+        unknown.empty()
+            ? absl::StrFormat("sparsefw-server: %s\n", error.what())
+            : absl::StrFormat("sparsefw-server: %s is no flag; --help lists them\n", unknown[0]);
     return result;
   }
   if (const std::string rule = CheckIdentity(config); !rule.empty()) {

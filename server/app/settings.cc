@@ -79,6 +79,8 @@ std::string ValueOf(const CLI::Option& option) {
 
 }  // namespace
 
+bool IsQuestion(std::string_view flag) { return flag == "help" || flag == "version"; }
+
 Audience AudienceOf(std::string_view flag) {
   const auto has = [flag](const auto& names) {
     return std::find(names.begin(), names.end(), flag) != names.end();
@@ -92,7 +94,7 @@ std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::stri
   std::vector<Setting> settings;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
-    if (option->get_lnames().empty() || name == "help" || name == "config") continue;
+    if (option->get_lnames().empty() || IsQuestion(name) || name == "config") continue;
     Setting setting{name, ValueOf(*option), Setting::Source::kDefault};
     if (IsGiven(name, arguments)) {
       setting.source = Setting::Source::kFlag;

@@ -24,6 +24,9 @@ struct Setting {
   Source source = Source::kDefault;
 };
 
+// A flag that is answered in place of a start.
+bool IsQuestion(std::string_view flag);
+
 // Who may see the value of a flag.
 enum class Audience {
   kEveryClient,  // limits, times, devices
@@ -32,7 +35,7 @@ enum class Audience {
 };
 Audience AudienceOf(std::string_view flag);
 
-// Every option of a parsed command line but --help and --config. `arguments` are those
+// Every option of a parsed command line but --help, --version and --config. `arguments` are those
 // of the command line; `environment` gives the value of the variable of a flag, or "".
 std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::string>& arguments,
                                 const std::function<std::string(const CLI::Option&)>& environment);

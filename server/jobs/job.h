@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "server/identity/owner.h"
 #include "server/tensors/tensor_spec.h"
+#include "sparsefw/options.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/sweep.h"
@@ -47,6 +48,8 @@ struct JobSpec {
   // options.shrinkage, and that of the sweep's points, is to follow from the tokens of the Gram
   // matrix: ShrinkageFor. A submission has it; the kept job does not.
   bool shrinks_by_tokens = false;
+  // That the options were taken from: asked for, or PresetOf. Told to clients.
+  std::optional<Preset> preset = {};
   std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };
 

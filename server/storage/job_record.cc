@@ -50,7 +50,7 @@ struct Members {
   static void Of(Is<JobSpec> auto& value, auto& code) {
     SPARSEFW_RECORD(weight, gram, warm_mask, warm_saliency, pattern, options, priority, deadline,
                     result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep,
-                    ends_with_stream, shrinks_by_tokens, traceparent);
+                    ends_with_stream, shrinks_by_tokens, preset, traceparent);
   }
   static void Of(Is<ProgressReport> auto& value, auto& code) {
     SPARSEFW_RECORD(iteration, iterations_total, relaxed_loss, gap, step_size, threshold_residual,

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -73,9 +74,24 @@ TEST_F(InputsTest, BadFilesAreNamed) {
   const std::string flat = Write("flat", {{"x", DType::kF32, {24}, zeros_}});
   EXPECT_THAT(LoadInput(flat, kFloats),
               StatusIs(absl::StatusCode::kInvalidArgument, "", flat, "two dimensions", "[24]"));
-  const std::string wide = Write("wide", {{"x", DType::kF64, {3, 4}, zeros_}});
-  EXPECT_THAT(LoadInput(wide, kFloats),
-              StatusIs(absl::StatusCode::kInvalidArgument, "", wide, "F32 or F16", "F64"));
+  const std::string mask = Write("mask", {{"x", DType::kBool, {4, 24}, zeros_}});
+  EXPECT_THAT(LoadInput(mask, kFloats),
+              StatusIs(absl::StatusCode::kInvalidArgument, "", mask, "F32 or F16", "BOOL"));
+}
+
+TEST_F(InputsTest, Float64IsNarrowedWhereOnlyFloat32IsTaken) {
+  const std::array<double, 2> values = {1.5, 0.1};
+  const std::string path =
+      Write("wide", {{"x", DType::kF64, {1, 2}, std::as_bytes(std::span(values))}});
+  const auto narrowed = LoadInput(path, kFloats);
+  SPARSEFW_ASSERT_OK(narrowed);
+  EXPECT_EQ(narrowed->dtype, DType::kF32);
+  std::array<float, 2> floats{};
+  ASSERT_EQ(narrowed->bytes.size(), sizeof(floats));
+  std::memcpy(floats.data(), narrowed->bytes.data(), sizeof(floats));
+  EXPECT_EQ(floats, (std::array{1.5F, 0.1F}));
+  constexpr std::array kBoth = {DType::kF32, DType::kF64};
+  EXPECT_EQ(LoadInput(path, kBoth)->dtype, DType::kF64);
 }
 
 TEST_F(InputsTest, ShapesThatDoNotFitNameBothFiles) {

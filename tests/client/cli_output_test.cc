@@ -5,6 +5,7 @@
 
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/job_list.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
 #include "nlohmann/json.hpp"
@@ -56,10 +57,11 @@ std::vector<std::string> Keys(const nlohmann::ordered_json& json) {
 TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
-  EXPECT_THAT(Keys(json), ElementsAre("job", "state", "method", "pattern", "shrinkage", "shape",
-                                      "kept", "losses", "relative_reduction", "iterations",
-                                      "stop_reason", "candidate", "device", "timings", "swaps",
-                                      "drift", "damping", "joint", "screening", "attempts"));
+  EXPECT_THAT(Keys(json),
+              ElementsAre("job", "state", "method", "preset", "pattern", "shrinkage", "shape",
+                          "loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
+                          "iterations", "stop_reason", "candidate", "device", "timings", "swaps",
+                          "drift", "damping", "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed", "unshrunk"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -75,6 +77,58 @@ TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   EXPECT_EQ(json["timings"]["upload_s"], 0.5);
   EXPECT_EQ(json["timings"]["queue_s"], 0.25);
   EXPECT_EQ(json["timings"]["total_s"], 5.0);
+}
+
+TEST(ResultTest, JsonBeginsWithWhatEveryClientSays) {
+  v1::Job job = SucceededJob();
+  const auto json = ResultJson(job, {});
+  EXPECT_DOUBLE_EQ(json["loss"].get<double>(), 0.1505);
+  EXPECT_DOUBLE_EQ(json["certificate"].get<double>(), 140 / 150.5);
+  EXPECT_DOUBLE_EQ(json["sparsity"].get<double>(), 0.6);
+  // New weights are what the loss is of, and with a shrinkage it is that with G itself.
+  v1::Losses& losses = *job.mutable_result()->mutable_losses();
+  losses.set_reconstructed(50);
+  EXPECT_DOUBLE_EQ(ResultJson(job, {})["loss"].get<double>(), 0.05);
+  losses.mutable_unshrunk()->set_full(900);
+  losses.mutable_unshrunk()->set_warm_start(180);
+  losses.mutable_unshrunk()->set_result(90);
+  EXPECT_DOUBLE_EQ(ResultJson(job, {})["loss"].get<double>(), 0.1);
+  losses.clear_reconstructed();
+  const std::string text = ResultText(job, {}, {});
+  EXPECT_THAT(text, HasSubstr("loss           10.000 %  |WX - (M*W)X|^2 / |WX|^2"));
+  EXPECT_THAT(text, HasSubstr("reduction      50.000 %  below the warm start (wanda, 20.000 %)"));
+  EXPECT_THAT(text, HasSubstr("fixed weights: 14.000 % of 15.050 % (G shrunk)"));
+  losses.set_lower_bound(0);
+  EXPECT_TRUE(ResultJson(job, {})["certificate"].is_null());
+}
+
+TEST(ResultTest, ThePresetIsSaidWhereThereIsOne) {
+  v1::Job job = SucceededJob();
+  EXPECT_TRUE(ResultJson(job, {})["preset"].is_null());
+  EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("preset")));
+  job.mutable_spec()->set_preset(v1::PRESET_BALANCED);
+  EXPECT_EQ(ResultJson(job, {})["preset"], "balanced");
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("\npreset       balanced\nmethod "));
+}
+
+TEST(ListTest, HasAHeaderLossesInPerCentAndLabels) {
+  v1::Job done = SucceededJob();
+  (*done.mutable_spec()->mutable_labels())["layer"] = "2.query";
+  (*done.mutable_spec()->mutable_labels())["b"] = "\x1b[2J";
+  (*done.mutable_spec()->mutable_labels())["sparsefw-cli.inputs"] = "delete";
+  v1::Job waiting;
+  waiting.set_name("jobs/12345");
+  waiting.set_state(v1::JOB_STATE_QUEUED);
+  waiting.set_queue_position(3);
+  waiting.mutable_create_time()->set_seconds(108);
+  waiting.mutable_spec()->set_method(v1::METHOD_ALPS);
+  waiting.mutable_spec()->mutable_pattern()->mutable_nm()->set_keep(2);
+  waiting.mutable_spec()->mutable_pattern()->mutable_nm()->set_group(4);
+  EXPECT_EQ(ListText({waiting, done}, absl::FromUnixSeconds(110)),
+            "job         state      method    pattern  shape  loss      submitted   labels\n"
+            "jobs/12345  QUEUED     alps      2:4      -      3 ahead   2.0 s ago\n"
+            "jobs/7      SUCCEEDED  sparsefw  per-row  10x20  15.050 %  10.0 s ago  "
+            "b=\\x1b[2J layer=2.query\n");
 }
 
 TEST(ResultTest, SaysWhatWasScreened) {
@@ -101,9 +155,9 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::JOB_STATE_FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 20u);
-  for (const char* key : {"kept", "losses", "relative_reduction", "iterations", "stop_reason",
-                          "candidate", "device"}) {
+  EXPECT_EQ(Keys(json).size(), 24u);
+  for (const char* key : {"loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
+                          "iterations", "stop_reason", "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;
   }
   v1::Job infinite = SucceededJob();
@@ -118,22 +172,21 @@ TEST(ResultTest, TextBeginsWithTheLossInPerCent) {
   OutputOptions output;
   output.out = "m.safetensors";
   EXPECT_EQ(ResultText(job, ClientTimes{absl::Seconds(2), std::nullopt}, output),
-            "loss         15.050 %  |WX - (M*W)X|^2 / |WX|^2; output energy kept: 84.950 %\n"
-            "reduction    24.750 %  below the warm start (wanda, 20.000 %); "
+            "loss           15.050 %  |WX - (M*W)X|^2 / |WX|^2; output energy kept: 84.950 %\n"
+            "reduction      24.750 %  below the warm start (wanda, 20.000 %); "
             "best mask: a rounded iterate\n"
-            "gap           6.977 %  at most; a mask with the same fixed weights loses 14.000 % or "
-            "more\n"
-            "removed      60.000 %  120 of 200 weights; 80 kept\n"
+            "certificate    93.023 %  unavoidable with these fixed weights: 14.000 % of 15.050 %\n"
+            "sparsity       60.000 %  120 of 200 weights removed; 80 kept\n"
             "\n"
-            "job        jobs/7, SUCCEEDED\n"
-            "layer      [10, 20], per-row, 60.0 % to remove\n"
-            "method     sparsefw, alpha 0.9, 2000 iterations (stopped by the deadline), "
+            "job          jobs/7, SUCCEEDED\n"
+            "layer        [10, 20], per-row, 60.0 % to remove\n"
+            "method       sparsefw, alpha 0.9, 2000 iterations (stopped by the deadline), "
             "drift 0.0e+00\n"
-            "losses     full 1000, warm start 200, relaxed 150\n"
-            "           rounded 155, final 150.5, lower bound 140\n"
-            "device     cpu\n"
-            "time       4.0 s: upload 2.0 s, queue 0.25 s, solve 3.0 s\n"
-            "mask       m.safetensors\n");
+            "losses       full 1000, warm start 200, relaxed 150\n"
+            "             rounded 155, final 150.5, lower bound 140\n"
+            "device       cpu\n"
+            "time         4.0 s: upload 2.0 s, queue 0.25 s, solve 3.0 s\n"
+            "mask         m.safetensors\n");
 }
 
 TEST(ResultTest, TextSaysWhatTheMethodHas) {
@@ -149,14 +202,15 @@ TEST(ResultTest, TextSaysWhatTheMethodHas) {
   wanda.mutable_result()->set_candidate(v1::CANDIDATE_REFINED);
   EXPECT_THAT(ResultText(wanda, {}, {}),
               HasSubstr("below the warm start (wanda, 20.000 %); best mask: refined by swaps\n"));
-  EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("swaps      12\n"));
+  EXPECT_THAT(ResultText(wanda, {}, {}), HasSubstr("swaps        12\n"));
   v1::Job sparsegpt = SucceededJob();
   sparsegpt.mutable_spec()->set_method(v1::METHOD_SPARSEGPT);
   sparsegpt.mutable_spec()->mutable_warm_start()->set_method(v1::METHOD_RIA);
   sparsegpt.mutable_result()->mutable_losses()->set_reconstructed(90);
-  EXPECT_THAT(ResultText(sparsegpt, {}, {}),
-              HasSubstr("loss          9.000 %  |WX - W'X|^2 / |WX|^2 with the updated weights W'; "
-                        "mask alone 15.050 %\n"));
+  EXPECT_THAT(
+      ResultText(sparsegpt, {}, {}),
+      HasSubstr("loss            9.000 %  |WX - W'X|^2 / |WX|^2 with the updated weights W'; "
+                "mask alone 15.050 %\n"));
   EXPECT_THAT(ResultText(sparsegpt, {}, {}),
               HasSubstr("below the warm start (ria, 20.000 %); with the updated weights\n"));
 }
@@ -172,7 +226,7 @@ TEST(ResultTest, TheJointSearchIsComparedWithItsStart) {
   joint.set_converged(true);
   job.mutable_result()->mutable_losses()->set_reconstructed(30);
   EXPECT_THAT(ResultText(job, {}, {}),
-              HasSubstr("joint      321 exchanges; 50.000 % below the 6.000 % of its start with "
+              HasSubstr("joint        321 exchanges; 50.000 % below the 6.000 % of its start with "
                         "the weights solved\n"));
   EXPECT_THAT(ResultText(job, {}, {}),
               HasSubstr("below the warm start (wanda, 20.000 %); with the updated weights\n"));
@@ -187,9 +241,9 @@ TEST(ResultTest, TheJointSearchIsComparedWithItsStart) {
 TEST(ResultTest, TextWithoutACertificateOrOfAZeroLayer) {
   v1::Job job = SucceededJob();
   job.mutable_result()->mutable_losses()->set_lower_bound(0);
-  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("gap        no certificate"));
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("certificate  none: the lower bound is 0"));
   *job.mutable_result()->mutable_losses() = v1::Losses();
-  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("loss       0; |WX|^2 is 0\n"));
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("loss         0; |WX|^2 is 0\n"));
   EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("nan")));
 }
 
@@ -281,12 +335,12 @@ TEST(AttemptsTest, AreShownOfJobsThatARestartHasInterrupted) {
   const auto of_one = ResultMetadata(job);
   job.set_attempts(3);
   EXPECT_EQ(StatusJson(job)["attempts"], 3);
-  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("attempts   3; the server ended"));
+  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("attempts     3; the server ended"));
   EXPECT_THAT(FormatState(job), HasSubstr("succeeded, attempt 3"));
   EXPECT_EQ(ResultMetadata(job), of_one) << "the file of the mask is the same";
   job.set_state(v1::JOB_STATE_RUNNING);
   job.clear_result();
-  EXPECT_THAT(StatusText(job), HasSubstr("attempts  3; the server ended"));
+  EXPECT_THAT(StatusText(job), HasSubstr("attempts     3; the server ended"));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST_F(CliParseTest, DefaultsAreLeftToTheServer) {
   EXPECT_EQ(submit.common.server, "127.0.0.1:50051");
   EXPECT_EQ(submit.weights, "w.safetensors");
   EXPECT_EQ(submit.output.out, "mask");
-  EXPECT_EQ(submit.spec.method(), v1::METHOD_SPARSEFW);
+  EXPECT_EQ(submit.spec.method(), v1::METHOD_UNSPECIFIED);
   EXPECT_DOUBLE_EQ(submit.spec.pattern().per_row().sparsity(), 0.6);
   EXPECT_FALSE(submit.spec.sparsefw().has_alpha());
   EXPECT_FALSE(submit.spec.sparsefw().has_iterations());
@@ -236,8 +236,10 @@ TEST_F(CliParseTest, ListAndGram) {
   EXPECT_THAT(options.states, ::testing::ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_QUEUED));
   EXPECT_EQ(options.labels.at("k"), "v");
   EXPECT_EQ(options.limit, 3);
-  const auto gram = ParseArgs({"gram", "--activations", "x", "--out", "g", "--dtype", "F64"});
+  const auto gram = ParseArgs(
+      {"gram", "--activations", "x", "y", "--activations", "z:t", "--out", "g", "--dtype", "F64"});
   SPARSEFW_ASSERT_OK(gram);
+  EXPECT_THAT(std::get<GramOptions>(*gram).activations, ::testing::ElementsAre("x", "y", "z:t"));
   EXPECT_EQ(std::get<GramOptions>(*gram).dtype, DType::kF64);
 }
 
@@ -298,7 +300,14 @@ std::vector<BadUsage> BadUsages() {
   return {
       {"Nothing", {}, "a command is required"},
       {"UnknownCommand", {"prune"}, "prune"},
-      {"UnknownFlag", Submit({"--sparsty", "1"}), "--sparsty"},
+      {"UnknownFlag", Submit({"--sparsty", "1"}),
+       "there is no flag --sparsty; is --sparsity meant?"},
+      {"UnknownBeforeMissing", {"submit", "--weight", "w"}, "is --weights meant?"},
+      {"UnknownWithValue",
+       {"gram", "--acts=x"},
+       "there is no flag --acts; sparsefw-cli gram --help"},
+      {"NoFlag", {"submit", "w.npy"}, "\"w.npy\" belongs to no flag"},
+      {"HelpOfNothing", {"help", "prune"}, "there is no command \"prune\""},
       {"NoWeights", {"submit", "--gram", "g", "--pattern", "2:4", "--out", "m"}, "--weights"},
       {"NoPattern", no_pattern, "--pattern"},
       {"NoGram", {"submit", "--weights", "w", "--pattern", "2:4", "--out", "m"}, "--gram"},
@@ -321,7 +330,9 @@ std::vector<BadUsage> BadUsages() {
       {"PatternHalf", with_pattern({"--pattern", "2:"}), "--pattern must be"},
       {"NoSparsity", with_pattern({"--pattern", "unstructured"}), "--sparsity is required"},
       {"SparsityOver", with_pattern({"--pattern", "per-row", "--sparsity", "60"}),
-       "--sparsity must be in [0, 1]; got 60"},
+       "--sparsity must be in [0, 1]; got 60 (60 % is 0.6)"},
+      {"SparsityPerCent", with_pattern({"--pattern", "per-row", "--sparsity", "60%"}),
+       "--sparsity must be a number in [0, 1]; got \"60%\" (that is 0.6)"},
       {"SparsityNan", with_pattern({"--pattern", "per-row", "--sparsity", "nan"}), "--sparsity"},
       {"SparsityWord", with_pattern({"--pattern", "per-row", "--sparsity", "most"}), "--sparsity"},
       {"SparsityOfGroups", with_pattern({"--pattern", "2:4", "--sparsity", "0.6"}), "0.5"},
@@ -349,6 +360,17 @@ std::vector<BadUsage> BadUsages() {
 
 INSTANTIATE_TEST_SUITE_P(Flags, CliUsageTest, ::testing::ValuesIn(BadUsages()),
                          [](const auto& test) { return test.param.name; });
+
+TEST(ParseTest, HelpIsACommandToo) {
+  EXPECT_EQ(std::get<PrintText>(*ParseArgs({"help", "gram"})).text,
+            std::get<PrintText>(*ParseArgs({"gram", "--help"})).text);
+  EXPECT_EQ(std::get<PrintText>(*ParseArgs({"help"})).text,
+            std::get<PrintText>(*ParseArgs({"--help"})).text);
+  EXPECT_TRUE(MustSubmit({"submit", "--weights", "w", "--gram", "g", "--pattern", "per_row",
+                          "--sparsity", "0.6", "--out", "m"})
+                  .spec.pattern()
+                  .has_per_row());
+}
 
 TEST(ParseTest, JointAndPresets) {
   const SubmitOptions joint = MustSubmit(Submit(

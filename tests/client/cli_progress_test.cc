@@ -1,6 +1,7 @@
 // The output of the program while it waits: progress of jobs and transfers, the time left.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "client/cpp/cli/output/format.h"
@@ -66,13 +67,14 @@ TEST_F(ProgressTest, APipeGetsOneLineAReport) {
     display.OnJob(Report(100));
     display.OnJob(Report(200));
   }
-  EXPECT_EQ(err_.str(),
-            "jobs/7 queued, 2 ahead\n"
-            "jobs/7 running\n"
-            "iteration 100/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
-            "start)  19 s left\n"
-            "iteration 200/2000  relaxed 12346  gap 123.46  best 13000 (35.0 % below the warm "
-            "start)  18 s left\n");
+  EXPECT_EQ(
+      err_.str(),
+      "jobs/7 queued, 2 ahead\n"
+      "jobs/7 running\n"
+      "iteration 100/2000  relaxed 12346  converged to 1 %  best 13000 (35.0 % below the warm "
+      "start)  19 s left\n"
+      "iteration 200/2000  relaxed 12346  converged to 1 %  best 13000 (35.0 % below the warm "
+      "start)  18 s left\n");
   EXPECT_EQ(out_.str(), "");
 }
 
@@ -87,7 +89,7 @@ TEST_F(ProgressTest, ATerminalGetsOneLiveLine) {
     EXPECT_EQ(Painted(),
               "\r\033[Kjobs/7 running\n"
               "\r\033[K[======>                       ]   25 %  500/2000  loss 35.0 % below warm "
-              "start  gap 1 %  15 s left");
+              "start  converged to 1 %  15 s left");
     now_ += absl::Milliseconds(20);  // too soon to paint again
     display.OnJob(Report(501));
     EXPECT_EQ(Painted(), "");
@@ -111,7 +113,7 @@ TEST_F(ProgressTest, ANarrowTerminalGetsTheFieldsThatFit) {
     return text.substr(text.rfind('K') + 1);
   };
   EXPECT_EQ(painted(80),
-            "[===>              ]   25 %  loss 35.0 % below warm start  gap 1 %  15 s left");
+            "[=====>                     ]   25 %  loss 35.0 % below warm start  15 s left");
   for (int columns = 79; columns > 0; --columns) {
     EXPECT_LE(painted(columns).size(), static_cast<size_t>(std::max(columns - 3, 0))) << columns;
   }
@@ -152,9 +154,69 @@ TEST_F(ProgressTest, ASweepCountsItsPoints) {
   ProgressDisplay pipe = Display(false);
   pipe.OnJob(event);
   event.mutable_job()->mutable_progress()->set_sweep_point(3);
+  now_ += absl::Seconds(1);
   pipe.OnJob(event);
   EXPECT_THAT(Painted(), ::testing::AllOf(HasSubstr("\npoint 3/4  iteration 1000/2000"),
                                           HasSubstr("\npoint 4/4  iteration 1000/2000")));
+}
+
+TEST_F(ProgressTest, APipeGetsFewReportsAndTheLast) {
+  ProgressDisplay display = Display(false);
+  const auto lines = [this] {
+    const std::string text = Painted();
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  display.OnJob(Report(100));
+  EXPECT_EQ(lines(), 2);  // with "running"
+  for (int i = 2; i < 20; ++i) display.OnJob(Report(100 * i));
+  EXPECT_EQ(lines(), 0);
+  v1::JobEvent end = Report(2000);
+  end.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+  display.OnJob(end);
+  EXPECT_EQ(Painted().substr(0, 20), "iteration 1900/2000 ");
+  // The longer a job runs, the rarer they are.
+  now_ += absl::Hours(1);
+  v1::JobEvent late = Report(100);
+  late.mutable_job()->mutable_progress()->mutable_elapsed()->set_seconds(3600);
+  display.OnJob(late);
+  Painted();
+  now_ += absl::Seconds(100);
+  display.OnJob(Report(200));
+  EXPECT_EQ(lines(), 0);
+}
+
+TEST_F(ProgressTest, TimeGoesOnWhereNothingIsReported) {
+  v1::JobEvent silent;
+  silent.mutable_job()->set_name("jobs/7");
+  silent.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+  silent.mutable_job()->mutable_spec()->set_method(v1::METHOD_ALPS);
+  silent.mutable_job()->mutable_spec()->mutable_refine()->set_joint(true);
+  ProgressDisplay terminal = Display(true);
+  ProgressDisplay pipe = Display(false);
+  terminal.Tick();  // no job yet
+  EXPECT_EQ(Painted(), "");
+  terminal.OnJob(silent);
+  Painted();
+  now_ += absl::Seconds(1);
+  terminal.Tick();
+  EXPECT_EQ(Painted(), "\r\033[Krunning alps, then the joint search  1.0 s so far");
+  // A phase without reports after the last iteration.
+  v1::JobEvent last = Report(2000);
+  last.mutable_job()->mutable_spec()->mutable_refine()->set_swaps(true);
+  terminal.OnJob(last);
+  Painted();
+  now_ += absl::Seconds(3);
+  terminal.Tick();
+  EXPECT_THAT(Painted(), ::testing::EndsWith("swapping  23.0 s so far"));
+  pipe.OnJob(silent);
+  Painted();
+  pipe.Tick();
+  EXPECT_EQ(Painted(), "");
+  now_ += absl::Seconds(11);
+  pipe.Tick();
+  EXPECT_EQ(Painted(), "running alps, then the joint search  11.0 s so far\n");
+  pipe.Tick();
+  EXPECT_EQ(Painted(), "");
 }
 
 TEST_F(ProgressTest, QuietLeavesOnlyNotes) {

@@ -1,6 +1,7 @@
 // Uploads over a fake server: resume at any byte, what is retried, what is not.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <set>
 #include <thread>
 
@@ -254,6 +255,19 @@ TEST_F(GramUploadTest, SendsWholeTokens) {
   EXPECT_EQ(gram->spec().dtype(), v1::DATA_TYPE_F64);
   EXPECT_EQ(server_.tensors.chunk_sizes.front(), 960);
   EXPECT_EQ(server_.tensors.chunk_sizes.size(), 14u);
+}
+
+TEST_F(GramUploadTest, SendsBatchesOneAfterTheOther) {
+  server_.tensors.stream_faults = {{7, kBrokenStream}, {40, kBrokenStream}};
+  const std::array<std::span<const std::byte>, 3> batches = {View(bytes_).first(7 * 60),
+                                                             View(bytes_).subspan(7 * 60, 33 * 60),
+                                                             View(bytes_).subspan(40 * 60)};
+  const auto gram = client_->UploadGramFromBatches(spec_, batches);
+  SPARSEFW_ASSERT_OK(gram);
+  EXPECT_EQ(server_.tensors.Bytes(gram->name()), bytes_);
+  EXPECT_THAT(
+      client_->UploadGramFromBatches(spec_, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "CLIENT_ARGUMENT", "at least one batch"));
 }
 
 TEST_F(GramUploadTest, ResumesAtRandomTokensAndCountsNoneTwice) {

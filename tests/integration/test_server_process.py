@@ -70,8 +70,17 @@ def test_help(folder):
         assert flag in out
 
 
+def test_version(folder):
+    code, out, err = run("--version")
+    assert code == 0 and err == ""
+    assert re.fullmatch(r"sparsefw-server \d+\.\d+\.\d+\n", out)
+    # A variable of that name is no question.
+    refuses(2, ["--workers"], *loopback(folder), "--workers", "0", env={"SPARSEFW_VERSION": "1"})
+
+
 @pytest.mark.parametrize("flags, words", [
     (("--no-such-flag",), ["--no-such-flag"]),
+    (("--workerz", "3"), ["--workerz is no flag; --help lists them"]),
     (("--listen", "nonsense"), ["--listen", "HOST:PORT", "nonsense"]),
     (("--listen", "127.0.0.1:70000"), ["--listen", "70000"]),
     (("--workers", "0"), ["--workers", "0"]),

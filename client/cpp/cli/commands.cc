@@ -13,6 +13,7 @@
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/output/format.h"
+#include "client/cpp/cli/output/job_list.h"
 #include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
@@ -33,6 +34,7 @@ using Json = nlohmann::ordered_json;
 
 absl::StatusOr<v1::Job> Follow(client::Client& client, const std::string& name,
                                ProgressDisplay& display) {
+  const Ticker ticker(display);
   return client.WaitJob(name, [&display](const v1::JobEvent& event) { display.OnJob(event); });
 }
 
@@ -167,26 +169,6 @@ void PrintInfo(const v1::ServerInfo& info, const std::string& address, std::ostr
   }
 }
 
-std::string ListLine(const v1::Job& job) {
-  std::string progress = "-";
-  if (job.state() == v1::JOB_STATE_QUEUED)
-    progress = absl::StrFormat("%d ahead", job.queue_position());
-  if (job.state() == v1::JOB_STATE_RUNNING && job.has_progress()) {
-    progress =
-        absl::StrFormat("%d/%d", job.progress().iteration(), job.progress().iterations_total());
-  }
-  if (job.has_result()) progress = "final " + FormatLoss(job.result().losses().mask());
-  progress += FormatAttempt(job);
-  const std::string shape = job.shape_size() == 2
-                                ? absl::StrFormat("%dx%d", job.shape(0), job.shape(1))
-                                : std::string("-");
-  return absl::StrFormat("%-40s  %-9s  %-9s  %-12s  %-12s  %-16s  %s ago\n",
-                         client::Printable(job.name()), JobStateName(job.state()),
-                         MethodName(ResultPoint(job).method()),
-                         PatternName(ResultPoint(job).pattern()), shape, progress,
-                         FormatSpan(absl::Now() - FromProto(job.create_time())));
-}
-
 }  // namespace
 
 absl::Status Run(const StatusOptions& options, const Console& console) {
@@ -264,7 +246,12 @@ absl::Status Run(const ListOptions& options, const Console& console) {
     console.out << JsonText(Json{{"jobs", list}});
     return absl::OkStatus();
   }
-  for (const v1::Job& job : jobs) console.out << ListLine(job);
+  if (jobs.empty()) {
+    const bool any = options.states.empty() && options.labels.empty();
+    display.Note(any ? "sparsefw-cli: there are no jobs" : "sparsefw-cli: no job matches");
+    return absl::OkStatus();
+  }
+  console.out << ListText(jobs, absl::Now());
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "client/cpp/cli/exit_code.h"
@@ -24,6 +25,22 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   absl::StripAsciiWhitespace(&token);
   if (token.empty()) return FileError(path + ": must hold a token; it is empty");
   return token;
+}
+
+// What to do about a connection that could not be made, where gRPC's words say why.
+std::string_view ConnectHint(std::string_view message) {
+  const auto has = [message](std::string_view part) {
+    return message.find(part) != std::string_view::npos;
+  };
+  if (has("Connection refused") || has("No such file or directory")) {
+    return "; is a server running there? sparsefw-server starts one";
+  }
+  if (has("Socket closed")) return "; a server with TLS needs --tls-ca";
+  if (has("wrong version number")) return "; a server without TLS takes no --tls-ca";
+  if (has("certificate verify failed")) {
+    return "; the CA of --tls-ca has not signed the server's certificate, or it is of another host";
+  }
+  return "";
 }
 
 }  // namespace
@@ -48,6 +65,7 @@ std::string MessageOf(const absl::Status& status) {
         "; --token-file or SPARSEFW_TOKEN gives a token, --tls-cert and --tls-key a "
         "certificate";
   }
+  if (reason == "UNREACHABLE") message += ConnectHint(message);
   return message;
 }
 

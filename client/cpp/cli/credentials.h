@@ -14,7 +14,7 @@ namespace sparsefw::cli {
 absl::Status AddCredentials(const CommonOptions& common, client::ClientOptions* options);
 
 // The error's message, and for credentials that the server does not accept which flags
-// they come from.
+// they come from, for a server that cannot be reached what may help.
 std::string MessageOf(const absl::Status& status);
 
 }  // namespace sparsefw::cli

@@ -1,11 +1,11 @@
 // `gram`: activations up, their Gram matrix down.
-#include <array>
 #include <map>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/files/calibration.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/output/json_text.h"
@@ -37,11 +37,13 @@ absl::Status Failed(const absl::Status& status) {
 }  // namespace
 
 absl::Status Run(const GramOptions& options, const Console& console) {
-  constexpr std::array kFloats = {DType::kF32, DType::kF16, DType::kBF16};
-  SPARSEFW_ASSIGN_OR_RETURN(const Input input, LoadInput(options.activations, kFloats));
-  if (SameFile(options.out, input.path)) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Input> batches, LoadActivations(options.activations));
+  for (const Input& batch : batches) {
+    if (!SameFile(options.out, batch.path)) continue;
     return UsageError(absl::StrFormat("--out: %s is an input and would be lost", options.out));
   }
+  const int64_t inputs = batches[0].cols;
+  const std::string label = LabelOf(batches);
   SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out));
   std::stop_source stop;
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
@@ -52,17 +54,18 @@ absl::Status Run(const GramOptions& options, const Console& console) {
     display.OnTransfer(progress);
   };
 
-  display.StartTransfer("uploading", input.label);
-  const auto gram = client->UploadGramFromActivations(
-      client::ActivationSpec(input.dtype, input.cols, options.dtype), input.bytes, on_transfer,
-      call);
-  if (!gram.ok()) return Failed(About(input.label, gram.status()));
+  for (const std::string& warning : WarningsOf(batches)) display.Note("sparsefw-cli: " + warning);
+  display.StartTransfer("uploading", label);
+  const auto gram =
+      client->UploadGramFromBatches(client::ActivationSpec(batches[0].dtype, inputs, options.dtype),
+                                    BytesOf(batches), on_transfer, call);
+  if (!gram.ok()) return Failed(About(label, gram.status()));
   display.EndTransfer();
   display.StartTransfer("downloading", options.out);
   const auto data = client->ReadTensor(gram->name(), on_transfer, call,
-                                       client::GramTensorSpec(options.dtype, input.cols));
+                                       client::GramTensorSpec(options.dtype, inputs));
   if (data.ok()) display.EndTransfer();
-  absl::Status status = data.ok() ? Write(options, *data, input.label) : data.status();
+  absl::Status status = data.ok() ? Write(options, *data, label) : data.status();
   if (!options.keep_tensors) DeleteTensors(*client, {gram->name()}, display);
   if (!status.ok()) return Failed(status);
 
@@ -72,13 +75,13 @@ absl::Status Run(const GramOptions& options, const Console& console) {
     console.out << JsonText(
         Json{{"gram", options.out},
              {"tensor", options.keep_tensors ? Json(gram->name()) : Json(nullptr)},
-             {"d_in", input.cols},
+             {"d_in", inputs},
              {"dtype", std::string(DTypeName(options.dtype))},
              {"token_count", tokens}});
   } else {
     const std::string kept = options.keep_tensors ? ", kept as " + gram->name() : "";
     console.out << client::Printable(absl::StrFormat("%s  Gram [%d, %d] %s of %d tokens%s",
-                                                     options.out, input.cols, input.cols,
+                                                     options.out, inputs, inputs,
                                                      DTypeName(options.dtype), tokens, kept))
                 << "\n";
   }

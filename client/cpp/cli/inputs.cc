@@ -3,16 +3,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/files/tensor_file.h"
 #include "sparsefw/mask.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
 namespace {
@@ -28,6 +34,52 @@ FileRef Cut(std::string_view text, size_t colon) {
 
 std::string Shape(const std::vector<int64_t>& shape) {
   return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
+}
+
+// What the server does not take of itself: it computes with float32, so nothing that it uses is
+// lost.
+void NarrowToFloat(Input& input) {
+  const auto count = static_cast<size_t>(input.rows * input.cols);
+  const auto values = std::make_shared<std::vector<float>>(count);
+  ConvertToFloat(input.bytes.data(), DType::kF64, count, values->data());
+  input.dtype = DType::kF32;
+  input.bytes = std::as_bytes(std::span<const float>(*values));
+  input.file = values;
+}
+
+// `flatten`: all dimensions but the last are tokens.
+absl::StatusOr<Input> Load(std::string_view text, std::span<const DType> allowed, bool flatten) {
+  const FileRef ref = ParseFileRef(text);
+  SPARSEFW_ASSIGN_OR_RETURN(FileTensor tensor, OpenTensor(ref.path, ref.tensor));
+  Input input;
+  input.path = ref.path;
+  input.tensor = tensor.name;
+  input.label = ref.tensor.empty() ? ref.path : absl::StrFormat("%s:%s", ref.path, tensor.name);
+  const auto allows = [allowed](DType dtype) {
+    return std::find(allowed.begin(), allowed.end(), dtype) != allowed.end();
+  };
+  const auto dtype = ParseDType(tensor.dtype_name);
+  const bool narrow = dtype == DType::kF64 && !allows(DType::kF64) && allows(DType::kF32);
+  if (!dtype || !(allows(*dtype) || narrow)) {
+    std::vector<std::string> names;
+    for (const DType each : allowed) names.emplace_back(DTypeName(each));
+    return FileError(absl::StrFormat("%s: dtype must be %s; got %s", input.label,
+                                     absl::StrJoin(names, " or "), tensor.dtype_name));
+  }
+  const std::vector<int64_t>& shape = tensor.shape;
+  const bool fits = flatten ? shape.size() >= 2 : shape.size() == 2;
+  if (!fits || std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+    return FileError(absl::StrFormat("%s: must have two dimensions%s of at least 1; got shape %s",
+                                     input.label, flatten ? " or more" : "", Shape(shape)));
+  }
+  input.dtype = *dtype;
+  input.cols = shape.back();
+  input.rows = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
+  input.bytes = tensor.bytes;
+  input.metadata = std::move(tensor.metadata);
+  input.file = std::move(tensor.file);
+  if (narrow) NarrowToFloat(input);
+  return input;
 }
 
 }  // namespace
@@ -53,35 +105,26 @@ bool IsTensorName(std::string_view text) {
 }
 
 absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> allowed) {
-  const FileRef ref = ParseFileRef(text);
-  auto file = SafetensorsFile::Open(ref.path);
-  if (!file.ok()) return FileError(file.status());
-  const auto found = (*file)->Find(ref.tensor);
-  if (!found.ok()) return FileError(found.status());
-  const SafetensorsEntry& entry = **found;
+  return Load(text, allowed, /*flatten=*/false);
+}
 
-  Input input;
-  input.path = ref.path;
-  input.tensor = entry.name;
-  input.label = ref.tensor.empty() ? ref.path : absl::StrFormat("%s:%s", ref.path, entry.name);
-  const auto dtype = entry.dtype();
-  if (!dtype.ok() || std::find(allowed.begin(), allowed.end(), *dtype) == allowed.end()) {
-    std::vector<std::string> names;
-    for (const DType each : allowed) names.emplace_back(DTypeName(each));
-    return FileError(absl::StrFormat("%s: dtype must be %s; got %s", input.label,
-                                     absl::StrJoin(names, " or "), entry.dtype_name));
+absl::StatusOr<std::vector<Input>> LoadActivations(const std::vector<std::string>& texts) {
+  constexpr std::array kFloats = {DType::kF32, DType::kF16, DType::kBF16};
+  std::vector<Input> inputs;
+  for (const std::string& text : texts) {
+    if (std::count(texts.begin(), texts.end(), text) > 1) {
+      return UsageError(absl::StrFormat("--activations: %s is given twice", text));
+    }
+    SPARSEFW_ASSIGN_OR_RETURN(Input input, Load(text, kFloats, /*flatten=*/true));
+    const Input& first = inputs.empty() ? input : inputs.front();
+    if (input.cols != first.cols || input.dtype != first.dtype) {
+      return FileError(absl::StrFormat("%s: must be %s [tokens, %d] as %s; got %s [%d, %d]",
+                                       input.label, DTypeName(first.dtype), first.cols, first.label,
+                                       DTypeName(input.dtype), input.rows, input.cols));
+    }
+    inputs.push_back(std::move(input));
   }
-  if (entry.shape.size() != 2 || entry.shape[0] < 1 || entry.shape[1] < 1) {
-    return FileError(absl::StrFormat("%s: must have two dimensions of at least 1; got shape %s",
-                                     input.label, Shape(entry.shape)));
-  }
-  input.dtype = *dtype;
-  input.rows = entry.shape[0];
-  input.cols = entry.shape[1];
-  input.bytes = entry.bytes;
-  input.metadata = (*file)->metadata();
-  input.file = *std::move(file);
-  return input;
+  return inputs;
 }
 
 absl::StatusOr<Input> LoadOrName(std::string_view text, std::span<const DType> allowed) {

@@ -46,12 +46,17 @@ struct Input {
   int64_t cols = 0;
   std::span<const std::byte> bytes;
   std::map<std::string, std::string> metadata;  // of the file
-  std::shared_ptr<const SafetensorsFile> file;  // keeps `bytes` mapped
+  std::shared_ptr<const void> file;             // keeps `bytes`
 };
 
-// `text` is FILE[:TENSOR]. Errors (exit code 2): what SafetensorsFile says; a
-// dtype that is not in `allowed`; not two dimensions of at least 1.
+// `text` is FILE[:TENSOR]. Float64 is narrowed to float32 where only that is allowed.
+// Errors (exit code 2): what OpenTensor says; a dtype that is not in `allowed`; not two dimensions
+// of at least 1.
 absl::StatusOr<Input> LoadInput(std::string_view text, std::span<const DType> allowed);
+
+// The batches of activations [tokens, d_in] or [..., tokens, d_in], as float32, float16 or
+// bfloat16. Errors (exit code 2): as above; a text twice; dtypes or numbers of inputs that differ.
+absl::StatusOr<std::vector<Input>> LoadActivations(const std::vector<std::string>& texts);
 
 // The same, or a tensor on the server, which only the server can check.
 absl::StatusOr<Input> LoadOrName(std::string_view text, std::span<const DType> allowed);

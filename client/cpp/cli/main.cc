@@ -69,6 +69,8 @@ void PrintError(const absl::Status& status) {
 int Main(int argc, char** argv) {
   using namespace sparsefw::cli;  // NOLINT: this function is the program
   KeepStandardDescriptors();
+  // An error is one line: gRPC logs of its own come only where somebody asks for them.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // NOLINT: no other thread yet
   // Beyond a limit of file sizes a write fails with EFBIG, which is reported like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   const bool terminal = HasTerminal();

@@ -2,12 +2,13 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/files/calibration.h"
+#include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/output/json_text.h"
@@ -27,14 +28,6 @@ namespace {
 
 // The server's limit for the value of a label.
 constexpr size_t kMaxLabelBytes = 256;
-
-// How many tokens a Gram that `gram` wrote was summed from.
-int64_t TokenCount(const Input& gram) {
-  const auto found = gram.metadata.find("token_count");
-  int64_t tokens = 0;
-  if (found == gram.metadata.end() || !absl::SimpleAtoi(found->second, &tokens)) return 0;
-  return std::max<int64_t>(tokens, 0);
-}
 
 v1::TensorSpec WeightSpecOf(const Input& weight) {
   return client::WeightSpec(weight.dtype, weight.rows, weight.cols);
@@ -122,6 +115,7 @@ class Submission {
     }
     cancellation_.SetJob(&client_, job->name());
     const std::string name = job->name();
+    const Ticker ticker(display_);
     job = client_.WaitJob(name, [this](const v1::JobEvent& event) { display_.OnJob(event); });
     if (!job.ok()) return About(name, job.status());
     return Finish(*job);
@@ -130,15 +124,15 @@ class Submission {
  private:
   using UploadCall = std::function<absl::StatusOr<v1::Tensor>(const client::TransferCallback&)>;
 
-  absl::StatusOr<std::string> Upload(const Input& input, const UploadCall& upload) {
-    display_.StartTransfer("uploading", input.label);
+  absl::StatusOr<std::string> Upload(const std::string& label, const UploadCall& upload) {
+    display_.StartTransfer("uploading", label);
     const auto tensor =
         upload([this](const client::TransferProgress& progress) { display_.OnTransfer(progress); });
-    if (!tensor.ok()) return About(input.label, tensor.status());
+    if (!tensor.ok()) return About(label, tensor.status());
     display_.EndTransfer();
     uploaded_.push_back(tensor->name());
     if (options_.output.keep_tensors) {
-      display_.Note(absl::StrFormat("kept %s  %s", tensor->name(), input.label));
+      display_.Note(absl::StrFormat("kept %s  %s", tensor->name(), label));
     }
     return tensor->name();
   }
@@ -146,7 +140,7 @@ class Submission {
   absl::StatusOr<std::string> UploadAs(const Input& input, const v1::TensorSpec& spec,
                                        std::span<const std::byte> bytes) {
     if (!input.name.empty()) return input.name;
-    return Upload(input, [&](const client::TransferCallback& progress) {
+    return Upload(input.label, [&](const client::TransferCallback& progress) {
       return client_.UploadTensor(spec, bytes, progress, cancellation_.call());
     });
   }
@@ -156,10 +150,10 @@ class Submission {
       const Input& gram = *inputs_.gram;
       return UploadAs(gram, GramSpecOf(gram), gram.bytes);
     }
-    const Input& activations = *inputs_.activations;
-    return Upload(activations, [&](const client::TransferCallback& progress) {
-      return client_.UploadGramFromActivations(ActivationSpecOf(activations), activations.bytes,
-                                               progress, cancellation_.call());
+    const std::vector<Input>& batches = inputs_.activations;
+    return Upload(LabelOf(batches), [&](const client::TransferCallback& progress) {
+      return client_.UploadGramFromBatches(ActivationSpecOf(batches[0]), BytesOf(batches), progress,
+                                           cancellation_.call());
     });
   }
 
@@ -186,8 +180,8 @@ class Submission {
     v1::JobSpec& spec = *request.mutable_spec() = options_.spec;
     spec.set_weight(inputs_.weight.name);
     if (inputs_.weight.name.empty()) *request.mutable_weight() = WeightSpecOf(inputs_.weight);
-    if (inputs_.activations) {
-      *request.mutable_activations() = ActivationSpecOf(*inputs_.activations);
+    if (!inputs_.activations.empty()) {
+      *request.mutable_activations() = ActivationSpecOf(inputs_.activations[0]);
     } else if (inputs_.gram->name.empty()) {
       *request.mutable_gram() = GramSpecOf(*inputs_.gram);
     } else {
@@ -207,6 +201,7 @@ class Submission {
 
   absl::StatusOr<v1::Job> Create() {
     SPARSEFW_RETURN_IF_ERROR(CheckOptions());
+    Warn();
     v1::JobSpec spec = options_.spec;
     const Input& weight = inputs_.weight;
     SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_weight(),
@@ -220,13 +215,27 @@ class Submission {
     if (cancellation_.call().stop.stop_requested()) return absl::CancelledError("stopped");
     // Not stoppable: a job whose name is unknown could not be cancelled.
     const auto job = client_.CreateJob(spec);
-    return job.ok() ? job : NameTheFile(job.status());
+    if (!job.ok()) return NameTheFile(job.status());
+    if (spec.preset() == 0 && job->spec().preset() != 0 && !options_.common.quiet) {
+      display_.Note(absl::StrFormat(
+          "preset %s, for no method and no option of one was given; --preset paper has the paper's "
+          "settings",
+          PresetName(job->spec().preset())));
+    }
+    return job;
+  }
+
+  void Warn() {
+    std::vector<std::string> warnings;
+    if (!inputs_.activations.empty()) warnings = WarningsOf(inputs_.activations);
+    if (inputs_.gram && inputs_.gram->name.empty()) warnings = WarningsOfGram(*inputs_.gram);
+    for (const std::string& warning : warnings) display_.Note("sparsefw-cli: " + warning);
   }
 
   // Labels for later commands, which know nothing else of the input files.
   void AddLabels(google::protobuf::Map<std::string, std::string>& labels) const {
     const Input& weight = inputs_.weight;
-    if (weight.name.empty() && weight.tensor.size() <= kMaxLabelBytes) {
+    if (!weight.tensor.empty() && weight.tensor.size() <= kMaxLabelBytes) {
       labels[kWeightNameLabel] = weight.tensor;
     }
     if (options_.output.keep_tensors) return;
@@ -246,13 +255,13 @@ class Submission {
     const std::pair<std::string_view, const std::optional<Input>*> fields[] = {
         {"warm_start.mask", &inputs_.warm_mask},
         {"warm_start.saliency", &inputs_.saliency},
-        {"gram", &inputs_.gram},
-        {"gram", &inputs_.activations},
-        {"activations", &inputs_.activations}};
+        {"gram", &inputs_.gram}};
     for (const auto& [name, input] : fields) {
       if (*input && field->second == name) return About((*input)->label, status);
     }
-    return status;
+    const bool of_inputs = field->second == "gram" || field->second == "activations";
+    if (!of_inputs || inputs_.activations.empty()) return status;
+    return About(LabelOf(inputs_.activations), status);
   }
 
   absl::Status Write(const v1::Job& job) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/files/calibration.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -27,11 +28,10 @@ absl::Status CheckShapes(const SubmitInputs& inputs) {
   const Input& weight = inputs.weight;
   if (!weight.name.empty()) return absl::OkStatus();
   if (inputs.gram && inputs.gram->name.empty()) {
-    SPARSEFW_RETURN_IF_ERROR(CheckShape(*inputs.gram, weight.cols, weight.cols, weight));
+    SPARSEFW_RETURN_IF_ERROR(CheckGram(*inputs.gram, weight));
   }
-  if (inputs.activations) {
-    SPARSEFW_RETURN_IF_ERROR(
-        CheckShape(*inputs.activations, inputs.activations->rows, weight.cols, weight));
+  for (const Input& batch : inputs.activations) {
+    SPARSEFW_RETURN_IF_ERROR(CheckActivations(batch, weight));
   }
   for (const auto* start : {&inputs.warm_mask, &inputs.saliency}) {
     if (*start) SPARSEFW_RETURN_IF_ERROR(CheckShape(**start, weight.rows, weight.cols, weight));
@@ -57,7 +57,7 @@ absl::StatusOr<SubmitInputs> LoadSubmitInputs(const SubmitOptions& options) {
   if (!options.gram.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(inputs.gram, LoadOrName(options.gram, kGrams));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadOptional(options.activations, kFloats));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs.activations, LoadActivations(options.activations));
   SPARSEFW_ASSIGN_OR_RETURN(inputs.warm_mask, LoadOptional(options.warm_mask, kMasks));
   SPARSEFW_ASSIGN_OR_RETURN(inputs.saliency, LoadOptional(options.saliency, kScores));
   SPARSEFW_RETURN_IF_ERROR(CheckShapes(inputs));
@@ -69,9 +69,11 @@ absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& input
   for (const auto& [flag, path] : {std::pair<const char*, const std::string&>("--out", output.out),
                                    {"--out-weights", output.out_weights}}) {
     if (path.empty()) continue;
-    for (const Input* input : {&inputs.weight, inputs.gram ? &*inputs.gram : nullptr,
-                               inputs.activations ? &*inputs.activations : nullptr}) {
-      if (input != nullptr && input->name.empty() && SameFile(path, input->path)) {
+    std::vector<const Input*> all = {&inputs.weight};
+    if (inputs.gram) all.push_back(&*inputs.gram);
+    for (const Input& batch : inputs.activations) all.push_back(&batch);
+    for (const Input* input : all) {
+      if (input->name.empty() && SameFile(path, input->path)) {
         return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
       }
     }

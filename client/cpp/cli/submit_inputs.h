@@ -3,6 +3,7 @@
 #define SPARSEFW_CLIENT_CLI_SUBMIT_INPUTS_H_
 
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,12 +15,12 @@ namespace sparsefw::cli {
 struct SubmitInputs {
   Input weight;  // [d_out, d_in]
   std::optional<Input> gram;
-  std::optional<Input> activations;
+  std::vector<Input> activations;  // batches
   std::optional<Input> warm_mask;
   std::optional<Input> saliency;
 };
 
-// Errors: exit code 2; a file that LoadInput refuses, shapes that do not fit, a
+// Errors: exit code 2; a file that LoadInput or LoadActivations refuses, shapes that do not fit, a
 // d_in that the pattern does not divide.
 absl::StatusOr<SubmitInputs> LoadSubmitInputs(const SubmitOptions& options);
 

@@ -55,6 +55,24 @@ class CancelAfterStop {
   std::stop_callback<std::function<void()>> callback_;
 };
 
+// What happened, without gRPC's words around it: "failed to connect to all addresses; last error:
+// UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused".
+std::string Reason(std::string_view message) {
+  constexpr std::string_view kLast = "last error: ";
+  if (const size_t at = message.find(kLast); at != std::string_view::npos) {
+    message.remove_prefix(at + kLast.size());
+    message.remove_prefix(std::min(message.find(": ") + 2, message.size()));  // the code
+    for (const std::string_view scheme : {"ipv4:", "ipv6:", "unix:"}) {
+      if (!message.starts_with(scheme)) continue;
+      message.remove_prefix(std::min(message.find(": ") + 2, message.size()));
+      break;
+    }
+  }
+  constexpr std::string_view kConnect = "Failed to connect to remote host: ";
+  if (message.starts_with(kConnect)) message.remove_prefix(kConnect.size());
+  return std::string(message);
+}
+
 }  // namespace
 
 absl::Status Stopped() {
@@ -80,7 +98,7 @@ absl::Status Rpc::WaitUntilConnected() {
   if (why.ok()) return absl::OkStatus();
   return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
                 "no server could be reached at %s within %s: %s", address_,
-                absl::FormatDuration(options_.connect_timeout), why.error_message());
+                absl::FormatDuration(options_.connect_timeout), Reason(why.error_message()));
 }
 
 absl::Status Rpc::CheckArguments() const {

@@ -94,14 +94,18 @@ class TensorContent final : public internal::UploadContent {
 
 class ActivationContent final : public internal::UploadContent {
  public:
-  ActivationContent(const Rpc& rpc, const v1::GramSpec& spec, std::span<const std::byte> bytes,
-                    int64_t row_bytes, const TransferCallback& progress, const CallOptions& call)
+  // `batches` are whole tokens of `row_bytes`.
+  ActivationContent(const Rpc& rpc, const v1::GramSpec& spec,
+                    std::span<const std::span<const std::byte>> batches, int64_t row_bytes,
+                    const TransferCallback& progress, const CallOptions& call)
       : rpc_(rpc),
         spec_(spec),
-        bytes_(bytes),
+        batches_(batches),
         row_bytes_(row_bytes),
         progress_(progress),
-        call_(call) {}
+        call_(call) {
+    for (const auto& batch : batches) total_ += static_cast<int64_t>(batch.size()) / row_bytes;
+  }
 
   v1::CreateUploadRequest CreateRequest() const override {
     v1::CreateUploadRequest request;
@@ -110,7 +114,7 @@ class ActivationContent final : public internal::UploadContent {
   }
   int64_t Committed(const v1::Upload& upload) const override { return upload.committed_tokens(); }
   std::string CommittedKey() const override { return "committed_tokens"; }
-  int64_t total() const override { return static_cast<int64_t>(bytes_.size()) / row_bytes_; }
+  int64_t total() const override { return total_; }
 
   absl::StatusOr<v1::Tensor> SendFrom(const std::string& upload, int64_t from) override {
     grpc::ClientContext context;
@@ -124,13 +128,11 @@ class ActivationContent final : public internal::UploadContent {
     Report(progress_, from * row_bytes_, total() * row_bytes_);
     int64_t token = from;
     do {
-      const int64_t rows = std::min(rows_per_chunk, total() - token);
-      const auto data = bytes_.subspan(static_cast<size_t>(token * row_bytes_),
-                                       static_cast<size_t>(rows * row_bytes_));
+      const auto data = Chunk(token, rows_per_chunk);
       request.set_token_offset(token);
       request.set_crc32c(Crc32c(data));
       request.set_data(data.data(), data.size());
-      token += rows;
+      token += static_cast<int64_t>(data.size()) / row_bytes_;
       request.set_finish(token == total());
       if (!stream->Write(request)) break;
       request.clear_target();
@@ -143,10 +145,24 @@ class ActivationContent final : public internal::UploadContent {
   }
 
  private:
+  // From this token on, at most so many of one batch; empty after the last.
+  std::span<const std::byte> Chunk(int64_t token, int64_t most) const {
+    for (const auto& batch : batches_) {
+      const int64_t rows = static_cast<int64_t>(batch.size()) / row_bytes_;
+      if (token < rows) {
+        return batch.subspan(static_cast<size_t>(token * row_bytes_),
+                             static_cast<size_t>(std::min(most, rows - token) * row_bytes_));
+      }
+      token -= rows;
+    }
+    return {};
+  }
+
   const Rpc& rpc_;
   const v1::GramSpec& spec_;
-  const std::span<const std::byte> bytes_;
+  const std::span<const std::span<const std::byte>> batches_;
   const int64_t row_bytes_;
+  int64_t total_ = 0;
   const TransferCallback& progress_;
   const CallOptions& call_;
 };
@@ -171,6 +187,12 @@ absl::StatusOr<v1::Tensor> Client::UploadGramFromActivations(const v1::GramSpec&
                                                              const TransferCallback& progress,
                                                              const CallOptions& call,
                                                              const std::string& request_id) {
+  return UploadGramFromBatches(spec, std::span(&activations, 1), progress, call, request_id);
+}
+
+absl::StatusOr<v1::Tensor> Client::UploadGramFromBatches(
+    const v1::GramSpec& spec, std::span<const std::span<const std::byte>> batches,
+    const TransferCallback& progress, const CallOptions& call, const std::string& request_id) {
   const auto dtype = FromProto(spec.activation_dtype());
   if (!dtype || spec.d_in() < 1)
     return Mismatch("activations need a dtype and a d_in of at least 1");
@@ -180,11 +202,13 @@ absl::StatusOr<v1::Tensor> Client::UploadGramFromActivations(const v1::GramSpec&
                                     widest, spec.d_in()));
   }
   const int64_t row_bytes = spec.d_in() * static_cast<int64_t>(SizeOf(*dtype));
-  if (activations.empty() || static_cast<int64_t>(activations.size()) % row_bytes != 0) {
+  if (batches.empty()) return Mismatch("there must be at least one batch of activations");
+  for (const auto& batch : batches) {
+    if (!batch.empty() && static_cast<int64_t>(batch.size()) % row_bytes == 0) continue;
     return Mismatch(absl::StrFormat("activations must be whole tokens of %d bytes; got %d bytes",
-                                    row_bytes, activations.size()));
+                                    row_bytes, batch.size()));
   }
-  ActivationContent content(*rpc_, spec, activations, row_bytes, progress, call);
+  ActivationContent content(*rpc_, spec, batches, row_bytes, progress, call);
   return internal::RunUpload(*rpc_, content, call, request_id);
 }
 

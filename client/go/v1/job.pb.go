@@ -91,7 +91,9 @@ func (Method) EnumDescriptor() ([]byte, []int) {
 type Preset int32
 
 const (
-	Preset_PRESET_UNSPECIFIED Preset = 0 // none: every option has its own default
+	// BALANCED where neither a method nor an option of one is set, also not in a point of the sweep; else
+	// none: every option has its own default. The job's spec has the preset that was taken.
+	Preset_PRESET_UNSPECIFIED Preset = 0
 	Preset_PRESET_PAPER       Preset = 1 // SPARSEFW, Algorithm 2 as printed
 	Preset_PRESET_FAST        Preset = 2 // WANDA with swaps, half of the kept weights fixed
 	Preset_PRESET_BALANCED    Preset = 3 // SPARSEFW with line search and swaps, half fixed

@@ -122,7 +122,7 @@ double ShrinkageFor(int64_t inputs, int64_t tokens);
 
 // Options that somebody asks for.
 struct OptionRequest {
-  std::optional<Preset> preset = {};  // none: the defaults of SolveOptions
+  std::optional<Preset> preset = {};  // none: PresetOf
   SolveOptions options = {};          // of these the ones in `given` count
   // OptionInfo::name of each; other texts are ignored. The other options are as the preset has
   // them.
@@ -131,6 +131,11 @@ struct OptionRequest {
   int64_t inputs = 0;
   int64_t tokens = 0;
 };
+
+// What a request without a preset gets: `balanced`, which the measurements recommend, where it
+// names neither a method nor an option of one; else `paper`, the defaults of SolveOptions. The
+// precision of products, the threads and what is measured besides are no options of a method.
+Preset PresetOf(const OptionRequest& request);
 
 // The options of a solve with this pattern: what is given, and the preset's values for the rest.
 // Jobs and callers of core get the same numbers for the same request.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "sparsefw/joint.h"
 #include "sparsefw/options.h"
@@ -37,8 +38,20 @@ double JointExcluded(const Pattern& pattern, double alpha) {
   return std::clamp(pattern.sparsity - (1 - alpha) * kept, 0.0, 0.99);
 }
 
+Preset PresetOf(const OptionRequest& request) {
+  if (request.preset) return *request.preset;
+  constexpr std::array<std::string_view, 3> kOfNoMethod = {"product_precision", "threads",
+                                                           "measure_new_weights"};
+  const auto of_method = [&](std::string_view name) {
+    return std::find(kOfNoMethod.begin(), kOfNoMethod.end(), name) == kOfNoMethod.end();
+  };
+  return std::any_of(request.given.begin(), request.given.end(), of_method) ? Preset::kPaper
+                                                                            : Preset::kBalanced;
+}
+
 bool ShrinksByTokens(const OptionRequest& request) {
-  const bool shrinks = request.preset == Preset::kBalanced || request.preset == Preset::kBest;
+  const Preset preset = PresetOf(request);
+  const bool shrinks = preset == Preset::kBalanced || preset == Preset::kBest;
   return shrinks && !request.given.contains("shrinkage");
 }
 
@@ -51,7 +64,7 @@ double ShrinkageFor(int64_t inputs, int64_t tokens) {
 
 SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern) {
   const auto given = [&](std::string_view name) { return request.given.contains(name); };
-  SolveOptions options = OptionsOf(request.preset.value_or(Preset::kPaper));
+  SolveOptions options = OptionsOf(PresetOf(request));
   options.deadline = request.options.deadline;
   if (ShrinksByTokens(request)) options.shrinkage = ShrinkageFor(request.inputs, request.tokens);
   ForEachOption([&](const OptionInfo& info, auto get) {
@@ -60,7 +73,8 @@ SolveOptions ResolveOptions(const OptionRequest& request, const Pattern& pattern
   if (!given("swaps") && HasOwnWeights(options.method)) options.swaps = false;
   if (!given("joint") && options.reconstruct) options.joint = false;
   if (!options.joint) return options;
-  const bool own = request.preset == Preset::kFast || request.preset == Preset::kBalanced;
+  const Preset preset = PresetOf(request);
+  const bool own = preset == Preset::kFast || preset == Preset::kBalanced;
   if (!given("alpha") && !own) options.alpha = JointAlpha(pattern);
   if (!given("joint_excluded")) {
     options.joint_options.excluded = JointExcluded(pattern, options.keep_fixed ? options.alpha : 0);

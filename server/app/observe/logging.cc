@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
@@ -78,8 +79,11 @@ std::string Quoted(const std::string& text) {
                                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                           "0123456789_-./:,[]%+") == std::string::npos;
   if (plain) return text;
+  const std::string escaped =
+      HasWideControls(text) ? absl::CEscape(text) : absl::Utf8SafeCEscape(text);
+  // Within these quotes an apostrophe needs no escape.
   return absl::StrFormat("\"%s\"",
-                         HasWideControls(text) ? absl::CEscape(text) : absl::Utf8SafeCEscape(text));
+                         absl::StrReplaceAll(escaped, {{R"(\\)", R"(\\)"}, {R"(\')", "'"}}));
 }
 
 std::string TextLine(LogLevel level, std::string_view event, Fields fields) {

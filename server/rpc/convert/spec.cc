@@ -166,6 +166,17 @@ absl::Status CheckTexts(const v1::JobSpec& proto) {
   return absl::OkStatus();
 }
 
+// Whether anything names a method or an option of one, also where PresetOf does not see it: a point
+// of the sweep, or a mask or scores to start from.
+bool NamesAnOption(const v1::JobSpec& proto) {
+  if (!proto.warm_start().mask().empty() || !proto.warm_start().saliency().empty()) return true;
+  const auto& points = proto.sweep().points();
+  return std::any_of(points.begin(), points.end(), [](v1::SweepPoint point) {
+    point.clear_pattern();
+    return point.ByteSizeLong() > 0;
+  });
+}
+
 }  // namespace
 
 v1::SweepPoint ToProto(const SweepPoint& point) {
@@ -191,6 +202,11 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   OptionRequest request;
   SPARSEFW_RETURN_IF_ERROR(PresetFromProto(proto, &request));
   SPARSEFW_RETURN_IF_ERROR(ReadOptions(proto, false, &request));
+  const bool asked = request.preset.has_value();
+  if (!asked && NamesAnOption(proto)) request.preset = Preset::kPaper;
+  request.preset = PresetOf(request);
+  // Where a method or an option is named, nobody chose the defaults as a preset.
+  if (asked || *request.preset != Preset::kPaper) spec.preset = request.preset;
   if (proto.has_pattern() || PatternMissing(proto)) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }
@@ -216,6 +232,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   proto.set_weight(spec.weight);
   proto.set_gram(spec.gram);
   WriteOptions(spec.options, false, proto);
+  if (spec.preset) WriteOption(proto, "preset", *spec.preset);
   *proto.mutable_pattern() = PatternToProto(spec.pattern);
   // Instead of the method: they are alternatives.
   if (!spec.warm_mask.empty()) {

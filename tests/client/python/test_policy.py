@@ -193,7 +193,7 @@ def test_new_weights_of_any_point_of_a_sweep_are_asked_for():
 
 def test_what_is_not_given_is_left_to_the_server():
     message = spec.make_spec({"sparsity": 0.6})
-    expected = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
+    expected = job_pb2.JobSpec()
     expected.pattern.per_row.sparsity = 0.6
     assert message == expected
 
@@ -204,7 +204,7 @@ def test_what_is_not_given_is_left_to_the_server():
         ({"sparsity": 0.5, "methud": "ria"}, "methud"),
         ({"sparsity": 0.5, "method": "best"}, '"sparsefw"'),
         ({}, "needs sparsity"),
-        ({"pattern": "2:4", "sparsity": 0.5}, "own sparsity"),
+        ({"pattern": "2:4", "sparsity": 0.6}, "own sparsity, 0.5"),
         ({"pattern": "2:x"}, "K:N"),
         ({"pattern": "rows", "sparsity": 0.5}, "per-row"),
         ({"sparsity": 0.5, "iterations": "many"}, "cannot be sent"),

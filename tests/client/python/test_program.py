@@ -43,6 +43,9 @@ def test_prune_with_a_server_of_its_own(files):
     mask = load_file(folder / "m.safetensors")["mask"]
     reference.check_counts(mask, "per-row", 0.6)
     assert facts["losses"]["final"] == pytest.approx(layer.loss(mask), rel=1e-6)
+    assert facts["loss"] == facts["losses"]["final"] / facts["losses"]["full"]
+    assert facts["certificate"] == facts["losses"]["lower_bound"] / facts["losses"]["final"]
+    assert facts["sparsity"] == 1 - mask.mean()
     assert (load_file(folder / "p.safetensors")["layer.weight"] == layer.weight * mask).all()
 
 
@@ -53,7 +56,9 @@ def test_prune_from_activations(shared_server, files, capsys):
                       f"{folder}/x.safetensors:activations", "--pattern", "2:4", "--method", "wanda",
                       "--out", f"{folder}/m.safetensors"])
     assert code == 0
-    assert "384 weights kept" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "768 weights removed; 384 kept" in out
+    assert out.startswith("loss     ")
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_a_closed_client_says_that_it_is(shared_server):
     client = sparsefw.connect(shared_server.address)
     client.close()
     client.close()
-    with pytest.raises(sparsefw.Cancelled) as closed:
+    with pytest.raises(sparsefw.Cancelled, match=r"the client is closed; sparsefw\.connect makes another") as closed:
         client.info()
     assert closed.value.reason == "CLOSED"
 

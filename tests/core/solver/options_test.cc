@@ -107,12 +107,39 @@ SolveOptions Resolved(OptionRequest request, const Pattern& pattern = Pattern::P
   return ResolveOptions(request, pattern);
 }
 
-TEST(ResolveTest, NothingAskedForIsTheDefaults) {
-  const SolveOptions options = Resolved({});
+void ExpectEqual(const SolveOptions& options, const SolveOptions& expected) {
   ForEachOption([&](const OptionInfo& info, auto get) {
-    const SolveOptions defaults;
-    EXPECT_TRUE(get(options) == get(defaults)) << info.name;
+    EXPECT_TRUE(get(options) == get(expected)) << info.name;
   });
+}
+
+TEST(ResolveTest, NothingAskedForIsBalanced) {
+  EXPECT_EQ(PresetOf({}), Preset::kBalanced);
+  ExpectEqual(Resolved({}), Resolved({.preset = Preset::kBalanced}));
+  EXPECT_TRUE(ShrinksByTokens({}));
+  // What belongs to no method changes nothing of that.
+  OptionRequest request;
+  request.options.threads = 2;
+  request.given = {"threads", "product_precision", "measure_new_weights"};
+  EXPECT_EQ(PresetOf(request), Preset::kBalanced);
+  EXPECT_EQ(Resolved(request).threads, 2);
+}
+
+TEST(ResolveTest, AMethodOrAnOptionOfOneIsFilledUpWithTheDefaults) {
+  ForEachOption([](const OptionInfo& info, auto) {
+    const bool of_none = info.name == "threads" || info.name == "product_precision" ||
+                         info.name == "measure_new_weights";
+    OptionRequest request;
+    request.given = {info.name};
+    EXPECT_EQ(PresetOf(request), of_none ? Preset::kBalanced : Preset::kPaper) << info.name;
+  });
+  OptionRequest request;
+  request.options.method = Method::kSparseFw;
+  request.given = {"method"};
+  ExpectEqual(Resolved(request), SolveOptions());
+  EXPECT_FALSE(ShrinksByTokens(request));
+  request.preset = Preset::kFast;
+  EXPECT_EQ(PresetOf(request), Preset::kFast);
 }
 
 TEST(ResolveTest, OnlyWhatIsGivenCounts) {
@@ -162,7 +189,6 @@ TEST(ResolveTest, TheShrinkageOfPresetsFollowsFromTheTokens) {
     EXPECT_FALSE(ShrinksByTokens(request));
   }
   EXPECT_FALSE(ShrinksByTokens({.preset = Preset::kFast}));
-  EXPECT_FALSE(ShrinksByTokens({}));
   EXPECT_LT(ShrinkageFor(100, 10'000), ShrinkageFor(500, 10'000));
   EXPECT_GT(ShrinkageFor(1, int64_t{1} << 62), 0);
 }

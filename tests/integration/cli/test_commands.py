@@ -132,6 +132,16 @@ def test_gram_in_float64(cli, layer, folder):
     assert one["losses"] == pytest.approx(two["losses"])
 
 
+def test_list_shows_losses_and_labels_and_says_where_there_is_nothing(start_server, layer):
+    cli = Cli(start_server().address)
+    empty = cli.run("list").expect(0)
+    assert (empty.out, empty.err) == ("", "sparsefw-cli: there are no jobs\n")
+    result = cli.run(*layer.submit("--method", "wanda", "--label", "layer=2.query", "--json")).expect(0).json()
+    line = cli.run("list").expect(0).out.splitlines()[1]
+    assert f"{100 * result['loss']:.3f} %" in line and line.endswith(" layer=2.query")
+    assert "no job matches" in cli.run("list", "--label", "layer=3").expect(0).err
+
+
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 def test_activations_instead_of_a_gram(cli, layer, folder, dtype):
     stored = {"F32": layer.activations, "F16": layer.activations.astype("<f2"),
@@ -165,7 +175,7 @@ def test_results_on_standard_output_everything_else_on_standard_error(cli, big_l
     assert "jobs/" in done.out and "\r" not in done.out + done.err and "\033" not in done.err
     assert "iteration " not in done.out
     assert re.search(r"uploading .*/s", done.err)
-    assert re.search(r"(?m)^iteration \d+/2000  relaxed .*  gap ", done.err)
+    assert re.search(r"(?m)^iteration \d+/2000  relaxed .*  converged to \S+ %  ", done.err)
 
 
 def test_detach_watch_status_list_fetch(cli, layer, folder):
@@ -177,7 +187,9 @@ def test_detach_watch_status_list_fetch(cli, layer, folder):
     assert cli.run("status", job, "--json").expect(0).json()["state"] == "SUCCEEDED"
     assert job in cli.run("status", job).expect(0).out
     assert job in [entry["job"] for entry in jobs(cli)]
-    assert job in cli.run("list").expect(0).out
+    header, line, *_ = cli.run("list").expect(0).out.splitlines()
+    assert header.split() == ["job", "state", "method", "pattern", "shape", "loss", "submitted", "labels"]
+    assert job in line
     mask, pruned = folder / "fetched.safetensors", folder / "pruned.safetensors"
     result = cli.run("fetch", job, "--out", mask, "--json").expect(0).json()
     assert set(result) >= JSON_KEYS and result["job"] == job

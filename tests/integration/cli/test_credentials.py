@@ -58,14 +58,24 @@ def test_what_does_not_connect(server, authority, folder):
     pair = authority.client("alice")
     quick = ["--timeout", "2s", "--retry-for", "1s"]
     ca = ["--tls-ca", authority.certificate]
-    cli.run("info", *quick).refused(3, "no server could be reached")
+    cli.run("info", *quick).refused(3, "no server could be reached", "a server with TLS needs --tls-ca")
     cli.run("info", *ca, *quick).refused(3, "no server could be reached")
     other = Authority(folder, "other")
     cli.run("info", "--tls-ca", other.certificate, *pair.cli(), *quick).refused(
-        3, "no server could be reached")
+        3, "no server could be reached", "the CA of --tls-ca has not signed")
     cli.run("info", *ca, *other.client("alice").cli(), *quick).refused(
         3, "no server could be reached")
     cli.run("info", *ca, *pair.cli(), *quick).expect(0)
+
+
+def test_tls_to_a_server_without_it_and_no_server(start_server, authority):
+    ca = ["--tls-ca", authority.certificate, "--timeout", "2s"]
+    cli = Cli(start_server().address)
+    cli.run("info", *ca).refused(3, "a server without TLS takes no --tls-ca")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    done = Cli(address).run("info", "--timeout", "1s").refused(3, "Connection refused", "sparsefw-server starts one")
+    assert "ipv4:" not in done.err
 
 
 def test_bad_files_and_flags(server, authority, folder):

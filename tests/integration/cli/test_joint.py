@@ -1,4 +1,5 @@
 """The joint search, ALPS and presets through the command line, on real layers."""
+import re
 import signal
 import time
 
@@ -52,6 +53,24 @@ def test_the_best_preset_is_below_all_others(cli, real_layer, folder):
     shrinkage = ["--shrinkage", repr(shrunk["shrinkage"])]
     assert shrunk["losses"]["reconstructed"] == loss("--method", "alps", "--joint", *shrinkage)
     assert shrunk["losses"]["reconstructed"] < loss("--method", "alps", *shrinkage)
+
+
+def test_nothing_named_is_the_preset_balanced_and_is_said(cli, layer):
+    def run(*flags):
+        done = cli.run(*layer.submit(*flags, "--json")).expect(0)
+        return done.json(), layer.mask(), done.err
+
+    default, mask, err = run()
+    assert default["preset"] == "balanced"
+    assert "preset balanced, for no method and no option of one was given; --preset paper has" in err
+    asked, same, err = run("--preset", "balanced")
+    assert (mask == same).all() and default["losses"] == asked["losses"] and "for no method" not in err
+    assert re.search(r"(?m)^preset +balanced$", cli.run(*layer.submit("-q")).expect(0).out)
+    paper, paper_mask, _ = run("--preset", "paper")
+    for flags in (["--method", "sparsefw"], ["--alpha", "0.9"]):
+        named, same, err = run(*flags)
+        assert (paper_mask == same).all() and named["losses"] == paper["losses"]
+        assert named["preset"] is None and err.count("preset") == 0
 
 
 def test_presets_are_their_settings_and_flags_win(cli, layer):

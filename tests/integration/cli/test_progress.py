@@ -22,7 +22,7 @@ def test_the_bar_shows_share_reduction_gap_and_time_left(cli, big_layer):
     assert live and all(len(line) <= 97 for line in live)
     for line in live[:-1]:
         assert re.fullmatch(r"\[=*>? *\] +\d+ %  \d+/4000  loss -?\d+\.\d % below warm start  "
-                            rf"gap \S+ %  {LEFT}", line), line
+                            rf"converged to \S+ %  {LEFT}", line), line
     shares = [int(BAR.search(line)[2]) for line in live]
     assert shares == sorted(shares)
     # Nothing of the live line stays, and nothing scrolls.
@@ -54,7 +54,7 @@ def test_a_dumb_terminal_gets_lines(cli, big_layer):
 def test_a_pipe_gets_lines(cli, big_layer):
     done = cli.run(*big_layer.submit(*LONG, "--swaps")).expect(0)
     assert "\r" not in done.err and "\033" not in done.err and not BAR.search(done.err)
-    reports = re.findall(r"(?m)^iteration \d+/4000  relaxed \S+  gap \S+  "
+    reports = re.findall(r"(?m)^iteration \d+/4000  relaxed \S+  converged to \S+ %  "
                          r"best \S+ \(\d+\.\d % below the warm start\)(?:  \d+ swaps)?  " + LEFT + "$",
                          done.err)
     assert reports, done.err
@@ -100,6 +100,16 @@ def test_interrupting_watch_restores_the_line_and_leaves_the_job(cli, big_layer)
     cli.run("cancel", job).expect(0)
 
 
+@pytest.mark.parametrize("flags", [("--method", "alps", "--joint"), ENDLESS[:-1] + (str(10**12),)],
+                         ids=["alps and joint", "an iteration that never reports"])
+def test_a_terminal_shows_time_where_nothing_is_reported(cli, big_layer, flags):
+    done, text = run_on_terminal(cli.arguments(*big_layer.submit(*flags)),
+                                 on_text=InterruptAt(r"running \w+(?:, then the joint search)?  \S+ s so far"))
+    assert done.code in (0, 5), done
+    live = [line for line in Screen(text).painted if "so far" in line]
+    assert live and not any("so far" in line for line in Screen(text).lines)
+
+
 def test_a_sweep_names_its_points(cli, big_layer):
     done = cli.run(*big_layer.submit("--iterations", "40", "--report-every", "10", "--sweep",
                                      "alpha=0,0.5", "--sweep", "swaps=off,on")).expect(0)
@@ -116,13 +126,14 @@ def test_the_final_block_begins_with_the_loss_in_per_cent(cli, layer):
                                    "--json")).expect(0).json()
     losses = result["losses"]
     shown = {line.split()[0]: float(line.split()[1]) for line in lines[:4]}
-    assert list(shown) == ["loss", "reduction", "gap", "removed"]
+    assert list(shown) == ["loss", "reduction", "certificate", "sparsity"]
     assert shown["loss"] == pytest.approx(100 * losses["final"] / losses["full"], abs=6e-4)
     assert shown["reduction"] == pytest.approx(100 * result["relative_reduction"], abs=6e-4)
-    assert shown["gap"] == pytest.approx(100 * (1 - losses["lower_bound"] / losses["final"]),
-                                         abs=6e-4)
-    assert shown["removed"] == pytest.approx(100 * (1 - result["kept"] / (24 * 32)), abs=6e-4)
-    assert f"mask       {layer.mask_file}" in lines
+    assert shown["certificate"] == pytest.approx(100 * losses["lower_bound"] / losses["final"], abs=6e-4)
+    assert shown["sparsity"] == pytest.approx(100 * (1 - result["kept"] / (24 * 32)), abs=6e-4)
+    for name in ("loss", "certificate", "sparsity"):
+        assert shown[name] == pytest.approx(100 * result[name], abs=6e-4), name
+    assert f"mask         {layer.mask_file}" in lines
     assert all(len(line) <= 100 for line in lines if not line.startswith("mask"))
 
 
@@ -130,7 +141,7 @@ def test_the_final_block_names_the_file_of_the_updated_weights(cli, layer, folde
     weights = folder / "updated.safetensors"
     done = cli.run(*layer.submit("--method", "sparsegpt", "--out-weights", weights)).expect(0)
     assert "with the updated weights W'" in done.out.splitlines()[0]
-    assert f"weights    {weights}" in done.out
+    assert f"weights      {weights}" in done.out
 
 
 def test_a_process_without_a_terminal_dies_of_an_interrupt_while_it_watches(cli, big_layer):

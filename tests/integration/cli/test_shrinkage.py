@@ -69,7 +69,10 @@ def test_it_is_shown_to_people(cli, layer):
     assert result["shrinkage"] == 0.125
     unshrunk = result["losses"]["unshrunk"]
     assert f"{100 * unshrunk['result'] / unshrunk['full']:.3f} %" in shown["loss"]
-    assert shown["shrinkage"].split()[3] == "0.125;"
+    assert f"{100 * (1 - unshrunk['result'] / unshrunk['warm_start']):.3f} %" in shown["reduction"]
+    assert "(G shrunk)" in shown["certificate"]
+    assert result["loss"] == unshrunk["result"] / unshrunk["full"]
+    assert shown["shrinkage"].split()[3] == "0.125:"
     assert "shrinkage" not in lines()
     table = cli.run(*layer.submit("--shrinkage", "0.125", "--sweep", "alpha=0,0.5")).expect(0).out
     assert table.rstrip().splitlines()[-1].endswith("shrinkage 0.125")

@@ -69,7 +69,7 @@ def test_the_lines_of_a_job_lead_to_its_call_also_after_a_restart(start_server, 
     assert started["traceparent"] == TRACEPARENT and started["attempt"] == 2
     cli = Cli(second.address)
     assert cli.run("status", slow, "--json").expect(0).json()["attempts"] == 2
-    assert "attempts  2; the server ended" in cli.run("status", slow).expect(0).out
+    assert "attempts     2; the server ended" in cli.run("status", slow).expect(0).out
     assert ", attempt 2" in cli.run("list", "--state", "RUNNING").expect(0).out
     cli.run("cancel", slow).expect(0)
     watched = cli.run("watch", slow, "--json")

@@ -48,8 +48,8 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, not_kept, p] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, not_kept, p, q] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -240,6 +240,7 @@ JobSpec Spec() {
   spec.sweep = {{{Pattern::Kind::kPerRow, 0.1, 1, 2}, Options(12)}, {Pattern(), Options(13)}};
   spec.sweep_keep = SweepKeep::kAll;
   spec.ends_with_stream = true;
+  spec.preset = Preset::kBest;
   spec.traceparent = "trace";
   return spec;
 }

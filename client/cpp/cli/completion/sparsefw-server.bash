@@ -19,7 +19,7 @@ _sparsefw_server() {
     --log-format) words="text json" ;;
     *)
       [[ $text == -* ]] || return
-      words="--help --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
+      words="--help --version --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
         --insecure --insecure-metrics --max-connections --max-peer-connections
         --connection-memory --peer-memory --state-dir --spool-dir --discard-unmatched
         --store --device --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory

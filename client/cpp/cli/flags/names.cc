@@ -65,14 +65,32 @@ std::string EnumWord(const google::protobuf::EnumValueDescriptor& value) {
 
 std::string MethodName(v1::Method method) { return Name(method); }
 
+std::string PresetName(v1::Preset preset) { return Name(preset); }
+
+absl::StatusOr<double> ParseShare(std::string_view flag, std::string_view text) {
+  double share = 0;
+  if (absl::SimpleAtod(absl::string_view(text.data(), text.size()), &share)) return share;
+  std::string_view number = text;
+  while (!number.empty() && (number.back() == '%' || number.back() == ' ')) number.remove_suffix(1);
+  const bool per_cent = number.size() < text.size() &&
+                        absl::SimpleAtod(absl::string_view(number.data(), number.size()), &share);
+  return UsageError(absl::StrFormat("%s must be a number in [0, 1]; got \"%s\"%s", flag, text,
+                                    per_cent ? absl::StrFormat(" (that is %g)", share / 100) : ""));
+}
+
 absl::StatusOr<v1::Pattern> ParsePattern(std::string_view text, std::optional<double> sparsity) {
   const bool unstructured = text == "unstructured";
-  if (!unstructured && text != "per-row") return ParseKeepOfGroup(text, sparsity);
+  // As Python takes it, too.
+  const bool per_row = text == "per-row" || text == "per_row";
+  if (!unstructured && !per_row) return ParseKeepOfGroup(text, sparsity);
   if (!sparsity) {
     return UsageError(absl::StrFormat("--sparsity is required with --pattern %s", text));
   }
   if (!(*sparsity >= 0 && *sparsity <= 1)) {
-    return UsageError(absl::StrFormat("--sparsity must be in [0, 1]; got %g", *sparsity));
+    const bool per_cent = *sparsity > 1 && *sparsity <= 100;
+    return UsageError(absl::StrFormat(
+        "--sparsity must be in [0, 1]; got %g%s", *sparsity,
+        per_cent ? absl::StrFormat(" (%g %% is %g)", *sparsity, *sparsity / 100) : ""));
   }
   v1::Pattern pattern;
   if (unstructured) {

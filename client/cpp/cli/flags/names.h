@@ -17,6 +17,10 @@ namespace sparsefw::cli {
 // The word of an enum's value: its short name in lower case, with hyphens.
 std::string EnumWord(const google::protobuf::EnumValueDescriptor& value);
 std::string MethodName(v1::Method method);  // "sparsefw"; of number 0 "unknown"
+std::string PresetName(v1::Preset preset);  // "balanced"
+
+// A share such as "0.6". Errors: no number; one in per cent is told what it is as a share.
+absl::StatusOr<double> ParseShare(std::string_view flag, std::string_view text);
 
 // "unstructured", "per-row" (with a sparsity), "A:B" (A of every B are kept;
 // a sparsity, if given, must be 1 - A/B).

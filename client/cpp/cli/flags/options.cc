@@ -1,7 +1,10 @@
 #include "client/cpp/cli/flags/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
+#include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -145,10 +148,11 @@ void AddList(CLI::App& app, Flags& flags) {
 
 void AddGram(CLI::App& app, Flags& flags) {
   CLI::App& gram = AddCommand(app, "gram", "sum activations into a Gram matrix");
-  gram.add_option("--activations", flags.gram.activations, "activations [tokens, d_in]")
+  gram.add_option("--activations", flags.gram.activations,
+                  "activations [tokens, d_in], of one or several files")
       ->type_name("FILE[:TENSOR]")
       ->required();
-  GroupFlags(gram, "Inputs (safetensors; :TENSOR where a file holds several)");
+  GroupFlags(gram, "Inputs (safetensors or .npy; :TENSOR where a file holds several)");
   gram.add_option("--out", flags.gram.out, "the Gram matrix (safetensors)")
       ->type_name("FILE")
       ->required();
@@ -275,6 +279,51 @@ std::string OneLine(std::string text) {
   return text;
 }
 
+// How many letters are to be changed, added or left out to make one word of the other.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// What the command does not know, before anything that it misses: one is often the other misspelt.
+absl::Status UnknownArgument(const CLI::App& command, const std::vector<std::string>& unknown) {
+  const std::string help =
+      absl::StrFormat("; sparsefw-cli %s --help lists them", command.get_name());
+  const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) {
+    return word.size() > 1 && word[0] == '-';
+  });
+  if (flag == unknown.end()) {
+    return UsageError(absl::StrFormat("\"%s\" belongs to no flag%s", unknown[0], help));
+  }
+  const std::string name = flag->substr(0, flag->find('='));
+  std::string nearest;
+  for (const CLI::Option* option : command.get_options({})) {
+    const std::string known = option->nonpositional() ? option->get_name() : "";
+    if (known.empty() || Distance(name, known) > 2) continue;
+    if (nearest.empty() || Distance(name, known) < Distance(name, nearest)) nearest = known;
+  }
+  return UsageError(absl::StrFormat("there is no flag %s%s%s", name,
+                                    nearest.empty() ? "" : "; is " + nearest + " meant?",
+                                    nearest.empty() ? help : ""));
+}
+
+// "help submit" is "submit --help".
+std::vector<std::string> Words(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words[0] != "help") return words;
+  if (words.size() == 1) return {"--help"};
+  return {words[1], "--help"};
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
@@ -287,14 +336,16 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   app.footer(kExitCodes);
   Flags flags;
   AddCommands(app, flags);
-  if (argc < 2) return UsageError("a command is required; sparsefw-cli --help lists them");
-  const auto named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
-  if (argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+  std::vector<std::string> words = Words(argc, argv);
+  if (words.empty()) return UsageError("a command is required; sparsefw-cli --help lists them");
+  const auto named = [&words](const CLI::App* command) { return command->get_name() == words[0]; };
+  if (!words[0].starts_with('-') && app.get_subcommands(named).empty()) {
     return UsageError(
-        absl::StrFormat("there is no command \"%s\"; sparsefw-cli --help lists them", argv[1]));
+        absl::StrFormat("there is no command \"%s\"; sparsefw-cli --help lists them", words[0]));
   }
   try {
-    app.parse(argc, argv);
+    std::reverse(words.begin(), words.end());  // as CLI11 wants it
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
     return PrintText{(chosen.empty() ? &app : chosen[0])->help()};
@@ -303,6 +354,11 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     return PrintText{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
+    for (const CLI::App* command : app.get_subcommands()) {
+      if (const auto unknown = command->remaining(); !unknown.empty()) {
+        return UnknownArgument(*command, unknown);
+      }
+    }
     return UsageError(OneLine(error.what()));
   }
   return Finish(app.get_subcommands().front()->get_name(), flags);

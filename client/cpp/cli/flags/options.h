@@ -40,7 +40,7 @@ struct SubmitOptions {
   CommonOptions common;
   std::string weights;  // FILE[:TENSOR], as the next four
   std::string gram;     // these two also tensors/<id>
-  std::string activations;
+  std::vector<std::string> activations;
   std::string warm_mask;
   std::string saliency;
   v1::JobSpec spec;  // all but the tensors
@@ -69,7 +69,7 @@ struct ListOptions {
 
 struct GramOptions {
   CommonOptions common;
-  std::string activations;
+  std::vector<std::string> activations;
   std::string out;
   DType dtype = DType::kF32;
   bool keep_tensors = false;

@@ -22,8 +22,11 @@ struct SpecFlag {
 // A new option of a job is one line here.
 constexpr SpecFlag kSpecFlags[] = {
     {SpecFlagGroup::kMethod, "--preset", "preset", "",
-     "named settings; flags beside it win over them"},
-    {SpecFlagGroup::kMethod, "--method", "method", "", "default sparsefw"},
+     "named settings; flags beside it win over them (default balanced, unless --method or an "
+     "option "
+     "of a method is given)"},
+    {SpecFlagGroup::kMethod, "--method", "method", "",
+     "default sparsefw where an option of a method is given, else the preset's"},
     {SpecFlagGroup::kMethod, "--ria-exponent", "warm_start.ria_exponent", "A",
      "RIA's exponent of the activation norm (default 0.5)"},
     {SpecFlagGroup::kMethod, "--shrinkage", "shrinkage", "S",
@@ -35,7 +38,7 @@ constexpr SpecFlag kSpecFlags[] = {
     {SpecFlagGroup::kMethod, "--block-size", "sparsegpt.block_size", "N",
      "SparseGPT: columns whose mask is chosen together (default 128)"},
     {SpecFlagGroup::kSolver, "--iterations", "sparsefw.iterations", "N",
-     "iterations (default 2000)"},
+     "iterations (default 2000, or the preset's)"},
     {SpecFlagGroup::kSolver, "--step-rule", "sparsefw.step_rule", "", "default open-loop"},
     {SpecFlagGroup::kSolver, "--alpha", "sparsefw.alpha", "SHARE",
      "share of the kept weights that is fixed from the start, also for --swaps and --joint, [0, 1] "

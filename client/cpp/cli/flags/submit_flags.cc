@@ -55,17 +55,29 @@ void AddInputFlags(CLI::App& app, SubmitOptions& options) {
   AddOption(app, "--weights", options.weights, file,
             "the weight [d_out, d_in], or tensors/ID on the server")
       ->required();
-  AddOption(app, "--gram", options.gram, file,
-            "the Gram matrix X X^T [d_in, d_in], or tensors/ID on the server");
-  AddOption(app, "--activations", options.activations, file,
-            "activations [tokens, d_in] in place of --gram; the server sums the Gram matrix");
-  GroupFlags(app, "Inputs (safetensors; :TENSOR where a file holds several)");
+  AddOption(
+      app, "--gram", options.gram, file,
+      "the Gram matrix x.T @ x [d_in, d_in] of activations x [tokens, d_in], or tensors/ID on the "
+      "server");
+  AddOption(
+      app, "--activations", options.activations, file,
+      "activations [tokens, d_in] in place of --gram, of one or several files; the server sums "
+      "the Gram matrix");
+  GroupFlags(app, "Inputs (safetensors or .npy; :TENSOR where a file holds several)");
 }
 
 void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
   AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
             "A:B keeps A of every B consecutive inputs of a row");
-  AddOption(app, "--sparsity", flags.sparsity, "SHARE", "share of the weights to remove, [0, 1]");
+  app.add_option_function<std::string>(
+         "--sparsity",
+         [&flags](const std::string& text) {
+           const auto share = ParseShare("--sparsity", text);
+           if (!share.ok()) throw CLI::ConversionError(std::string(share.status().message()));
+           flags.sparsity = *share;
+         },
+         "share of the weights to remove, [0, 1]")
+      ->type_name("SHARE");
   AddSpecFlags(app, SpecFlagGroup::kMethod, spec);
   GroupFlags(app, "Method");
 }
@@ -133,7 +145,6 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
 absl::Status ApplySubmitFlags(const SubmitFlags& flags, SubmitOptions& options) {
   SPARSEFW_RETURN_IF_ERROR(CheckInputs(flags, options));
   v1::JobSpec& spec = options.spec;
-  if (spec.method() == 0 && spec.preset() == 0) spec.set_method(v1::METHOD_SPARSEFW);
   SPARSEFW_RETURN_IF_ERROR(ApplyPattern(flags, spec));
   if (!flags.deadline.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(const absl::Duration deadline,

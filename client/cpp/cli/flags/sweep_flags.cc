@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -45,11 +44,7 @@ absl::Status Set(const std::string& key, const std::string& text, Draft& draft) 
     return absl::OkStatus();
   }
   if (key == "sparsity") {
-    double sparsity = 0;
-    if (!absl::SimpleAtod(text, &sparsity)) {
-      return UsageError(absl::StrFormat("%s must be a number; got \"%s\"", flag, text));
-    }
-    draft.sparsity = sparsity;
+    SPARSEFW_ASSIGN_OR_RETURN(draft.sparsity, ParseShare(flag, text));
     return absl::OkStatus();
   }
   if (v1::SweepPoint::descriptor()->FindFieldByName(key) == nullptr) {

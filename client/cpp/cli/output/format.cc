@@ -46,6 +46,11 @@ std::optional<double> ReductionSoFar(const v1::Progress& progress) {
   return 1 - progress.best_loss() / progress.warm_start_loss();
 }
 
+std::string FormatConvergence(const v1::Progress& progress) {
+  if (!(progress.relaxed_loss() > 0)) return "";
+  return absl::StrFormat("converged to %.2g %%", 100 * progress.gap() / progress.relaxed_loss());
+}
+
 std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duration>& left) {
   const v1::Progress& progress = job.progress();
   std::string text;
@@ -53,9 +58,10 @@ std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duratio
     text += absl::StrFormat("point %d/%d  ", progress.sweep_point() + 1, points);
   }
   if (progress.iterations_total() > 0) {
-    text += absl::StrFormat("iteration %d/%d  relaxed %s  gap %s  ", progress.iteration(),
-                            progress.iterations_total(), FormatLoss(progress.relaxed_loss()),
-                            FormatLoss(progress.gap()));
+    text += absl::StrFormat("iteration %d/%d  relaxed %s  ", progress.iteration(),
+                            progress.iterations_total(), FormatLoss(progress.relaxed_loss()));
+    const std::string convergence = FormatConvergence(progress);
+    if (!convergence.empty()) text += convergence + "  ";
   }
   text += "best " + FormatLoss(progress.best_loss());
   if (const auto reduction = ReductionSoFar(progress)) {

@@ -19,7 +19,10 @@ std::string FormatTimeLeft(absl::Duration left);  // "12 s left", "5 min 03 s le
 
 // 1 - best / warm start of the losses; unset where the warm start's is unknown.
 std::optional<double> ReductionSoFar(const v1::Progress& progress);
-// "iteration 300/2000  relaxed 12345  gap 12.3  best 13456 (5.1 % below the warm
+// How far the iteration is from its end: the Frank-Wolfe gap as a share of the relaxed loss,
+// "converged to 0.32 %"; empty where it is not known.
+std::string FormatConvergence(const v1::Progress& progress);
+// "iteration 300/2000  relaxed 12345  converged to 0.32 %  best 13456 (5.1 % below the warm
 // start)  12 s left", behind "point 2/4" where the job is a sweep.
 std::string FormatProgress(const v1::Job& job, const std::optional<absl::Duration>& left);
 // "jobs/x queued, 2 ahead", "jobs/x running", ...

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/output/format.h"
 #include "sparsefw/client/printable.h"
 
@@ -12,6 +13,13 @@ namespace sparsefw::cli {
 namespace {
 
 constexpr absl::Duration kRepaint = absl::Milliseconds(100);
+// Without a terminal: the least time between reports, and between lines that only say that a job
+// still runs. Both grow with the time that the job has run, so that hours make no long log.
+constexpr absl::Duration kReportEvery = absl::Seconds(1);
+constexpr absl::Duration kSignEvery = absl::Seconds(10);
+constexpr int kShareOfRun = 20;
+// Before that nobody wonders what the program does.
+constexpr absl::Duration kWorthTelling = absl::Milliseconds(500);
 
 ProgressLine TransferLine(std::string title, const client::TransferProgress& progress,
                           absl::Duration elapsed) {
@@ -52,7 +60,20 @@ std::string Refinement(const v1::Job& job) {
   return reconstruct ? "reconstructing" : "";
 }
 
-ProgressLine JobLine(const v1::Job& job, const std::optional<absl::Duration>& left) {
+// What runs before there is a report, and all the while where a method makes none.
+std::string Work(const v1::Job& job) {
+  const v1::JobSpec& spec = job.spec();
+  std::string work = "running";
+  if (spec.sweep().points_size() > 0) return work + " a sweep";
+  if (spec.method() != v1::METHOD_UNSPECIFIED) work += " " + MethodName(spec.method());
+  if (spec.refine().joint()) work += ", then the joint search";
+  return work;
+}
+
+std::string SoFar(absl::Duration elapsed) { return FormatSpan(elapsed) + " so far"; }
+
+ProgressLine JobLine(const v1::Job& job, const std::optional<absl::Duration>& left,
+                     absl::Duration elapsed) {
   const v1::Progress& progress = job.progress();
   const std::optional<double> share = ShareDone(job);
   ProgressLine line{"", share, {}};
@@ -71,13 +92,13 @@ ProgressLine JobLine(const v1::Job& job, const std::optional<absl::Duration>& le
   const std::string refinement = Refinement(job);
   if (!refinement.empty()) {
     line.fields.push_back({refinement, 1});
+    line.fields.push_back({SoFar(elapsed), 3});
     return line;
   }
-  if (progress.relaxed_loss() > 0) {
-    line.fields.push_back(
-        {absl::StrFormat("gap %.2g %%", 100 * progress.gap() / progress.relaxed_loss()), 5});
+  if (const std::string convergence = FormatConvergence(progress); !convergence.empty()) {
+    line.fields.push_back({convergence, 5});
   }
-  if (left) line.fields.push_back({FormatTimeLeft(*left), 1});
+  line.fields.push_back({left ? FormatTimeLeft(*left) : SoFar(elapsed), 1});
   return line;
 }
 
@@ -89,6 +110,7 @@ ProgressDisplay::ProgressDisplay(const Console& console, std::function<absl::Tim
 
 ProgressDisplay::~ProgressDisplay() {
   MutexLock lock(mutex_);
+  if (!pending_.empty()) PrintLine(pending_);
   ClearLive();
 }
 
@@ -149,6 +171,7 @@ void ProgressDisplay::OnState(const v1::Job& job) {
   std::string state = FormatState(job);
   if (state == state_) return;
   state_ = std::move(state);
+  if (!pending_.empty()) PrintLine(std::exchange(pending_, ""));
   // A queue that moves on does not scroll.
   if (job.state() == v1::JOB_STATE_QUEUED && console_.err_is_terminal) {
     Live({state_, std::nullopt, {}}, true);
@@ -160,26 +183,85 @@ void ProgressDisplay::OnState(const v1::Job& job) {
 void ProgressDisplay::OnJob(const v1::JobEvent& event) {
   MutexLock lock(mutex_);
   if (quiet_) return;
-  const v1::Job& job = event.job();
-  OnState(job);
-  if (job.state() != v1::JOB_STATE_RUNNING || !job.has_progress()) return;
-  const v1::Progress& progress = job.progress();
+  job_ = event.job();
+  OnState(job_);
+  if (job_.state() != v1::JOB_STATE_RUNNING) return;
+  if (running_since_ == absl::InfinitePast()) running_since_ = report_time_ = line_time_ = now_();
+  if (!job_.has_progress()) return;
+  const v1::Progress& progress = job_.progress();
   std::string report =
       absl::StrFormat("%d/%d/%d", progress.sweep_point(), progress.iteration(), progress.swaps());
   const bool is_new = report != report_;
   report_ = std::move(report);
   if (is_new) {
-    time_left_.Add(job);
+    time_left_.Add(job_);
     report_time_ = now_();
   }
-  std::optional<absl::Duration> left = time_left_.estimate();
   if (console_.err_is_terminal) {
-    // Between reports, heartbeats let the time go on.
-    if (left) left = std::max(*left - (now_() - report_time_), absl::ZeroDuration());
-    Live(JobLine(job, left), is_new && progress.iteration() == progress.iterations_total());
+    PaintJob(is_new && progress.iteration() == progress.iterations_total());
   } else if (is_new) {
-    PrintLine(FormatProgress(job, left));
+    Report(FormatProgress(job_, time_left_.estimate()));
   }
+}
+
+absl::Duration ProgressDisplay::Elapsed() const {
+  const absl::Duration here = now_() - running_since_;
+  if (!job_.has_progress()) return here;
+  // Of a job that ran before it was watched the server knows more.
+  return std::max(here, FromProto(job_.progress().elapsed()) + (now_() - report_time_));
+}
+
+void ProgressDisplay::PaintJob(bool force) {
+  if (!job_.has_progress()) {
+    if (Elapsed() < kWorthTelling) return;
+    return Live({Work(job_), std::nullopt, {{SoFar(Elapsed()), 1}}}, force);
+  }
+  std::optional<absl::Duration> left = time_left_.estimate();
+  // Between reports the time goes on.
+  if (left) left = std::max(*left - (now_() - report_time_), absl::ZeroDuration());
+  Live(JobLine(job_, left, Elapsed()), force);
+}
+
+void ProgressDisplay::Report(std::string line) {
+  const absl::Time now = now_();
+  // The first report is worth a line at any time.
+  const bool first = reports_++ == 0;
+  if (!first && now - line_time_ < std::max(kReportEvery, Elapsed() / kShareOfRun)) {
+    pending_ = std::move(line);
+    return;
+  }
+  pending_.clear();
+  line_time_ = now;
+  PrintLine(line);
+}
+
+void ProgressDisplay::Tick() {
+  MutexLock lock(mutex_);
+  if (quiet_ || job_.state() != v1::JOB_STATE_RUNNING) return;
+  if (console_.err_is_terminal) return PaintJob(/*force=*/false);
+  if (now_() - line_time_ < std::max(kSignEvery, Elapsed() / kShareOfRun)) return;
+  line_time_ = now_();
+  PrintLine(absl::StrFormat("%s  %s", pending_.empty() ? Work(job_) : std::exchange(pending_, ""),
+                            SoFar(Elapsed())));
+}
+
+Ticker::Ticker(ProgressDisplay& display)
+    : thread_([this, &display] {
+        MutexLock lock(mutex_);
+        while (!ended_) {
+          // A wake-up without cause only paints once more.
+          changed_.WaitFor(mutex_, std::chrono::milliseconds(250));
+          if (!ended_) display.Tick();
+        }
+      }) {}
+
+Ticker::~Ticker() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
 }
 
 }  // namespace sparsefw::cli

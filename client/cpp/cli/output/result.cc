@@ -74,6 +74,31 @@ std::optional<absl::Duration> TotalTime(const v1::Job& job, const ClientTimes& t
   return FromProto(job.end_time()) - FromProto(job.create_time());
 }
 
+std::optional<double> LossShare(const v1::Losses& losses) {
+  const bool of_new = losses.has_reconstructed();
+  double full = losses.full();
+  double loss = of_new ? losses.reconstructed() : losses.mask();
+  if (losses.has_unshrunk()) {
+    full = losses.unshrunk().full();
+    loss = losses.unshrunk().result();
+  }
+  return full > 0 ? std::optional(loss / full) : std::nullopt;
+}
+
+std::optional<double> Certificate(const v1::Losses& losses) {
+  if (!(losses.lower_bound() > 0) || !(losses.mask() > 0)) return std::nullopt;
+  return losses.lower_bound() / losses.mask();
+}
+
+std::optional<double> Removed(const v1::Job& job) {
+  int64_t weights = 0;
+  if (!job.has_result() || job.shape_size() != 2 ||
+      __builtin_mul_overflow(job.shape(0), job.shape(1), &weights) || weights < 1) {
+    return std::nullopt;
+  }
+  return 1 - static_cast<double>(job.result().kept_count()) / static_cast<double>(weights);
+}
+
 Json ResultNumbersJson(const v1::JobResult& result) {
   return Json{{"kept", result.kept_count()},
               {"losses", LossesJson(result.losses())},
@@ -98,10 +123,16 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   json["job"] = job.name();
   json["state"] = JobStateName(job.state());
   json["method"] = MethodName(point.method());
+  const v1::Preset preset = job.spec().preset();
+  json["preset"] = preset == v1::PRESET_UNSPECIFIED ? Json(nullptr) : Json(PresetName(preset));
   json["pattern"] = PatternName(point.pattern());
   json["shrinkage"] = Number(job.spec().shrinkage());
   json["shape"] = Json::array();
   for (const int64_t dim : job.shape()) json["shape"].push_back(dim);
+  const auto share = [](std::optional<double> value) { return value ? Number(*value) : nullptr; };
+  json["loss"] = share(done ? LossShare(result.losses()) : std::nullopt);
+  json["certificate"] = share(done ? Certificate(result.losses()) : std::nullopt);
+  json["sparsity"] = share(Removed(job));
   for (const char* key :
        {"kept", "losses", "relative_reduction", "iterations", "stop_reason", "candidate"}) {
     json[key] = number(key);
@@ -150,7 +181,6 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
       metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
     }
   }
-  metadata["sparsity"] = Json(SparsityOf(ResultPoint(job).pattern())).dump();
   return metadata;
 }
 

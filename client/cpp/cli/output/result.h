@@ -22,6 +22,16 @@ struct ClientTimes {
 // times.total, else the server's; unset while the job has not ended.
 std::optional<absl::Duration> TotalTime(const v1::Job& job, const ClientTimes& times);
 
+// What every client says first of a result; unset where there is no such value.
+// The loss of what is returned (new weights where there are any, else the mask) as a share of
+// pruning everything, with the Gram matrix itself.
+std::optional<double> LossShare(const v1::Losses& losses);
+// lower bound/loss of the mask: at least this share of the mask's loss is unavoidable with the same
+// fixed weights.
+std::optional<double> Certificate(const v1::Losses& losses);
+// The share of the weights that the mask removes.
+std::optional<double> Removed(const v1::Job& job);
+
 // Kept weights, losses and stop reason of one solve.
 nlohmann::ordered_json ResultNumbersJson(const v1::JobResult& result);
 

@@ -1,6 +1,7 @@
 #include "client/cpp/cli/output/result_text.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,7 @@ class Table {
   }
   void AddBlank() { rows_.emplace_back(); }
   std::string Text() const {
-    size_t width = 0;
+    size_t width = std::string_view("certificate").size();  // results and states align alike
     for (const auto& row : rows_) width = std::max(width, row.first.size());
     std::string text;
     for (const auto& [name, value] : rows_) {
@@ -83,80 +84,73 @@ void AddReduction(const v1::Job& job, const v1::SweepPoint& point, Table& table)
   const bool own_weights = HasOwnWeights(point);
   const bool new_weights = own_weights || result.has_joint();
   if (!iterative && !new_weights && !point.swaps()) return;
+  double reduction = result.relative_reduction();
+  double start = losses.full() > 0 ? losses.warm_start() / losses.full() : 0;
+  // As the loss above it, with G itself.
+  if (const auto& unshrunk = losses.unshrunk(); unshrunk.full() > 0 && unshrunk.warm_start() > 0) {
+    reduction = 1 - unshrunk.result() / unshrunk.warm_start();
+    start = unshrunk.warm_start() / unshrunk.full();
+  }
   // A one-shot method starts from its own mask.
   std::string note =
       absl::StrFormat("below the warm start (%s, %.3f %%); ",
                       iterative || own_weights ? WarmStartName(job.spec().warm_start())
                                                : MethodName(point.method()),
-                      losses.full() > 0 ? 100 * losses.warm_start() / losses.full() : 0);
+                      100 * start);
   note += new_weights ? std::string_view("with the updated weights") : BestMask(result.candidate());
-  table.AddShare("reduction", result.relative_reduction(), note);
+  table.AddShare("reduction", reduction, note);
 }
 
-void AddGap(const v1::Losses& losses, Table& table) {
-  if (!(losses.lower_bound() > 0) || !(losses.mask() > 0)) {
-    table.Add("gap", "no certificate: the lower bound is 0");
+void AddCertificate(const v1::Losses& losses, Table& table) {
+  const std::optional<double> certificate = Certificate(losses);
+  if (!certificate || !(losses.full() > 0)) {
+    table.Add("certificate", "none: the lower bound is 0");
     return;
   }
-  table.AddShare(
-      "gap", 1 - losses.lower_bound() / losses.mask(),
-      absl::StrFormat("at most; a mask with the same fixed weights loses %.3f %% or more",
-                      100 * losses.lower_bound() / losses.full()));
-}
-
-// With G itself, so that results of different shrinkages can be compared.
-void AddUnshrunkLoss(const v1::Losses& losses, Table& table) {
-  const v1::Losses::Unshrunk& unshrunk = losses.unshrunk();
-  const double share = unshrunk.full() > 0 ? unshrunk.result() / unshrunk.full() : 0;
-  table.AddShare("loss", share,
-                 losses.has_reconstructed()
-                     ? std::string("|WX - W'X|^2 / |WX|^2 with the updated weights W'")
-                     : absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
-                                       100 * (1 - share)));
+  table.AddShare("certificate", *certificate,
+                 absl::StrFormat("unavoidable with these fixed weights: %.3f %% of %.3f %%%s",
+                                 100 * losses.lower_bound() / losses.full(),
+                                 100 * losses.mask() / losses.full(),
+                                 losses.has_unshrunk() ? " (G shrunk)" : ""));
 }
 
 void AddLoss(const v1::Losses& losses, Table& table) {
   const double full = losses.full();
   if (!(full > 0)) {
     table.Add("loss", FormatLoss(losses.mask()) + "; |WX|^2 is 0");
-  } else if (losses.has_unshrunk()) {
-    AddUnshrunkLoss(losses, table);
-  } else if (losses.has_reconstructed()) {
-    table.AddShare("loss", losses.reconstructed() / full,
-                   absl::StrFormat("|WX - W'X|^2 / |WX|^2 with the updated weights W'; "
-                                   "mask alone %.3f %%",
-                                   100 * losses.mask() / full));
-  } else {
-    table.AddShare("loss", losses.mask() / full,
-                   absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%",
-                                   100 * (1 - losses.mask() / full)));
+    return;
   }
+  const double loss = LossShare(losses).value_or(0);
+  std::string note =
+      absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%", 100 * (1 - loss));
+  if (losses.has_reconstructed()) {
+    note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'";
+    // With a shrinkage the mask's own loss is known of the shrunk matrix alone.
+    if (!losses.has_unshrunk()) {
+      note += absl::StrFormat("; mask alone %.3f %%", 100 * losses.mask() / full);
+    }
+  }
+  table.AddShare("loss", loss, note);
 }
 
 void AddHeadline(const v1::Job& job, const v1::SweepPoint& point, Table& table) {
   const v1::JobResult& result = job.result();
   const v1::Losses& losses = result.losses();
   AddLoss(losses, table);
-  if (losses.has_unshrunk()) {
-    table.Add("shrinkage", absl::StrFormat("s = %g; the figures below are of (1 - s) G + s diag(G)",
-                                           job.spec().shrinkage()));
-  }
   AddReduction(job, point, table);
-  if (point.method() == v1::METHOD_SPARSEFW) AddGap(losses, table);
-  int64_t weights = 0, removed = 0;
-  if (job.shape_size() != 2 || __builtin_mul_overflow(job.shape(0), job.shape(1), &weights) ||
-      __builtin_sub_overflow(weights, result.kept_count(), &removed)) {
-    return;
+  if (point.method() == v1::METHOD_SPARSEFW) AddCertificate(losses, table);
+  if (const std::optional<double> removed = Removed(job)) {
+    const int64_t weights = job.shape(0) * job.shape(1);
+    table.AddShare("sparsity", *removed,
+                   absl::StrFormat("%d of %d weights removed; %d kept",
+                                   weights - result.kept_count(), weights, result.kept_count()));
   }
-  table.AddShare(
-      "removed", static_cast<double>(removed) / static_cast<double>(weights),
-      absl::StrFormat("%d of %d weights; %d kept", removed, weights, result.kept_count()));
 }
 
 std::string_view WhyStopped(v1::StopReason reason) {
   switch (reason) {
     case v1::STOP_REASON_GAP:
-      return "the gap was reached";
+      return "converged";
     case v1::STOP_REASON_DEADLINE:
       return "stopped by the deadline";
     case v1::STOP_REASON_CANCELLED:
@@ -241,7 +235,16 @@ std::string TimesText(const v1::Job& job, const ClientTimes& times) {
 void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTimes& times,
                 const OutputOptions& output, Table& table) {
   const v1::JobResult& result = job.result();
+  if (const v1::Preset preset = job.spec().preset(); preset != v1::PRESET_UNSPECIFIED) {
+    table.Add("preset", PresetName(preset));
+  }
   table.Add("method", MethodText(result, point));
+  if (job.spec().shrinkage() > 0) {
+    table.Add("shrinkage",
+              absl::StrFormat("s = %g: the solve and the losses below are with (1 - s) "
+                              "G + s diag(G)",
+                              job.spec().shrinkage()));
+  }
   if (point.swaps()) table.Add("swaps", absl::StrFormat("%d", result.swaps()));
   if (result.has_joint()) table.Add("joint", JointText(result));
   AddLosses(result.losses(), point, table);

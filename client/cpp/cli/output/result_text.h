@@ -11,7 +11,7 @@
 namespace sparsefw::cli {
 
 // First the loss relative to |WX|^2, the reduction against the warm start, the
-// certified gap and the weights removed, in per cent; then the details, and the
+// certificate and the sparsity, in per cent; then the details, and the
 // table of a sweep. `output` has the files that were written; empty: none.
 std::string ResultText(const v1::Job& job, const ClientTimes& times, const OutputOptions& output);
 

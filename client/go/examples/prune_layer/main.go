@@ -42,8 +42,7 @@ func run(ctx context.Context, server, in, out string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Printf("kept %d of %d weights, loss %.1f %% below Wanda's\n", result.Mask.Count(),
-		weight.Rows*weight.Cols, 100*result.Job.GetResult().GetRelativeReduction()); err != nil {
+	if _, err := fmt.Print(result); err != nil {
 		return err
 	}
 	return safetensors.Write(out, []safetensors.Tensor{{

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
 from sparsefw._commands import pack
+from sparsefw._inputs import files
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
@@ -50,17 +51,28 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_prune(commands: Any) -> None:
-    parser = commands.add_parser("prune", help="prune one layer from safetensors files")
+    parser = commands.add_parser(
+        "prune", help="prune one layer from files: safetensors, .npy, .npz, or of torch.save"
+    )
     parser.add_argument("--weights", required=True, metavar="FILE[:TENSOR]", help="[d_out, d_in]")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--gram", metavar="FILE[:TENSOR]", help="[d_in, d_in]")
-    source.add_argument("--activations", metavar="FILE[:TENSOR]", help="[tokens, d_in]")
+    source.add_argument("--gram", metavar="FILE[:TENSOR]", help="[d_in, d_in]: x.T @ x of activations x")
+    source.add_argument(
+        "--activations",
+        metavar="FILE[:TENSOR]",
+        nargs="+",
+        action="extend",
+        help="[tokens, d_in] or [..., tokens, d_in], of one or several files",
+    )
     parser.add_argument(
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
+    parser.add_argument("--method", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude")
     parser.add_argument(
-        "--method", default="sparsefw", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude"
+        "--preset",
+        choices=["paper", "fast", "balanced", "best"],
+        help="balanced, unless a method or an option of one is given",
     )
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
@@ -77,10 +89,10 @@ def _add_prune(commands: Any) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    weight, name = _files.open_tensor(arguments.weights)
-    gram = _files.open_tensor(arguments.gram)[0] if arguments.gram else None
-    activations = _files.open_tensor(arguments.activations)[0] if arguments.activations else None
-    keys = ("alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
+    weight, name = files.open_tensor(arguments.weights)
+    gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None
+    activations = files.open_batches(arguments.activations) if arguments.activations else None
+    keys = ("preset", "alpha", "iterations", "step_rule", "swaps", "reconstruct", "device", "sparsity")
     options: dict[str, Any] = {key: getattr(arguments, key) for key in keys}
     if arguments.out_weights:
         options["return_weight"] = True
@@ -99,17 +111,11 @@ def _prune(arguments: argparse.Namespace) -> int:
     _files.save(arguments.out, {"mask": (result.mask.tobytes(), "bool", result.shape)}, metadata)
     if arguments.out_weights:
         data, dtype = result.weight_bytes
-        _files.save(arguments.out_weights, {name: (data, dtype, result.shape)}, metadata)
+        _files.save(arguments.out_weights, {name or "weight": (data, dtype, result.shape)}, metadata)
     if arguments.json:
         print(json.dumps(facts))
     else:
-        print(
-            f"loss {result.loss:.3%} of pruning everything; {result.relative_reduction:.1%} below the warm "
-            f"start; a mask with the same fixed weights loses at least "
-            f"{result.losses.lower_bound / (result.losses.full or 1):.3%}\n"
-            f"removed {result.sparsity:.3%}, {result.kept} weights kept; {result.timings.solve:.2f} s on "
-            f"{printable(result.device)}"
-        )
+        print(result)
     return 0
 
 
@@ -118,7 +124,11 @@ def describe(result: Result) -> dict[str, Any]:
     return {
         "job": result.job,
         "state": result.state,
+        "preset": result.preset or None,
         "shape": list(result.shape),
+        "loss": result.loss,
+        "certificate": result.certificate if result.losses.lower_bound > 0 else None,
+        "sparsity": result.sparsity,
         "kept": result.kept,
         "losses": dataclasses.asdict(result.losses),
         "relative_reduction": result.relative_reduction,

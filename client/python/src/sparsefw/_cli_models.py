@@ -30,7 +30,9 @@ def _read(path: str) -> str:
 
 
 def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("model", metavar="MODEL_DIR", help="folder of a transformers model")
+    parser.add_argument(
+        "model", metavar="MODEL", help="folder of a transformers model, or ORG/NAME on the hub"
+    )
     parser.add_argument("--data", required=True, metavar="FILE.txt", help=f"{what} text, UTF-8")
     parser.add_argument("--sequence-length", type=int, default=2048, metavar="TOKENS")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
@@ -47,7 +49,7 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         "--pattern", default="per-row", help="per-row, unstructured or K:N, which keeps K of N"
     )
     parser.add_argument("--sparsity", type=float, help="share to remove")
-    parser.add_argument("--method", help="sparsefw (the default), sparsegpt, alps, ria, wanda, magnitude")
+    parser.add_argument("--method", help="sparsefw, sparsegpt, alps, ria, wanda, magnitude")
     parser.add_argument("--warm-start", choices=["wanda", "ria", "magnitude"])
     parser.add_argument("--alpha", type=float)
     parser.add_argument("--iterations", type=int)
@@ -58,7 +60,11 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="reduces the correlations of the inputs by this share; better with few samples",
     )
-    parser.add_argument("--preset", choices=["paper", "fast", "balanced", "best"])
+    parser.add_argument(
+        "--preset",
+        choices=["paper", "fast", "balanced", "best"],
+        help="balanced, unless a method, an option of one, --refine-blocks or --distill is given",
+    )
     for name in ("swaps", "reconstruct", "joint"):
         parser.add_argument(f"--{name}", action="store_true", default=None)
     parser.add_argument(
@@ -283,7 +289,8 @@ def add_eval_perplexity(commands: Any) -> None:
 def _eval_perplexity(arguments: argparse.Namespace) -> int:
     models = _models()
     text = _read(arguments.data)
-    if not (Path(arguments.model) / "config.json").is_file():
+    folder = Path(arguments.model)
+    if folder.is_dir() and not (folder / "config.json").is_file():
         raise invalid(f"{arguments.model}: has no config.json; it must be a folder of transformers")
     found = models.evaluate_perplexity(
         arguments.model,

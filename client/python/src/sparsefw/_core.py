@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
-import numpy as np
 
 from sparsefw import arrays, errors, spec
+from sparsefw._inputs.job import (
+    DTYPES,
+    Inputs,
+    check_activations,
+    each_batch,
+    warn_of_rank,
+    warn_of_square,
+    warn_of_tokens,
+)
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc import wire
 from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
@@ -25,12 +33,6 @@ from sparsefw.spec import JobOptions
 from sparsefw.sweep_results import SweepPoint, SweepResult
 from sparsefw.v1 import job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
-_DTYPES: Final[dict[str, tuple[str, ...]]] = {
-    "weight": ("float32", "float16", "bfloat16"),
-    "gram": ("float32", "float64"),
-    "saliency": ("float32",),
-    "mask": ("bool",),
-}
 OnEvent = Callable[[Event], None]
 # Seconds of one call after an error, and of all calls of `Core.clear`.
 _ONE_CALL: Final = 1.0
@@ -42,46 +44,13 @@ def kind_name(tensor: tensor_pb2.Tensor) -> str:
     return arrays.kind_name(tensor.spec.kind)
 
 
-class Inputs:
-    """The tensors of one job: names on the server, or arrays that are uploaded for it."""
-
-    def __init__(self, weight: Any, gram: Any, activations: Any, warm_start: Any) -> None:
-        if (gram is None) == (activations is None):
-            raise invalid("either gram or activations must be given, not both")
-        self.weight = _named_or_array(weight, "weight")
-        self.gram = None if gram is None else _named_or_array(gram, "gram")
-        self.activations = activations
-        self.warm_start: str | Buffer | None = None
-        self.warm_kind = ""
-        if warm_start is not None and not isinstance(warm_start, str):
-            self._take_warm_start(warm_start)
-        elif isinstance(warm_start, str) and warm_start.startswith("tensors/"):
-            raise invalid("a warm start that is on the server must be given as its Tensor")
-
-    def _take_warm_start(self, value: Any) -> None:
-        if hasattr(value, "kind") and hasattr(value, "name"):
-            self.warm_kind, self.warm_start = value.kind, value.name
-        else:
-            self.warm_start = as_buffer(value, "warm_start", ("bool", "float32"))
-            self.warm_kind = "mask" if self.warm_start.dtype == "bool" else "saliency"
-        if self.warm_kind not in ("mask", "saliency"):
-            raise invalid(f"warm_start must be a mask or a saliency; got a {self.warm_kind}")
-
-
-def _named_or_array(value: Any, kind: str) -> str | Buffer:
-    if isinstance(value, str):
-        return value
-    name = getattr(value, "name", None)
-    if isinstance(name, str) and name.startswith("tensors/"):
-        return name
-    return as_buffer(value, kind, _DTYPES[kind])
-
-
 class Core:
     """Uploads, jobs and results over one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        # Of a whole model the report says how many tokens each matrix had.
+        self.warns = True
 
     async def upload(
         self,
@@ -91,10 +60,12 @@ class Core:
         progress: TransferProgress | None = None,
         request_id: str | None = None,
     ) -> tensor_pb2.Tensor:
-        if kind not in _DTYPES:
-            known = ", ".join(f'"{name}"' for name in _DTYPES)
+        if kind not in DTYPES:
+            known = ", ".join(f'"{name}"' for name in DTYPES)
             raise invalid(f'kind must be one of {known}; got "{kind}"')
-        buffer = as_buffer(value, kind, _DTYPES[kind])
+        buffer = as_buffer(value, kind, DTYPES[kind])
+        if kind == "gram" and self.warns:
+            warn_of_rank(buffer, tokens)
         content = TensorContent(buffer, tensor_spec(kind, buffer, tokens), self.session.options, progress)
         return await upload(self.session, content, request_id)
 
@@ -104,22 +75,28 @@ class Core:
         dtype: str = "float32",
         progress: TransferProgress | None = None,
         request_id: str | None = None,
+        weight: tuple[int, ...] = (),
     ) -> tensor_pb2.Tensor:
-        if dtype not in _DTYPES["gram"]:
+        """`weight`: the shape of the matrix whose inputs these are; (): unknown."""
+        if dtype not in DTYPES["gram"]:
             raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
-        async with contextlib.aclosing(_each(batches)) as rest:
+        async with contextlib.aclosing(each_batch(batches)) as rest:
             try:
                 first = await rest.__anext__()
             except StopAsyncIteration:
                 raise invalid("there must be at least one batch of activations") from None
             buffer = as_buffer(first, "activations", ACTIVATION_DTYPES)
+            if weight:
+                check_activations(buffer.shape, weight)
+            if self.warns and arrays.is_array(batches):
+                warn_of_square(buffer.shape)
             content = GramContent(buffer, rest, dtype, self.session.options, progress)
             return await upload(self.session, content, request_id)
 
     async def sum_grams(
         self, parts: Iterable[Any], dtype: str = "float32", request_id: str | None = None
     ) -> tensor_pb2.Tensor:
-        if dtype not in _DTYPES["gram"]:
+        if dtype not in DTYPES["gram"]:
             raise invalid(f'dtype of a Gram matrix must be "float32" or "float64"; got "{dtype}"')
         names = [part if isinstance(part, str) else part.name for part in parts]
         wire_dtype = tensor_pb2.DATA_TYPE_F64 if dtype == "float64" else tensor_pb2.DATA_TYPE_F32
@@ -155,9 +132,14 @@ class Core:
                 made.append((await self.upload(buffer, kind, request_id=within(field))).name)
                 _name_input(message, inputs, field, made[-1])
             if inputs.activations is not None:
-                tensor = await self.gram(inputs.activations, request_id=within("activations"))
+                tensor = await self.gram(
+                    inputs.activations, request_id=within("activations"), weight=inputs.shape
+                )
                 made.append(tensor.name)
                 message.gram = made[-1]
+                inputs.tokens = tensor.spec.token_count
+            if self.warns and inputs.shape:
+                warn_of_tokens(inputs.tokens, inputs.shape[1])
             for field in ("weight", "gram", "warm_start"):
                 named = getattr(inputs, field)
                 if isinstance(named, str):
@@ -295,7 +277,8 @@ class Core:
                 result = best
             else:
                 result = await self._fetch(job, outcome.result)
-            points.append(SweepPoint(spec.describe_point(outcome.point), result, error))
+            new = outcome.loss_with_new_weights if outcome.HasField("loss_with_new_weights") else None
+            points.append(SweepPoint(spec.describe_point(outcome.point), result, error, new))
         if not points:
             raise invalid(f"{job.name} is not a sweep")
         return SweepResult(job.name, points, job.result.best_point, best)
@@ -382,17 +365,3 @@ def _check_request(message: job_pb2.JobSpec, inputs: Inputs) -> prune_service_pb
             kind = inputs.warm_kind if field == "warm_start" else field
             getattr(request, field).CopyFrom(tensor_spec(kind, value))
     return request
-
-
-async def _each(batches: Any) -> AsyncGenerator[Any, None]:
-    """The batches of one array, of an iterable or of an asynchronous iterable of them."""
-    if arrays.is_array(batches):
-        yield batches
-    elif isinstance(batches, AsyncIterable):
-        async for batch in batches:
-            yield batch
-    elif isinstance(batches, Iterable):
-        for batch in batches:
-            yield batch
-    else:
-        yield np.asarray(batches)  # as_buffer says what is wrong with it

@@ -13,7 +13,7 @@ from sparsefw.results import Event
 
 
 class JobBar:
-    """One line: iterations, the reduction of the loss so far, the gap."""
+    """One line: iterations, the reduction of the loss so far, how far they have converged."""
 
     def __init__(self, name: str) -> None:
         self._bar: Any = tqdm(desc=printable(name), unit="it", leave=True)
@@ -28,7 +28,7 @@ class JobBar:
         self._bar.n = progress.iteration
         notes = [f"-{100 * progress.reduction:.1f} %"] if progress.warm_start_loss > 0 else []
         if progress.relaxed_loss > 0:
-            notes.append(f"gap {100 * progress.gap / progress.relaxed_loss:.2g} %")
+            notes.append(f"converged to {100 * progress.gap / progress.relaxed_loss:.2g} %")
         if progress.swaps:
             notes.append(f"{progress.swaps} swaps")
         self._bar.set_postfix_str(", ".join(notes), refresh=False)

@@ -20,9 +20,10 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sparsefw import arrays, spec
-from sparsefw._core import Core, Inputs
+from sparsefw._core import Core
 from sparsefw._enums import numbers_of
 from sparsefw._handles import JobHandle, TensorHandle
+from sparsefw._inputs.job import Inputs
 from sparsefw._progress import job_observer, transfer_observer
 from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.credentials import PathLike

@@ -130,16 +130,20 @@ def as_buffer(value: Any, what: str, dtypes: tuple[str, ...], dims: int = 2) -> 
         value:  array or tensor of `dims` dimensions; with more, the outer ones are flattened where
                 dims is 2 and `what` is "activations" (batch, position, feature).
         what:   its name in messages.
-        dtypes: those that are allowed.
+        dtypes: those that are allowed. float64 is cast to float32 where only that is.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): another dtype or number of dimensions, or an empty array.
     """
     if isinstance(value, Buffer):
-        if value.dtype not in dtypes:
+        if value.dtype in dtypes:
+            return value
+        if value.dtype != "float64":
             raise invalid(f"{what} must be {_one_of(dtypes)}; got {value.dtype}")
-        return value
+        value = np.frombuffer(value.data, _STORAGE["float64"]).reshape(value.shape)
     array, name = _to_numpy(value)
+    if name == "float64" and name not in dtypes and "float32" in dtypes:
+        array, name = array.astype(np.float32), "float32"
     if name not in dtypes:
         raise invalid(f"{what} must be {_one_of(dtypes)}; got {name}")
     if what == "activations" and array.ndim > dims:

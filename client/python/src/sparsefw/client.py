@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sparsefw import arrays, spec
-from sparsefw._core import Core, Inputs
+from sparsefw._core import Core
 from sparsefw._enums import numbers_of
+from sparsefw._inputs.job import Inputs
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc.credentials import PathLike
 from sparsefw._rpc.session import Session
@@ -154,7 +155,7 @@ class Client:
         progress: bool | TransferProgress = False,
         request_id: str | None = None,
     ) -> Tensor:
-        """Streams activations, whose Gram matrix G = sum of x x^T [d_in, d_in] the server sums.
+        """Streams activations, whose Gram matrix [d_in, d_in] the server sums: x.T @ x over batches x.
 
         Resumes as `upload` does, at whole tokens: none counts twice.
 
@@ -346,7 +347,9 @@ def stoppable(client: Client) -> Client:
     """A client over the same connections. `close` ends what it does, in any thread, and leaves them open."""
     session = client.core.session
     assert isinstance(session.transport, SyncTransport)
-    return Client(Session(session.address, StoppableTransport(session.transport), session.options))
+    made = Client(Session(session.address, StoppableTransport(session.transport), session.options))
+    made.core.warns = False
+    return made
 
 
 @contextlib.contextmanager

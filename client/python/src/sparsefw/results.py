@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sparsefw import arrays, errors
 from sparsefw._enums import short_name
 from sparsefw._losses import Losses
+from sparsefw._text import printable
 from sparsefw.arrays import BoolArray
 from sparsefw.errors import Error
 from sparsefw.v1 import job_pb2
@@ -185,6 +186,7 @@ class Result:
         joint:       see Joint; None where it was not asked for or there was no time for it.
         screening:   see Screening; None where no iteration was screened.
         device:      "cpu", "cuda:0".
+        preset:      that the options were taken from, also where nothing was asked for; "": none.
         timings:     seconds.
         mask_tensor, weight_tensor: names of the tensors on the server; "" where there is none.
         message:     the result as it came, with fields that are newer than this class.
@@ -205,6 +207,7 @@ class Result:
     joint: Joint | None
     screening: Screening | None
     device: str
+    preset: str
     timings: Timings
     mask_tensor: str
     weight_tensor: str
@@ -291,6 +294,33 @@ class Result:
         """
         return self.losses.lower_bound / self.losses.final if self.losses.final > 0 else 1.0
 
+    def __str__(self) -> str:
+        """What every client says first: loss, reduction, certificate, sparsity."""
+        losses = self.losses
+        note = f"|WX - (M*W)X|^2 / |WX|^2; output energy kept: {_per_cent(1 - self.loss)}"
+        if losses.reconstructed is not None:
+            note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'"
+        lines = [("loss", self.loss, note)]
+        # With G itself, as the loss.
+        full, start, end = losses.full, losses.warm_start, losses.result
+        if losses.unshrunk is not None:
+            full, start, end = losses.unshrunk.full, losses.unshrunk.warm_start, losses.unshrunk.result
+        if start > end:
+            note = f"below the warm start ({_per_cent(start / (full or 1.0))})"
+            lines.append(("reduction", 1 - end / start, note))
+        if losses.lower_bound > 0:
+            bound, mask = (_per_cent(loss / losses.full) for loss in (losses.lower_bound, losses.final))
+            shrunk = "" if losses.unshrunk is None else " (G shrunk)"
+            note = f"unavoidable with these fixed weights: {bound} of {mask}{shrunk}"
+            lines.append(("certificate", self.certificate, note))
+        weights = self.shape[0] * self.shape[1]
+        note = f"{weights - self.kept} of {weights} weights removed; {self.kept} kept"
+        lines.append(("sparsity", self.sparsity, note))
+        text = "\n".join(f"{name:11}  {_per_cent(share):>10}  {note}" for name, share, note in lines)
+        preset = f"preset {self.preset}, " if self.preset else ""
+        ended = f"{self.job}, {self.state}: {preset}{self.timings.solve:.2f} s on {self.device}"
+        return f"{text}\n{printable(ended)}"
+
     @classmethod
     def of(
         cls,
@@ -316,6 +346,7 @@ class Result:
             joint=Joint.of(message.joint) if message.HasField("joint") else None,
             screening=Screening.of(message.screening) if message.HasField("screening") else None,
             device=message.device,
+            preset=short_name(job_pb2.Preset, job.spec.preset).lower() if job.spec.preset else "",
             timings=Timings(
                 queue=seconds(message.timings.queue),
                 load=seconds(message.timings.load),
@@ -329,10 +360,16 @@ class Result:
         )
 
 
+def _per_cent(share: float) -> str:
+    return f"{100 * share:.3f} %"
+
+
 def seconds(duration: Any) -> float:
     """The seconds of a google.protobuf.Duration."""
     return float(duration.seconds) + float(duration.nanos) * 1e-9
 
 
 def _not_kept(job: str, what: str) -> Error:
-    return errors.refuse(grpc.StatusCode.FAILED_PRECONDITION, "CLIENT_ARGUMENT", f"{job} has no {what} here")
+    ask = "; ask for it: return_weight=True" if what == "pruned weight" else ""
+    message = f"{job} has no {what} here{ask}"
+    return errors.refuse(grpc.StatusCode.FAILED_PRECONDITION, "CLIENT_ARGUMENT", message)

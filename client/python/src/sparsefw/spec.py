@@ -16,7 +16,9 @@ from sparsefw.v1 import job_pb2
 class JobOptions(TypedDict, total=False):
     """What `submit`, `prune` and `sweep` take. What is not given has the server's default.
 
-    method:       "sparsefw" (default), "sparsegpt", "alps", "ria", "wanda" or "magnitude".
+    preset:       "paper", "fast", "balanced" or "best": settings for what is not given. Without a preset,
+                  a method and an option of one it is "balanced"; else the values below, those of "paper".
+    method:       "sparsefw", "sparsegpt", "alps", "ria", "wanda" or "magnitude".
     pattern:      "per-row" (default), "unstructured", or "K:N": of every N consecutive inputs keep K.
     sparsity:     share of the weights removed, [0, 1]; with "per-row" and "unstructured".
     alpha:        share of the kept weights that is fixed from the start, [0, 1]; 0.9, `joint` of "K:N": 0.4.
@@ -36,7 +38,6 @@ class JobOptions(TypedDict, total=False):
     joint_damping: of the joint search, share of the mean diagonal, [0, 1]; 0.001.
     joint_excluded: the share of a row's weights, removed ones that would gain least, that the joint search
                   leaves out until its end, [0, 1): as many may return as may be removed; "K:N": 0.25.
-    preset:       "paper", "fast", "balanced" or "best": settings for what is not given here.
     damping:      of SparseGPT, share of the mean diagonal; 0.01.
     block_size:   of SparseGPT, columns whose mask is chosen together; 128.
     return_weight: also return the pruned weight; True where weights are updated, else False.
@@ -87,10 +88,11 @@ def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern
     kind = (pattern or "per-row").replace("_", "-")
     keep, colon, group = kind.partition(":")
     if colon:
-        if sparsity is not None:
-            raise invalid(f'pattern "{kind}" has its own sparsity; got sparsity={sparsity}')
         if not (keep.isdecimal() and group.isdecimal()):
             raise invalid(f'pattern must be K:N with whole numbers; got "{kind}"')
+        own = 1 - int(keep) / int(group) if int(group) else 0.0
+        if sparsity is not None and abs(sparsity - own) > 1e-9:
+            raise invalid(f'pattern "{kind}" has its own sparsity, {own:g}; got sparsity={sparsity}')
         # Beyond int32 protobuf would raise an error of its own; the server's says what the rule is.
         message.nm.keep, message.nm.group = (min(int(text), 2**31 - 1) for text in (keep, group))
         return message
@@ -167,8 +169,6 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
     spec = job_pb2.JobSpec(
         pattern=make_pattern(given.get("pattern"), given.get("sparsity")), labels=given.get("labels", {})
     )
-    if "preset" not in given:
-        given.setdefault("method", "sparsefw")
     for name, value in given.items():
         if name not in _COMPOSED:
             _set_option(spec, name, value)

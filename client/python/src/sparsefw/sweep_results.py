@@ -14,11 +14,17 @@ from sparsefw.results import Result
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SweepPoint:
-    """One setting of a sweep and what it gave: `result`, or `error`."""
+    """One setting of a sweep and what it gave: `result`, or `error`.
+
+    Attributes:
+        new_weights_loss: the loss of weights solved on the point's mask, whether it returns them or not; None
+                          where it was not computed. As `Result.losses`, no share.
+    """
 
     setting: Mapping[str, Any]
     result: Result | None
     error: Error | None
+    new_weights_loss: float | None = None
 
 
 class SweepResult(Sequence[SweepPoint]):
@@ -71,6 +77,7 @@ class SweepResult(Sequence[SweepPoint]):
                 row.update(
                     loss=losses.result / full,
                     mask_loss=losses.final / full,
+                    new_weights_loss=None if (new := point.new_weights_loss) is None else new / full,
                     lower_bound=losses.lower_bound / full,
                     warm_start=losses.warm_start / full,
                     kept=point.result.kept,
@@ -83,7 +90,11 @@ class SweepResult(Sequence[SweepPoint]):
 
     def to_pandas(self) -> Any:
         """`rows` as a pandas.DataFrame; pandas must be installed."""
-        return importlib.import_module("pandas").DataFrame(self.rows())
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("pandas is not installed: pip install pandas", name="pandas") from error
+        return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
         rows = self.rows()

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Unpack
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "PyTorch is not installed: pip install 'sparsefw[hf]'", name="torch"
+    ) from _error
 
 from sparsefw._rpc.sync import run
 from sparsefw.client import Client, connect
@@ -69,7 +74,7 @@ def _full_precision() -> Iterator[None]:
 
 
 class GramSum:
-    """G = sum of x x^T over tokens x, where the activations are.
+    """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
 
     Products of up to 1024 tokens are float32, their sum is float64. The same batches in the same order
     give the same bits on the same machine with as many threads.
@@ -89,7 +94,9 @@ class GramSum:
     def add(self, inputs: Any) -> None:
         """Adds tokens: [tokens, d_in] or [..., d_in], of any floating dtype."""
         if inputs.shape[-1] != self.d_in:
-            raise invalid(f"inputs must have {self.d_in} features; got shape {list(inputs.shape)}")
+            turned = inputs.dim() == 2 and inputs.shape[0] == self.d_in
+            hint = ", which looks transposed: pass x.T" if turned else ""
+            raise invalid(f"inputs must be [..., tokens, {self.d_in}]; got {list(inputs.shape)}{hint}")
         tokens = inputs.detach().reshape(-1, self.d_in)
         with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):

@@ -32,6 +32,28 @@ def test_a_preset_is_its_jobs_and_its_refinement(preset, client):
         assert report.settings["refine_blocks"]["epochs"] == refinement.epochs
 
 
+def test_nothing_named_is_the_preset_balanced(client):
+    report, asked = prune(client), prune(client, preset="balanced")
+    assert [row["losses"] for row in report.layers] == [row["losses"] for row in asked.layers]
+    assert report.settings["refine_blocks"] == asked.settings["refine_blocks"] is not None
+    assert report.settings["method"] == "preset balanced"
+    # Nor does what says nothing about how a matrix is pruned, such as a device.
+    assert prune(client, job_device="cpu", samples=4).refinements != []
+    # Without what refinement needs, the layers have the preset alone.
+    alone = prune(client, propagate=False)
+    assert alone.refinements == [] and {row["method"] for row in alone.layers} == {"preset balanced"}
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [({"method": "wanda"}, "wanda"), ({"iterations": 20}, "sparsefw"), ({"refine_blocks": False}, "sparsefw")])
+def test_what_names_a_method_or_an_option_has_the_papers_values(client, options, method):
+    report = prune(client, **options)
+    assert report.refinements == [] and {row["method"] for row in report.layers} == {method}
+    paper = prune(client, preset="paper", **options)
+    assert [row["losses"] for row in report.layers] == [row["losses"] for row in paper.layers]
+
+
 def test_the_reproduction_knows_what_presets_mean(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
     known = importlib.import_module("settings").PRESETS

@@ -109,7 +109,7 @@ def test_an_error_holds_neither_the_file_nor_the_block(client, folder, monkeypat
     with pytest.raises(sparsefw.InvalidArgument) as held:
         prune_model(
             folder / "dense", data=tiny.tokens(), server=client, sparsity=0.5, allocation=allocation,
-            progress=False)
+            method="wanda", progress=False)
     assert held.value.reason == "NON_FINITE"
     assert [states._file for states in files] == [None]
     assert {value.device.type for value in sources[0].model.parameters()} == {"meta"}

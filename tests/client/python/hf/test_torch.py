@@ -101,8 +101,10 @@ def test_exact_products_leave_every_choice_of_precision_as_it_was(precision):
 
 
 def test_gram_sum_refuses_another_width():
-    with pytest.raises(sparsefw.InvalidArgument, match="32 features"):
+    with pytest.raises(sparsefw.InvalidArgument, match=r"\[..., tokens, 32\]; got \[4, 31\]"):
         GramSum(32).add(torch.ones(4, 31))
+    with pytest.raises(sparsefw.InvalidArgument, match="looks transposed"):
+        GramSum(32).add(torch.ones(32, 100))
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv1d"])

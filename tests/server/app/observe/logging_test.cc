@@ -54,6 +54,7 @@ TEST(LoggingTest, TextStaysOneLine) {
   }
   EXPECT_THAT(Logged("text", "jobs/1"), HasSubstr(" text=jobs/1 "));
   EXPECT_THAT(Logged("text", "übung"), HasSubstr("text=\"übung\""));
+  EXPECT_THAT(Logged("text", "the machine's \\'"), HasSubstr(R"(text="the machine's \\'")"));
 }
 
 TEST(LoggingTest, NumbersThatJsonLacks) {

@@ -27,8 +27,44 @@ v1::JobSpec Minimal() {
   return spec;
 }
 
+TEST(ConvertJobTest, NothingNamedIsThePresetBalanced) {
+  v1::JobSpec proto = Minimal();
+  const auto options = [](const v1::JobSpec& spec) {
+    v1::JobSpec resolved = ToProto(*FromProto(spec));
+    resolved.clear_preset();
+    return resolved.DebugString();
+  };
+  v1::JobSpec balanced = Minimal();
+  balanced.set_preset(v1::PRESET_BALANCED);
+  EXPECT_EQ(options(proto), options(balanced));
+  EXPECT_EQ(FromProto(proto)->preset, Preset::kBalanced);
+  EXPECT_TRUE(FromProto(proto)->shrinks_by_tokens);
+  EXPECT_EQ(ToProto(*FromProto(proto)).preset(), v1::PRESET_BALANCED);
+  proto.set_product_precision(v1::PRODUCT_PRECISION_TF32);
+  proto.mutable_sweep()->add_points()->mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  EXPECT_EQ(FromProto(proto)->preset, Preset::kBalanced);
+  EXPECT_EQ(FromProto(proto)->sweep[0].options.iterations, 200);
+
+  // Whatever names a method or an option of one has the defaults of before.
+  proto.mutable_sweep()->mutable_points(0)->set_alpha(0);
+  EXPECT_EQ(FromProto(proto)->preset, std::nullopt);
+  EXPECT_EQ(FromProto(proto)->sweep[0].options.iterations, 2000);
+  for (const auto set : {+[](v1::JobSpec* spec) { spec->set_method(v1::METHOD_SPARSEFW); },
+                         +[](v1::JobSpec* spec) { spec->mutable_refine()->set_swaps(false); },
+                         +[](v1::JobSpec* spec) { spec->set_shrinkage(0); },
+                         +[](v1::JobSpec* spec) { spec->mutable_warm_start()->set_mask("t/1"); }}) {
+    v1::JobSpec named = Minimal();
+    set(&named);
+    EXPECT_EQ(FromProto(named)->preset, std::nullopt);
+    EXPECT_EQ(FromProto(named)->options.iterations, 2000) << named.DebugString();
+    EXPECT_EQ(ToProto(*FromProto(named)).preset(), v1::PRESET_UNSPECIFIED);
+  }
+}
+
 TEST(ConvertJobTest, UnsetFieldsTakeTheDocumentedDefaults) {
-  const absl::StatusOr<JobSpec> spec = FromProto(Minimal());
+  v1::JobSpec proto = Minimal();
+  proto.set_method(v1::METHOD_SPARSEFW);
+  const absl::StatusOr<JobSpec> spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->pattern, Pattern::KeepOfGroup(2, 4));
   EXPECT_EQ(spec->options.method, Method::kSparseFw);
@@ -131,6 +167,7 @@ TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
   };
   v1::JobSpec proto = Minimal();
   proto.mutable_pattern()->mutable_per_row()->set_sparsity(0.5);
+  proto.mutable_refine()->set_joint(false);
   EXPECT_EQ(window(proto), std::pair(0.9, 0.25));  // excluded is not read
   proto.mutable_refine()->set_joint(true);
   EXPECT_EQ(window(proto).first, 0.9);
@@ -185,7 +222,12 @@ TEST(ConvertJobTest, TheJointSearchHasAWindowThatDependsOnThePattern) {
 TEST(ConvertJobTest, APresetGivesWayToWhatIsSaid) {
   v1::JobSpec proto = Minimal();
   proto.set_preset(v1::PRESET_PAPER);
-  EXPECT_EQ(ToProto(*FromProto(proto)).DebugString(), ToProto(*FromProto(Minimal())).DebugString());
+  v1::JobSpec sparsefw = Minimal();
+  sparsefw.set_method(v1::METHOD_SPARSEFW);
+  v1::JobSpec paper = ToProto(*FromProto(proto));
+  EXPECT_EQ(paper.preset(), v1::PRESET_PAPER);
+  paper.clear_preset();
+  EXPECT_EQ(paper.DebugString(), ToProto(*FromProto(sparsefw)).DebugString());
   proto.set_preset(v1::PRESET_FAST);
   EXPECT_EQ(FromProto(proto)->options.method, Method::kWanda);
   EXPECT_TRUE(FromProto(proto)->options.swaps);
@@ -344,7 +386,8 @@ TEST(ConvertJobTest, AZeroIsNotTakenForNothing) {
   EXPECT_EQ(FromProto(proto)->options.report_every, 0);
   proto.mutable_sparsegpt()->set_block_size(0);
   EXPECT_EQ(FromProto(proto)->options.sparsegpt.block, 0);
-  EXPECT_EQ(FromProto(Minimal())->options.report_every, 100);
+  proto.mutable_sparsefw()->clear_report_every();
+  EXPECT_EQ(FromProto(proto)->options.report_every, 100);
 }
 
 }  // namespace

@@ -129,6 +129,12 @@ class Client {
                                                        const CallOptions& call = {},
                                                        const std::string& request_id = {});
 
+  // The same of several batches, one after the other; each is whole tokens.
+  absl::StatusOr<v1::Tensor> UploadGramFromBatches(
+      const v1::GramSpec& spec, std::span<const std::span<const std::byte>> batches,
+      const TransferCallback& progress = {}, const CallOptions& call = {},
+      const std::string& request_id = {});
+
   // The sum of Gram matrices that are on the server, each named once; the parts stay. With the
   // same `request_id` the same tensor again, while the parts are there; empty: a fresh one.
   absl::StatusOr<v1::Tensor> SumGrams(std::span<const std::string> grams,

@@ -16,6 +16,7 @@ from sparsefw._rpc import wire
 from sparsefw._rpc.backoff import Backoff
 from sparsefw._rpc.pages import PageWalk
 from sparsefw._rpc.transport import Transport
+from sparsefw._rpc.unreachable import explained
 from sparsefw._rpc.wire import Method
 from sparsefw.errors import Error
 from sparsefw.options import Options
@@ -56,7 +57,7 @@ class Session:
                 grpc.StatusCode.UNAVAILABLE,
                 "UNREACHABLE",
                 f"no server could be reached at {self.address} within "
-                f"{self.options.connect_timeout:g} s: {error.message}",
+                f"{self.options.connect_timeout:g} s: {explained(error.message)}",
             ) from None
 
     def backoff(self) -> Backoff:

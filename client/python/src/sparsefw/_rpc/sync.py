@@ -327,7 +327,9 @@ def serialize(message: Any) -> bytes:
 
 def closed_error() -> errors.Error:
     """The error of a call after `close`."""
-    return errors.refuse(grpc.StatusCode.CANCELLED, "CLOSED", "the client is closed")
+    return errors.refuse(
+        grpc.StatusCode.CANCELLED, "CLOSED", "the client is closed; sparsefw.connect makes another"
+    )
 
 
 def silent_error(silence: float) -> errors.Error:

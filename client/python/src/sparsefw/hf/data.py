@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 import transformers
 
 from sparsefw.errors import invalid
+
+# One word with the ending of a file of text: nobody calibrates with it.
+_LOOKS_LIKE_FILE: Final = re.compile(r"\S+\.(txt|md|json|jsonl|csv|parquet)")
 
 
 class _Text(list[int]):
@@ -25,16 +30,50 @@ class _Text(list[int]):
 def listed(data: Any) -> list[Any]:
     """Texts or token ids as a list: what they come as may be read only once, and says little about them.
 
+    A path is the text of its file, a row that is a dictionary its column "text" (a Dataset of `datasets`).
+
     Raises:
-        InvalidArgument (CLIENT_ARGUMENT): neither.
+        InvalidArgument (CLIENT_ARGUMENT): neither; a file that cannot be read.
     """
     if hasattr(data, "tolist"):  # tensors, arrays, Series
         data = data.tolist()
-    if isinstance(data, str):
-        return [data]
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        return [_text_of(data)]
+    if isinstance(data, Mapping):
+        held = ", ".join(f'"{key}"' for key in list(data)[:5])
+        raise invalid(f"data must be texts, or token ids; got a dictionary of {held}: pass one of them")
     if not isinstance(data, Iterable):
         raise invalid(f"data must be texts, or token ids; got {type(data).__name__}")
-    return list(data)
+    items = list(data)
+    if items and all(isinstance(item, Mapping) for item in items):
+        return _column(items)
+    return items
+
+
+def _text_of(data: str | os.PathLike[str]) -> str:
+    """The text, or that of the file of this name."""
+    name = os.fspath(data)
+    # No name of a file is longer or has a line break; a text may.
+    path = Path(name) if len(os.fsencode(name)) < 4096 and not set(name) & {"\n", "\0"} else None
+    try:
+        found = path is not None and path.exists()
+    except OSError:  # a part of it is too long for a name
+        found = False
+    if path is None or not found:
+        if not isinstance(data, str) or _LOOKS_LIKE_FILE.fullmatch(name):
+            raise invalid(f"{name}: there is no such file; a text is passed as itself")
+        return name
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(f"{path}: cannot be read as text: {error}") from None
+
+
+def _column(rows: list[Any]) -> list[Any]:
+    if all("text" in row for row in rows):
+        return [row["text"] for row in rows]
+    held = ", ".join(f'"{key}"' for key in rows[0])
+    raise invalid(f'rows of data must have a column "text"; they have {held}: pass data[COLUMN]')
 
 
 def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 
+from sparsefw._inputs.hub import local_folder
 from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
@@ -81,15 +82,17 @@ def evaluate_perplexity(
     positions).
 
     Args:
-        model:   a causal language model, or a folder of one, loaded in the dtype that it has.
+        model:   a causal language model, a folder of one, or its name on the Hugging Face hub
+                 ("ORGANISATION/NAME"), loaded in the dtype that it has.
         tokenizer: for data that is text; None with a folder: the folder's.
-        data:    texts, which are joined by blank lines, or token ids.
+        data:    as in prune_model: texts, which are joined by blank lines, a file of text, or token ids.
         samples: as many windows, spread evenly; None: all.
     """
     data = listed(data)
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
-        tokenizer = tokenizer or tokenizer_of(model, data)
-        model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")
+    folder = local_folder(model)
+    if folder is not None:
+        tokenizer = tokenizer or tokenizer_of(folder, data)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
     started, total, tokens = time.monotonic(), 0.0, 0
     losses = []

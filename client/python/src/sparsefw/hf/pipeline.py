@@ -56,14 +56,16 @@ def prune_model(
 
     Args:
         model:     a transformers model, which is pruned in place; or a folder of one, which is read block by
-                   block, so that it need not fit into memory.
+                   block, so that it need not fit into memory; or its name on the Hugging Face hub,
+                   "ORGANISATION/NAME", where no folder is called so.
         tokenizer: for data that is text; None with a folder: the folder's.
-        data:      texts, or token ids: one list that is cut, or a list (tensor) of sequences.
+        data:      texts (strings, a column of a Dataset, rows with a column "text"), the path of a file of
+                   text, or token ids: one list that is cut, or a list (tensor) of sequences.
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
-                   joint, warm_start, ...); "sparsefw" unless method or preset says otherwise. The device of
-                   the server is `job_device`. preset: "fast", "balanced", "best" prune and refine, slower
-                   in this order; "paper" is the paper's.
+                   joint, warm_start, ...). The device of the server is `job_device`. preset: "fast",
+                   "balanced", "best" prune and refine, slower in this order; "paper" is the paper's. It
+                   is "balanced" where no method, no option of one and no training is named.
         server:    "auto", "host:port", a client, or a list of servers.
         ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
                    two or more dimensions that is neither covered nor ignored is an error. Embeddings and the

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparsefw import spec
+from sparsefw._inputs import hub
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
-from sparsefw.hf.presets import PRESETS, REFINED_JOB, ModelPreset
+from sparsefw.hf.presets import DEFAULT_PRESET, PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.training.steps import resolve
@@ -19,6 +20,8 @@ from sparsefw.hf.values import is_number, plain
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
+# What says nothing about how a matrix is pruned.
+_OF_NO_METHOD: Final = {*_OWN, "device", "precision", "priority"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +81,17 @@ class Settings:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
     @property
+    def preset(self) -> str | None:
+        """The model preset: the one that was asked for. Where neither a preset nor a method, an option of one
+        or steps of training are named, it is the one that measurements recommend.
+        """
+        steps = (self.method, self.refine_blocks, self.distill)
+        nothing = all(step is None for step in steps) and set(self.options) <= _OF_NO_METHOD
+        return DEFAULT_PRESET if nothing else self.options.get("preset")
+
+    @property
     def _preset(self) -> ModelPreset | None:
-        return PRESETS.get(self.options.get("preset", ""))
+        return PRESETS.get(self.preset or "")
 
     @property
     def _job_preset(self) -> str | None:
@@ -87,19 +99,21 @@ class Settings:
         refined = (
             self._preset is not None and self._preset.refinement is not None and self.refinement is not None
         )
-        return REFINED_JOB if refined else self.options.get("preset")
+        return REFINED_JOB if refined else self.preset
 
     @property
     def refinement(self) -> BlockRefinement | None:
         """How blocks are refined; None: not at all."""
         of_preset = self._preset.refinement if self._preset else None
+        if "preset" not in self.options and not self.propagate:
+            of_preset = None  # nobody asked for it, and no block sees the pruned ones before it
         return resolve("refine_blocks", self.refine_blocks, of_preset, BlockRefinement())
 
     @property
     def refined_by(self) -> str:
         """What asks for refinement, for messages."""
         if self.refine_blocks is None:
-            return f'preset "{self.options.get("preset")}" (it refines; refine_blocks=False goes without)'
+            return f'preset "{self.preset}" (it refines; refine_blocks=False goes without)'
         return "refine_blocks"
 
     @property
@@ -112,7 +126,7 @@ class Settings:
     def distilled_by(self) -> str:
         """What asks for distillation, for messages."""
         if self.distill is None:
-            return f'preset "{self.options.get("preset")}" (it distils; distill=False goes without)'
+            return f'preset "{self.preset}" (it distils; distill=False goes without)'
         return "distill"
 
     def meaning(self) -> dict[str, Any]:
@@ -130,6 +144,8 @@ class Settings:
             options["preset"] = self._job_preset
         if self.method is not None:  # a preset may choose it
             options["method"] = self.method
+        elif self._job_preset is None:  # else a job that names nothing would have a preset of its own
+            options["method"] = "sparsefw"
         if ":" not in self.pattern:
             options["sparsity"] = sparsity
         elif self.sparsity is not None:
@@ -147,7 +163,7 @@ class Settings:
             "sequence_length": max(int(sample.shape[1]) for sample in samples),
             "sparsity": None if self.sparsity is None else float(self.sparsity),
             "pattern": self.pattern,
-            "method": method_name({**self.options, "method": self.method}),
+            "method": method_name({**self.options, "preset": self.preset, "method": self.method}),
             "options": dict(self.options),
             **self.meaning(),
             "ignore": list(self.ignore),
@@ -168,12 +184,5 @@ def method_name(options: Mapping[str, Any]) -> str:
 
 
 def folder_of(model: Any) -> Path | None:
-    """Where `model` is a folder; None: it is the model."""
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
-        folder = Path(model)
-        if not folder.is_dir():
-            raise invalid(
-                f"{folder}: is no folder; a model from a hub must be downloaded first, or loaded and passed"
-            )
-        return folder
-    return None
+    """Where `model` is a folder, or a name on the hub; None: it is the model."""
+    return hub.local_folder(model)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "client/python/benchmarks/reproduce"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "client/python/benchmarks/reproduce"))
 
 import kept_runs  # noqa: E402
 import settings  # noqa: E402
@@ -157,7 +157,7 @@ def test_only_kept_runs_with_the_same_options_count(tmp_path):
 
 
 def test_files_of_an_earlier_version_count_for_nothing(tmp_path):
-    path = Path(__file__).resolve().parents[3] / "docs/benchmarks/2026-11-23-smollm2-small.json"
+    path = Path(__file__).resolve().parents[4] / "docs/benchmarks/2026-11-23-smollm2-small.json"
     assert kept_runs.unpack(path, tmp_path, settings.SMALL, settings.runs(settings.SMALL)) == 0
 
 

@@ -1,0 +1,108 @@
+#include "client/cpp/cli/files/tensor_file.h"
+
+#include <array>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/files/mapped_file.h"
+#include "client/cpp/cli/files/npy.h"
+#include "sparsefw/safetensors.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cli {
+namespace {
+
+constexpr std::string_view kZip = "PK\x03\x04";
+// Where the name of a zip archive's first member is, and how long it is.
+constexpr size_t kZipNameLength = 26;
+constexpr size_t kZipName = 30;
+// A pickle, which PyTorch before 1.6 wrote.
+constexpr std::string_view kPickle = "\x80\x02";
+
+// The first bytes; fewer where the file is shorter or cannot be read.
+std::string FirstBytes(const std::string& path) {
+  std::array<char, 512> bytes{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(bytes.data(), bytes.size());
+  return {bytes.data(), static_cast<size_t>(file.gcount())};
+}
+
+std::string FirstMember(std::string_view zip) {
+  if (zip.size() < kZipName) return "";
+  const auto byte = [zip](size_t at) { return static_cast<unsigned char>(zip[at]); };
+  const size_t length = byte(kZipNameLength) | static_cast<size_t>(byte(kZipNameLength + 1)) << 8;
+  return std::string(zip.substr(kZipName, length));
+}
+
+// As one word of a shell.
+std::string Word(std::string_view text) {
+  return "'" + absl::StrReplaceAll(absl::string_view(text.data(), text.size()), {{"'", "'\\''"}}) +
+         "'";
+}
+
+std::string With(const std::string& path, std::string_view extension) {
+  const size_t dot = path.rfind('.');
+  const size_t slash = path.rfind('/');
+  const bool has_one = dot != std::string::npos && (slash == std::string::npos || dot > slash + 1);
+  return path.substr(0, has_one ? dot : path.size()) + std::string(extension);
+}
+
+absl::Status Archive(const std::string& path, const std::string& tensor, std::string member) {
+  member.resize(member.size() - std::string_view(".npy").size());
+  return FileError(absl::StrFormat(
+      "%s: is a .npz archive, which this program does not read; convert it: python3 -c 'import "
+      "sys, numpy; numpy.save(sys.argv[3], numpy.load(sys.argv[1])[sys.argv[2]])' %s %s %s",
+      path, Word(path), Word(tensor.empty() ? member : tensor), Word(With(path, ".npy"))));
+}
+
+absl::Status TorchFile(const std::string& path) {
+  return FileError(absl::StrFormat(
+      "%s: is a file of torch.save, which this program does not read; convert it: python3 -c "
+      "'import sys, torch, safetensors.torch as s; x = torch.load(sys.argv[1], \"cpu\", "
+      "weights_only=True); x = {\"x\": x} if torch.is_tensor(x) else x; s.save_file({k: "
+      "v.clone(memory_format=torch.contiguous_format) for k, v in x.items()}, sys.argv[2])' %s %s",
+      path, Word(path), Word(With(path, ".safetensors"))));
+}
+
+absl::StatusOr<FileTensor> OpenNpy(const std::string& path, const std::string& tensor) {
+  if (!tensor.empty()) {
+    return FileError(
+        absl::StrFormat("%s: a .npy file has one array without a name; got \":%s\"", path, tensor));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
+  SPARSEFW_ASSIGN_OR_RETURN(NpyArray array, ParseNpy(path, file->bytes()));
+  FileTensor found;
+  found.dtype_name = std::move(array.dtype_name);
+  found.shape = std::move(array.shape);
+  found.bytes = array.bytes;
+  found.file = std::move(file);
+  return found;
+}
+
+absl::StatusOr<FileTensor> OpenSafetensors(const std::string& path, const std::string& tensor) {
+  auto file = SafetensorsFile::Open(path);
+  if (!file.ok()) return FileError(file.status());
+  const auto entry = (*file)->Find(tensor);
+  if (!entry.ok()) return FileError(entry.status());
+  return FileTensor{(*entry)->name,  (*entry)->dtype_name, (*entry)->shape,
+                    (*entry)->bytes, (*file)->metadata(),  *file};
+}
+
+}  // namespace
+
+absl::StatusOr<FileTensor> OpenTensor(const std::string& path, const std::string& tensor) {
+  const std::string first = FirstBytes(path);
+  if (first.starts_with(kNpyMagic)) return OpenNpy(path, tensor);
+  if (first.starts_with(kZip)) {
+    std::string member = FirstMember(first);
+    return member.ends_with(".npy") ? Archive(path, tensor, std::move(member)) : TorchFile(path);
+  }
+  if (first.starts_with(kPickle)) return TorchFile(path);
+  return OpenSafetensors(path, tensor);
+}
+
+}  // namespace sparsefw::cli

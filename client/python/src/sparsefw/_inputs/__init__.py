@@ -1,0 +1,1 @@
+"""What is pruned: tensors from files and from the caller, checked before anything is sent."""
