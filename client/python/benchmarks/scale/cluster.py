@@ -75,10 +75,7 @@ def simulated() -> dict[str, Any]:
     seconds = {}
     for count in (1, 8):
         with clusters.cluster(count), Workers(Ray(cpus=1), 1, Facts(), Sleeper) as workers:
-            workers.start()
-            while len([slot for slot in workers.slots if slot.node]) < count:
-                for _ in workers.run([Sleep("first", 0.1)], [0], lambda *_: None):
-                    pass
+            workers.start(count)
             started = time.monotonic()
             assert len(list(workers.run(jobs, range(64), lambda *_: None))) == 64
             seconds[count] = time.monotonic() - started

@@ -142,6 +142,10 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Any:
     if any(server.partition(":")[0] == "ray" for server in named):
         if len(named) > 1:
             raise invalid("--server ray cannot be one of several")
+        for name in ("token_file", "tls_ca", "tls_cert", "tls_key"):
+            if getattr(arguments, name):
+                flag = name.replace("_", "-")
+                raise invalid(f"--{flag} is for servers; a Ray cluster has RAY_AUTH_MODE=token")
         return _models().Ray(address=named[0].partition(":")[2] or None, **of_ray)
     if of_ray:
         raise invalid(f"--ray-{next(iter(of_ray))} needs --server ray")

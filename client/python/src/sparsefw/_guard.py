@@ -60,7 +60,7 @@ def leave_cleaner(parent: int, folder: str) -> None:
     """
     try:
         ends = [os.pidfd_open(os.getpid()), os.pidfd_open(parent)]
-    except ProcessLookupError:  # the parent has ended; this process sees it, too
+    except OSError:  # the parent has ended, which this process sees, too; or the kernel is an old one
         return
     child = os.fork()
     if child:

@@ -1,4 +1,4 @@
-"""What a task on a Ray cluster tells while it runs.."""
+"""What a task on a Ray cluster tells while it runs."""
 
 from __future__ import annotations
 

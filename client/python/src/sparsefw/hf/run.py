@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import torch
 import transformers
@@ -19,6 +19,7 @@ from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.calibration.shared_grams import SharedGrams
 from sparsefw.hf.calibration.step import LocalStep, Step
 from sparsefw.hf.calibration.walk import walk
+from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.layout import Block, Matrix, dense_outside
 from sparsefw.hf.pools.choice import Place, open_pool
 from sparsefw.hf.pools.servers import Servers
@@ -35,6 +36,7 @@ _DISTILLED: Final = "distilled"
 DISTILLATION: Final = "distillation"
 # Losses of hidden states in a row, without a block between them, after which a run fails.
 _TRIES: Final = 3
+Outcome = TypeVar("Outcome")
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
 
@@ -96,17 +98,19 @@ class Run:
         # dense model makes in the end.
         last = max((block.index for block in missing if block.matrices), default=-1)
         last = self._layout[-1].index if distils else last
-        if missing:
+        if missing or (distils and isinstance(place, Ray)):
             run, above = self._state.run, self._settings.split_above
             with open_pool(place, run, above, self._lasting, self._trace, self._progress) as pool:
                 self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
-                shares, curves = self._allocate(pool, matrices)
+                shares: Mapping[str, float] = {}
+                if missing:
+                    shares, curves = self._despite_losses(lambda: self._allocate(pool, matrices))
                 for block in missing:
                     if not block.matrices:  # all of it is ignored
                         self._state.save_block(block.index, BlockState({}, []))
                         self._keep_records(block.index, BlockState({}, []))
                 if last >= 0:
-                    self._prune_despite_losses(pool, shares, last, distils)
+                    self._despite_losses(lambda: self._prune_blocks(pool, shares, last, distils))
                 self._cluster = pool.facts()
         elif distils:
             self._state.work_with(lambda: versions, len(self._layout))
@@ -149,18 +153,18 @@ class Run:
         way = pool.walk if pool else walk
         return way(self._source, self._samples, self._state.folder, layout, streams)
 
-    def _prune_despite_losses(
-        self, pool: Pool, shares: Mapping[str, float], last: int, distils: bool
-    ) -> None:
+    def _despite_losses(self, work: Callable[[], Outcome]) -> Outcome:
         """A cluster may lose hidden states for good. Then the samples pass the finished blocks again."""
         finished, tries = len(self._records), 0
         while True:
             try:
-                return self._prune_blocks(pool, shares, last, distils)
+                return work()
             except Unavailable as error:
                 tries = 1 if len(self._records) > finished else tries + 1
                 finished = len(self._records)
-                if error.reason != CALIBRATION_LOST or tries == _TRIES:
+                # A model in memory was pruned in part: its blocks are not the dense ones any more.
+                in_memory = isinstance(self._source, InMemory)
+                if error.reason != CALIBRATION_LOST or tries == _TRIES or in_memory:
                     raise
 
     def _prune_blocks(self, pool: Pool | None, shares: Mapping[str, float], last: int, distils: bool) -> None:

@@ -16,7 +16,7 @@ from sparsefw.hf.presets import DEFAULT_PRESET, PRESETS, REFINED_JOB, ModelPrese
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.training.steps import resolve
-from sparsefw.hf.values import is_number, plain
+from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -57,8 +57,14 @@ class Settings:
             raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
         if not 0 < self.allocation_bound <= 1:
             raise invalid(f"allocation_bound must be in (0, 1]; got {self.allocation_bound}")
-        if not is_number(self.split_above) or self.split_above < 1:
-            raise invalid(f"split_above must be a number of weights of at least 1; got {self.split_above}")
+        if (
+            not isinstance(self.split_above, int)
+            or isinstance(self.split_above, bool)
+            or self.split_above < 1
+        ):
+            raise invalid(
+                f"split_above must be a whole number of weights of at least 1; got {self.split_above}"
+            )
         wrong = [name for name in _OWN if name in self.options]
         if wrong:
             raise invalid(f"prune_model sets {wrong[0]} itself")

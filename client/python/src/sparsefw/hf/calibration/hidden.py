@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -69,11 +68,12 @@ class HiddenStates:
         if self._file is None:
             return self._memory[index]
         shape, dtype = self._shapes[index], self._dtypes[index]
-        data = bytearray(math.prod(shape) * dtype.itemsize)
+        value = torch.empty(shape, dtype=dtype)
+        data = memoryview(value.reshape(-1).view(torch.uint8).numpy())
         done = 0
         while done < len(data):
-            done += os.preadv(self._file, [memoryview(data)[done:]], self._offsets[index] + done)
-        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+            done += os.preadv(self._file, [data[done:]], self._offsets[index] + done)
+        return value
 
     def __setitem__(self, index: int, value: Any) -> None:
         if self._file is None:

@@ -118,20 +118,17 @@ class Objects:
 
     Attributes:
         sent: bytes by kind: "weight", "gram", "call", "hidden", "outcome".
-        puts: how often, by (kind, name).
     """
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
-        self.puts: Counter[tuple[str, str]] = Counter()
         # By the tensor's address; the tensor is kept, so that no other gets it.
         self._shared: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
 
-    def put(self, tensor: Any, kind: str, name: str = "") -> Any:
+    def put(self, tensor: Any, kind: str) -> Any:
         """The object of a tensor."""
         value = stored(tensor)
         self.sent[kind] += value.data.nbytes
-        self.puts[kind, name] += 1
         return ray.put(value)
 
     def put_samples(self, samples: Sequence[Any]) -> Any:
@@ -140,14 +137,10 @@ class Objects:
         self.sent["hidden"] += sum(value.data.nbytes for value in values)
         return ray.put(values)
 
-    def detach_block(self, block: Any, name: str) -> tuple[Detached, dict[int, Any]]:
+    def detach_block(self, block: Any) -> tuple[Detached, dict[int, Any]]:
         """A module, and the objects of its tensors by the tensors' ids."""
         skeleton, tensors = _detached(block)
-        names = {id(tensor): key for key, tensor in block.named_parameters()}
-        refs = {
-            id(tensor): self.put(tensor, "weight", f"{name}.{names.get(id(tensor), number)}")
-            for number, tensor in enumerate(tensors)
-        }
+        refs = {id(tensor): self.put(tensor, "weight") for tensor in tensors}
         return Detached(skeleton, tuple(refs[id(tensor)] for tensor in tensors)), refs
 
     def detach_calls(self, calls: Sequence[Any]) -> Detached:

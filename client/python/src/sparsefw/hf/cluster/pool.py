@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import ray
@@ -30,6 +31,15 @@ from sparsefw.results import Event
 from sparsefw.results import Progress as Report
 from sparsefw.v1 import job_pb2
 
+# Objects of tasks that may still run, at most.
+_STARTED: Final = 4096
+# Seconds until the first task has run, PyTorch loaded.
+_PATIENCE: Final = 300.0
+
+
+def _nothing() -> None:
+    """The first task."""
+
 
 class RayPool(Pool):
     """A context manager.
@@ -52,12 +62,14 @@ class RayPool(Pool):
             )
         self.device = "cuda" if settings.gpus else "cpu"
         self.objects = Objects()
+        self.max_attempts = settings.max_attempts
         self._settings, self._split_above = settings, split_above
         self._trace, self._progress = trace, progress
         self._facts = Facts()
         self._weights: dict[str, Any] = {}
         self._grams: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._functions: dict[Any, Any] = {}
+        self._started: list[Any] = []
         self._pass = 0
         self._workers = Workers(settings, self.threads, self._facts)
 
@@ -68,19 +80,42 @@ class RayPool(Pool):
             near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
             self.seen = ray.remote(num_cpus=0)(Seen).options(scheduling_strategy=near).remote()
             self._workers.start()
+            self._check_room()
         except BaseException:
             self._workers.__exit__()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for ref in self._started:  # the next call must not wait for what nobody wants any more
+                with contextlib.suppress(RayError, ValueError):
+                    ray.cancel(ref, force=True)
+        self._started.clear()
+        with contextlib.suppress(RayError):
+            ray.kill(self.seen)
         self._workers.__exit__()
         self._grams.clear()
         self._weights.clear()
 
+    def _check_room(self) -> None:
+        """A task fits beside the workers, unless other runs have the cores."""
+        first = ray.remote(**task_size(self.threads, self._settings.gpus))(_nothing).remote()
+        try:
+            ray.get(first, timeout=_PATIENCE)
+        except GetTimeoutError:
+            ray.cancel(first, force=True)
+            raise errors.refuse(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "DEVICE_UNAVAILABLE",
+                f"no node of the Ray cluster has had cores for a task for {_PATIENCE:.0f} s; others have "
+                "them: a cluster is for one run at a time",
+            ) from None
+
     @property
     def version(self) -> str:
-        return self._workers.version
+        # Another number of threads gives other bits: a run that goes on with one warns.
+        return f"{self._workers.version} on Ray, {self.threads} threads"
 
     def walk(
         self, source: Source, samples: Sequence[Any], folder: Path, layout: Sequence[Block], streams: int = 1
@@ -90,16 +125,21 @@ class RayPool(Pool):
     def facts(self) -> dict[str, Any]:
         return self._facts.to_dict(self.objects.sent)
 
-    def remote(self, function: Any, retries: int) -> Any:
-        """A function as a task of a worker's size."""
+    def start(
+        self, function: Any, name: str, *args: Any, returns: int = 1, retries: int, gpu: bool = True
+    ) -> Any:
+        """Starts a task, which has the name in Ray's dashboard; its objects."""
         if function not in self._functions:
-            size = task_size(self.threads, self._settings.gpus)
-            self._functions[function] = ray.remote(max_retries=retries, **size)(function)
-        return self._functions[function]
+            size = task_size(self.threads, self._settings.gpus if gpu else 0)
+            self._functions[function] = ray.remote(**size)(function)
+        options = {"name": name, "num_returns": returns, "max_retries": retries}
+        found = self._functions[function].options(**options).remote(*args)
+        self._started = [*self._started[-_STARTED:], *(found if returns > 1 else [found])]
+        return found
 
     def put_block(self, block: Any, layout: Block) -> Detached:
         """The block's skeleton and tensors. Jobs read their weights from the same objects."""
-        detached, refs = self.objects.detach_block(block, layout.name)
+        detached, refs = self.objects.detach_block(block)
         self._weights = {matrix.parameter: refs[id(matrix.of(block))] for matrix in layout.matrices}
         return detached
 
@@ -120,7 +160,7 @@ class RayPool(Pool):
         """
         started = time.monotonic()
         try:
-            while on_epoch and not ray.wait([ref], timeout=1.0)[0]:
+            while on_epoch and not ray.wait([ref], timeout=1.0, fetch_local=False)[0]:
                 self._tell(on_epoch)
             return ray.get(ref)
         except RayError as error:
@@ -139,6 +179,12 @@ class RayPool(Pool):
         finally:
             self._facts.waited[what] += time.monotonic() - started
 
+    def wait(self, refs: Sequence[Any], what: str) -> None:
+        """Returns once all of the objects are made, wherever, or cannot be."""
+        started = time.monotonic()
+        ray.wait(list(refs), num_returns=len(refs), fetch_local=False)
+        self._facts.waited[what] += time.monotonic() - started
+
     def _tell(self, on_epoch: Callable[[int, float], None]) -> None:
         try:
             news = ray.get(self.seen.last.remote(), timeout=1.0)
@@ -149,7 +195,7 @@ class RayPool(Pool):
 
     def add_gram(self, key: str, matrix: Any, tokens: int) -> None:
         here = not isinstance(matrix, step.RemoteGram)
-        self._grams[key] = (self.objects.put(matrix, "gram", key),) if here else matrix.strips, tokens
+        self._grams[key] = (self.objects.put(matrix, "gram"),) if here else matrix.strips, tokens
 
     def drop_grams(self) -> None:
         self._grams.clear()
@@ -183,16 +229,16 @@ class RayPool(Pool):
             gram, tokens = self._grams[task.gram]
             jobs.append(
                 Solve(
-                    task.matrix,
-                    rows,
-                    {"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options},
-                    (self._weights[task.matrix.parameter],),
-                    gram,
-                    f"{self._pass} {task.gram}",
-                    live,
-                    tokens,
-                    sparsities,
-                    self._trace,
+                    matrix=task.matrix,
+                    rows=rows,
+                    options={"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options},
+                    weight=(self._weights[task.matrix.parameter],),
+                    gram=gram,
+                    gram_key=f"{self._pass} {task.gram}",
+                    live=live,
+                    tokens=tokens,
+                    sparsities=sparsities,
+                    trace=self._trace,
                 )
             )
         # The longest first, so that workers end at about the same time.

@@ -36,11 +36,22 @@ def connect_cluster(settings: Ray) -> None:
 
     Raises:
         Unavailable (UNREACHABLE): no cluster at the address.
+        InvalidArgument (CLIENT_ARGUMENT): this process has another cluster.
     """
     ray = load_ray()
-    if ray.is_initialized():
-        return
     address = settings.address or os.environ.get("RAY_ADDRESS", "")
+    if ray.is_initialized():
+        there = ray.get_runtime_context().gcs_address
+        if settings.address is not None and not _same(settings.address, there):
+            raise invalid(
+                f"this process is connected to the Ray cluster at {there}, not {settings.address}: call "
+                "ray.shutdown() first"
+            )
+        return
+    if address.startswith("ray://"):
+        raise invalid(
+            f"RAY_ADDRESS must be HOST:PORT of a cluster that this machine belongs to; got {address}"
+        )
     try:
         if address:
             _look(address)
@@ -50,12 +61,26 @@ def connect_cluster(settings: Ray) -> None:
             ray.init(address="auto", log_to_driver=False)
         except ConnectionError:  # no cluster on this machine
             ray.init(address="local", log_to_driver=False)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise errors.refuse(
             grpc.StatusCode.UNAVAILABLE,
             "UNREACHABLE",
             f"no Ray cluster at {address or 'this machine'}: {error}",
         ) from None
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two addresses are of the same port of the same machine."""
+
+    def resolved(address: str) -> tuple[str, str]:
+        host, _, port = address.rpartition(":")
+        try:
+            return socket.gethostbyname(host), port
+        except OSError:
+            return host, port
+
+    (host, port), (of_other, port_of_other) = resolved(one), resolved(other)
+    return port == port_of_other and (host == of_other or host.startswith("127."))
 
 
 def _look(address: str) -> None:
@@ -77,23 +102,25 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def cores_of_smallest(gpus: int) -> int:
-    """Whole cores of the smallest node that may have workers; 0: there is none."""
-    cores = [
-        int(node["Resources"].get("CPU", 0))
-        for node in nodes()
-        if node["Resources"].get("GPU", 0) >= gpus and node["Resources"].get("CPU", 0) >= 1
-    ]
+    """Whole cores of a worker on the smallest node that may have workers; 0: there is none. With GPUs a
+    node's cores are divided among its GPUs.
+    """
+    cores = []
+    for node in nodes():
+        cpu, gpu = (node["Resources"].get(name, 0) for name in ("CPU", "GPU"))
+        if cpu >= 1 and gpu >= gpus:
+            cores.append(int(max(1, cpu // (gpu // gpus))) if gpus else int(cpu))
     return min(cores, default=0)
 
 
-def slots(cpus: int, gpus: int) -> int:
-    """Workers that fit on the living nodes."""
-    total = 0
+def slots(cpus: int, gpus: int) -> dict[str, int]:
+    """Workers that fit, by living node."""
+    found = {}
     for node in nodes():
-        resources = node["Resources"]
-        fit = int(resources.get("CPU", 0) // cpus)
-        total += min(fit, int(resources.get("GPU", 0) // gpus)) if gpus else fit
-    return total
+        cpu, gpu = (node["Resources"].get(name, 0) for name in ("CPU", "GPU"))
+        fit = int(cpu // cpus)
+        found[str(node["NodeID"])] = min(fit, int(gpu // gpus)) if gpus else fit
+    return found
 
 
 def actor_size(cpus: int, gpus: int) -> dict[str, float]:

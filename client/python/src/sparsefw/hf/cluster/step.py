@@ -14,7 +14,7 @@ from sparsefw.hf.calibration.grams import Group, shards_of
 from sparsefw.hf.calibration.step import Refined, Step
 from sparsefw.hf.calibration.walk import calls_of
 from sparsefw.hf.cluster import tasks
-from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, joined, own_copy, tensor_of
+from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, joined, own_copy
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import Source, apply
 from sparsefw.hf.training.refine import BlockRefinement
@@ -45,18 +45,21 @@ def walk(
 ) -> Iterator[Step]:
     """As sparsefw.hf.calibration.walk.walk. Hidden states are objects, one a shard; `folder` is not used."""
     shards = shards_of(len(samples))
+    kept: list[Any] = []  # what hidden states can be made from again
     roots: list[Any] = []
     taken: list[Any] = []
 
     def take(hidden: Any) -> None:
-        taken.append(hidden)
+        # One by one: all of a shard may be more than this process should hold.
+        taken.append(pool.objects.put(hidden, "hidden"))
         if len(taken) == len(shards[len(roots)]):
-            roots.append(pool.objects.put_samples(taken))
+            name = f"shard {len(roots)}"
+            roots.append(pool.start(tasks.collect, name, *taken, retries=_RETRIES, gpu=False))
+            kept.append(list(taken))
             taken.clear()
 
     calls = calls_of(source, samples, layout[-1].index, take)
     hidden = [list(roots) for _ in range(streams)]
-    kept: list[Any] = [roots]  # what hidden states can be made from again
     for number, of_block in enumerate(layout, 1):
         of_this = calls[of_block.index]
         with source.block(of_block.index) as block:
@@ -106,15 +109,12 @@ class RayStep(Step):
             self._pool.device,
         )
 
-    def _start(self, function: Any, name: str, *args: Any, returns: int = 1) -> Any:
-        # Tasks are named in Ray's dashboard.
-        return self._pool.remote(function, _RETRIES).options(name=name, num_returns=returns).remote(*args)
-
     def _on_shard(self, function: Any, shard: int, *args: Any, returns: int = 1) -> Any:
         calls = self._calls[shard]
         name = f"{function.__name__} {self.layout.name} shard {shard}"
         arrays = (*self._block.tensors, *calls.tensors)
-        return self._start(function, name, self._work(calls), *args, *arrays, returns=returns)
+        work = self._work(calls)
+        return self._pool.start(function, name, work, *args, *arrays, returns=returns, retries=_RETRIES)
 
     def groups(self) -> list[Group]:
         found: list[Group] = self._pool.get(
@@ -131,11 +131,17 @@ class RayStep(Step):
             )
             for shard in range(len(self._calls))
         ]
+        flat = parts if len(strips) == 1 else [ref for of_shard in parts for ref in of_shard]
+        # A task that begins before its parts are there would only hold a process.
+        self._pool.wait(flat, "activations")
         of_strips = [parts] if len(strips) == 1 else list(zip(*parts, strict=True))
         sums: dict[str, list[Any]] = {group.key: [] for group in groups}
         for (group, rows), of_strip in zip(strips, of_strips, strict=True):
             name = f"add {group.key} rows {rows[0]}-{rows[1]}"
-            sums[group.key].append(self._start(tasks.add, name, rows[0], list(of_strip), returns=2))
+            added = self._pool.start(
+                tasks.add, name, rows[0], list(of_strip), returns=2, retries=_RETRIES, gpu=False
+            )
+            sums[group.key].append(added)
         for group in groups:
             matrix = RemoteGram(tuple(strip for strip, _ in sums[group.key]))
             tokens = max(self._pool.get(count, "activations") for _, count in sums[group.key])
@@ -146,7 +152,7 @@ class RayStep(Step):
         apply(self.block, self.layout, tensors)
 
     def refine(self, settings: BlockRefinement, on_epoch: Callable[[int, float], None]) -> Refined:
-        record, arrays = self._start(
+        record, arrays = self._pool.start(
             tasks.refine,
             f"refine {self.layout.name}",
             self._work(*self._calls),
@@ -157,13 +163,14 @@ class RayStep(Step):
             self._pool.seen,
             *self._block.tensors,
             returns=2,
+            retries=self._pool.max_attempts,
         )
         found: dict[str, Any] = self._pool.get(record, "refinement", on_epoch)
         if found["epoch"] == 0:
             return found, None
-        self._outcome = arrays
         tensors = {name: own_copy(value) for name, value in self._pool.get(arrays, "refinement").items()}
-        apply(self.block, self.layout, tensors)
+        # Put anew: a node that is lost must not cost the refinement again.
+        self.apply(tensors)
         return found, tensors
 
     def advance(self, stream: int = 0) -> None:
@@ -179,7 +186,8 @@ class RayStep(Step):
     def tuple_length(self) -> int:
         first: Sequence[Stored] = self._pool.get(self._streams[0][0], "hidden states")
         with torch.no_grad():
-            return tuple_length(self.block, tensor_of(first[0]), self._first)
+            device = next(self.block.parameters()).device
+            return tuple_length(self.block, own_copy(first[0]).to(device), self._first)
 
     def let_go(self) -> None:
         """The block is not loaded any more."""

@@ -75,7 +75,7 @@ def _block(work: Work, outcome: Outcome, arrays: Sequence[Stored], trained: bool
 
 
 def _calls(work: Work, skeleton: bytes, arrays: Sequence[Stored]) -> list[Call]:
-    found: list[Call] = attach(skeleton, [tensor_of(array).to(work.device) for array in arrays])
+    found: list[Call] = attach(skeleton, [own_copy(array).to(work.device) for array in arrays])
     return found
 
 
@@ -89,7 +89,8 @@ class _Samples:
         return len(self._values)
 
     def __getitem__(self, index: int) -> Any:
-        return tensor_of(self._values[index]).to(self._device)
+        # A block may write to its inputs, and others read the same object.
+        return own_copy(self._values[index]).to(self._device)
 
 
 @_at_work
@@ -139,6 +140,11 @@ def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
     return stored(torch.from_numpy(total).float()), tokens if np.diagonal(total, first).any() else 0
 
 
+def collect(*samples: Stored) -> list[Stored]:
+    """A shard of samples that the driver has put one by one."""
+    return list(samples)
+
+
 @_at_work
 def forward(work: Work, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored) -> list[Stored]:
     """What the block makes of a shard."""
@@ -164,7 +170,7 @@ class _Stream:
         if shard != self._number:
             self._values = ray.get(self._shards[shard])
             self._number = shard
-        return tensor_of(self._values[place]).to(self._device)
+        return own_copy(self._values[place]).to(self._device)
 
 
 @_at_work

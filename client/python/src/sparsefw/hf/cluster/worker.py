@@ -83,7 +83,7 @@ class Worker:
         self._flags = tuple(flags)
         self._client: Client | None = None
         self._grams: dict[str, Tensor] = {}
-        self._progress: Progress | None = None
+        self._progress: tuple[str, Progress] | None = None
         context = ray.get_runtime_context()
         self._node = str(context.get_node_id())
 
@@ -96,8 +96,8 @@ class Worker:
             return Done(self._node, error=error)
 
     @ray.method(concurrency_group="seen")  # type: ignore[untyped-decorator]
-    def seen(self) -> Progress | None:
-        """The last report of the running job."""
+    def seen(self) -> tuple[str, Progress] | None:
+        """The name and the last report of the running job."""
         return self._progress
 
     def solve(self, job: Solve) -> Done:
@@ -146,7 +146,7 @@ class Worker:
     def _observer(self, job: Solve, done: Done) -> Callable[[Event], None]:
         def observe(event: Event) -> None:
             if event.progress is not None:
-                self._progress = event.progress
+                self._progress = job.name, event.progress
                 if job.trace:
                     keep_point(done.trace, event.progress)
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import grpc
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sparsefw import errors
-from sparsefw.errors import Error, Unavailable
+from sparsefw.errors import Unavailable
 from sparsefw.hf.cluster.facts import Facts
 from sparsefw.hf.cluster.session import actor_size, environment, slots
 from sparsefw.hf.cluster.settings import Ray
@@ -32,21 +33,20 @@ _MOMENT: Final = 2.0
 
 @dataclasses.dataclass(eq=False)
 class _Slot:
-    """An actor. `running`: the object that it is to give; `seen`: its last report, on its way."""
+    """An actor on a node. `ready`: its server listens. `running`: the object that it is to give; `seen`: its
+    last report, on its way.
+    """
 
     actor: Any
+    node: str
     running: Any
+    ready: bool = False
     job: int | None = None
-    node: str = ""
     seen: Any = None
 
 
 class Workers:
-    """A context manager. At its end the actors end, and their servers with them.
-
-    Attributes:
-        slots: the actors. One has a node once its server listens.
-    """
+    """A context manager. At its end the actors end, and their servers with them."""
 
     def __init__(self, settings: Ray, cpus: int, facts: Facts, kind: type[Any] = Worker) -> None:
         self._settings, self._cpus, self._facts = settings, cpus, facts
@@ -55,23 +55,31 @@ class Workers:
         self._flags = ["--job-threads", str(cpus)]
         if not settings.gpus:
             self._flags += ["--device", "cpu"]
-        self.slots: list[_Slot] = []
+        self._slots: list[_Slot] = []
         self._looked = 0.0
         self._lonely = time.monotonic()
+        # Of nodes where no worker starts, how often it was tried, and why the last one did not.
+        self._failures: collections.Counter[str] = collections.Counter()
+        self._why = ""
         self.version = ""
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for slot in self.slots:
+        for slot in self._slots:
             with contextlib.suppress(RayError):
                 ray.kill(slot.actor)
-        self.slots.clear()
+        self._slots.clear()
 
-    def start(self) -> None:
-        """Returns once one of them is there."""
-        for _ in self._turns(lambda: not any(slot.node for slot in self.slots)):
+    @property
+    def ready(self) -> int:
+        """How many can take jobs."""
+        return sum(slot.ready for slot in self._slots)
+
+    def start(self, count: int = 1) -> None:
+        """Returns once so many of them are there."""
+        for _ in self._turns(lambda: self.ready < count):
             pass
 
     def run(
@@ -89,16 +97,17 @@ class Workers:
         lost: collections.Counter[int] = collections.Counter()
         failed: dict[int, Done] = {}
         latest = math.inf
+        self._drop_dead()
         for slot, done in self._turns(lambda: bool(left)):
             if slot is not None and slot.job is not None:
                 job, slot.job = slot.job, None
                 if done is None or isinstance(done.error, Unavailable):
+                    if done is not None:  # its server is gone
+                        self._drop(slot, f"{done.error} {done.log[-500:]}")
                     lost[job] += 1
                     self._facts.retries += 1
-                    self._check_attempts(jobs[job], lost[job], slot, done)
+                    self._check_attempts(jobs[job], lost[job], slot)
                     waiting.appendleft(job)
-                    if done is not None:  # its server is gone
-                        self._drop(slot)
                 else:
                     left.discard(job)
                     if done.error is None:
@@ -113,26 +122,23 @@ class Workers:
                     yield first, failed[first]
                     return
             self._hand_out(jobs, waiting)
-            self._poll(on_progress)
+            self._poll(jobs, on_progress)
 
     def _hand_out(self, jobs: Sequence[Solve], waiting: collections.deque[int]) -> None:
-        for idle in self.slots:
-            if idle.running is None and waiting:
+        for idle in self._slots:
+            if idle.ready and idle.running is None and waiting:
                 idle.job = waiting.popleft()
                 job = jobs[idle.job]
                 idle.running = idle.actor.solve.options(name=f"solve {job.name}").remote(job)
 
-    def _check_attempts(self, job: Solve, lost: int, slot: _Slot, done: Done | None) -> None:
-        if lost < self._settings.max_attempts:
-            return
-        last = f"the last one on node {self._facts.name(slot.node)}"
-        if done is not None and done.error is not None:
-            last += f": {done.error.message} {done.log[-500:]}"
-        raise errors.refuse(
-            grpc.StatusCode.ABORTED,
-            "WORKER_LOST",
-            f"{job.name}: {lost} workers ended while they solved it (max_attempts), {last}",
-        )
+    def _check_attempts(self, job: Solve, lost: int, slot: _Slot) -> None:
+        if lost >= self._settings.max_attempts:
+            raise errors.refuse(
+                grpc.StatusCode.ABORTED,
+                "WORKER_LOST",
+                f"{job.name}: {lost} workers ended while they solved it (max_attempts), the last one on node "
+                f"{self._facts.name(slot.node)}: {self._why}",
+            )
 
     def _turns(self, wanted: Callable[[], bool]) -> Iterator[tuple[_Slot | None, Done | None]]:
         """As long as something is wanted: slots that have ended what they were at, with the outcome (None:
@@ -140,52 +146,73 @@ class Workers:
         """
         while wanted():
             self._adjust()
-            pending = {slot.running: slot for slot in self.slots if slot.running is not None}
+            pending = {slot.running: slot for slot in self._slots if slot.running is not None}
             if not pending:
-                if not self.slots:
+                if not self._slots:
                     time.sleep(_LOOK / 4)
                 yield None, None
                 continue
+            what = "jobs" if any(slot.job is not None for slot in self._slots) else "workers"
             started = time.monotonic()
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK)
-            if any(slot.job is not None for slot in self.slots):
-                self._facts.waited["jobs"] += time.monotonic() - started
-            else:
-                self._facts.waited["workers"] += time.monotonic() - started
+            self._facts.waited[what] += time.monotonic() - started
             if not ready:
                 yield None, None
             for ref in ready:
-                yield from self._ended(pending[ref], ref)
+                yield pending[ref], self._ended(pending[ref], ref)
 
-    def _ended(self, slot: _Slot, ref: Any) -> Iterator[tuple[_Slot, Done | None]]:
+    def _ended(self, slot: _Slot, ref: Any) -> Done | None:
+        """What a worker gave; None: it is lost, or it has just started, or could not."""
         slot.running = None
         try:
             found = ray.get(ref)
-        except RayError:
+        except RayError as error:
+            cause: BaseException = error
+            while isinstance(cause, RayTaskError):
+                cause = cause.cause
+            if slot.job is not None and not isinstance(cause, RayError):
+                raise  # a fault of the program; another worker would meet it, too
             self._facts.lost_workers += 1
-            self._drop(slot)
-            yield slot, None
-            return
+            self._drop(slot, str(cause), starting=not slot.ready)
+            return None
         if isinstance(found, tuple):  # it has started
-            slot.node, self.version = found
+            slot.ready, self.version = True, found[1]
             self._facts.worker(slot.node)
-        elif slot.job is None:  # it has not
-            assert found.error is not None
-            error: Error = found.error
-            raise error.with_message(f"node {self._facts.name(found.node)}: {error.message}")
-        yield slot, found if isinstance(found, Done) else None
+            return None
+        if slot.job is None:  # it has not
+            self._drop(slot, str(found.error), starting=True)
+            if self.ready == 0 and not self._slots:
+                assert found.error is not None
+                raise found.error.with_message(f"node {self._facts.name(found.node)}: {found.error.message}")
+            return None
+        return found if isinstance(found, Done) else None
 
-    def _drop(self, slot: _Slot) -> None:
+    def _drop(self, slot: _Slot, why: str, starting: bool = False) -> None:
         with contextlib.suppress(RayError):
             ray.kill(slot.actor)
-        if slot in self.slots:
-            self.slots.remove(slot)
+        if slot in self._slots:
+            self._slots.remove(slot)
+        self._why = why[-1000:]
+        self._failures[slot.node] += starting
         self._looked = 0.0
 
+    def _drop_dead(self) -> None:
+        """Workers that were lost while no job ran, without counting it against a job."""
+        asked = {
+            slot.actor.seen.remote(): slot for slot in self._slots if slot.ready and slot.running is None
+        }
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_LOOK) if asked else ([], [])
+        for ref in ready:
+            try:
+                ray.get(ref)
+            except RayError as error:
+                self._facts.lost_workers += 1
+                self._drop(asked[ref], str(error))
+
     def _adjust(self) -> None:
-        """As many actors as there is room for; what does not fit waits for a node that joins."""
+        """As many actors on each node as there is room for, also on one that joins."""
         now = time.monotonic()
-        if any(slot.node for slot in self.slots):
+        if self.ready:
             self._lonely = now
         if now - self._lonely > _PATIENCE:
             gpus = f" and {self._settings.gpus} GPU" if self._settings.gpus else ""
@@ -193,18 +220,33 @@ class Workers:
                 grpc.StatusCode.UNAVAILABLE,
                 "UNREACHABLE",
                 f"no node of the Ray cluster has had room for a worker of {self._cpus} CPUs{gpus} for "
-                f"{_PATIENCE:.0f} s",
+                f"{_PATIENCE:.0f} s; the last one said: {self._why or 'nothing'}",
             )
         if now - self._looked < _LOOK:
             return
         self._looked = now
-        wanted = self._settings.workers or slots(self._cpus, self._settings.gpus)
-        for _ in range(wanted - len(self.slots)):
-            actor = self._class.options(scheduling_strategy="SPREAD").remote(environment(), self._flags)
-            self.slots.append(_Slot(actor, actor.start.remote()))
+        room = slots(self._cpus, self._settings.gpus)
+        for slot in [slot for slot in self._slots if slot.node not in room and slot.job is None]:
+            self._drop(slot, f"node {slot.node[:8]} is gone")
+        there = collections.Counter(slot.node for slot in self._slots)
+        left = (self._settings.workers or sum(room.values())) - len(self._slots)
+        while left > 0:
+            open_nodes = [
+                node
+                for node, fit in room.items()
+                if there[node] < fit and self._failures[node] < self._settings.max_attempts
+            ]
+            if not open_nodes:
+                break
+            node = min(open_nodes, key=there.__getitem__)
+            there[node] += 1
+            left -= 1
+            on = NodeAffinitySchedulingStrategy(node, soft=False)
+            actor = self._class.options(scheduling_strategy=on).remote(environment(), self._flags)
+            self._slots.append(_Slot(actor, node, actor.start.remote()))
 
-    def _poll(self, on_progress: Callable[[int, Progress], None]) -> None:
-        for slot in self.slots:
+    def _poll(self, jobs: Sequence[Solve], on_progress: Callable[[int, Progress], None]) -> None:
+        for slot in self._slots:
             if slot.seen is not None:
                 try:
                     found = ray.get(slot.seen, timeout=0)
@@ -212,6 +254,6 @@ class Workers:
                     continue
                 except RayError:
                     found = None
-                if found is not None and slot.job is not None:
-                    on_progress(slot.job, found)
+                if found is not None and slot.job is not None and found[0] == jobs[slot.job].name:
+                    on_progress(slot.job, found[1])
             slot.seen = slot.actor.seen.remote() if slot.job is not None else None
