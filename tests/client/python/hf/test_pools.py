@@ -161,7 +161,7 @@ def test_wrong_settings_of_a_cluster_are_named(client):
         ({"server": "ray", "gram": "server"}, 'gram="server" needs a server'),
         ({"server": ["ray", "auto"]}, 'server="auto" cannot be one of several'),
         ({"server": ["127.0.0.1:1", "ray"]}, 'server="ray" cannot be one of several'),
-        ({"server": client, "split_above": 0}, "split_above must be a number of weights of at least 1; got 0"),
+        ({"server": client, "split_above": 0}, "split_above must be a whole number of weights of at least 1; got 0"),
     ]:
         with pytest.raises(sparsefw.InvalidArgument, match=text):
             prune_model(tiny.make("llama"), data=tiny.tokens(), sparsity=0.5, progress=False, **options)
