@@ -73,7 +73,7 @@ def test_it_is_shown_to_people(cli, layer):
     assert "(G shrunk)" in shown["certificate"]
     assert result["loss"] == unshrunk["result"] / unshrunk["full"]
     assert shown["shrinkage"].split()[3] == "0.125:"
-    assert "shrinkage" not in lines()
+    assert "shrinkage" not in lines("--preset", "paper")
     table = cli.run(*layer.submit("--shrinkage", "0.125", "--sweep", "alpha=0,0.5")).expect(0).out
     assert table.rstrip().splitlines()[-1].endswith("shrinkage 0.125")
 

@@ -22,7 +22,7 @@ _sparsefw_server() {
       words="--help --version --listen --metrics-listen --tls-cert --tls-key --tls-client-ca --tokens --tenants
         --insecure --insecure-metrics --max-connections --max-peer-connections
         --connection-memory --peer-memory --state-dir --spool-dir --discard-unmatched
-        --store --device --workers --io-threads --host-memory --disk-budget --staging-memory --solve-memory
+        --store --device --workers --io-threads --job-threads --host-memory --disk-budget --staging-memory --solve-memory
         --device-memory --streams-per-device --max-tensor-bytes --max-tensors --max-queued-jobs
         --max-job-bytes --max-result-ttl --starvation-limit --max-attempts
         --checkpoint-period --drain-grace --fetch-grace --upload-idle-ttl --tensor-ttl --gc-interval
