@@ -204,6 +204,24 @@ def paste(page, text):
     return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
+def as_json(result):
+    """One line an entry of a list, or a value."""
+    lines = []
+    for key, value in result.items():
+        name = json.dumps(key)
+        if isinstance(value, list):
+            entries = ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in value)
+            lines.append(f"{name}: [\n  {entries}\n ]")
+        elif isinstance(value, dict):
+            entries = ",\n  ".join(
+                f"{json.dumps(inner)}: {json.dumps(of, ensure_ascii=False)}" for inner, of in value.items()
+            )
+            lines.append(f"{name}: {{\n  {entries}\n }}")
+        else:
+            lines.append(f"{name}: {json.dumps(value)}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
+
+
 def draw(result, path):
     import matplotlib
 
@@ -248,7 +266,7 @@ def main():
     options = parser.parse_args()
     result = simulate()
     if options.keep:
-        KEPT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        KEPT.write_text(as_json(result))
         draw(result, DOCS / "scale.png")
         page = DOCS / "scale.md"
         page.write_text(paste(page.read_text(), table(result)))
