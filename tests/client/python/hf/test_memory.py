@@ -79,7 +79,8 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder, refine):
     if refine:
         grams = 8 * (2 * inner) ** 2
     refined = 2 * block + 17 * block // 4 if refine else 0
-    assert used < 2 * block + 2 * grams + refined + (64 << 20)
+    # A sum in float64, the part that is added to it, and the matrix in float32 with what makes it.
+    assert used < 2 * block + 3 * grams + refined + (64 << 20)
     assert used < count * block / 2 or refine
 
 
