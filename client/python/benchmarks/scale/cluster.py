@@ -7,8 +7,8 @@ overhead:  seconds of a job beside its solve, over many small ones
 memory:    the driver's peak memory with 128 and with 512 sequences
 kills:     a small model while nodes are killed and added at seeded times, until N kills; beside the bits
            of server="auto"
-model:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; then all
-           of it with two kills, beside the bits of server="auto"
+model:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; then
+           all of it with two kills, beside the bits of server="auto"
 """
 
 import argparse
