@@ -71,7 +71,8 @@ def test_the_configuration_file_has_every_key_with_its_default():
     done = subprocess.run([BIN_DIR / "sparsefw-server", "--help"], capture_output=True, text=True, check=True)
     flags = dict(re.findall(r"^  --([a-z-]+)(?: [^=\n]*?(?:=(.*?))?)?(?:  .*)?$", done.stdout, re.M))
     lines = re.findall(r'^#([a-z-]+) = "?([^"\n]+?)"?( +# example)?$', (DEPLOY / "server.conf").read_text(), re.M)
-    assert {key for key, _, _ in lines} == flags.keys() - {"config", "state-dir", "spool-dir", "discard-unmatched"}
+    others = {"config", "state-dir", "spool-dir", "discard-unmatched", "version"}
+    assert {key for key, _, _ in lines} == flags.keys() - others
     known = {key: value for key, value, example in lines if not example and value != "false"}
     assert known == {key: flags[key] for key in known}
     for key, _, example in lines:
