@@ -14,7 +14,7 @@
 
 namespace sparsefw::cli {
 
-// Of all batches: their bytes, their number of tokens, and a name for messages.
+// Bytes and tokens of all batches, and a name for messages.
 std::vector<std::span<const std::byte>> BytesOf(std::span<const Input> batches);
 int64_t TokensOf(std::span<const Input> batches);
 std::string LabelOf(std::span<const Input> batches);

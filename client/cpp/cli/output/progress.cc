@@ -207,7 +207,7 @@ void ProgressDisplay::OnJob(const v1::JobEvent& event) {
 absl::Duration ProgressDisplay::Elapsed() const {
   const absl::Duration here = now_() - running_since_;
   if (!job_.has_progress()) return here;
-  // Of a job that ran before it was watched the server knows more.
+  // The server knows more of a job that ran before it was watched.
   return std::max(here, FromProto(job_.progress().elapsed()) + (now_() - report_time_));
 }
 

@@ -12,14 +12,12 @@ model:     the first 16 blocks of --model on one node of one core and on two, wh
 """
 
 import argparse
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -138,23 +136,16 @@ def overhead() -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
 def peak_memory(found: dict[str, int]) -> Any:
     """The largest private memory of this process. Pages of the object store are Ray's."""
-    ended, process = threading.Event(), psutil.Process()
+    process = psutil.Process()
 
-    def watch() -> None:
+    def watch(ended: Any) -> None:
         while not ended.wait(0.02):
             memory = process.memory_info()
             found["peak"] = max(found.get("peak", 0), memory.rss - memory.shared)
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return clusters.meanwhile(watch)
 
 
 def memory(samples: int) -> dict[str, Any]:

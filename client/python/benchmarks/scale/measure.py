@@ -47,7 +47,7 @@ def one_block(of):
 
 
 def seconds(work, runs):
-    """Of one run, best and median: wall time, and processor time shared by the cores, which other programs
+    """Wall time of one run, best and median, and its processor time shared by the cores, which other programs
     on the machine change less."""
     wall, processor = [], []
     work()

@@ -38,7 +38,7 @@ class Model:
 
     @property
     def weights(self):
-        """Of one block."""
+        """Weights of one block."""
         return sum(rows * columns for _, rows, columns in self.matrices)
 
     def gram_bytes(self, value):
@@ -46,7 +46,7 @@ class Model:
         return {name: value * columns**2 for name, columns in self.grams}
 
     def forward_operations(self, tokens):
-        """Of a block and a sequence: products with the weights, and attention's with half of the pairs."""
+        """Operations on a sequence: products with the weights, and attention's with half of the pairs."""
         return 2 * self.weights * tokens + 2 * self.width * tokens**2
 
     def gram_operations(self, tokens, names=None):

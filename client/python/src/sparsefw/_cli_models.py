@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
+from sparsefw._commands import load
 from sparsefw._text import printable
 from sparsefw.client import connect
 from sparsefw.errors import invalid
 
 
 def _models() -> Any:
-    try:
-        return importlib.import_module("sparsefw.hf")
-    except ImportError as error:
-        raise invalid(f"{error.name} is not installed: pip install 'sparsefw[hf]'") from None
+    return load("sparsefw.hf", "hf")
 
 
 def _read(path: str) -> str:

@@ -49,7 +49,7 @@ class Core:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        # Of a whole model the report says how many tokens each matrix had.
+        # The report of a whole model says how many tokens each matrix had.
         self.warns = True
 
     async def upload(

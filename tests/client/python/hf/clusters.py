@@ -59,19 +59,25 @@ def cluster(count, connect=True, store=STORE):
 
 
 @contextlib.contextmanager
-def killing(nodes, seed, pause, most):
-    """Kills nodes at seeded times, some seconds (low, high) apart, until `most` of them or the end."""
-    chance, ended = random.Random(seed), threading.Event()
-
-    def run():
-        before = nodes.kills
-        while nodes.kills - before < most and not ended.wait(chance.uniform(*pause)):
-            nodes.kill(chance.randrange(len(nodes.nodes)))
-
-    thread = threading.Thread(target=run)
+def meanwhile(run):
+    """`run(ended)` in a thread; the event `ended` is set at the end of the block."""
+    ended = threading.Event()
+    thread = threading.Thread(target=run, args=(ended,))
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+def killing(nodes, seed, pause, most):
+    """Kills nodes at seeded times, some seconds (low, high) apart, until `most` of them or the end."""
+    chance = random.Random(seed)
+
+    def run(ended):
+        before = nodes.kills
+        while nodes.kills - before < most and not ended.wait(chance.uniform(*pause)):
+            nodes.kill(chance.randrange(len(nodes.nodes)))
+
+    return meanwhile(run)

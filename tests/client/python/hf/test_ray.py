@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -85,23 +84,15 @@ def solving(place):
 
 
 def test_a_job_that_loses_every_worker_fails_by_name(nodes, dense, place):
-    ended = threading.Event()
-
     def kill():
         for server in solving(place):
             with contextlib.suppress(psutil.NoSuchProcess, AttributeError):
                 server.parent().parent().kill()  # the guard's parent is the worker
-        return ended.is_set()
 
-    thread = threading.Thread(target=wait_until, args=(kill, "the end of the run"))
-    thread.start()
-    try:
-        with pytest.raises(sparsefw.Aborted, match=r"_proj\.weight.*: 2 workers ended while they solved it") as raised:
-            prune_model(dense / "dense", server=Ray(cpus=1, max_attempts=2), **{**OPTIONS, "iterations": 10**9})
-        assert raised.value.reason == "WORKER_LOST"
-    finally:
-        ended.set()
-        thread.join()
+    killing = clusters.meanwhile(lambda ended: wait_until(lambda: kill() or ended.is_set(), "the end of the run"))
+    with killing, pytest.raises(sparsefw.Aborted, match=r"_proj\.weight.*: 2 workers ended while they") as raised:
+        prune_model(dense / "dense", server=Ray(cpus=1, max_attempts=2), **{**OPTIONS, "iterations": 10**9})
+    assert raised.value.reason == "WORKER_LOST"
 
 
 def test_a_server_that_ends_counts_as_a_lost_worker(nodes, dense, folder, place):
@@ -109,19 +100,18 @@ def test_a_server_that_ends_counts_as_a_lost_worker(nodes, dense, folder, place)
     wait_until(lambda: not servers(place), "the end of earlier servers")
     killed = []
 
-    def kill():
-        for server in itertools.islice(solving(place), 1):
-            server.kill()
-            killed.append(server)
-        return killed or ended.is_set()
+    def kill(ended):
+        def one():
+            for server in itertools.islice(solving(place), 1):
+                server.kill()
+                killed.append(server)
+            return killed or ended.is_set()
 
-    ended = threading.Event()
-    thread = threading.Thread(target=wait_until, args=(kill, "a running job"))
-    thread.start()
+        wait_until(one, "a running job")
+
     options = {**OPTIONS, "iterations": 400_000, "ignore": ["self_attn", "gate", "up_proj"], "refine_blocks": False}
-    report = prune_model(dense / "dense", server=Ray(cpus=1), out=folder / "out", **options)
-    ended.set()
-    thread.join()
+    with clusters.meanwhile(kill):
+        report = prune_model(dense / "dense", server=Ray(cpus=1), out=folder / "out", **options)
     assert killed and report.cluster["retries"] == 1
     prune_model(dense / "dense", out=folder / "expected", **options)
     assert bits(folder / "out") == bits(folder / "expected")

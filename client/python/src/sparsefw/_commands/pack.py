@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+from sparsefw._commands import load
 from sparsefw._text import printable
 from sparsefw.errors import invalid
 
 
 def _packing() -> Any:
-    try:
-        return importlib.import_module("sparsefw.hf.packing")
-    except ImportError as error:
-        raise invalid(f"{error.name} is not installed: pip install 'sparsefw[hf,pack]'") from None
+    return load("sparsefw.hf.packing", "hf,pack")
 
 
 def add_pack(commands: Any) -> None:

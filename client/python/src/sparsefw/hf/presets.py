@@ -29,7 +29,7 @@ PRESETS: Final = {
     "balanced": ModelPreset(BlockRefinement(epochs=3)),
     "best": ModelPreset(BlockRefinement(epochs=16), Distillation()),
 }
-# Of a call that names neither a preset nor a method nor an option of one.
+# A call has it that names neither a preset nor a method nor an option of one.
 DEFAULT_PRESET: Final = "balanced"
 # Where blocks are refined, every preset's jobs are those of this one: a dearer mask gained nothing there.
 # Elsewhere a job's preset is the one of the same name.

@@ -99,8 +99,8 @@ class RayStep(Step):
         self._outcome: Any = None
         self._kept: list[Any] = []
 
-    def _work(self, *calls: Detached) -> tasks.Work:
-        return tasks.Work(
+    def _work(self, *calls: Detached) -> tasks.BlockArguments:
+        return tasks.BlockArguments(
             self._block.skeleton,
             self.layout,
             len(self._block.tensors),

@@ -29,7 +29,7 @@ _STRIP_BYTES: Final = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class BlockArguments:
     """What every task on a block gets.
 
     Attributes:
@@ -52,7 +52,7 @@ def _at_work(function: Callable[..., Any]) -> Callable[..., Any]:
     """With as many threads as the plan says, and without gradients."""
 
     @functools.wraps(function)
-    def run(work: Work, *args: Any) -> Any:
+    def run(work: BlockArguments, *args: Any) -> Any:
         torch.set_num_threads(work.threads)
         with torch.no_grad():
             return function(work, *args)
@@ -60,7 +60,7 @@ def _at_work(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _block(work: Work, outcome: Outcome, arrays: Sequence[Stored], trained: bool = False) -> Any:
+def _block(work: BlockArguments, outcome: Outcome, arrays: Sequence[Stored], trained: bool = False) -> Any:
     """The module, with the outcome of its jobs.
 
     Args:
@@ -74,7 +74,7 @@ def _block(work: Work, outcome: Outcome, arrays: Sequence[Stored], trained: bool
     return block
 
 
-def _calls(work: Work, skeleton: bytes, arrays: Sequence[Stored]) -> list[Call]:
+def _calls(work: BlockArguments, skeleton: bytes, arrays: Sequence[Stored]) -> list[Call]:
     found: list[Call] = attach(skeleton, [own_copy(array).to(work.device) for array in arrays])
     return found
 
@@ -94,7 +94,7 @@ class _Samples:
 
 
 @_at_work
-def groups(work: Work, shard: Sequence[Stored], *arrays: Stored) -> list[Group]:
+def groups(work: BlockArguments, shard: Sequence[Stored], *arrays: Stored) -> list[Group]:
     """Which matrices share a Gram matrix, by the first sample."""
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
@@ -110,7 +110,7 @@ def strips_of(columns: int) -> list[Rows]:
 
 @_at_work
 def gram(
-    work: Work,
+    work: BlockArguments,
     of: Sequence[Group],
     strips: Sequence[tuple[str, Rows]],
     shard: Sequence[Stored],
@@ -146,7 +146,7 @@ def collect(*samples: Stored) -> list[Stored]:
 
 
 @_at_work
-def forward(work: Work, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored) -> list[Stored]:
+def forward(work: BlockArguments, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored) -> list[Stored]:
     """What the block makes of a shard."""
     block = _block(work, outcome, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
@@ -175,7 +175,7 @@ class _Stream:
 
 @_at_work
 def refine(
-    work: Work,
+    work: BlockArguments,
     settings: BlockRefinement,
     outcome: Outcome,
     streams: Sequence[Sequence[Any]],

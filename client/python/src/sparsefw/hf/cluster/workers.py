@@ -58,7 +58,7 @@ class Workers:
         self._slots: list[_Slot] = []
         self._looked = 0.0
         self._lonely = time.monotonic()
-        # Of nodes where no worker starts, how often it was tried, and why the last one did not.
+        # How often a worker did not start, by node, and why the last one was lost.
         self._failures: collections.Counter[str] = collections.Counter()
         self._why = ""
         self.version = ""
@@ -115,12 +115,10 @@ class Workers:
                     else:
                         failed[job] = done
                         latest = min(latest, time.monotonic() + _MOMENT)
-            if failed:
-                first = min(failed)
-                waiting = collections.deque(sorted(index for index in waiting if index < first))
-                if time.monotonic() > latest or all(index > first for index in left):
-                    yield first, failed[first]
-                    return
+                        waiting = collections.deque(sorted(index for index in waiting if index < min(failed)))
+            if failed and (time.monotonic() > latest or all(index > min(failed) for index in left)):
+                yield min(failed), failed[min(failed)]
+                return
             self._hand_out(jobs, waiting)
             self._poll(jobs, on_progress)
 

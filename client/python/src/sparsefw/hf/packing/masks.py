@@ -223,7 +223,7 @@ def _masked(path: Path, entry: Entry, file: Path, mask: Entry | None) -> Iterato
 
 
 def _facts(masks: Shard) -> dict[str, Any]:
-    """Of every tensor of the model: dtype, shape and digest."""
+    """Dtype, shape and digest of every tensor of the model."""
     number = masks.metadata.get(FORMAT)
     if number is None:
         raise invalid(f"{masks.path}: is no file of masks")

@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def elements(self) -> int:
-        """Of the tensor."""
+        """How many numbers it has."""
         return math.prod(self.shape)
 
     @property
