@@ -81,7 +81,7 @@ std::string Quoted(const std::string& text) {
   if (plain) return text;
   const std::string escaped =
       HasWideControls(text) ? absl::CEscape(text) : absl::Utf8SafeCEscape(text);
-  // Within these quotes an apostrophe needs no escape.
+  // Within these quotes an apostrophe needs no escape. A backslash before it is of a pair.
   return absl::StrFormat("\"%s\"",
                          absl::StrReplaceAll(escaped, {{R"(\\)", R"(\\)"}, {R"(\')", "'"}}));
 }

@@ -1,16 +1,17 @@
 """Arrays and files of one's own: formats, batches, dtypes, and what is said of those that cannot be meant."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 import pytest
+from layers import Layer
 from safetensors.numpy import load_file, save_file
 
 import sparsefw
-from layers import Layer
 from sparsefw import _cli
 from sparsefw._inputs import files
 
@@ -74,6 +75,7 @@ def test_activations_of_several_files_ranks_and_dtypes(shared_server, layer, fol
         ("objects.npy", "cannot be read: "),
         ("none.npy", "cannot be read: No such file"),
         ("text.txt", "is no safetensors file"),
+        ("pipe", "must be a regular file"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(folder, argument, words):
@@ -82,6 +84,7 @@ def test_files_that_cannot_be_read_are_named(folder, argument, words):
     (folder / "broken.npy").write_bytes(b"\x93NUMPY\x01")
     np.save(folder / "objects.npy", np.array([{}]), allow_pickle=True)
     (folder / "text.txt").write_text("no tensors here")
+    os.mkfifo(folder / "pipe")
     with pytest.raises(sparsefw.InvalidArgument) as refused:
         files.open_tensor(f"{folder}/{argument}")
     assert words in str(refused.value)
@@ -152,6 +155,6 @@ def test_fewer_tokens_than_inputs_and_other_doubts_are_warnings(client, layer):
     [({}, "gram or activations must be given"), ({"gram": 1, "activations": 1}, "must not both be given")],
 )
 def test_neither_and_both_are_told_apart(client, layer, inputs, words):
-    given = {key: layer.gram for key in inputs}
+    given = dict.fromkeys(inputs, layer.gram)
     with pytest.raises(sparsefw.InvalidArgument, match=words):
         client.prune(layer.weight, **given, sparsity=0.6)

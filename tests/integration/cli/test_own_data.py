@@ -101,3 +101,9 @@ def test_fewer_tokens_than_inputs_is_a_warning_with_what_to_do(cli, layer, folde
     safetensors.write(folder / "other.safetensors", {"gram": layer.gram}, {"token_count": "4"})
     done = cli.run(*submit(layer, "--gram", folder / "other.safetensors")).expect(0)
     assert "the rank is at least" in done.err
+
+
+@pytest.mark.parametrize("flag", ["--activations", "--gram"])
+def test_a_pipe_is_refused_and_not_waited_for(cli, layer, folder, flag):
+    os.mkfifo(folder / "pipe")
+    cli.run(*submit(layer, flag, folder / "pipe")).refused(2, "must be a regular file")

@@ -1,7 +1,6 @@
 #include "client/cpp/cli/files/tensor_file.h"
 
-#include <array>
-#include <fstream>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -23,12 +22,12 @@ constexpr size_t kZipName = 30;
 // A pickle, which PyTorch before 1.6 wrote.
 constexpr std::string_view kPickle = "\x80\x02";
 
-// The first bytes; fewer where the file is shorter or cannot be read.
+// At most 512; none where the file cannot be read, which opening it reports.
 std::string FirstBytes(const std::string& path) {
-  std::array<char, 512> bytes{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(bytes.data(), bytes.size());
-  return {bytes.data(), static_cast<size_t>(file.gcount())};
+  const auto file = MappedFile::Open(path);
+  if (!file.ok()) return "";
+  const auto bytes = (*file)->bytes().first(std::min<size_t>((*file)->bytes().size(), 512));
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 std::string FirstMember(std::string_view zip) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,8 @@ def open_tensor(argument: str) -> tuple[Any, str]:
             where PyTorch is not installed, with the command that converts it.
     """
     path, wanted = _files.split_name(argument)
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise invalid(f"{path}: must be a regular file; it is none")
     try:
         with open(path, "rb") as file:
             first = file.read(512)
