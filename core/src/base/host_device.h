@@ -20,6 +20,12 @@ SPARSEFW_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
   return value;
 }
 
+SPARSEFW_HOST_DEVICE inline uint32_t BitsOfFloat(float value) {
+  uint32_t bits = 0;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
 }  // namespace sparsefw
 
 #endif  // SPARSEFW_CORE_SRC_BASE_HOST_DEVICE_H_

@@ -11,10 +11,12 @@
 
 #include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/iteration/update_form.h"
+#include "core/src/cuda/linalg/half_split.h"
 #include "core/src/cuda/linalg/raw_value.h"
 #include "core/src/cuda/select/score_window.h"
 #include "core/src/cuda/select/selection_keys.h"
 #include "gtest/gtest.h"
+#include "sparsefw/dtype.h"
 #include "tests/testing/random_layers.h"
 
 namespace sparsefw::cuda {
@@ -211,6 +213,23 @@ TEST(SelectionTest, AKeyStandsForItsScore) {
     EXPECT_EQ(ScoreOfKey<double>(ScoreKey(score)), score);
     EXPECT_EQ(ScoreOfKey<float>(ScoreKey(static_cast<float>(score))), static_cast<float>(score));
   }
+}
+
+TEST(HalfTest, EveryFloat16IsItselfAndOthersAreTheNearest) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    if ((half & 0x7C00U) == 0x7C00U) continue;  // infinite, or no number
+    EXPECT_EQ(HalfOfFloat(FloatOfHalf(half)), half);
+  }
+  Random random(3);
+  for (int i = 0; i < 100000; ++i) {
+    const double exponent = 48 * random.Uniform() - 32;
+    const auto value = static_cast<float>((random.Uniform() - 0.5) * std::exp2(exponent));
+    const Half nearest = ToHalf(value);
+    EXPECT_EQ(FloatOfHalf(HalfOfFloat(value)), ToFloat(nearest)) << value;
+  }
+  EXPECT_EQ(FloatOfHalf(HalfOfFloat(1.0F + 0x1.0p-11F)), 1.0F) << "a tie goes to the even one";
+  EXPECT_EQ(FloatOfHalf(HalfOfFloat(0x1.8p-24F)), 0x1.0p-23F) << "below the normal ones, too";
 }
 
 TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {

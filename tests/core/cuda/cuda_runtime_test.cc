@@ -88,36 +88,6 @@ TEST(ExecutionContextTest, AStreamThatFailedIsNotUsedAgain) {
   EXPECT_EQ(cuda_on_host::CublasHandlesMade(), made + 1);
 }
 
-// Which of the two the product has read shows where they differ.
-TEST(DenseProductTest, OnlyTf32ReadsTheSymmetricOperandTransposed) {
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto context, Open());
-  constexpr int64_t kCols = 2;
-  constexpr int64_t kStride = 4;
-  const auto upload = [&](const std::vector<float>& values) {
-    auto buffer = DeviceBuffer<float>::Zeroed(std::ssize(values), context->stream());
-    EXPECT_EQ(cudaMemcpyAsync(buffer->data(), values.data(), values.size() * sizeof(float),
-                              cudaMemcpyHostToDevice, context->stream()),
-              cudaSuccess);
-    return *std::move(buffer);
-  };
-  const auto a = upload({1, 10, 0, 0});
-  const auto matrix = upload({1, 2, 0, 0, 3, 4, 0, 0});
-  for (const auto& [precision, expected] :
-       {std::pair{ProductPrecision::kFloat32, std::vector<float>{31, 42, 0, 0}},
-        std::pair{ProductPrecision::kBf16, std::vector<float>{31, 42, 0, 0}},
-        std::pair{ProductPrecision::kTf32, std::vector<float>{21, 43, 0, 0}}}) {
-    auto out = upload({0, 0, 0, 0});
-    ASSERT_THAT(context->product().MultiplyBySymmetric(1, kCols, kStride, a.data(), matrix.data(),
-                                                       out.data(), precision),
-                IsOk());
-    std::vector<float> result(kStride);
-    ASSERT_EQ(cudaMemcpyAsync(result.data(), out.data(), kStride * sizeof(float),
-                              cudaMemcpyDeviceToHost, context->stream()),
-              cudaSuccess);
-    EXPECT_EQ(result, expected) << static_cast<int>(precision);
-  }
-}
-
 TEST(CudaStatusTest, ErrorsAfterWhichNothingIsKnownOfTheDeviceMeanThatItIsLost) {
   for (const cudaError_t error :
        {cudaErrorIllegalAddress, cudaErrorUnknown, cudaErrorContextIsDestroyed,

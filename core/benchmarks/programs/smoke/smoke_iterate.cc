@@ -1,6 +1,7 @@
 #include "core/benchmarks/programs/smoke/smoke_iterate.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "core/src/cuda/runtime/shared_limit.h"
@@ -13,6 +14,7 @@ using cuda::BitWord;
 constexpr double kFixedShare = 0.4;  // of every fourth column: 2:4 keeps two of four
 constexpr double kVertexShare = 0.3;
 constexpr double kToggledShare = 0.025;
+constexpr float kOperandFactor = 0x1.0p14F;  // brings weights below 1 into the range of float16
 
 template <typename Real>
 std::vector<Real> Uniform(int64_t rows, int64_t cols, int64_t stride, std::mt19937& random) {
@@ -129,6 +131,32 @@ void SmokeIterate<Real>::Reset() {
   d_vertex_.Set(vertex_);
   d_state_.Set({start_});
   d_window_.Set({cuda::WindowPass{}});
+}
+
+template <typename Real>
+cuda::LeftOperand<Real> SmokeIterate<Real>::Operand() {
+  if constexpr (std::is_same_v<Real, float>) {
+    auto* halves = reinterpret_cast<uint16_t*>(d_out_.data());
+    return {halves, halves + it_.rows * it_.stride, kOperandFactor};
+  } else {
+    return {d_out_.data()};
+  }
+}
+
+template <typename Real>
+std::vector<double> SmokeIterate<Real>::OperandValues() const {
+  const std::vector<Real> out = d_out_.Get();
+  if constexpr (std::is_same_v<Real, float>) {
+    const auto* halves = reinterpret_cast<const uint16_t*>(out.data());
+    std::vector<double> values(out.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float sum = cuda::FloatOfHalf(halves[i]) + cuda::FloatOfHalf(halves[values.size() + i]);
+      values[i] = static_cast<double>(sum) / static_cast<double>(kOperandFactor);
+    }
+    return values;
+  } else {
+    return out;
+  }
 }
 
 template <typename Real>

@@ -32,6 +32,9 @@ class SmokeIterate {
   double Inner(const std::vector<double>& pruned, const std::vector<Real>& product) const;
   // The largest positive scores W.E of every group, computed and compared in Real.
   std::vector<cuda::BitWord> SelectBySorting(const std::vector<Real>& product) const;
+  // Where a product's left operand goes, and what is there.
+  cuda::LeftOperand<Real> Operand();
+  std::vector<double> OperandValues() const;
   bool IsFree(int64_t i) const { return i % stride() < it_.cols && !Bit(fixed_, i); }
   static bool Bit(const std::vector<cuda::BitWord>& words, int64_t i) {
     return ((words[static_cast<size_t>(i / 32)] >> (i % 32)) & 1U) != 0;

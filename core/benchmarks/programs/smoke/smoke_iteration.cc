@@ -22,6 +22,10 @@ constexpr int kReplays = 20;
 template <typename Real>
 constexpr double kRounding = sizeof(Real) == sizeof(float) ? 2e-5 : 1e-12;
 
+// The error of a value as the sum of two float16 ones, of the largest.
+template <typename Real>
+constexpr double kSplit = sizeof(Real) == sizeof(float) ? 0x1.0p-22 : 0;
+
 int64_t Different(const std::vector<BitWord>& a, const std::vector<BitWord>& b) {
   int64_t count = 0;
   for (size_t i = 0; i < a.size(); ++i) count += __builtin_popcount(a[i] ^ b[i]);
@@ -77,10 +81,10 @@ class Kernels {
     Run(
         "pruned",
         [this](auto stream) {
-          return cuda::ToStatus(cuda::LaunchPruned(it(), cuda::Point::kVertex, 0, it().rows,
-                                                   at_.d_out_.data(), stream));
+          return cuda::ToStatus(
+              cuda::LaunchPruned(it(), cuda::Point::kVertex, 0, it().rows, at_.Operand(), stream));
         },
-        [this] { return Compare(AsDoubles(at_.d_out_.Get()), at_.Pruned(at_.previous_), 0); });
+        [this] { return Compare(at_.OperandValues(), at_.Pruned(at_.previous_), kSplit<Real>); });
     Run(
         "vertex loss",
         [this](auto stream) { return cuda::ToStatus(cuda::LaunchVertexLoss(it(), stream)); },
@@ -168,12 +172,11 @@ class Kernels {
         name_ + "compare",
         [this] {
           at_.Reset();
-          OrDie(cuda::LaunchPruned(it(), cuda::Point::kVertex, 0, it().rows, at_.d_out_.data(),
-                                   nullptr));
+          OrDie(cuda::LaunchBeginIteration(it(), nullptr));  // M = the previous vertex
         },
         [this](auto stream) -> absl::Status {
-          SPARSEFW_CUDA_RETURN_IF_ERROR(cuda::LaunchCompare(
-              it(), 0, it().rows, at_.d_out_.data(), at_.d_vertex_product_.data(), true, stream));
+          SPARSEFW_CUDA_RETURN_IF_ERROR(
+              cuda::LaunchCompare(it(), 0, it().rows, at_.d_vertex_product_.data(), true, stream));
           return cuda::ToStatus(cuda::LaunchFinishCompare(it(), true, stream));
         },
         [this] {

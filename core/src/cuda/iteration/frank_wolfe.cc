@@ -207,20 +207,15 @@ absl::Status FrankWolfe<Real>::ForEachPanel(const Body& body) {
   return absl::OkStatus();
 }
 
-// out [rows, stride] = panel_ G.
-template <typename Real>
-absl::Status FrankWolfe<Real>::MultiplyPanel(int64_t rows, Real* out) {
-  return context_.product().MultiplyBySymmetric(rows, layer_.cols, layer_.stride, panel_.data(),
-                                                it_.gram, out, forms_.precision);
-}
-
 // U and b of the vertex in `previous`.
 template <typename Real>
 absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
   const absl::Status formed = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kVertex, first, count, panel_.data(), context_.stream()));
-    return MultiplyPanel(count, it_.vertex_product + first * layer_.stride);
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPruned(it_, Point::kVertex, first, count,
+                                               product_->operand(Product::Values::kWeights),
+                                               context_.stream()));
+    return product_->Multiply(count, Product::Values::kWeights,
+                              it_.vertex_product + first * layer_.stride);
   });
   SPARSEFW_RETURN_IF_ERROR(formed);
   return ToStatus(LaunchVertexLoss(it_, context_.stream()));
@@ -230,14 +225,15 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
 // which then take their place.
 template <typename Real>
 absl::Status FrankWolfe<Real>::CompareWithDense(bool replace) {
-  SPARSEFW_ASSIGN_OR_RETURN(auto dense,
-                            DeviceBuffer<Real>::Create(panel_.size(), context_.stream()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      auto dense,
+      DeviceBuffer<Real>::Create(PanelRows(layer_.rows) * layer_.stride, context_.stream()));
   const absl::Status compared = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchPruned(it_, Point::kRelaxed, first, count, panel_.data(), context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(MultiplyPanel(count, dense.data()));
-    return ToStatus(
-        LaunchCompare(it_, first, count, panel_.data(), dense.data(), replace, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPruned(it_, Point::kRelaxed, first, count,
+                                               product_->operand(Product::Values::kAny),
+                                               context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(product_->Multiply(count, Product::Values::kAny, dense.data()));
+    return ToStatus(LaunchCompare(it_, first, count, dense.data(), replace, context_.stream()));
   });
   SPARSEFW_RETURN_IF_ERROR(compared);
   return ToStatus(LaunchFinishCompare(it_, replace, context_.stream()));

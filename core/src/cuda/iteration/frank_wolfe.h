@@ -6,14 +6,17 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/toggle_history.h"
 #include "core/src/cuda/iteration/update_form.h"
+#include "core/src/cuda/linalg/symmetric_product.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
@@ -34,11 +37,12 @@ inline constexpr int64_t kScorePieceBytes = int64_t{4} << 20;
 
 // Rows of a dense product that are formed at a time.
 inline constexpr int64_t kPanelRows = 1024;
+inline int64_t PanelRows(int64_t rows) { return std::min(kPanelRows, rows); }
 
 // Memory on the device: E, U and x of W's size, four bit masks, lists of toggles
-// (float32: a byte a weight), a panel of kPanelRows rows, and another while E is
-// compared with a dense product. The saliency, of W's size in float32, from the
-// first Round on.
+// (float32: a byte a weight), what products take (symmetric_product.h) for panels of
+// kPanelRows rows, and another panel while E is compared with a dense product. The saliency, of W's
+// size in float32, from the first Round on.
 //
 // Threads: one at a time. Step enqueues iterations, most of them as launches of
 // captured graphs, at most two epochs ahead of the device, and waits for the last.
@@ -66,6 +70,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Save(StateWriter& writer) override;
 
  private:
+  using Product = SymmetricProduct<Real>;
+
   struct Buffers {
     DeviceBuffer<Real> product;
     DeviceBuffer<Real> vertex_product;
@@ -105,7 +111,6 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
   absl::Status EnqueuePlainStep(UpdateForm form, bool replace_product);
-  absl::Status MultiplyPanel(int64_t rows, Real* out);
   absl::Status RecomputeVertexProduct();
   absl::Status CompareWithDense(bool replace);
   // Body(first row, rows) for the panels that dense products are formed in.
@@ -125,7 +130,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   const ExecutionContext& context_;
   Buffers buffers_;
   IterateView<Real> it_;
-  DeviceBuffer<Real> panel_;  // the left operand of a dense product
+  std::optional<Product> product_;  // of panels of rows
   ToggleSlots slots_;
   StepGraph graphs_[kUpdateForms];  // by form
   bool capturing_ = false;

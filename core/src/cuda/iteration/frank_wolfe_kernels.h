@@ -22,6 +22,7 @@
 #include "core/src/base/host_device.h"
 #include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/iteration/toggle_slots.h"
+#include "core/src/cuda/linalg/half_split.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/select/score_window.h"
@@ -131,12 +132,12 @@ CudaError LaunchMove(const IterateView<Real>& it, cudaStream_t stream);
 enum class Point { kVertex, kRelaxed };
 template <typename Real>
 CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
-                       Real* out, cudaStream_t stream);
-// Compares E of those rows with `dense`, D(M) G, over the free coordinates;
-// `pruned` is D(M). `replace`: E becomes it.
+                       const LeftOperand<Real>& out, cudaStream_t stream);
+// Compares E of those rows with `dense`, D(M) G, over the free coordinates. `replace`: E
+// becomes it.
 template <typename Real>
 CudaError LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
-                        const Real* pruned, const Real* dense, bool replace, cudaStream_t stream);
+                        const Real* dense, bool replace, cudaStream_t stream);
 // Adds up what LaunchCompare found in all rows: the drift and, with `replace`, L.
 template <typename Real>
 CudaError LaunchFinishCompare(const IterateView<Real>& it, bool replace, cudaStream_t stream);

@@ -1,5 +1,6 @@
 // Allocates the device memory of an iteration, and estimates its size.
 #include <algorithm>
+#include <utility>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
 #include "core/src/cuda/runtime/cuda_status.h"
@@ -61,8 +62,10 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
     forms_.tiles = true;
     slots_ = {layer_.stride / kSlotColumns, b.toggle_counts.data(), b.toggle_entries.data()};
   }
-  SPARSEFW_ASSIGN_OR_RETURN(panel_, DeviceBuffer<Real>::Create(
-                                        std::min(kPanelRows, layer_.rows) * layer_.stride, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto product,
+                            Product::Create(layer_, PanelRows(layer_.rows), forms_.precision,
+                                            context_.product(), stream));
+  product_.emplace(std::move(product));
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t shared_bytes, SharedBytesForRows());
   it_ = {.rows = layer_.rows,
          .cols = layer_.cols,
@@ -95,15 +98,15 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t scratch =
       sizeof(StepState) + sizeof(Selection) + sizeof(WindowPass) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
-  const int64_t panel = int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * stride;
+  const int64_t product = SymmetricProduct<Real>::Bytes(PanelRows(rows), cols);
   const int64_t slots = HasTiles<Real>(rows) ? SlotsOf(rows, stride) : 0;
   const int64_t toggles = slots * (int64_t{sizeof(ToggleEntry)} * kSlotEntries + 4);
-  return matrices + bits + partial + scratch + saliency + panel + toggles;
+  return matrices + bits + partial + scratch + saliency + product + toggles;
 }
 
 template <typename Real>
 int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols) {
-  return int64_t{sizeof(Real)} * std::min(kPanelRows, rows) * StrideOf(cols);
+  return int64_t{sizeof(Real)} * PanelRows(rows) * StrideOf(cols);
 }
 
 template absl::Status FrankWolfe<float>::Allocate(const StartPoint&);

@@ -7,33 +7,35 @@
 namespace sparsefw::cuda {
 namespace {
 
+// D(previous) or D(M) at a column of a row.
+template <typename Real>
+__device__ Real PrunedAt(const IterateView<Real>& it, Point point, int64_t row, int64_t col) {
+  if (col >= it.cols || BitOf(it.fixed + row * it.words(), col)) return 0;
+  const bool in_vertex = BitOf(it.previous + row * it.words(), col);
+  const int64_t i = row * it.stride + col;
+  double kept = in_vertex ? 1 : 0;
+  if (point == Point::kRelaxed) {
+    kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->scale);
+  }
+  return it.weights[i] * static_cast<Real>(1 - kept);
+}
+
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    PrunedKernel(IterateView<Real> it, Point point, int64_t first, Real* out) {
+    PrunedKernel(IterateView<Real> it, Point point, int64_t first, LeftOperand<Real> out) {
   // Also where the iteration has stopped: the product that follows does not
   // know, and writes U from this.
-  const int64_t row = first + blockIdx.x;
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   if (col >= it.stride) return;
-  Real value = 0;
-  if (col < it.cols && !BitOf(it.fixed + row * it.words(), col)) {
-    const bool in_vertex = BitOf(it.previous + row * it.words(), col);
-    const int64_t i = row * it.stride + col;
-    double kept = in_vertex ? 1 : 0;
-    if (point == Point::kRelaxed) {
-      kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->scale);
-    }
-    value = it.weights[i] * static_cast<Real>(1 - kept);
-  }
-  out[static_cast<int64_t>(blockIdx.x) * it.stride + col] = value;
+  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col,
+          PrunedAt(it, point, first + blockIdx.x, col));
 }
 
 // partial[3 row ..]: the row's part of the loss, and of ||dense - E||^2 and
 // ||dense||^2 over the free columns, on which alone anything depends.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    CompareKernel(IterateView<Real> it, int64_t first, const Real* pruned, const Real* dense,
-                  bool replace) {
+    CompareKernel(IterateView<Real> it, int64_t first, const Real* dense, bool replace) {
   if (it.state->stopped != 0) return;
   const int64_t row = first + blockIdx.x;
   const BitWord* fixed = it.fixed + row * it.words();
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t col = threadIdx.x; col < it.cols; col += kBlockThreads) {
     const int64_t from = static_cast<int64_t>(blockIdx.x) * it.stride + col;
     const double exact = static_cast<double>(dense[from]);
-    loss += static_cast<double>(pruned[from]) * exact;
+    loss += static_cast<double>(PrunedAt(it, Point::kRelaxed, row, col)) * exact;
     Real& entry = it.product[row * it.stride + col];
     if (!BitOf(fixed, col)) {
       const double off = exact - static_cast<double>(entry);
@@ -110,16 +112,15 @@ int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBl
 
 template <typename Real>
 CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
-                       Real* out, cudaStream_t stream) {
+                       const LeftOperand<Real>& out, cudaStream_t stream) {
   return Launch(PrunedKernel<Real>, {.blocks_x = count, .blocks_y = ColumnBlocks(it.stride)},
                 stream, it, point, first, out);
 }
 
 template <typename Real>
 CudaError LaunchCompare(const IterateView<Real>& it, int64_t first, int64_t count,
-                        const Real* pruned, const Real* dense, bool replace, cudaStream_t stream) {
-  return Launch(CompareKernel<Real>, {.blocks_x = count}, stream, it, first, pruned, dense,
-                replace);
+                        const Real* dense, bool replace, cudaStream_t stream) {
+  return Launch(CompareKernel<Real>, {.blocks_x = count}, stream, it, first, dense, replace);
 }
 
 template <typename Real>
@@ -145,10 +146,10 @@ CudaError LaunchTakeVertexLoss(StepState* state, cudaStream_t stream) {
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                                \
-  template CudaError LaunchPruned<Real>(const IterateView<Real>&, Point, int64_t, int64_t, Real*, \
-                                        cudaStream_t);                                            \
+  template CudaError LaunchPruned<Real>(const IterateView<Real>&, Point, int64_t, int64_t,        \
+                                        const LeftOperand<Real>&, cudaStream_t);                  \
   template CudaError LaunchCompare<Real>(const IterateView<Real>&, int64_t, int64_t, const Real*, \
-                                         const Real*, bool, cudaStream_t);                        \
+                                         bool, cudaStream_t);                                     \
   template CudaError LaunchFinishCompare<Real>(const IterateView<Real>&, bool, cudaStream_t);     \
   template CudaError LaunchBeginIteration<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);

@@ -1,33 +1,8 @@
 #include "core/src/cuda/linalg/dense_product.h"
 
-#include <type_traits>
-
 #include "core/src/cuda/runtime/cuda_status.h"
 
 namespace sparsefw::cuda {
-namespace {
-
-template <typename Real>
-constexpr cudaDataType_t TypeOf() {
-  return std::is_same_v<Real, double> ? CUDA_R_64F : CUDA_R_32F;
-}
-
-template <typename Real>
-cublasComputeType_t ComputeType(ProductPrecision precision) {
-  if (std::is_same_v<Real, double>) return CUBLAS_COMPUTE_64F;
-  switch (precision) {
-    case ProductPrecision::kTf32:
-      return CUBLAS_COMPUTE_32F_FAST_TF32;
-    case ProductPrecision::kBf16:
-      return CUBLAS_COMPUTE_32F_FAST_16BF;
-    case ProductPrecision::kFloat32:
-      break;
-  }
-  return CUBLAS_COMPUTE_32F;
-}
-
-}  // namespace
-
 // cuBLAS is column-major: C^T = B^T A^T there is C = A B by rows.
 absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   if (args.rows == 0 || args.cols == 0) return absl::OkStatus();
@@ -45,34 +20,5 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
       args.compute, CUBLAS_GEMM_DEFAULT));
   return absl::OkStatus();
 }
-
-template <typename Real>
-absl::Status DenseProduct::MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride,
-                                               const Real* a, const Real* symmetric, Real* c,
-                                               ProductPrecision precision) const {
-  // Tensor cores read TF32 operands along the depth only. Stored by rows G has to
-  // be transposed on the way for that; G^T, which is the same matrix, has not.
-  const bool transposed = std::is_same_v<Real, float> && precision == ProductPrecision::kTf32;
-  return Multiply({.rows = rows,
-                   .cols = transposed ? cols : stride,
-                   .depth = transposed ? stride : cols,
-                   .a = a,
-                   .a_stride = stride,
-                   .b = symmetric,
-                   .b_stride = stride,
-                   .b_transposed = transposed,
-                   .c = c,
-                   .c_stride = stride,
-                   .input = TypeOf<Real>(),
-                   .output = TypeOf<Real>(),
-                   .compute = ComputeType<Real>(precision)});
-}
-
-template absl::Status DenseProduct::MultiplyBySymmetric(int64_t, int64_t, int64_t, const float*,
-                                                        const float*, float*,
-                                                        ProductPrecision) const;
-template absl::Status DenseProduct::MultiplyBySymmetric(int64_t, int64_t, int64_t, const double*,
-                                                        const double*, double*,
-                                                        ProductPrecision) const;
 
 }  // namespace sparsefw::cuda

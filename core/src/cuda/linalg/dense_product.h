@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "core/src/cuda/runtime/cublas_library.h"
-#include "sparsefw/backend.h"
 
 namespace sparsefw::cuda {
 
@@ -44,15 +43,6 @@ class DenseProduct {
 
   // Enqueues the product.
   absl::Status Multiply(const ProductArgs& args) const;
-
-  // C = A G in the type of the matrices, float or double, G symmetric [cols, cols];
-  // A and C have `rows` rows. Rows of all of them are `stride` elements apart, and
-  // the padding of A and G is 0; that of C becomes 0 or is left alone.
-  // `precision` applies to float only.
-  template <typename Real>
-  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const Real* a,
-                                   const Real* symmetric, Real* c,
-                                   ProductPrecision precision = ProductPrecision::kFloat32) const;
 
  private:
   const CublasLibrary& cublas_;

@@ -31,6 +31,10 @@ absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
   SPARSEFW_ASSIGN_OR_RETURN(result.residual_, DeviceBuffer<Real>::Create(size, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.direction_, DeviceBuffer<Real>::Create(size, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.product_, DeviceBuffer<Real>::Create(size, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto symmetric,
+                            SymmetricProduct<Real>::Create(layer, rows, ProductPrecision::kFloat32,
+                                                           context.product(), stream));
+  result.symmetric_.emplace(std::move(symmetric));
   SPARSEFW_ASSIGN_OR_RETURN(result.rows_, DeviceBuffer<GradientRow>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.active_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.from_, DeviceBuffer<int>::Create(rows, stream));
@@ -50,6 +54,7 @@ GradientPanel<Real> RowConjugateGradients<Real>::Panel(const BitWord* kept) {
           .residual = residual_.data(),
           .direction = direction_.data(),
           .product = product_.data(),
+          .product_scale = symmetric_->scale(),
           .rows = rows_.data(),
           .active = active_.data()};
 }
@@ -72,8 +77,7 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
       SPARSEFW_RETURN_IF_ERROR(LeaveOutDone(rows));
     }
     const int64_t count = std::ssize(positions_);
-    SPARSEFW_RETURN_IF_ERROR(context_.product().MultiplyBySymmetric(
-        count, layer_.cols, layer_.stride, direction_.data(), layer_.gram.data(), product_.data()));
+    SPARSEFW_RETURN_IF_ERROR(symmetric_->MultiplyRows(count, direction_.data(), product_.data()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/src/cuda/linalg/symmetric_product.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/reconstruct/row_gradients.h"
@@ -26,13 +28,14 @@ template <typename Real>
 class RowConjugateGradients {
  public:
   // For panels of at most `rows` rows.
-  // Memory: 4 * sizeof(Real) * rows * stride bytes on the device
+  // Memory: 4 * sizeof(Real) * rows * stride bytes on the device, and symmetric_product.h
   static absl::StatusOr<RowConjugateGradients> Create(const DeviceLayer<Real>& layer, int64_t rows,
                                                       const ExecutionContext& context);
 
   static int64_t Bytes(int64_t rows, int64_t cols) {
     const int64_t of_rows = rows * int64_t{sizeof(GradientRow) + 2 * sizeof(int)};
-    return int64_t{sizeof(Real)} * (4 * rows + 1) * StrideOf(cols) + of_rows + int64_t{sizeof(int)};
+    return int64_t{sizeof(Real)} * (4 * rows + 1) * StrideOf(cols) + of_rows +
+           int64_t{sizeof(int)} + SymmetricProduct<Real>::Bytes(rows, cols);
   }
 
   // kept: words of the panel's mask; residual [rows, stride], columns outside
@@ -57,6 +60,7 @@ class RowConjugateGradients {
   DeviceBuffer<Real> residual_;
   DeviceBuffer<Real> direction_;
   DeviceBuffer<Real> product_;
+  std::optional<SymmetricProduct<Real>> symmetric_;
   DeviceBuffer<GradientRow> rows_;
   DeviceBuffer<int> active_;
   DeviceBuffer<int> from_;        // positions that stay

@@ -46,9 +46,10 @@ __global__ void StepKernel(GradientPanel<Real> panel, int64_t iteration, int* un
   if (row.done != 0) return;
   Real* p = panel.direction + position * panel.stride;
   const Real* product = panel.product + position * panel.stride;
+  const Real scale = panel.product_scale == nullptr ? Real{1} : panel.product_scale[position];
   double curvature = 0;
   for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
-    curvature += static_cast<double>(p[col]) * static_cast<double>(product[col]);
+    curvature += static_cast<double>(p[col]) * static_cast<double>(scale * product[col]);
   }
   curvature = BlockSum(curvature);
   if (!CanStep(row, curvature)) {
@@ -64,7 +65,7 @@ __global__ void StepKernel(GradientPanel<Real> panel, int64_t iteration, int* un
   for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
     if (!BitOf(kept, col)) continue;
     d[col] += step * p[col];
-    r[col] -= step * product[col];
+    r[col] -= step * (scale * product[col]);
     const Real z = panel.preconditioner[col] * r[col];
     rho += static_cast<double>(r[col]) * static_cast<double>(z);
   }

@@ -25,7 +25,8 @@ struct GradientPanel {
   Real* solution;              // d, [rows, stride]
   Real* residual;              // r, 0 outside the mask
   Real* direction;             // p
-  Real* product;               // p G
+  Real* product;               // p G, but for
+  const Real* product_scale;   // null: 1; what rows of `product` are to be multiplied by
   GradientRow* rows;
   const int* active;  // row of every position
 };

@@ -1,0 +1,66 @@
+// float32 values as sums of two float16 ones, for products on tensor cores.
+//
+//   x f = high + low + error,   high = half(x f),  low = half(x f - high)
+//
+// f is a power of two that brings the largest |x| below 2^16. float16 has 11 bits, so
+// |error| <= 2^-22 |x f|, but at least 2^-25: that is 2^-39 of the largest value.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/src/base/host_device.h"
+#include "core/src/cuda/linalg/raw_value.h"
+
+namespace sparsefw::cuda {
+
+// f of W and of G, whose largest values scale.h brings to 2^32 up to 2^33.
+inline constexpr float kHalfFactor = 0x1.0p-18F;
+// Of the largest value of a row that has an f of its own.
+inline constexpr int kHalfExponent = 14;
+// Half the smallest float16: rounding of the smallest values is at most that far off.
+inline constexpr float kHalfRounding = 0x1.0p-25F;
+
+// The nearest float16, ties to even; |value| < 65520.
+SPARSEFW_HOST_DEVICE inline uint16_t HalfOfFloat(float value) {
+  const uint32_t bits = BitsOfFloat(value);
+  const uint32_t sign = (bits >> 16) & 0x8000U;
+  const uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude < 0x38800000U) {  // below 2^-14: a multiple of 2^-24
+    // Adding 2^-1 rounds to multiples of 2^-24, which are then its lowest bits.
+    const float shifted = FloatOfBits(magnitude) + 0.5F;
+    return static_cast<uint16_t>(sign | (BitsOfFloat(shifted) - 0x3F000000U));
+  }
+  const uint32_t rounded = magnitude + 0xFFFU + ((magnitude >> 13) & 1U);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000U) >> 13));
+}
+
+// The left operand of a dense product, as kernels write it.
+template <typename Real>
+struct LeftOperand;
+
+template <>
+struct LeftOperand<float> {
+  uint16_t* high = nullptr;
+  uint16_t* low = nullptr;  // null: the product does without
+  float factor = kHalfFactor;
+
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, float value) const {
+    const float scaled = value * factor;
+    const uint16_t half = HalfOfFloat(scaled);
+    high[i] = half;
+    if (low != nullptr) low[i] = HalfOfFloat(scaled - FloatOfHalf(half));
+  }
+};
+
+template <>
+struct LeftOperand<double> {
+  double* values = nullptr;
+
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, double value) const { values[i] = value; }
+};
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_H_

@@ -1,0 +1,29 @@
+// The launches that split float32 matrices into float16 ones: half_split.h.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_KERNELS_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_KERNELS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/src/cuda/linalg/half_split.h"
+#include "core/src/cuda/runtime/cuda_error.h"
+
+namespace sparsefw::cuda {
+
+// values [count], a multiple of 4, times kHalfFactor.
+CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
+                      cudaStream_t stream);
+
+// *misfits is added to: values [count] that are no float16 once they are multiplied by kHalfFactor.
+CudaError LaunchCountMisfits(const float* values, int64_t count, int* misfits, cudaStream_t stream);
+
+// Rows of `values` [rows, stride], each times a power of two that brings its largest value to
+// 2^kHalfExponent; row r of the product with a G that was split by LaunchSplit is then to be
+// multiplied by scale[r].
+CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride,
+                          const LeftOperand<float>& out, float* scale, cudaStream_t stream);
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_KERNELS_H_

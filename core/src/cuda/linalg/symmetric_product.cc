@@ -1,0 +1,141 @@
+#include "core/src/cuda/linalg/symmetric_product.h"
+
+#include <type_traits>
+
+#include "core/src/cuda/linalg/half_split_kernels.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+template <typename Real>
+constexpr bool kSplits = std::is_same_v<Real, float>;
+
+// How many of `values` are no float16. Waits for the stream.
+absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, cudaStream_t stream) {
+  SPARSEFW_ASSIGN_OR_RETURN(auto misfits, DeviceBuffer<int>::Zeroed(1, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchCountMisfits(values.data(), values.size(), misfits.data(), stream));
+  int count = 0;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(&count, misfits.data(), sizeof(count), cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return count;
+}
+
+absl::Status MultiplyDoubles(const DeviceLayer<double>& layer, int64_t rows, const double* a,
+                             double* out, const DenseProduct& product) {
+  return product.Multiply({.rows = rows,
+                           .cols = layer.stride,
+                           .depth = layer.cols,
+                           .a = a,
+                           .a_stride = layer.stride,
+                           .b = layer.gram.data(),
+                           .b_stride = layer.stride,
+                           .c = out,
+                           .c_stride = layer.stride,
+                           .input = CUDA_R_64F,
+                           .output = CUDA_R_64F,
+                           .compute = CUBLAS_COMPUTE_64F});
+}
+
+}  // namespace
+
+template <typename Real>
+absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
+    const DeviceLayer<Real>& layer, int64_t rows, ProductPrecision precision,
+    const DenseProduct& product, cudaStream_t stream) {
+  const int64_t size = rows * layer.stride;
+  SymmetricProduct result(layer, precision, product, stream);
+  if constexpr (kSplits<Real>) {
+    const int64_t gram = layer.gram.size();
+    SPARSEFW_ASSIGN_OR_RETURN(result.gram_high_, DeviceBuffer<uint16_t>::Create(gram, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result.gram_low_, DeviceBuffer<uint16_t>::Create(gram, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result.high_, DeviceBuffer<uint16_t>::Create(size, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result.low_, DeviceBuffer<uint16_t>::Create(size, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplit(
+        layer.gram.data(), gram, {result.gram_high_.data(), result.gram_low_.data()}, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(const int misfits, CountMisfits(layer.weights, stream));
+    result.weights_fit_ = misfits == 0;
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(result.values_, DeviceBuffer<Real>::Create(size, stream));
+  }
+  return result;
+}
+
+template <typename Real>
+int64_t SymmetricProduct<Real>::Bytes(int64_t rows, int64_t cols) {
+  const int64_t stride = StrideOf(cols);
+  const int64_t panel = int64_t{sizeof(Real)} * rows * stride;
+  if (!kSplits<Real>) return panel;
+  return panel + int64_t{sizeof(Real)} * (cols * stride + rows) + int64_t{sizeof(int)};
+}
+
+template <typename Real>
+LeftOperand<Real> SymmetricProduct<Real>::operand(Values values) {
+  if constexpr (kSplits<Real>) {
+    return {high_.data(), LeavesOutLow(values) ? nullptr : low_.data()};
+  } else {
+    return {values_.data()};
+  }
+}
+
+// alpha A G with the operand's parts, the smaller products first.
+template <typename Real>
+absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, double alpha,
+                                                    Real* out) const {
+  // G^T is the same matrix: tensor cores read both operands along the depth fastest.
+  ProductArgs args = {.rows = rows,
+                      .cols = layer_.cols,
+                      .depth = layer_.stride,
+                      .a = high_.data(),
+                      .a_stride = layer_.stride,
+                      .b = gram_low_.data(),
+                      .b_stride = layer_.stride,
+                      .b_transposed = true,
+                      .c = out,
+                      .c_stride = layer_.stride,
+                      .input = CUDA_R_16F,
+                      .output = CUDA_R_32F,
+                      .compute = CUBLAS_COMPUTE_32F,
+                      .alpha = alpha};
+  if (precision_ == ProductPrecision::kFloat32) {
+    SPARSEFW_RETURN_IF_ERROR(product_.Multiply(args));
+    args.beta = 1;
+  }
+  args.b = gram_high_.data();
+  if (low) {
+    args.a = low_.data();
+    SPARSEFW_RETURN_IF_ERROR(product_.Multiply(args));
+    args.a = high_.data();
+  }
+  return product_.Multiply(args);
+}
+
+template <typename Real>
+absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real* out) const {
+  if constexpr (kSplits<Real>) {
+    constexpr double kAlpha = 1.0 / (double{kHalfFactor} * double{kHalfFactor});
+    return MultiplyHalves(rows, !LeavesOutLow(values), kAlpha, out);
+  } else {
+    return MultiplyDoubles(layer_, rows, values_.data(), out, product_);
+  }
+}
+
+template <typename Real>
+absl::Status SymmetricProduct<Real>::MultiplyRows(int64_t rows, const Real* a, Real* out) {
+  if constexpr (kSplits<Real>) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplitRows(
+        a, rows, layer_.stride, {high_.data(), low_.data()}, scale_.data(), stream_));
+    return MultiplyHalves(rows, precision_ == ProductPrecision::kFloat32, 1, out);
+  } else {
+    return MultiplyDoubles(layer_, rows, a, out, product_);
+  }
+}
+
+template class SymmetricProduct<float>;
+template class SymmetricProduct<double>;
+
+}  // namespace sparsefw::cuda

@@ -1,0 +1,78 @@
+// Products with a layer's Gram matrix: in float32 on tensor cores, in float64 as they are.
+#ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_SYMMETRIC_PRODUCT_H_
+#define SPARSEFW_CORE_SRC_CUDA_LINALG_SYMMETRIC_PRODUCT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/src/cuda/linalg/dense_product.h"
+#include "core/src/cuda/linalg/half_split.h"
+#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/device_layer.h"
+#include "sparsefw/engine_details.h"
+
+namespace sparsefw::cuda {
+
+// out = A G, A in panels of rows.
+//
+// Numeric: in float32 A and G are sums of two float16 matrices (half_split.h), and
+//          A G = A_high G_high + A_high G_low + A_low G_high, each product summed in float32 by
+//          tensor cores. What is left out, A_low G_low, is below 2^-22 |A| |G|. A_low is left out
+//          too where A consists of values of W, all of which fit one float16. ProductPrecision
+//          below float32: A_high G_high alone, with an error below 2^-10 |A| |G|.
+//          In float64 it is one product.
+// Memory:  float32: 4 cols * stride bytes on the device for G and 4 * rows * stride for A
+// Errors:  ResourceExhausted, what went wrong on the device
+//
+// Not thread-safe. The layer, the DenseProduct and the stream must outlive it.
+template <typename Real>
+class SymmetricProduct {
+ public:
+  // For panels of at most `rows` rows, on the stream that `product` works on. Waits for it.
+  static absl::StatusOr<SymmetricProduct> Create(const DeviceLayer<Real>& layer, int64_t rows,
+                                                 ProductPrecision precision,
+                                                 const DenseProduct& product, cudaStream_t stream);
+  static int64_t Bytes(int64_t rows, int64_t cols);
+
+  // Values of A that an operand of this kind has: some of W and 0, or any up to max|W|.
+  enum class Values { kWeights, kAny };
+
+  // Where the caller writes A, rows `stride` elements apart, the padding 0.
+  LeftOperand<Real> operand(Values values);
+  // Enqueues out [rows, stride] = A G of what was written; the padding of `out` is left alone or
+  // becomes 0.
+  absl::Status Multiply(int64_t rows, Values values, Real* out) const;
+
+  // The same for an A of any range, [rows, stride] on the device. Where scale() is not null, row r
+  // of A G is scale()[r] times row r of `out`.
+  absl::Status MultiplyRows(int64_t rows, const Real* a, Real* out);
+  const Real* scale() const { return scale_.data(); }
+
+ private:
+  SymmetricProduct(const DeviceLayer<Real>& layer, ProductPrecision precision,
+                   const DenseProduct& product, cudaStream_t stream)
+      : layer_(layer), precision_(precision), product_(product), stream_(stream) {}
+  bool LeavesOutLow(Values values) const {
+    return precision_ != ProductPrecision::kFloat32 || (values == Values::kWeights && weights_fit_);
+  }
+  absl::Status MultiplyHalves(int64_t rows, bool low, double alpha, Real* out) const;
+
+  const DeviceLayer<Real>& layer_;
+  ProductPrecision precision_;
+  const DenseProduct& product_;
+  cudaStream_t stream_;
+  bool weights_fit_ = false;  // each is one float16, as near as the smallest float16 allows
+  // float32 only:
+  DeviceBuffer<uint16_t> gram_high_;
+  DeviceBuffer<uint16_t> gram_low_;
+  DeviceBuffer<uint16_t> high_;
+  DeviceBuffer<uint16_t> low_;
+  DeviceBuffer<Real> scale_;
+  // float64 only:
+  DeviceBuffer<Real> values_;
+};
+
+}  // namespace sparsefw::cuda
+
+#endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_SYMMETRIC_PRODUCT_H_
