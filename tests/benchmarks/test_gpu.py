@@ -38,7 +38,7 @@ def test_every_case_is_measured(smoke):
     forms = goals.select(results, measure="forms")
     assert {(case["form"], case["precision"]) for case in forms} == set(cases.FORMS)
     table = report.form_table(results)
-    assert len(table.splitlines()) == 2 + len(forms) and "tiles" in table
+    assert len(table.splitlines()) == 2 + len(forms) and "dense" in table
     for case in goals.select(results, measure="stages"):
         assert case["refined_loss"] <= case["loss"] * (1 + 1e-12)
         assert case["reconstructed_loss"] <= case["refined_loss"] * (1 + 1e-9)

@@ -10,8 +10,7 @@ RULES = ("open-loop", "line-search")
 PRECISIONS = ("fp32", "tf32", "bf16")
 # The ways to update U, in every precision in which they differ: where they cross is what the
 # engine's choice between them rests on.
-FORMS = (("rows", "fp32"), ("tiles", "fp32"), ("dense", "fp32"), ("dense", "tf32"),
-         ("dense", "bf16"))
+FORMS = (("rows", "fp32"), ("dense", "fp32"), ("dense", "tf32"), ("dense", "bf16"))
 EARLY_MARKS = (10, 25, 50, 100, 200, 500, 1000)
 
 # The linear layers of one block of LLaMA-3.1-8B, in the order in which a model has them, and their

@@ -30,8 +30,8 @@ NCU_LAUNCHES = 1  # of a kernel that the program times; ncu itself repeats each
 # The kernels that the time of an iteration is spent in, by the part of the smoke program that
 # launches them.
 NCU_KERNELS = {
-    "iteration-unstructured:0.6": ("ListKernel", "TileKernel", "VertexUpdateKernel",
-                                   "WindowKernel", "DigitKernel", "MarkKernel", "PrunedKernel"),
+    "iteration-unstructured:0.6": ("VertexUpdateKernel", "ToggleKernel", "PrunedKernel",
+                                   "RowLossKernel", "WindowKernel", "DigitKernel", "MarkKernel"),
     "iteration-2:4": ("RowBatchKernel", "GroupKernel"),
 }
 

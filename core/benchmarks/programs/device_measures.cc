@@ -49,10 +49,9 @@ absl::Status SetForm(const Json& request, EngineOptions& options) {
   constexpr double kNever = 2;
   const std::string text = request.value("form", "auto");
   if (text == "auto") return absl::OkStatus();
-  if (text != "rows" && text != "tiles" && text != "dense") {
-    return Unknown("form", text, "auto, rows, tiles or dense");
+  if (text != "rows" && text != "dense") {
+    return Unknown("form", text, "auto, rows or dense");
   }
-  options.tuning.tiled_share = text == "tiles" ? 0 : kNever;
   options.tuning.dense_share = text == "dense" ? 0 : kNever;
   return absl::OkStatus();
 }

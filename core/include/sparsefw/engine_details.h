@@ -31,9 +31,8 @@ enum class Screening { kWhereItPays, kNever, kAlways };
 // Choices that engines make themselves, but for tests and benchmarks.
 struct EngineTuning {
   Screening screening = Screening::kWhereItPays;
-  // CUDA engine: the shares of coordinates that change in an iteration above which
-  // U is updated in tiles, and formed by a dense product. Below 0: its own choice.
-  double tiled_share = -1;
+  // CUDA engine: the share of coordinates that change in an iteration above which
+  // U is formed by a dense product. Below 0: its own choice.
   double dense_share = -1;
 };
 

@@ -2,7 +2,7 @@
 # opening of cuBLAS (runtime/cublas_library.cc).
 set(SPARSEFW_CUDA_SOURCES
   iteration/frank_wolfe.cc iteration/frank_wolfe_memory.cc iteration/frank_wolfe_state.cc
-  iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc iteration/vertex_tiles.cu
+  iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc
   iteration/vertex_update.cu linalg/dense_product.cc linalg/float64_product.cc
   linalg/gram_accumulator.cc linalg/gram_sum.cu linalg/half_split.cu linalg/layer_kernels.cu
   linalg/mask_loss.cc linalg/raw_rows.cu linalg/symmetric_product.cc

@@ -233,21 +233,15 @@ TEST(HalfTest, EveryFloat16IsItselfAndOthersAreTheNearest) {
 }
 
 TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {
-  const auto form = [](double share, ProductPrecision precision, bool tiles) {
-    return ChooseForm(share, {.tiles = tiles, .precision = precision});
-  };
-  EXPECT_EQ(form(0.004, ProductPrecision::kFloat32, true), UpdateForm::kRows);
-  EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, true), UpdateForm::kTiles);
-  EXPECT_EQ(form(0.7, ProductPrecision::kFloat32, true), UpdateForm::kDense);
-  EXPECT_EQ(form(0.025, ProductPrecision::kFloat32, false), UpdateForm::kRows);
-  EXPECT_EQ(form(0.014, ProductPrecision::kTf32, true), UpdateForm::kTiles);
-  EXPECT_EQ(form(0.016, ProductPrecision::kTf32, true), UpdateForm::kDense);
-  EXPECT_EQ(form(0.025, ProductPrecision::kBf16, true), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.014, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(0.016, {}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.01, {.precision = ProductPrecision::kTf32}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.008, {.precision = ProductPrecision::kBf16}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<double>(0.03, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<double>(0.05, {}), UpdateForm::kDense);
   // A form that was asked for goes before it.
-  EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .dense_share = 2}), UpdateForm::kTiles);
-  EXPECT_EQ(ChooseForm(0.9, {.tiles = true, .tiled_share = 2, .dense_share = 2}),
-            UpdateForm::kRows);
-  EXPECT_EQ(ChooseForm(1e-6, {.tiles = true, .dense_share = 0}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.9, {.dense_share = 2}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(1e-6, {.dense_share = 0}), UpdateForm::kDense);
 }
 
 TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {

@@ -122,7 +122,11 @@ class SymmetricProductTest : public ::testing::Test {
     std::vector<uint16_t> high(a.size());
     std::vector<uint16_t> low(a.size());
     const LeftOperand<float> host = {high.data(), *has_low ? low.data() : nullptr};
-    for (size_t i = 0; i < a.size(); ++i) host.Put(static_cast<int64_t>(i), a[i]);
+    for (size_t i = 0; i < a.size(); i += kOperandEntries) {
+      float eight[kOperandEntries];
+      std::copy_n(a.begin() + static_cast<int64_t>(i), kOperandEntries, eight);
+      host.Put(static_cast<int64_t>(i), eight);
+    }
     Put(high, operand.high);
     if (*has_low) Put(low, operand.low);
     auto out = Upload(std::vector<float>(a.size()));

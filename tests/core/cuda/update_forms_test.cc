@@ -1,5 +1,5 @@
-// The CUDA engine updates U in three forms, whichever it would choose itself: by
-// rows of G, in tiles of G, by dense products. All are the same iteration.
+// The CUDA engine updates U in two forms, whichever it would choose itself: by
+// rows of G, and by dense products. Both are the same iteration.
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -26,52 +26,49 @@ struct Shape {
   int64_t cols;
 };
 
-using TiledParam = std::tuple<Shape, Pattern, double>;
-class TiledUpdateTest : public ::testing::TestWithParam<TiledParam> {
+using FormParam = std::tuple<Shape, Pattern, double>;
+class DenseUpdateTest : public ::testing::TestWithParam<FormParam> {
  protected:
   void SetUp() override { SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat32); }
 };
 
-std::string TiledTestName(const TiledParam& param) {
+std::string FormTestName(const FormParam& param) {
   const auto& [shape, pattern, alpha] = param;
   return "cuda_" + std::to_string(shape.rows) + "x" + std::to_string(shape.cols) + "_" +
          NameOf(pattern) + (alpha == 0 ? "_alpha_0" : "_alpha_09");
 }
 
-// At alpha = 0 most coordinates toggle in the first iterations: more than a
-// list has room for.
-TEST_P(TiledUpdateTest, IsTheUpdateByRows) {
+// At alpha = 0 most coordinates toggle in the first iterations.
+TEST_P(DenseUpdateTest, IsTheUpdateByRows) {
   const auto& [shape, pattern, alpha] = GetParam();
   const auto layer = MakeRandomLayer({.rows = shape.rows, .cols = shape.cols, .seed = 4});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, alpha));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto rows,
-                                LoadedEngine(EngineKind::kCudaFloat32, start,
-                                             {.tuning = {.tiled_share = 2, .dense_share = 2}}));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto tiles,
-                                LoadedEngine(EngineKind::kCudaFloat32, start,
-                                             {.tuning = {.tiled_share = 0, .dense_share = 2}}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto rows, LoadedEngine(EngineKind::kCudaFloat32, start,
+                                                              {.tuning = {.dense_share = 2}}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto dense, LoadedEngine(EngineKind::kCudaFloat32, start,
+                                                               {.tuning = {.dense_share = 0}}));
   for (const int64_t count : {1, 4, 5}) {
     SCOPED_TRACE(count);
     const StepRequest request = {.count = count, .measure_drift = true};
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats exact, reference->Step({.count = count}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats by_rows, rows->Step(request));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats by_tiles, tiles->Step(request));
-    EXPECT_NEAR(by_tiles.relaxed_loss, exact.relaxed_loss, 1e-4 * exact.relaxed_loss);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats by_dense, dense->Step(request));
+    EXPECT_NEAR(by_dense.relaxed_loss, exact.relaxed_loss, 1e-4 * exact.relaxed_loss);
     // One toggle that rounding decides otherwise may follow from another order of sums.
-    EXPECT_NEAR(by_tiles.relaxed_loss, by_rows.relaxed_loss, 1e-5 * by_rows.relaxed_loss);
-    EXPECT_LT(by_tiles.drift, 1e-5);
+    EXPECT_NEAR(by_dense.relaxed_loss, by_rows.relaxed_loss, 1e-5 * by_rows.relaxed_loss);
+    EXPECT_LT(by_dense.drift, 1e-5);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, TiledUpdateTest,
+    All, DenseUpdateTest,
     ::testing::Combine(::testing::Values(Shape{70, 330}, Shape{300, 130}, Shape{64, 64}),
                        ::testing::Values(Pattern::Unstructured(0.6), Pattern::KeepOfGroup(1, 2)),
                        ::testing::Values(0.0, 0.9)),
-    [](const auto& test) { return TiledTestName(test.param); });
+    [](const auto& test) { return FormTestName(test.param); });
 
 TEST(UpdateFormTest, ChangesWithTheTogglesAndNotWithTheCallsOfStep_cuda) {
   SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat32);
@@ -79,8 +76,8 @@ TEST(UpdateFormTest, ChangesWithTheTogglesAndNotWithTheCallsOfStep_cuda) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.5));
-  // Dense at first, then tiles, then rows.
-  const EngineOptions options = {.tuning = {.tiled_share = 0.02, .dense_share = 0.06}};
+  // Dense at first, then rows.
+  const EngineOptions options = {.tuning = {.dense_share = 0.04}};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference, LoadedEngine(EngineKind::kReference, start));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto whole,
                                 LoadedEngine(EngineKind::kCudaFloat32, start, options));
@@ -119,9 +116,8 @@ TEST(UpdateFormTest, LongRowsAreThoseOfTheReference_cuda) {
                                                                       Pattern::PerRow(0.6), {}, 0));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto reference,
                                   LoadedEngine(EngineKind::kReference, start));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine,
-                                  LoadedEngine(EngineKind::kCudaFloat64, start,
-                                               {.tuning = {.tiled_share = 2, .dense_share = 2}}));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, LoadedEngine(EngineKind::kCudaFloat64, start,
+                                                                  {.tuning = {.dense_share = 2}}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats expected, reference->Step({.count = 6}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats actual, engine->Step({.count = 6}));
     EXPECT_EQ(actual.toggled, expected.toggled);

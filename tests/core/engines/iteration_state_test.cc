@@ -123,7 +123,7 @@ TEST(IterationStateFormTest, UpdateFormsAreChosenAlike_cuda) {
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.5));
   ExpectRestoredIsSaved(EngineKind::kCudaFloat32, start, StepRule::kLineSearch, {5, 14, 30, 10},
-                        {.threads = 1, .tuning = {.tiled_share = 0.02, .dense_share = 0.06}});
+                        {.threads = 1, .tuning = {.dense_share = 0.04}});
 }
 
 class IterationStateErrorTest : public ::testing::TestWithParam<EngineKind> {

@@ -51,10 +51,7 @@ class Kernels {
   Kernels(Smoke& smoke, const std::string& pattern, int64_t rows, int64_t cols)
       : smoke_(smoke),
         name_(pattern + (sizeof(Real) == sizeof(float) ? " float32 " : " float64 ")),
-        at_(ParsePattern(pattern), rows, cols),
-        counts_(cuda::SlotsOf(rows, at_.stride())),
-        entries_(cuda::SlotsOf(rows, at_.stride()) * cuda::kSlotEntries) {
-    slots_ = {at_.stride() / cuda::kSlotColumns, counts_.data(), entries_.data()};
+        at_(ParsePattern(pattern), rows, cols) {
     if (smoke_.timing()) return;
     // U of the previous vertex, so that an update can be held against a new product.
     const std::vector<double> pruned = at_.Pruned(at_.previous_);
@@ -99,12 +96,6 @@ class Kernels {
     Run(
         "update by rows",
         [this](auto stream) { return cuda::ToStatus(cuda::LaunchVertexUpdate(it(), stream)); },
-        [this] { return Updated(); });
-    Run(
-        "update by tiles",
-        [this](auto stream) {
-          return cuda::ToStatus(cuda::LaunchTiledUpdate(it(), slots_, stream));
-        },
         [this] { return Updated(); });
     Run(
         "toggle", [this](auto stream) { return cuda::ToStatus(cuda::LaunchToggle(it(), stream)); },
@@ -308,9 +299,6 @@ class Kernels {
   Smoke& smoke_;
   const std::string name_;
   SmokeIterate<Real> at_;
-  DeviceValues<int32_t> counts_;
-  DeviceValues<cuda::ToggleEntry> entries_;
-  cuda::ToggleSlots slots_;
 };
 
 template <typename Real>

@@ -128,7 +128,7 @@ template <typename Real>
 UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
   const double share = toggles_.TogglesFor(epoch) /
                        (static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols));
-  return ChooseForm(share, forms_);
+  return ChooseForm<Real>(share, forms_);
 }
 
 template <typename Real>
@@ -174,9 +174,6 @@ absl::Status FrankWolfe<Real>::EnqueuePlainStep(UpdateForm form, bool replace_pr
   switch (form) {
     case UpdateForm::kRows:
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
-      break;
-    case UpdateForm::kTiles:
-      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTiledUpdate(it_, slots_, stream));
       break;
     case UpdateForm::kDense:
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchToggle(it_, stream));

@@ -35,13 +35,14 @@ inline constexpr int64_t kSavedPieceBytes = int64_t{1} << 20;
 // Scores that are on the host at once while they are uploaded.
 inline constexpr int64_t kScorePieceBytes = int64_t{4} << 20;
 
-// Rows of a dense product that are formed at a time.
-inline constexpr int64_t kPanelRows = 1024;
+// Rows of a dense product that are formed at a time. On an H100, 4096 rows at once took 0.38 ms
+// and 1024 rows four times 0.44 ms (docs/benchmarks/gpu-log.md).
+inline constexpr int64_t kPanelRows = 4096;
 inline int64_t PanelRows(int64_t rows) { return std::min(kPanelRows, rows); }
 
-// Memory on the device: E, U and x of W's size, four bit masks, lists of toggles
-// (float32: a byte a weight), what products take (symmetric_product.h) for panels of
-// kPanelRows rows, and another panel while E is compared with a dense product. The saliency, of W's
+// Memory on the device: E, U and x of W's size, four bit masks, what products take
+// (symmetric_product.h) for panels of kPanelRows rows, and another panel while E is compared
+// with a dense product. The saliency, of W's
 // size in float32, from the first Round on.
 //
 // Threads: one at a time. Step enqueues iterations, most of them as launches of
@@ -55,7 +56,6 @@ template <typename Real>
 class FrankWolfe final : public IncrementalFrankWolfe {
  public:
   // Evaluates loss and gap at M_0. `layer` and `context` must outlive it.
-  // FormOptions::tiles is its own choice.
   static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
       const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
       const ExecutionContext& context);
@@ -86,9 +86,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
     DeviceBuffer<unsigned> histogram;  // and the ticket
     DeviceBuffer<double> partial;
     DeviceBuffer<double> row_sums;
-    DeviceBuffer<int32_t> toggle_counts;       // as `toggle_entries`:
-    DeviceBuffer<ToggleEntry> toggle_entries;  // empty where U is not updated in tiles
-    DeviceBuffer<float> saliency;              // empty before the first Round
+    DeviceBuffer<float> saliency;  // empty before the first Round
   };
 
   // One iteration as a graph, from the second launch on.
@@ -131,7 +129,6 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   Buffers buffers_;
   IterateView<Real> it_;
   std::optional<Product> product_;  // of panels of rows
-  ToggleSlots slots_;
   StepGraph graphs_[kUpdateForms];  // by form
   bool capturing_ = false;
   int64_t capture_failures_ = 0;

@@ -21,7 +21,6 @@
 
 #include "core/src/base/host_device.h"
 #include "core/src/cuda/iteration/step_state.h"
-#include "core/src/cuda/iteration/toggle_slots.h"
 #include "core/src/cuda/linalg/half_split.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/runtime/cuda_error.h"
@@ -93,12 +92,6 @@ struct IterateView {
 enum class Motion { kMove, kStay };
 template <typename Real>
 CudaError LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream);
-// The same with tiles of G in shared memory (vertex_tiles.cu): for layers of
-// kLeastTiledRows rows and more, in float32; otherwise LaunchVertexUpdate.
-inline constexpr int64_t kLeastTiledRows = 64;
-template <typename Real>
-CudaError LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
-                            cudaStream_t stream);
 template <typename Real>
 CudaError LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream);
 template <typename Real>

@@ -10,11 +10,6 @@
 namespace sparsefw::cuda {
 namespace {
 
-template <typename Real>
-bool HasTiles(int64_t rows) {
-  return sizeof(Real) == sizeof(float) && rows >= kLeastTiledRows;
-}
-
 // M_0: the kept weights that are not fixed.
 Mask WithoutFixed(const Mask& warm, const Mask& fixed) {
   Mask result = warm;
@@ -53,15 +48,6 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
   SPARSEFW_ASSIGN_OR_RETURN(b.partial, DeviceBuffer<double>::Create(
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.row_sums, DeviceBuffer<double>::Create(RowSums(layer_.rows), stream));
-  forms_.tiles = false;
-  if (HasTiles<Real>(layer_.rows)) {
-    const int64_t slots = SlotsOf(layer_.rows, layer_.stride);
-    SPARSEFW_ASSIGN_OR_RETURN(b.toggle_counts, DeviceBuffer<int32_t>::Create(slots, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(b.toggle_entries,
-                              DeviceBuffer<ToggleEntry>::Create(slots * kSlotEntries, stream));
-    forms_.tiles = true;
-    slots_ = {layer_.stride / kSlotColumns, b.toggle_counts.data(), b.toggle_entries.data()};
-  }
   SPARSEFW_ASSIGN_OR_RETURN(auto product,
                             Product::Create(layer_, PanelRows(layer_.rows), forms_.precision,
                                             context_.product(), stream));
@@ -99,9 +85,7 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
       sizeof(StepState) + sizeof(Selection) + sizeof(WindowPass) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
   const int64_t product = SymmetricProduct<Real>::Bytes(PanelRows(rows), cols);
-  const int64_t slots = HasTiles<Real>(rows) ? SlotsOf(rows, stride) : 0;
-  const int64_t toggles = slots * (int64_t{sizeof(ToggleEntry)} * kSlotEntries + 4);
-  return matrices + bits + partial + scratch + saliency + product + toggles;
+  return matrices + bits + partial + scratch + saliency + product;
 }
 
 template <typename Real>

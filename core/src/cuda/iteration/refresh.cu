@@ -1,34 +1,59 @@
 // Kernels around the dense products of the iteration: the left operand, the
 // comparison of E and L with the product; and the start of a step.
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
+#include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
 namespace sparsefw::cuda {
 namespace {
 
-// D(previous) or D(M) at a column of a row.
+// D(M) at a column of a row.
 template <typename Real>
-__device__ Real PrunedAt(const IterateView<Real>& it, Point point, int64_t row, int64_t col) {
-  if (col >= it.cols || BitOf(it.fixed + row * it.words(), col)) return 0;
+__device__ Real RelaxedAt(const IterateView<Real>& it, int64_t row, int64_t col) {
+  if (BitOf(it.fixed + row * it.words(), col)) return 0;
   const bool in_vertex = BitOf(it.previous + row * it.words(), col);
   const int64_t i = row * it.stride + col;
-  double kept = in_vertex ? 1 : 0;
-  if (point == Point::kRelaxed) {
-    kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->scale);
-  }
+  const double kept = LazyValue(static_cast<double>(it.entries[i]), in_vertex, it.state->scale);
   return it.weights[i] * static_cast<Real>(1 - kept);
 }
 
+// kOperandEntries columns of a thread. Also where the iteration has stopped: the product that
+// follows does not know, and writes U from this.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    PrunedKernel(IterateView<Real> it, Point point, int64_t first, LeftOperand<Real> out) {
-  // Also where the iteration has stopped: the product that follows does not
-  // know, and writes U from this.
-  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+    PrunedKernel(IterateView<Real> it, int64_t first, LeftOperand<Real> out) {
+  const int64_t row = first + blockIdx.x;
+  const int64_t col =
+      (static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x) * kOperandEntries;
   if (col >= it.stride) return;
-  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col,
-          PrunedAt(it, point, first + blockIdx.x, col));
+  const int64_t word = row * it.words() + col / 32;
+  const BitWord kept = (it.fixed[word] | it.previous[word]) >> (col % 32);
+  Real values[kOperandEntries];
+#pragma unroll
+  for (int part = 0; part < kOperandEntries; part += kChunk<Real>) {
+    const Chunk<Real> weights = LoadChunk(it.weights + row * it.stride + col + part);
+#pragma unroll
+    for (int k = 0; k < kChunk<Real>; ++k) {
+      values[part + k] = (kept >> (part + k) & 1U) != 0 ? Real{0} : weights.v[k];
+    }
+  }
+  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
+}
+
+// The same of M.
+template <typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    RelaxedKernel(IterateView<Real> it, int64_t first, LeftOperand<Real> out) {
+  const int64_t col =
+      (static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x) * kOperandEntries;
+  if (col >= it.stride) return;
+  Real values[kOperandEntries];
+#pragma unroll
+  for (int k = 0; k < kOperandEntries; ++k) {
+    values[k] = RelaxedAt(it, first + blockIdx.x, col + k);
+  }
+  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
 }
 
 // partial[3 row ..]: the row's part of the loss, and of ||dense - E||^2 and
@@ -45,7 +70,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t col = threadIdx.x; col < it.cols; col += kBlockThreads) {
     const int64_t from = static_cast<int64_t>(blockIdx.x) * it.stride + col;
     const double exact = static_cast<double>(dense[from]);
-    loss += static_cast<double>(PrunedAt(it, Point::kRelaxed, row, col)) * exact;
+    loss += static_cast<double>(RelaxedAt(it, row, col)) * exact;
     Real& entry = it.product[row * it.stride + col];
     if (!BitOf(fixed, col)) {
       const double off = exact - static_cast<double>(entry);
@@ -113,8 +138,9 @@ int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBl
 template <typename Real>
 CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
                        const LeftOperand<Real>& out, cudaStream_t stream) {
-  return Launch(PrunedKernel<Real>, {.blocks_x = count, .blocks_y = ColumnBlocks(it.stride)},
-                stream, it, point, first, out);
+  const int64_t blocks = ColumnBlocks(it.stride / kOperandEntries);
+  const auto kernel = point == Point::kVertex ? PrunedKernel<Real> : RelaxedKernel<Real>;
+  return Launch(kernel, {.blocks_x = count, .blocks_y = blocks}, stream, it, first, out);
 }
 
 template <typename Real>

@@ -14,11 +14,6 @@ __device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
   return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
 }
 
-// Enqueues U_t and the changes of b_t by block into it.partial, `blocks` of them.
-// The bits stay: LaunchToggle follows.
-CudaError LaunchTiles(const IterateView<float>& it, const ToggleSlots& slots, int64_t* blocks,
-                      cudaStream_t stream);
-
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_ITERATION_TOGGLES_CUH_

@@ -2,35 +2,29 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_ITERATION_UPDATE_FORM_H_
 #define SPARSEFW_CORE_SRC_CUDA_ITERATION_UPDATE_FORM_H_
 
-#include "sparsefw/backend.h"
+#include "sparsefw/engine_details.h"
 
 namespace sparsefw::cuda {
 
-// U_t = U_{t-1} + Delta G, a row of G for every toggle or in tiles; or D(V_t) G.
-enum class UpdateForm { kRows, kTiles, kDense };
-inline constexpr int kUpdateForms = 3;
+// U_t = U_{t-1} + Delta G, a row of G for every toggle; or D(V_t) G.
+enum class UpdateForm { kRows, kDense };
+inline constexpr int kUpdateForms = 2;
 
 struct FormOptions {
-  bool tiles = false;  // the layer can be updated in tiles
   ProductPrecision precision = ProductPrecision::kFloat32;
-  double tiled_share = -1;  // of EngineTuning
-  double dense_share = -1;
+  double dense_share = -1;  // of EngineTuning
 };
 
-// The form for iterations in which `share` of the coordinates toggles. From which
-// share on another form is the faster one is derived from data sheets
-// (docs/benchmarks/gpu-log.md), not measured. TF32 at 4096 x 4096: tiles take some
-// 0.22 ms for each percent that toggles, a dense product at 400 TFLOP/s 0.34 ms,
-// which is what 1.5 % cost.
-inline UpdateForm ChooseForm(double share, const FormOptions& options) {
-  double tiled = 0.006;
-  double dense = options.tiles ? 0.2 : 0.05;
-  if (options.precision == ProductPrecision::kTf32) dense = options.tiles ? 0.015 : 0.006;
-  if (options.precision == ProductPrecision::kBf16) dense = options.tiles ? 0.02 : 0.003;
-  if (options.tiled_share >= 0) tiled = options.tiled_share;
+// The form for iterations in which `share` of the coordinates toggles. Measured on an H100 at
+// 4096 x 4096 (docs/benchmarks/gpu-log.md): rows of G take 0.32 ms for each percent that toggles.
+// A dense product takes 0.5 ms with what goes with it, one of lower precision 0.3. A product in
+// float64 takes 2.2 ms, where rows take twice the bytes.
+template <typename Real>
+UpdateForm ChooseForm(double share, const FormOptions& options) {
+  double dense = options.precision == ProductPrecision::kFloat32 ? 0.015 : 0.009;
+  if (sizeof(Real) == sizeof(double)) dense = 0.04;
   if (options.dense_share >= 0) dense = options.dense_share;
-  if (share > dense) return UpdateForm::kDense;
-  return options.tiles && share > tiled ? UpdateForm::kTiles : UpdateForm::kRows;
+  return share > dense ? UpdateForm::kDense : UpdateForm::kRows;
 }
 
 }  // namespace sparsefw::cuda

@@ -6,6 +6,7 @@
 // stays in the L2 cache: docs/adr/0011 has the figures.
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/iteration/toggles.cuh"
+#include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
@@ -166,10 +167,17 @@ __global__ void __launch_bounds__(kBlockThreads) RowLossKernel(IterateView<Real>
   const BitWord* fixed = it.fixed + row * it.words();
   const BitWord* previous = it.previous + row * it.words();
   double sum = 0;
-  for (int64_t col = threadIdx.x; col < it.cols; col += kBlockThreads) {
-    if (BitOf(fixed, col) || BitOf(previous, col)) continue;
-    sum += static_cast<double>(it.weights[row * it.stride + col]) *
-           static_cast<double>(it.vertex_product[row * it.stride + col]);
+#pragma unroll 2
+  for (int64_t col = threadIdx.x * kChunk<Real>; col < it.stride;
+       col += int64_t{kBlockThreads} * kChunk<Real>) {
+    const Chunk<Real> weights = LoadChunk(it.weights + row * it.stride + col);
+    const Chunk<Real> products = LoadChunk(it.vertex_product + row * it.stride + col);
+    const BitWord kept = (fixed[col / 32] | previous[col / 32]) >> (col % 32);
+#pragma unroll
+    for (int k = 0; k < kChunk<Real>; ++k) {
+      if ((kept >> k & 1U) != 0) continue;
+      sum += static_cast<double>(weights.v[k]) * static_cast<double>(products.v[k]);
+    }
   }
   sum = BlockSum(sum);
   if (threadIdx.x == 0) it.partial[row] = sum;
@@ -204,20 +212,6 @@ CudaError LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream) {
 }
 
 template <typename Real>
-CudaError LaunchTiledUpdate(const IterateView<Real>& it, const ToggleSlots& slots,
-                            cudaStream_t stream) {
-  if constexpr (sizeof(Real) == sizeof(float)) {
-    int64_t blocks = 0;
-    SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchTiles(it, slots, &blocks, stream));
-    SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchToggle(it, stream));
-    return LaunchStep(it, blocks, VertexLoss::kChanged, stream);
-  } else {
-    static_cast<void>(slots);
-    return LaunchVertexUpdate(it, stream);
-  }
-}
-
-template <typename Real>
 CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream) {
   SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
   return Launch(VertexLossKernel, {}, stream, it.state, static_cast<const double*>(it.partial),
@@ -229,13 +223,11 @@ CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream) {
   return LaunchStep(it, 0, VertexLoss::kKnown, stream);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                         \
-  template CudaError LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);           \
-  template CudaError LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t);     \
-  template CudaError LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t);     \
-  template CudaError LaunchTiledUpdate<Real>(const IterateView<Real>&, const ToggleSlots&, \
-                                             cudaStream_t);                                \
-  template CudaError LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);       \
+#define SPARSEFW_INSTANTIATE(Real)                                                     \
+  template CudaError LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);       \
+  template CudaError LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t); \
+  template CudaError LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t); \
+  template CudaError LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);   \
   template CudaError LaunchTakeStep<Real>(const IterateView<Real>&, cudaStream_t)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);

@@ -1,3 +1,4 @@
+#include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/half_split_kernels.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -5,35 +6,23 @@
 namespace sparsefw::cuda {
 namespace {
 
-constexpr int kValuesOfThread = 4;
-
-struct alignas(16) FourFloats {
-  float v[kValuesOfThread];
-};
-struct alignas(8) FourHalves {
-  uint16_t v[kValuesOfThread];
-};
-
-__device__ void PutFour(const FourFloats& scaled, int64_t i, const LeftOperand<float>& out) {
-  FourHalves high;
-  FourHalves low;
+__device__ void LoadEight(const float* from, float (&values)[kOperandEntries]) {
 #pragma unroll
-  for (int k = 0; k < kValuesOfThread; ++k) {
-    high.v[k] = HalfOfFloat(scaled.v[k]);
-    low.v[k] = HalfOfFloat(scaled.v[k] - FloatOfHalf(high.v[k]));
+  for (int part = 0; part < kOperandEntries / kChunk<float>; ++part) {
+    const Chunk<float> chunk = LoadChunk(from + part * kChunk<float>);
+#pragma unroll
+    for (int k = 0; k < kChunk<float>; ++k) values[part * kChunk<float> + k] = chunk.v[k];
   }
-  *reinterpret_cast<FourHalves*>(out.high + i) = high;
-  if (out.low != nullptr) *reinterpret_cast<FourHalves*>(out.low + i) = low;
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     SplitKernel(const float* values, int64_t count, LeftOperand<float> out) {
   const int64_t i =
-      (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kValuesOfThread;
+      (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kOperandEntries;
   if (i >= count) return;
-  FourFloats scaled = *reinterpret_cast<const FourFloats*>(values + i);
-  for (float& value : scaled.v) value *= kHalfFactor;
-  PutFour(scaled, i, out);
+  float eight[kOperandEntries];
+  LoadEight(values + i, eight);
+  out.Put(i, eight);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -54,12 +43,13 @@ __global__ void __launch_bounds__(kBlockThreads)
     SplitRowsKernel(const float* values, int64_t stride, LeftOperand<float> out, float* scale) {
   const int64_t row = blockIdx.x;
   const float* from = values + row * stride;
-  const int64_t first = static_cast<int64_t>(threadIdx.x) * kValuesOfThread;
-  constexpr int64_t kStep = int64_t{kBlockThreads} * kValuesOfThread;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * kOperandEntries;
+  constexpr int64_t kStep = int64_t{kBlockThreads} * kOperandEntries;
+  float eight[kOperandEntries];
   float largest = 0;
   for (int64_t col = first; col < stride; col += kStep) {
-    const FourFloats four = *reinterpret_cast<const FourFloats*>(from + col);
-    for (const float value : four.v) largest = fmaxf(largest, fabsf(value));
+    LoadEight(from + col, eight);
+    for (const float value : eight) largest = fmaxf(largest, fabsf(value));
   }
   largest = BlockReduce(largest, [](float a, float b) { return fmaxf(a, b); });
   // Within the range of float, whatever the row: a power of two and its inverse.
@@ -69,11 +59,10 @@ __global__ void __launch_bounds__(kBlockThreads)
     exponent = kHalfExponent - exponent;
     exponent = exponent < -100 ? -100 : exponent > 100 ? 100 : exponent;
   }
-  const float factor = ldexpf(1.0F, exponent);
+  out.factor = ldexpf(1.0F, exponent);
   for (int64_t col = first; col < stride; col += kStep) {
-    FourFloats four = *reinterpret_cast<const FourFloats*>(from + col);
-    for (float& value : four.v) value *= factor;
-    PutFour(four, row * stride + col, out);
+    LoadEight(from + col, eight);
+    out.Put(row * stride + col, eight);
   }
   if (threadIdx.x == 0) scale[row] = ldexpf(1.0F, -exponent) / kHalfFactor;
 }
@@ -82,7 +71,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream) {
-  constexpr int64_t kValuesOfBlock = int64_t{kBlockThreads} * kValuesOfThread;
+  constexpr int64_t kValuesOfBlock = int64_t{kBlockThreads} * kOperandEntries;
   return Launch(SplitKernel, {.blocks_x = (count + kValuesOfBlock - 1) / kValuesOfBlock}, stream,
                 values, count, out);
 }

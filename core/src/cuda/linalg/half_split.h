@@ -36,7 +36,10 @@ SPARSEFW_HOST_DEVICE inline uint16_t HalfOfFloat(float value) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000U) >> 13));
 }
 
-// The left operand of a dense product, as kernels write it.
+// Entries of a row of the left operand that a thread writes.
+inline constexpr int kOperandEntries = 8;
+
+// The left operand of a dense product, as kernels write it: entries i to i + 7, i a multiple of 8.
 template <typename Real>
 struct LeftOperand;
 
@@ -46,11 +49,37 @@ struct LeftOperand<float> {
   uint16_t* low = nullptr;  // null: the product does without
   float factor = kHalfFactor;
 
-  SPARSEFW_HOST_DEVICE void Put(int64_t i, float value) const {
-    const float scaled = value * factor;
-    const uint16_t half = HalfOfFloat(scaled);
-    high[i] = half;
-    if (low != nullptr) low[i] = HalfOfFloat(scaled - FloatOfHalf(half));
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, const float (&values)[kOperandEntries]) const {
+    EightHalves highs = {};
+    EightHalves lows = {};
+    for (int pair = 0; pair < kOperandEntries / 2; ++pair) {
+      uint32_t high_bits = 0;
+      uint32_t low_bits = 0;
+      for (int k = 0; k < 2; ++k) {
+        const float scaled = values[2 * pair + k] * factor;
+        const uint16_t half = HalfOfFloat(scaled);
+        high_bits |= static_cast<uint32_t>(half) << (16 * k);
+        low_bits |= static_cast<uint32_t>(HalfOfFloat(scaled - FloatOfHalf(half))) << (16 * k);
+      }
+      highs.pairs[pair] = high_bits;
+      lows.pairs[pair] = low_bits;
+    }
+    Store(highs, high + i);
+    if (low != nullptr) Store(lows, low + i);
+  }
+
+ private:
+  struct alignas(16) EightHalves {
+    uint32_t pairs[kOperandEntries / 2];
+  };
+  SPARSEFW_HOST_DEVICE static void Store(const EightHalves& halves, uint16_t* to) {
+#if defined(__CUDA_ARCH__)
+    // nvcc takes an assignment apart into four stores.
+    const uint32_t(&p)[kOperandEntries / 2] = halves.pairs;
+    __stwb(reinterpret_cast<uint4*>(to), make_uint4(p[0], p[1], p[2], p[3]));
+#else
+    *reinterpret_cast<EightHalves*>(to) = halves;
+#endif
   }
 };
 
@@ -58,7 +87,9 @@ template <>
 struct LeftOperand<double> {
   double* values = nullptr;
 
-  SPARSEFW_HOST_DEVICE void Put(int64_t i, double value) const { values[i] = value; }
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, const double (&from)[kOperandEntries]) const {
+    for (int k = 0; k < kOperandEntries; ++k) values[i + k] = from[k];
+  }
 };
 
 }  // namespace sparsefw::cuda

@@ -11,7 +11,7 @@
 
 namespace sparsefw::cuda {
 
-// values [count], a multiple of 4, times kHalfFactor.
+// values [count], a multiple of 8, times kHalfFactor.
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream);
 

@@ -16,25 +16,24 @@
 
 namespace sparsefw::cuda {
 
-// Shapes:  weights [rows, cols] on the host, gram [cols, cols] on the device as it
-//          was given, mask [rows, cols]
+// Shapes:  weights [rows, cols] and gram [cols, cols] on the device as they were
+//          given, mask [rows, cols]
 // Numeric: every product and sum in float64; `scale` only keeps it in range.
 //          Below 0 by rounding only, or where G is not positive semi-definite.
-// Memory:  on the device at most 512 MiB for W, as it is given, and about
-//          8 * 512 * (3 * cols + 1024) bytes
+// Memory:  on the device about 8 * 512 * (3 * cols + 1024) bytes
 // Stop:    looked at after every 512 rows of G
-// Cost:    2 * rows * cols^2 flops in float64; uploads W, and reads G once for
-//          512 MiB of it
+// Cost:    2 * rows * cols^2 flops in float64
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
-absl::StatusOr<double> MaskLoss(ConstMatrixView weights, const RawMatrix& gram, const Mask& mask,
+absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context);
 
 // Device bytes of MaskLoss or LossOfWeights beside G.
-int64_t MaskLossBytes(int64_t rows, int64_t cols, DType weights);
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols, DType weights);
+int64_t MaskLossBytes(int64_t rows, int64_t cols);
+int64_t LossOfWeightsBytes(int64_t rows, int64_t cols);
 
-// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols].
-absl::StatusOr<double> LossOfWeights(ConstMatrixView weights, const RawMatrix& gram,
+// ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols] on the host, which is
+// uploaded: 4 * rows * cols bytes more.
+absl::StatusOr<double> LossOfWeights(const RawMatrix& weights, const RawMatrix& gram,
                                      const Matrix<float>& kept, const Scale& scale,
                                      const ExecutionContext& context);
 

@@ -13,22 +13,21 @@
 namespace sparsefw::cuda {
 namespace {
 
-// All but the workspace and G as it was given.
+// All but the workspace, and W and G as they were given.
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
-  const int64_t raw = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
-  const int64_t loss = MaskLossBytes(rows, cols, request.weights);
-  int64_t most = std::max(raw + kMaxAbsBytes, loss);
+  const int64_t loss = MaskLossBytes(rows, cols);
+  int64_t most = std::max(kMaxAbsBytes, loss);
   if (!request.iterates && !request.swaps && !request.reconstruct) return most;
   const int64_t layer = LayerBytes<Real>(rows, cols);
-  most = std::max(most, layer + std::max(raw, loss));
+  most = std::max(most, layer + loss);
   if (request.iterates) {
     most = std::max(most, layer + FrankWolfeBytes<Real>(rows, cols) +
                               std::max(loss, FrankWolfePanelBytes<Real>(rows, cols)));
   }
   if (request.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
   if (request.reconstruct) {
-    const int64_t weights_loss = LossOfWeightsBytes(rows, cols, request.weights);
+    const int64_t weights_loss = LossOfWeightsBytes(rows, cols);
     most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
   }
   return most;
@@ -46,7 +45,8 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
                                ? PrecisionFor(rows, cols, request.product_precision)
                                : request.precision;
   const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
-  return WorkspaceBytes(rows, cols) + gram +
+  const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
+  return WorkspaceBytes(rows, cols) + gram + weights +
          (chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)
                                         : LargestStage<float>(rows, cols, request));
 }

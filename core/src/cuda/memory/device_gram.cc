@@ -1,7 +1,5 @@
 #include "core/src/cuda/memory/device_gram.h"
 
-#include "core/src/cuda/memory/device_layer.h"
-#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/status_macros.h"
 
@@ -17,18 +15,14 @@ absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, Con
 
 absl::Status CudaGram::Fill(ConstMatrixView gram, const StopSignal* stop) {
   SPARSEFW_ASSIGN_OR_RETURN(stream_, CreateStream());
-  const int64_t bytes = gram.size() * static_cast<int64_t>(SizeOf(gram.dtype()));
-  SPARSEFW_ASSIGN_OR_RETURN(bytes_, DeviceBuffer<unsigned char>::Create(bytes, stream_.get()));
-  SPARSEFW_RETURN_IF_ERROR(StagedUpload(gram, bytes_.data(), stream_.get(), stop));
-  matrix_ = {bytes_.data(), gram.dtype(), gram.rows(), gram.cols()};
-  SPARSEFW_ASSIGN_OR_RETURN(max_abs_, MaxAbs(matrix_, stream_.get()));
+  SPARSEFW_ASSIGN_OR_RETURN(gram_, GivenMatrix::Upload(gram, stream_.get(), stop));
   return absl::OkStatus();
 }
 
 // Waits until the memory is free for others, whatever stream they take it on.
 CudaGram::~CudaGram() {
   static_cast<void>(cudaSetDevice(device_));
-  bytes_.Reset();
+  gram_ = {};
   if (stream_) static_cast<void>(cudaStreamSynchronize(stream_.get()));
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/cuda/linalg/raw_matrix.h"
-#include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/stream.h"
 #include "sparsefw/backend.h"
 
@@ -24,8 +24,8 @@ class CudaGram final : public DeviceGram {
   ~CudaGram() override;
 
   int device() const { return device_; }
-  const RawMatrix& matrix() const { return matrix_; }
-  double max_abs() const { return max_abs_; }
+  const RawMatrix& matrix() const { return gram_.view(); }
+  double max_abs() const { return gram_.max_abs(); }
 
  private:
   explicit CudaGram(int device) : device_(device) {}
@@ -33,9 +33,7 @@ class CudaGram final : public DeviceGram {
 
   const int device_;
   Stream stream_;
-  DeviceBuffer<unsigned char> bytes_;
-  RawMatrix matrix_;
-  double max_abs_ = 0;
+  GivenMatrix gram_;
 };
 
 // Bytes held, including the scratch that finds max_abs.

@@ -9,24 +9,17 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
-namespace {
 
-// `matrix` as it is given, rows without gaps.
-struct Uploaded {
-  DeviceBuffer<unsigned char> bytes;
-  RawMatrix matrix;
-};
-
-absl::StatusOr<Uploaded> Upload(ConstMatrixView matrix, cudaStream_t stream) {
+absl::StatusOr<GivenMatrix> GivenMatrix::Upload(ConstMatrixView matrix, cudaStream_t stream,
+                                                const StopSignal* stop) {
   const int64_t bytes = matrix.size() * static_cast<int64_t>(SizeOf(matrix.dtype()));
-  Uploaded result;
-  SPARSEFW_ASSIGN_OR_RETURN(result.bytes, DeviceBuffer<unsigned char>::Create(bytes, stream));
-  SPARSEFW_RETURN_IF_ERROR(StagedUpload(matrix, result.bytes.data(), stream));
-  result.matrix = {result.bytes.data(), matrix.dtype(), matrix.rows(), matrix.cols()};
+  GivenMatrix result;
+  SPARSEFW_ASSIGN_OR_RETURN(result.bytes_, DeviceBuffer<unsigned char>::Create(bytes, stream));
+  SPARSEFW_RETURN_IF_ERROR(StagedUpload(matrix, result.bytes_.data(), stream, stop));
+  result.view_ = {result.bytes_.data(), matrix.dtype(), matrix.rows(), matrix.cols()};
+  SPARSEFW_ASSIGN_OR_RETURN(result.max_abs_, MaxAbs(result.view_, stream));
   return result;
 }
-
-}  // namespace
 
 absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
   const int64_t blocks = MaxAbsBlocks(matrix);
@@ -40,36 +33,27 @@ absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
   return *std::max_element(largest.begin(), largest.end());
 }
 
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Uploaded uploaded, Upload(weights, stream));
-  SPARSEFW_ASSIGN_OR_RETURN(const double max_weight, MaxAbs(uploaded.matrix, stream));
-  return Scale{Scale::ExponentFor(max_weight), Scale::ExponentFor(max_gram)};
-}
-
 template <typename Real>
-absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix& weights, const RawMatrix& gram,
                                             const Scale& scale, cudaStream_t stream) {
   DeviceLayer<Real> layer;
-  layer.rows = weights.rows();
-  layer.cols = weights.cols();
+  layer.rows = weights.rows;
+  layer.cols = weights.cols;
   layer.stride = StrideOf(layer.cols);
   SPARSEFW_ASSIGN_OR_RETURN(layer.weights, DeviceBuffer<Real>::Zeroed(layer.size(), stream));
   SPARSEFW_ASSIGN_OR_RETURN(layer.gram,
                             DeviceBuffer<Real>::Zeroed(layer.cols * layer.stride, stream));
-  {
-    SPARSEFW_ASSIGN_OR_RETURN(const Uploaded raw, Upload(weights, stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert(raw.matrix, scale.weights_factor(),
-                                                layer.weights.data(), layer.stride, stream));
-  }
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchConvert(weights, scale.weights_factor(), layer.weights.data(), layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchSymmetrise(gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return layer;
 }
 
-template absl::StatusOr<DeviceLayer<float>> LoadLayer(ConstMatrixView, const RawMatrix&,
+template absl::StatusOr<DeviceLayer<float>> LoadLayer(const RawMatrix&, const RawMatrix&,
                                                       const Scale&, cudaStream_t);
-template absl::StatusOr<DeviceLayer<double>> LoadLayer(ConstMatrixView, const RawMatrix&,
+template absl::StatusOr<DeviceLayer<double>> LoadLayer(const RawMatrix&, const RawMatrix&,
                                                        const Scale&, cudaStream_t);
 
 absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream) {

@@ -14,6 +14,7 @@
 #include "core/src/linalg/scale.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
+#include "sparsefw/stop_signal.h"
 
 namespace sparsefw::cuda {
 
@@ -41,14 +42,27 @@ int64_t LayerBytes(int64_t rows, int64_t cols) {
 absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream);
 inline constexpr int64_t kMaxAbsBytes = 8 * 512;
 
-// The powers of two that bring max|W| and max|G| into range: scale.h.
-// Transient memory on the device: W as it is given, and kMaxAbsBytes.
-absl::StatusOr<Scale> ChooseScale(ConstMatrixView weights, double max_gram, cudaStream_t stream);
+// A matrix of the host on the device, as it was given: rows without gaps.
+class GivenMatrix {
+ public:
+  // Copies from pageable host memory; waits for the stream.
+  // Transient memory on the device: kMaxAbsBytes.
+  // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), what went wrong on the device
+  static absl::StatusOr<GivenMatrix> Upload(ConstMatrixView matrix, cudaStream_t stream,
+                                            const StopSignal* stop);
 
-// Copies from pageable host memory; waits for the stream.
-// Transient memory on the device: W as it is given.
+  const RawMatrix& view() const { return view_; }
+  double max_abs() const { return max_abs_; }
+
+ private:
+  DeviceBuffer<unsigned char> bytes_;
+  RawMatrix view_;
+  double max_abs_ = 0;
+};
+
+// Waits for the stream.
 template <typename Real>
-absl::StatusOr<DeviceLayer<Real>> LoadLayer(ConstMatrixView weights, const RawMatrix& gram,
+absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix& weights, const RawMatrix& gram,
                                             const Scale& scale, cudaStream_t stream);
 
 // [rows, stride / 32] words.

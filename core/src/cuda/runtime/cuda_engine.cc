@@ -51,8 +51,9 @@ absl::Status CudaEngine::Load(const EngineProblem& problem) {
   const bool first = problem_.warm == nullptr;
   frank_wolfe_.reset();
   if (first) {
-    SPARSEFW_ASSIGN_OR_RETURN(scale_,
-                              ChooseScale(problem.weights, gram_->max_abs(), context_->stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        weights_, GivenMatrix::Upload(problem.weights, context_->stream(), options_.stop));
+    scale_ = {Scale::ExponentFor(weights_.max_abs()), Scale::ExponentFor(gram_->max_abs())};
   }
   problem_ = problem;
   return absl::OkStatus();
@@ -69,7 +70,7 @@ template <typename Real>
 absl::StatusOr<DeviceLayer<Real>*> CudaEngine::LoadedLayer() {
   if (!std::holds_alternative<DeviceLayer<Real>>(layer_)) {
     SPARSEFW_ASSIGN_OR_RETURN(
-        layer_, LoadLayer<Real>(problem_.weights, gram_->matrix(), scale_, context_->stream()));
+        layer_, LoadLayer<Real>(weights_.view(), gram_->matrix(), scale_, context_->stream()));
   }
   return &std::get<DeviceLayer<Real>>(layer_);
 }
@@ -79,7 +80,6 @@ absl::Status CudaEngine::Start(StateReader* saved) {
   SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
   const FormOptions forms = {.precision = options_.product_precision,
-                             .tiled_share = options_.tuning.tiled_share,
                              .dense_share = options_.tuning.dense_share};
   if (saved != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_,
@@ -125,7 +125,7 @@ absl::StatusOr<RoundedMask> CudaEngine::Round() {
 
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
-  return MaskLoss(problem_.weights, gram_->matrix(), mask, scale_, *context_);
+  return MaskLoss(weights_.view(), gram_->matrix(), mask, scale_, *context_);
 }
 
 absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRequest& request) {
@@ -159,7 +159,7 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
-  return cuda::LossOfWeights(problem_.weights, gram_->matrix(), weights, scale_, *context_);
+  return cuda::LossOfWeights(weights_.view(), gram_->matrix(), weights, scale_, *context_);
 }
 
 }  // namespace sparsefw::cuda

@@ -17,8 +17,8 @@
 
 namespace sparsefw::cuda {
 
-// Memory: Load keeps the views. G as it was given is on the device from the first
-// Load on, the caller's copy or one of the engine's own. The first method that
+// Memory: Load keeps the views. W and G as they were given are on the device from the first
+// Load on, G the caller's copy or one of the engine's own. The first method that
 // needs W and G in the engine's form loads them, and they stay; what an iteration
 // needs beside them goes with Refine and Reconstruct. Nothing of the caller's
 // memory is used between calls but the views and the Gram on the device.
@@ -60,6 +60,7 @@ class CudaEngine final : public Engine {
   const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
   // In this order: what is below uses what is above until it is gone.
   std::unique_ptr<ExecutionContext> context_;  // null before Load
+  GivenMatrix weights_;
   std::variant<std::monostate, DeviceLayer<float>, DeviceLayer<double>> layer_;
   std::unique_ptr<IncrementalFrankWolfe> frank_wolfe_;  // null before the first Step
 };
