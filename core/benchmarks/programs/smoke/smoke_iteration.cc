@@ -98,13 +98,22 @@ class Kernels {
         [this](auto stream) { return cuda::ToStatus(cuda::LaunchVertexUpdate(it(), stream)); },
         [this] { return Updated(); });
     Run(
-        "toggle", [this](auto stream) { return cuda::ToStatus(cuda::LaunchToggle(it(), stream)); },
-        [this] { return TookVertex(); });
+        "toggle and prune",
+        [this](auto stream) {
+          return cuda::ToStatus(cuda::LaunchPruned(it(), cuda::Point::kNextVertex, 0, it().rows,
+                                                   at_.Operand(), stream));
+        },
+        [this] {
+          return Worst(
+              {TookVertex(), Compare(at_.OperandValues(), at_.Pruned(at_.vertex_), kSplit<Real>)});
+        });
     Run(
         "take step",
         [this](auto stream) { return cuda::ToStatus(cuda::LaunchTakeStep(it(), stream)); },
         [this] {
           StepState expected = at_.start_;
+          expected.recurrence.vertex_loss =
+              at_.Inner(at_.Pruned(at_.previous_), at_.vertex_product_);
           const double eta = cuda::ChooseStep<Real>(expected);
           TakeStep(expected.recurrence, eta);
           const StepState state = at_.d_state_.Front();
@@ -112,7 +121,7 @@ class Kernels {
                           static_cast<double>(state.recurrence.iteration)},
                          {eta, expected.recurrence.relaxed_loss,
                           static_cast<double>(expected.recurrence.iteration)},
-                         1e-14);
+                         1e-10);
         });
     Run(
         "move", [this](auto stream) { return cuda::ToStatus(cuda::LaunchMove(it(), stream)); },

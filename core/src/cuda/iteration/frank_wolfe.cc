@@ -49,7 +49,8 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::Initialise() {
   const cudaStream_t stream = context_.stream();
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
-  SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
+  SPARSEFW_RETURN_IF_ERROR(FormVertexProduct(Point::kVertex));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchVertexLoss(it_, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
                                                 static_cast<size_t>(layer_.size()) * sizeof(Real),
                                                 cudaMemcpyDeviceToDevice, stream));
@@ -176,8 +177,7 @@ absl::Status FrankWolfe<Real>::EnqueuePlainStep(UpdateForm form, bool replace_pr
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchVertexUpdate(it_, stream));
       break;
     case UpdateForm::kDense:
-      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchToggle(it_, stream));
-      SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
+      SPARSEFW_RETURN_IF_ERROR(FormVertexProduct(Point::kNextVertex));
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeStep(it_, stream));
       break;
   }
@@ -204,18 +204,16 @@ absl::Status FrankWolfe<Real>::ForEachPanel(const Body& body) {
   return absl::OkStatus();
 }
 
-// U and b of the vertex in `previous`.
+// U of a vertex, by a dense product.
 template <typename Real>
-absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
-  const absl::Status formed = ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPruned(it_, Point::kVertex, first, count,
+absl::Status FrankWolfe<Real>::FormVertexProduct(Point vertex) {
+  return ForEachPanel([&](int64_t first, int64_t count) -> absl::Status {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPruned(it_, vertex, first, count,
                                                product_->operand(Product::Values::kWeights),
                                                context_.stream()));
     return product_->Multiply(count, Product::Values::kWeights,
                               it_.vertex_product + first * layer_.stride);
   });
-  SPARSEFW_RETURN_IF_ERROR(formed);
-  return ToStatus(LaunchVertexLoss(it_, context_.stream()));
 }
 
 // E and the loss of the recurrence against D(M) G and its loss; `replace`:

@@ -109,7 +109,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);
   absl::Status EnqueuePlainStep(UpdateForm form, bool replace_product);
-  absl::Status RecomputeVertexProduct();
+  absl::Status FormVertexProduct(Point vertex);
   absl::Status CompareWithDense(bool replace);
   // Body(first row, rows) for the panels that dense products are formed in.
   template <typename Body>

@@ -105,24 +105,23 @@ bool CanBatchRows(const IterateView<Real>& it);
 template <typename Real>
 CudaError LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream);
 
-// The parts of step 1 for a U that is computed as a dense product instead:
-// LaunchToggle, then U, then LaunchVertexLoss, then LaunchTakeStep.
+// The last part of step 1 for a U that is computed as a dense product of Point::kNextVertex
+// instead: b_t = <D(V_t), U_t>, eta_t, L_{t+1}.
 template <typename Real>
-CudaError LaunchToggle(const IterateView<Real>& it, cudaStream_t stream);
+CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream);
 // StepState::pending: how many coordinates the next step toggles.
 template <typename Real>
 CudaError LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream);
 // b = <D(previous), U>.
 template <typename Real>
 CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream);
-template <typename Real>
-CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream);
 // E and M, as part of LaunchSelect with kMove.
 template <typename Real>
 CudaError LaunchMove(const IterateView<Real>& it, cudaStream_t stream);
 
-// D(previous) or D(M) of rows [first, first + count), [count, stride].
-enum class Point { kVertex, kRelaxed };
+// D(previous), D(vertex) or D(M) of rows [first, first + count), [count, stride]. kNextVertex:
+// V_{t-1} := V_t in these rows, and the entries of M whose bit toggles.
+enum class Point { kVertex, kNextVertex, kRelaxed };
 template <typename Real>
 CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
                        const LeftOperand<Real>& out, cudaStream_t stream);

@@ -18,27 +18,55 @@ __device__ Real RelaxedAt(const IterateView<Real>& it, int64_t row, int64_t col)
   return it.weights[i] * static_cast<Real>(1 - kept);
 }
 
-// kOperandEntries columns of a thread. Also where the iteration has stopped: the product that
-// follows does not know, and writes U from this.
+// V_{t-1} := V_t in eight columns from entry `i` on, with the entries of M whose bit toggles.
+// Returns V_t there.
 template <typename Real>
+__device__ unsigned ToggleEight(const IterateView<Real>& it, int64_t i, int* count) {
+  uint8_t& previous = reinterpret_cast<uint8_t*>(it.previous)[i / 8];
+  const unsigned vertex = reinterpret_cast<const uint8_t*>(it.vertex)[i / 8];
+  unsigned toggled = previous ^ vertex;
+  previous = static_cast<uint8_t>(vertex);
+  *count = __popc(toggled);
+  const LazyScale scale = it.state->scale;
+  for (; toggled != 0; toggled &= toggled - 1) {
+    const int bit = __ffs(static_cast<int>(toggled)) - 1;
+    Real& x = it.entries[i + bit];
+    x = static_cast<Real>(ToggledEntry(static_cast<double>(x), ((vertex >> bit) & 1U) != 0, scale));
+  }
+  return vertex;
+}
+
+// kOperandEntries columns of a thread. kToggles: of V_t, which becomes V_{t-1}. Also where the
+// iteration has stopped: the product that follows does not know, and writes U from this.
+template <typename Real, bool kToggles>
 __global__ void __launch_bounds__(kBlockThreads)
     PrunedKernel(IterateView<Real> it, int64_t first, LeftOperand<Real> out) {
   const int64_t row = first + blockIdx.x;
   const int64_t col =
       (static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x) * kOperandEntries;
-  if (col >= it.stride) return;
-  const int64_t word = row * it.words() + col / 32;
-  const BitWord kept = (it.fixed[word] | it.previous[word]) >> (col % 32);
-  Real values[kOperandEntries];
+  int count = 0;
+  if (col < it.stride) {
+    const int64_t i = row * it.stride + col;
+    unsigned kept = kToggles && it.state->stopped == 0
+                        ? ToggleEight(it, i, &count)
+                        : reinterpret_cast<const uint8_t*>(it.previous)[i / 8];
+    kept |= reinterpret_cast<const uint8_t*>(it.fixed)[i / 8];
+    Real values[kOperandEntries];
 #pragma unroll
-  for (int part = 0; part < kOperandEntries; part += kChunk<Real>) {
-    const Chunk<Real> weights = LoadChunk(it.weights + row * it.stride + col + part);
+    for (int part = 0; part < kOperandEntries; part += kChunk<Real>) {
+      const Chunk<Real> weights = LoadChunk(it.weights + i + part);
 #pragma unroll
-    for (int k = 0; k < kChunk<Real>; ++k) {
-      values[part + k] = (kept >> (part + k) & 1U) != 0 ? Real{0} : weights.v[k];
+      for (int k = 0; k < kChunk<Real>; ++k) {
+        values[part + k] = (kept >> (part + k) & 1U) != 0 ? Real{0} : weights.v[k];
+      }
     }
+    out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
   }
-  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
+  if (!kToggles) return;
+  count = BlockSum(count);
+  if (threadIdx.x == 0 && count > 0) {
+    atomicAdd(&it.state->toggled, static_cast<unsigned long long>(count));
+  }
 }
 
 // The same of M.
@@ -139,7 +167,9 @@ template <typename Real>
 CudaError LaunchPruned(const IterateView<Real>& it, Point point, int64_t first, int64_t count,
                        const LeftOperand<Real>& out, cudaStream_t stream) {
   const int64_t blocks = ColumnBlocks(it.stride / kOperandEntries);
-  const auto kernel = point == Point::kVertex ? PrunedKernel<Real> : RelaxedKernel<Real>;
+  const auto kernel = point == Point::kRelaxed      ? RelaxedKernel<Real>
+                      : point == Point::kNextVertex ? PrunedKernel<Real, true>
+                                                    : PrunedKernel<Real, false>;
   return Launch(kernel, {.blocks_x = count, .blocks_y = blocks}, stream, it, first, out);
 }
 

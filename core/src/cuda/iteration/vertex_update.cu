@@ -140,14 +140,19 @@ int64_t WordBlocks(const IterateView<Real>& it) {
   return (it.rows * it.words() + kBlockThreads - 1) / kBlockThreads;
 }
 
-enum class VertexLoss { kKnown, kChanged };
+// What the sum over `partial` is to b.
+enum class VertexLoss { kAll, kChange };
 
 __global__ void TakeStepKernel(StepState* state, const double* partial, int64_t count,
                                VertexLoss loss, bool wide) {
-  if (state->stopped != 0) return;
-  const double sum = loss == VertexLoss::kKnown ? 0 : SumOf(partial, count);
+  const bool stopped = state->stopped != 0;
+  if (stopped && loss == VertexLoss::kChange) return;
+  const double sum = SumOf(partial, count);
   if (threadIdx.x != 0) return;
-  state->recurrence.vertex_loss += sum;
+  state->recurrence.vertex_loss =
+      loss == VertexLoss::kAll ? sum : state->recurrence.vertex_loss + sum;
+  // The dense product before it has written U anew all the same.
+  if (stopped) return;
   const double eta = wide ? ChooseStep<double>(*state) : ChooseStep<float>(*state);
   AdvanceMask(*state, eta);
   TakeStep(state->recurrence, eta);
@@ -159,8 +164,7 @@ __global__ void VertexLossKernel(StepState* state, const double* partial, int64_
   if (threadIdx.x == 0) state->recurrence.vertex_loss = sum;
 }
 
-// partial[row] = <D(previous), U> of the row. Also where the iteration has stopped,
-// like VertexLossKernel: the dense product before it has written U anew.
+// partial[row] = <D(previous), U> of the row.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads) RowLossKernel(IterateView<Real> it) {
   const int64_t row = blockIdx.x;
@@ -193,11 +197,6 @@ CudaError LaunchStep(const IterateView<Real>& it, int64_t count, VertexLoss loss
 }  // namespace
 
 template <typename Real>
-CudaError LaunchToggle(const IterateView<Real>& it, cudaStream_t stream) {
-  return Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
-}
-
-template <typename Real>
 CudaError LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream) {
   return Launch(CountTogglesKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it);
 }
@@ -207,8 +206,9 @@ CudaError LaunchVertexUpdate(const IterateView<Real>& it, cudaStream_t stream) {
   const int64_t chunks = ColumnChunks(it.stride);
   SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(VertexUpdateKernel<Real>, {.blocks_x = it.rows, .blocks_y = chunks}, stream, it));
-  SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchToggle(it, stream));
-  return LaunchStep(it, it.rows * chunks, VertexLoss::kChanged, stream);
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
+      Launch(ToggleKernel<Real>, {.blocks_x = WordBlocks(it)}, stream, it));
+  return LaunchStep(it, it.rows * chunks, VertexLoss::kChange, stream);
 }
 
 template <typename Real>
@@ -220,11 +220,11 @@ CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream) {
 
 template <typename Real>
 CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream) {
-  return LaunchStep(it, 0, VertexLoss::kKnown, stream);
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(RowLossKernel<Real>, {.blocks_x = it.rows}, stream, it));
+  return LaunchStep(it, it.rows, VertexLoss::kAll, stream);
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                     \
-  template CudaError LaunchToggle<Real>(const IterateView<Real>&, cudaStream_t);       \
   template CudaError LaunchCountToggles<Real>(const IterateView<Real>&, cudaStream_t); \
   template CudaError LaunchVertexUpdate<Real>(const IterateView<Real>&, cudaStream_t); \
   template CudaError LaunchVertexLoss<Real>(const IterateView<Real>&, cudaStream_t);   \
