@@ -83,6 +83,18 @@ if(TARGET sparsefw::cuda_engine)
     FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
 endif()
 
+# What nvcc made of the kernels, against core/src/cuda/kernels.json; cuobjdump comes from PyPI.
+if(TARGET sparsefw::cuda_engine)
+  add_test(NAME cuda_kernels COMMAND ${PROJECT_SOURCE_DIR}/script/checks/kernels
+           --objects ${PROJECT_BINARY_DIR}/core/src/cuda/CMakeFiles/sparsefw_cuda_engine.dir)
+  add_test(NAME cuda_kernels_check
+           COMMAND /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider
+                   ${PROJECT_SOURCE_DIR}/tests/script/test_kernels.py)
+  set_tests_properties(cuda_kernels cuda_kernels_check PROPERTIES
+    LABELS unit SKIP_RETURN_CODE 77 FIXTURES_REQUIRED python_client
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;CUDACXX=${CMAKE_CUDA_COMPILER}")
+endif()
+
 core_test(cuda_arithmetic_test LABELS unit
   SOURCES cuda/cuda_arithmetic_reconstruct_test cuda/cuda_arithmetic_swap_test
           cuda/cuda_arithmetic_test)

@@ -191,7 +191,7 @@ __device__ double SelectRow(const SharedRow<Real>& row, const GroupArgs& args) {
 // sums: the changes of b, [count, rows], then a, likewise, then how many toggle in
 // all iterations, [rows].
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 2)  // a third would spill registers
     RowBatchKernel(IterateView<Real> it, GroupArgs args, int count, double* sums) {
   if (it.state->stopped != 0) return;
   const auto row = SharedRow<Real>::At(DynamicShared<char>(), blockIdx.x, it.stride);

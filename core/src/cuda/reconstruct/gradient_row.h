@@ -36,9 +36,14 @@ SPARSEFW_HOST_DEVICE inline double FinishGradientStep(GradientRow& row, double a
                                                       int64_t iteration) {
   const double gain = alpha * row.rho;
   row.loss -= gain;
-  row.gains[iteration % kReconstructWindow] = gain;
+  const int64_t place = iteration % kReconstructWindow;
   double recent = 0;
-  for (const double value : row.gains) recent += value;
+  // An index that is no constant would put the row into a kernel's local memory.
+  SPARSEFW_UNROLL
+  for (int k = 0; k < kReconstructWindow; ++k) {
+    if (k == place) row.gains[k] = gain;
+    recent += row.gains[k];
+  }
   const bool settled =
       iteration + 1 >= kReconstructWindow && recent <= kReconstructTolerance * row.loss;
   row.done = settled || !(rho > 0) || !(row.loss > 0) ? 1 : 0;

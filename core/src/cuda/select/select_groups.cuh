@@ -160,8 +160,13 @@ __device__ void SelectGroups(const Keys& keys, int key_bits, const GroupArgs& ar
   }
 }
 
+// Blocks of a multiprocessor: where nvcc would spill registers for the fourth, three.
 template <typename Source, bool kShared>
-__global__ void __launch_bounds__(kBlockThreads) GroupKernel(Source source, GroupArgs args) {
+inline constexpr int kGroupBlocks = kShared && sizeof(typename Source::Kept) == 4 ? 4 : 3;
+
+template <typename Source, bool kShared>
+__global__ void __launch_bounds__(kBlockThreads, (kGroupBlocks<Source, kShared>))
+    GroupKernel(Source source, GroupArgs args) {
   using Kept = typename Source::Kept;
   if (source.Stopped()) return;
   // [cols] with kShared, then [stride / 32]

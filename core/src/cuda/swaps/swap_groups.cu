@@ -36,7 +36,7 @@ __device__ Exchange BestOfRow(const SwapRow<Real>& row, int64_t group_cols) {
 
 // One block a row.
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 3)  // a fourth would spill registers
     SwapGroupsKernel(SwapState<Real> state, int steps, int* active) {
   const int64_t index = blockIdx.x;
   RowProgress progress = state.progress[index];
