@@ -30,7 +30,7 @@ def test_every_case_is_measured(smoke):
     assert done.returncode == 0, done.stderr
     assert len(results["cases"]) == len(cases.all_cases(cases.SMOKE))
     assert {case["measure"] for case in results["cases"]} == {
-        "iterations", "forms", "stages", "solve", "model", "gram", "parallel"}
+        "iterations", "forms", "stages", "solve", "preset", "model", "gram", "parallel"}
     assert not results["failures"] and not results["left_out"]
     for case in goals.select(results, measure="iterations"):
         seconds, count = goals.per_iteration(case)
@@ -44,6 +44,11 @@ def test_every_case_is_measured(smoke):
         assert case["reconstructed_loss"] <= case["refined_loss"] * (1 + 1e-9)
     for case in goals.select(results, measure="gram"):
         assert case["relative_error"] < 1e-5
+    presets = goals.select(results, measure="preset", layer=cases.REAL)
+    assert {(case["preset"], case["on"]) for case in presets} == {
+        ("fast", "engine"), ("balanced", "engine"), ("best", "engine"), ("fast", "cpu"), ("balanced", "cpu")}
+    assert all(0 < case["final_loss"] <= case["warm_start_loss"] for case in presets)
+    assert len(report.preset_table(results).splitlines()) == 2 + len(presets)
 
 
 def test_it_is_labelled_as_no_result_of_a_gpu(smoke):
@@ -224,7 +229,7 @@ def test_parts_of_a_plan_are_the_whole():
     goal, rest = cases.part_of(every, "goal"), cases.part_of(every, "rest")
     assert goal + rest == every and {shape for shape, _ in goal} == {cases.CHECK.goal_shape}
     assert {request["measure"] for _, request in goal} == {"iterations", "forms"}
-    assert len(goal) == 3 + 15
+    assert len(goal) == 3 + 12
 
 
 def test_captures_that_failed_are_failures():

@@ -48,6 +48,7 @@ class Plan:
     model_blocks: int = 2
     model_schedules: tuple = ("gap",)
     model_seconds: float = 60
+    preset_seconds: float = 40
 
     def layers_by_shape(self):
         """The layers of one block: {shape: how many}"""
@@ -106,6 +107,24 @@ def _on_goal_shape(plan):
                             yield _iterations(plan, pattern, alpha, rule, precision)
 
 
+# A layer like those of language models (sparsefw-bench-layer --spectrum decaying), and what its
+# presets take there, beside the CPU engine where that is done in seconds.
+REAL = "decaying"
+PRESETS = (("fast", "per_row"), ("balanced", "per_row"), ("best", "per_row"), ("balanced", "2:4"),
+           ("best", "2:4"), ("balanced", "unstructured"))
+ON_CPU = ("fast", "balanced")
+
+
+def _on_real_layer(plan):
+    for pattern in PATTERNS:
+        yield _iterations(plan, pattern, 0.9)
+    yield _iterations(plan, "unstructured", 0.9, precision="tf32")
+    for preset, pattern in PRESETS:
+        for device in ("engine", "cpu") if preset in ON_CPU and pattern == "per_row" else ("engine",):
+            yield {"measure": "preset", "preset": preset,
+                   "pattern": PATTERNS[pattern], "on": device, "seconds": plan.preset_seconds}
+
+
 def _on_other_shape(plan):
     for pattern in PATTERNS:
         for alpha in ALPHAS if plan.everything else (0.9,):
@@ -147,6 +166,8 @@ def all_cases(plan, every_layer=False, streams=STREAMS):
     """[(shape or None, request)], the most telling first: what a time limit cuts is the end."""
     goal = plan.goal_shape
     cases = [(goal, request) for request in _on_goal_shape(plan)]
+    real = [((*goal, REAL), request) for request in _on_real_layer(plan)]
+    cases[_of_goal():_of_goal()] = real
     cases += [(goal, request) for request in _solves(plan, goal, every_layer)]
     cases += model_cases(plan, streams=streams)
     for cols in plan.gram_cols:
@@ -167,16 +188,23 @@ def all_cases(plan, every_layer=False, streams=STREAMS):
     return cases
 
 
+def _of_goal():
+    """How many cases are the part "goal"."""
+    return len(PRECISIONS) + 3 * len(FORMS)
+
+
 def part_of(found, part):
     """A part of all_cases: "goal", the goal's shape and the ways to update U in three precisions,
     or the "rest"; None: all."""
-    count = len(PRECISIONS) + 3 * len(FORMS)
+    count = _of_goal()
     return {None: found, "goal": found[:count], "rest": found[count:]}[part]
 
 
 def describe(shape, request):
     """One line for people."""
-    size = f"{shape[0]}x{shape[1]}" if shape else "no layer"
+    size = "x".join(map(str, shape[:2])) if shape else "no layer"
+    if shape and len(shape) > 2:
+        size += f" {shape[2]}"
     if request["measure"] == "model":
         size = f"{request['layers']} layers through a server"
     words = [request["measure"], size]

@@ -31,7 +31,7 @@ class Bench:
         self._folder = tempfile.TemporaryDirectory(prefix="sparsefw-bench-", dir=folder)
         self._layers = {}  # shape -> path
         self._running = {}  # (shape, which) -> LineProgram: of one shape at a time
-        self._hangs = {"engine": 0, "peer": 0}
+        self._hangs = {"engine": 0, "cpu": 0, "peer": 0}
         self._model = None  # ModelRun, or the error that there is none
         self.engine = self.peer = None  # what they said that they are
 
@@ -46,10 +46,11 @@ class Bench:
             for path in self._layers.values():  # one at a time: they are large
                 path.unlink(missing_ok=True)
             self._layers.clear()
-            path = Path(self._folder.name) / f"{shape[0]}x{shape[1]}.safetensors"
-            self._log(f"layer {shape[0]}x{shape[1]}")
+            spectrum = shape[2] if len(shape) > 2 else "flat"
+            path = Path(self._folder.name) / f"{shape[0]}x{shape[1]}-{spectrum}.safetensors"
+            self._log(f"layer {shape[0]}x{shape[1]} {spectrum}")
             self._run([self._bin / "sparsefw-bench-layer", "--rows", shape[0], "--cols", shape[1],
-                       "--out", path], self._left(LAYER_SECONDS))
+                       "--spectrum", spectrum, "--out", path], self._left(LAYER_SECONDS))
             self._layers[shape] = path
         return self._layers[shape]
 
@@ -58,22 +59,24 @@ class Bench:
         return run(command, seconds, programs_environment()).out
 
     def _program(self, shape, which):
-        """`which`: "engine" or "peer"."""
+        """`which`: "engine", "cpu" (the engine on the host) or "peer"."""
         key = (shape, which)
         if key in self._running:
             return self._running[key]
         for other in [other for other in self._running if other[0] != shape]:
             self._running.pop(other).close()
         layer = ["--layer", self._layer(shape)] if shape else []
-        if which == "engine":
-            command = [self._bin / "sparsefw-bench-device", "--device", self._device, *layer]
+        if which != "peer":
+            device = "cpu" if which == "cpu" else self._device
+            command = [self._bin / "sparsefw-bench-device", "--device", device, *layer]
             environment = programs_environment()
         else:
             command = [self._python, PEERS / "pytorch_peer.py", *layer, "--threads",
                        len(os.sched_getaffinity(0)), "--device", self._torch_device()]
             environment = None
         self._running[key] = LineProgram(command, self._left(START_SECONDS), environment)
-        setattr(self, which, self._running[key].description)
+        if which != "cpu":
+            setattr(self, which, self._running[key].description)
         return self._running[key]
 
     def _torch_device(self):
@@ -100,6 +103,8 @@ class Bench:
         """The case with what was measured, or with "error". Raises OutOfTime."""
         self._left(1)
         result = {"rows": shape[0], "cols": shape[1]} if shape else {}
+        if shape and len(shape) > 2:
+            result["layer"] = shape[2]
         result.update(request)
         self._log(cases.describe(shape, request))
         if request["measure"] == "model":
@@ -108,13 +113,13 @@ class Bench:
             result["peer"] = {precision: self._peer_case(plan, shape, request, precision)
                               for precision in request["peers"]}
         asked = {key: value for key, value in request.items()
-                 if key not in ("peers", "schedule", "layers")}
+                 if key not in ("peers", "schedule", "layers", "on")}
         if request["measure"] == "iterations":
             asked["marks"] = self._marks(result)
         limit = (request.get("seconds", plan.seconds) * (1 + request.get("repetitions", 1))
                  + SLACK_SECONDS)
         try:
-            result.update(self._ask(shape, "engine", asked, limit))
+            result.update(self._ask(shape, request.get("on", "engine"), asked, limit))
         except ProgramError as error:
             result.update(self._error(error))
         return result

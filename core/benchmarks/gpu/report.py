@@ -4,6 +4,19 @@ from harness import tables
 from harness.tables import table
 
 
+def _layer(case):
+    return " ".join([f"{case['rows']}x{case['cols']}", *filter(None, [case.get("layer")])])
+
+
+def preset_table(results):
+    """Whole solves by layer presets, on the device and on the host's CPU."""
+    rows = [[_layer(case), case["pattern"], case["preset"], case["on"], f"{case['seconds']:.3g}",
+             f"{case['load_seconds']:.3g}", f"{case['final_loss'] / case['full_loss']:.4%}"]
+            for case in goals.select(results, measure="preset")]
+    return table(["layer", "pattern", "preset", "on", "seconds", "until the first mask", "loss"],
+                 rows)
+
+
 def iteration_table(results):
     rows = []
     for case in goals.select(results, measure="iterations"):
@@ -12,7 +25,7 @@ def iteration_table(results):
             continue
         toggled = case["runs"][0][-1]["toggled_per_iteration"] / (case["rows"] * case["cols"])
         peers = [goals.against_peer(case, which) for which in ("fp32", "tf32")]
-        rows.append([f"{case['rows']}x{case['cols']}", case["pattern"], f"{case['alpha']:g}",
+        rows.append([_layer(case), case["pattern"], f"{case['alpha']:g}",
                      case["rule"], case["precision"], f"{seconds * 1e3:.3g}", count,
                      f"{toggled:.2%}", f"{case['load_seconds'] * 1e3:.3g}",
                      *(f"{peer[0]:.1f}x" if peer else "" for peer in peers)])
@@ -110,7 +123,8 @@ def text(results):
     parts.append("PyTorch: " + (results.get("peer_skipped") or str(results.get("peer"))))
     parts += ["", tables.goal_table(results["goals"])]
     if not results.get("only_model"):
-        parts += ["", iteration_table(results), "", form_table(results), "", stage_table(results)]
+        parts += ["", iteration_table(results), "", form_table(results), "", stage_table(results), "",
+                  preset_table(results)]
     for case in goals.select(results, measure="model"):
         parts += ["", model_part(case)]
     if results["left_out"]:

@@ -14,6 +14,7 @@
 #include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/gram.h"
+#include "sparsefw/options.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
 
@@ -99,6 +100,26 @@ const char* CauseName(StopCause cause) {
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
 }
 
+// Those of the layer preset, where one is named.
+absl::StatusOr<SolveOptions> OptionsOf(const Json& request, const Pattern& pattern) {
+  SolveOptions options;
+  if (request.contains("preset")) {
+    const std::string name = request.at("preset");
+    for (const Preset preset : {Preset::kFast, Preset::kBalanced, Preset::kBest, Preset::kPaper}) {
+      if (NameOf(preset) == name) return ResolveOptions({.preset = preset}, pattern);
+    }
+    return Unknown("preset", name, "fast, balanced, best or paper");
+  }
+  options.alpha = request.value("alpha", 0.9);
+  options.iterations = request.value("iterations", int64_t{2000});
+  options.rel_gap = request.value("rel_gap", 0.0);
+  options.report_every = request.value("report_every", int64_t{100});
+  options.swaps = request.value("swaps", false);
+  SPARSEFW_ASSIGN_OR_RETURN(options.step_rule, RuleOf(request));
+  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
+  return options;
+}
+
 }  // namespace
 
 DeviceMeasures::DeviceMeasures(const Backend& backend, int threads, LayerFile layer)
@@ -112,8 +133,8 @@ absl::StatusOr<Json> DeviceMeasures::Run(const Json& request) {
     if (name == "iterations" || name == "forms") return Iterations(request);
     if (name == "stages") return Stages(request);
     if (name == "parallel") return Parallel(request);
-    if (name == "solve") return SolveWhole(request);
-    return Unknown("measure", name, "iterations, forms, stages, parallel, solve or gram");
+    if (name == "solve" || name == "preset") return SolveWhole(request);
+    return Unknown("measure", name, "iterations, forms, stages, parallel, solve, preset or gram");
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }
@@ -237,15 +258,8 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
   problem.weights = layer_.weights;
   problem.gram = layer_.gram;
   problem.pattern = ParsePattern(request.at("pattern"));
-  SolveOptions options;
-  options.alpha = request.value("alpha", 0.9);
-  options.iterations = request.value("iterations", int64_t{2000});
-  options.rel_gap = request.value("rel_gap", 0.0);
-  options.report_every = request.value("report_every", int64_t{100});
-  options.swaps = request.value("swaps", false);
+  SPARSEFW_ASSIGN_OR_RETURN(SolveOptions options, OptionsOf(request, problem.pattern));
   options.threads = threads_;
-  SPARSEFW_ASSIGN_OR_RETURN(options.step_rule, RuleOf(request));
-  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
   const Stopwatch watch;
   SPARSEFW_ASSIGN_OR_RETURN(const SolveResult result,
                             Solve(problem, options, backend_, nullptr, nullptr));

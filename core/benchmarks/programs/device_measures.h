@@ -49,7 +49,7 @@ class DeviceMeasures {
   absl::StatusOr<Json> Parallel(const Json& request);
 
   // {pattern, alpha 0.9, rule, precision, iterations 2000, rel_gap 0, swaps false,
-  //  report_every 100} -> one whole Solve: seconds, losses
+  //  report_every 100}, or of "preset" {pattern, preset} -> one whole Solve: seconds, losses
   absl::StatusOr<Json> SolveWhole(const Json& request);
 
   // {cols 4096, tokens 8192, dtype "bf16", repetitions 5}

@@ -1,7 +1,7 @@
 // Writes a synthetic layer (synthetic_layer.h) that the other programs and the
 // PyTorch program measure on.
 //
-//   sparsefw-bench-layer --rows R --cols C --out FILE [--seed 20]
+//   sparsefw-bench-layer --rows R --cols C --out FILE [--seed 20] [--spectrum flat|decaying]
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -17,10 +17,15 @@ int Main(int argc, char** argv) {
   const int64_t cols = flags.Integer("cols", 0);
   const auto seed = static_cast<uint64_t>(flags.Integer("seed", 20));
   const std::string path = flags.Required("out");
+  const std::string spectrum = flags.Text("spectrum", "flat");
   flags.Finish();
+  if (spectrum != "flat" && spectrum != "decaying") {
+    Die("--spectrum must be flat or decaying; got \"" + spectrum + "\"");
+  }
 
   const Stopwatch watch;
-  const SyntheticLayer layer = OrDie(MakeSyntheticLayer(rows, cols, seed));
+  const SyntheticLayer layer = OrDie(MakeSyntheticLayer(
+      rows, cols, seed, spectrum == "decaying" ? Spectrum::kDecaying : Spectrum::kFlat));
   const double made = watch.seconds();
   OrDie(WriteLayer(path, layer));
   std::cout << nlohmann::ordered_json{{"rows", rows},

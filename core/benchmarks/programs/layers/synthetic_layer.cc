@@ -7,6 +7,7 @@
 #include <numbers>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "core/src/linalg/blas.h"
 #include "core/src/parallel/parallel_context.h"
@@ -19,12 +20,16 @@ namespace {
 
 constexpr int64_t kDirections = 32;
 constexpr float kSharedScale = 2;
+// Of Spectrum::kDecaying.
+constexpr int64_t kDecayingDirections = 256;
+constexpr float kDecayingScale = 4;
+constexpr float kNoise = 0.25F;
 constexpr int64_t kDrawnTokens = 8192;
 constexpr int64_t kTokensPerChunk = 1024;
 constexpr int64_t kRowsPerBlock = 64;
 
 // Streams of random numbers: one for every row, so that threads need not share.
-enum Stream : uint64_t { kWeights, kDirectionsStream, kTokens };
+enum Stream : uint64_t { kWeights, kDirectionsStream, kTokens, kScales };
 
 class Random {
  public:
@@ -87,6 +92,37 @@ Matrix<float> Tokens(int64_t first, int64_t count, const Matrix<float>& directio
   return tokens;
 }
 
+// The direction of a token: number k with a share of 1 / k.
+int64_t DrawnDirection(Random& random) {
+  static const std::vector<double> sums = [] {
+    std::vector<double> shares(kDecayingDirections);
+    double sum = 0;
+    for (int64_t k = 0; k < kDecayingDirections; ++k) {
+      sum += 1 / static_cast<double>(k + 1);
+      shares[static_cast<size_t>(k)] = sum;
+    }
+    return shares;
+  }();
+  const double drawn = sums.back() * static_cast<double>(random.Next() >> 11) * 0x1p-53;
+  return std::upper_bound(sums.begin(), sums.end() - 1, drawn) - sums.begin();
+}
+
+Matrix<float> DecayingTokens(int64_t first, int64_t count, const Matrix<float>& directions,
+                             const Matrix<float>& scales, uint64_t seed) {
+  Matrix<float> tokens = GaussianRows(count, directions.cols(), seed, kTokens, first);
+  ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      Random random(~seed, kTokens, first + row);
+      const float* direction = directions.row(DrawnDirection(random));
+      const float* scale = scales.row(0);
+      for (float& value : RowOf(tokens, row)) {
+        value = (kNoise * value + kDecayingScale * *direction++) * *scale++;
+      }
+    }
+  });
+  return tokens;
+}
+
 // gram += factor (I + scale^2/32 D^T D)
 void AddExpectation(const Matrix<float>& directions, float factor, Matrix<float>& gram) {
   const int64_t cols = directions.cols();
@@ -108,14 +144,20 @@ void AddExpectation(const Matrix<float>& directions, float factor, Matrix<float>
            .accumulate = true});
 }
 
-absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed) {
-  const Matrix<float> directions = GaussianRows(kDirections, cols, seed, kDirectionsStream);
+absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed, Spectrum spectrum) {
+  const bool decays = spectrum == Spectrum::kDecaying;
+  const Matrix<float> directions =
+      GaussianRows(decays ? kDecayingDirections : kDirections, cols, seed, kDirectionsStream);
+  Matrix<float> scales = GaussianRows(1, cols, seed, kScales);
+  for (float& scale : scales.span()) scale = std::exp(scale);
   SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, FindBackend("cpu"));
   SPARSEFW_ASSIGN_OR_RETURN(const auto sum, backend->CreateGramAccumulator(cols, 0));
   const int64_t drawn = std::min(2 * cols, kDrawnTokens);
   for (int64_t first = 0; first < drawn; first += kTokensPerChunk) {
     const int64_t count = std::min(kTokensPerChunk, drawn - first);
-    SPARSEFW_RETURN_IF_ERROR(sum->Add(Tokens(first, count, directions, seed).view()));
+    const Matrix<float> tokens = decays ? DecayingTokens(first, count, directions, scales, seed)
+                                        : Tokens(first, count, directions, seed);
+    SPARSEFW_RETURN_IF_ERROR(sum->Add(tokens.view()));
   }
   Matrix<float> gram(cols, cols);
   Matrix<double> block(kRowsPerBlock, cols);
@@ -130,7 +172,8 @@ absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed) {
     });
   }
   // Symmetric but for rounding after that, which is all that readers ask for.
-  if (drawn < 2 * cols) AddExpectation(directions, static_cast<float>(2 * cols - drawn), gram);
+  if (!decays && drawn < 2 * cols)
+    AddExpectation(directions, static_cast<float>(2 * cols - drawn), gram);
   return gram;
 }
 
@@ -143,13 +186,18 @@ SafetensorsTensor TensorOf(const std::string& name, const Matrix<float>& matrix)
 
 }  // namespace
 
-absl::StatusOr<SyntheticLayer> MakeSyntheticLayer(int64_t rows, int64_t cols, uint64_t seed) {
+absl::StatusOr<SyntheticLayer> MakeSyntheticLayer(int64_t rows, int64_t cols, uint64_t seed,
+                                                  Spectrum spectrum) {
   if (rows < 1 || cols < 1) {
     return absl::InvalidArgumentError("rows and cols of a layer must be at least 1");
   }
   SyntheticLayer layer;
   layer.weights = GaussianRows(rows, cols, seed, kWeights);
-  SPARSEFW_ASSIGN_OR_RETURN(layer.gram, MakeGram(cols, seed));
+  if (spectrum == Spectrum::kDecaying) {
+    layer.dtype = DType::kBF16;
+    for (float& weight : layer.weights.span()) weight = ToFloat(ToBFloat16(weight));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(layer.gram, MakeGram(cols, seed, spectrum));
   return layer;
 }
 
@@ -158,7 +206,15 @@ Matrix<float> GaussianMatrix(int64_t rows, int64_t cols, uint64_t seed) {
 }
 
 absl::Status WriteLayer(const std::string& path, const SyntheticLayer& layer) {
-  const std::array tensors = {TensorOf("weight", layer.weights), TensorOf("gram", layer.gram)};
+  std::array tensors = {TensorOf("weight", layer.weights), TensorOf("gram", layer.gram)};
+  std::vector<BFloat16> halves;
+  if (layer.dtype == DType::kBF16) {
+    halves.resize(static_cast<size_t>(layer.weights.size()));
+    std::transform(layer.weights.data(), layer.weights.data() + layer.weights.size(),
+                   halves.begin(), ToBFloat16);
+    tensors[0].dtype = layer.dtype;
+    tensors[0].bytes = std::as_bytes(std::span(halves));
+  }
   return WriteSafetensors(path, tensors, {});
 }
 
