@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 14
+#define SPARSEFW_CUDA_MODULE_ABI 15
 
 namespace sparsefw {
 
@@ -31,8 +31,9 @@ inline constexpr int kCudaModuleAbi = SPARSEFW_CUDA_MODULE_ABI;
 static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(JointRequest) + sizeof(JointResult) +
-                      sizeof(EngineOptions) + sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
-                  880,
+                      sizeof(PruneRequest) + sizeof(PrunedWeights) + sizeof(EngineOptions) +
+                      sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
+                  1056,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 

@@ -68,6 +68,17 @@ absl::Status DenseProduct::MultiplyBySymmetric(int64_t rows, int64_t cols, int64
                    .compute = ComputeType<Real>(precision)});
 }
 
+// By columns it is X^T := X^T L^-T, and L^T is upper triangular.
+absl::Status DenseProduct::SolveLower(int64_t size, int64_t cols, const double* lower,
+                                      int64_t lower_stride, double* x, int64_t x_stride) const {
+  const double one = 1;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cublas_.dtrsm(handle_, CUBLAS_SIDE_RIGHT, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_N,
+                    CUBLAS_DIAG_NON_UNIT, static_cast<int>(cols), static_cast<int>(size), &one,
+                    lower, static_cast<int>(lower_stride), x, static_cast<int>(x_stride)));
+  return absl::OkStatus();
+}
+
 template absl::Status DenseProduct::MultiplyBySymmetric(int64_t, int64_t, int64_t, const float*,
                                                         const float*, float*,
                                                         ProductPrecision) const;

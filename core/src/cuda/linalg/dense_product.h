@@ -54,6 +54,10 @@ class DenseProduct {
                                    const Real* symmetric, Real* c,
                                    ProductPrecision precision = ProductPrecision::kFloat32) const;
 
+  // X := L^-1 X in float64, L [size, size] lower triangular, X [size, cols].
+  absl::Status SolveLower(int64_t size, int64_t cols, const double* lower, int64_t lower_stride,
+                          double* x, int64_t x_stride) const;
+
  private:
   const CublasLibrary& cublas_;
   cublasHandle_t handle_;
